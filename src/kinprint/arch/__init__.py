@@ -1,0 +1,16 @@
+"""Naming: which tensor of a checkpoint plays which part, by data files rather than by code."""
+
+from kinprint.arch.mapping import architectures, name_tensors, residual_width
+from kinprint.arch.naming import Excluded, Naming, RoleTensor
+from kinprint.arch.roles import Axis, Role
+
+__all__ = [
+    "Axis",
+    "Excluded",
+    "Naming",
+    "Role",
+    "RoleTensor",
+    "architectures",
+    "name_tensors",
+    "residual_width",
+]

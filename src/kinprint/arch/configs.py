@@ -1,0 +1,118 @@
+"""Reading sizes out of a model's config, under whatever names it has for them.
+
+Configs come from strangers: a value of the wrong type, negative or absurdly large counts as absent, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kinprint.arch.templates import Condition, DimRule, Formula
+
+_NESTED = ("text_config", "llm_config", "language_config")  # where multimodal wrappers keep the language model's config
+_LIMITS = {"layers": 9_999, "experts": 9_999, "mtp": 9_999}  # more have no place in a name (see templates)
+_LIMIT = 1 << 30
+_MAY_BE_ZERO = frozenset({"experts", "mtp"})
+
+
+def flattened(config: Mapping[str, object]) -> dict[str, object]:
+    """Merge the nested config of the language model, whose entries take precedence, into the outer one."""
+    merged = dict(config)
+    for key in _NESTED:
+        inner = config.get(key)
+        if isinstance(inner, Mapping):
+            merged.update((name, value) for name, value in inner.items() if value is not None)
+            break
+    return merged
+
+
+def selecting_names(config: Mapping[str, object]) -> list[str]:
+    """List what a config calls its architecture, the most specific first; model types in lower case."""
+    layers = [config[key] for key in _NESTED if isinstance(config.get(key), Mapping)] + [config]
+    names: list[str] = []
+    for layer in layers:
+        assert isinstance(layer, Mapping)
+        classes = layer.get("architectures")
+        kind = layer.get("model_type")
+        names += [kind.lower()] if isinstance(kind, str) else []
+        names += [name for name in classes if isinstance(name, str)] if isinstance(classes, (list, tuple)) else []
+    return names
+
+
+class Dims:
+    """The sizes of a model, found in its config by an architecture's rules.
+
+    ``measured`` holds sizes that the tensors themselves show; they stand in where the config says nothing.
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, tuple[DimRule, ...]],
+        config: Mapping[str, object],
+        measured: Mapping[str, int] | None = None,
+    ) -> None:
+        self._measured = measured or {}
+        self._rules = rules
+        self._config = config
+        self._busy: set[str] = set()
+        self.notes: dict[str, None] = {}  # in order, without repetition
+        self.values: dict[str, int] = {}
+        for name in rules:
+            self._resolve(name)
+
+    def _resolve(self, name: str) -> int | None:
+        if name in self.values or name in self._busy:
+            return self.values.get(name)
+        self._busy.add(name)
+        value = self._first(name, self._rules.get(name, ()))
+        self._busy.discard(name)
+        if value is None:
+            value = self._measured.get(name)
+        if value is not None:
+            self.values[name] = value
+        return value
+
+    def _first(self, name: str, rules: tuple[DimRule, ...]) -> int | None:
+        for rule in rules:
+            if isinstance(rule, Condition):
+                flag = self._config.get(rule.flag)
+                if flag if isinstance(flag, bool) else rule.default:
+                    return self._first(name, rule.then)
+                continue
+            value = self._value(name, rule)
+            if value is not None:
+                return value
+        return None
+
+    def _value(self, name: str, rule: str | int | Formula) -> int | None:
+        if isinstance(rule, int):
+            return rule
+        if isinstance(rule, str):
+            return self._entry(name, rule)
+        result = 1
+        for operator, dim in rule.terms:
+            term = self._resolve(dim)
+            if term is None or (operator == "/" and result % term):
+                return None
+            result = result * term if operator == "*" else result // term
+        return result if result <= _LIMIT else None
+
+    def _entry(self, name: str, key: str) -> int | None:
+        value = self._config.get(key)
+        if value is None:  # configs write null for "as usual"
+            return None
+        limit = _LIMITS.get(name, _LIMIT)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= limit:
+            return value
+        if not (value == 0 and name in _MAY_BE_ZERO):
+            self.notes[f"config: {key} is {_shown(value)}, not a number from 1 to {limit}; taken as absent"] = None
+        return None
+
+
+def _shown(value: object) -> str:
+    """Describe a value of unknown type and size in a few characters."""
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**12 else "beyond all measure"  # str() of a huge int may raise
+    if isinstance(value, (str, float)):
+        return repr(value[:24] if isinstance(value, str) else value)
+    return f"of type {type(value).__name__}"

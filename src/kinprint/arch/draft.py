@@ -1,0 +1,191 @@
+"""Applying one architecture to one list of tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kinprint.arch.configs import Dims
+from kinprint.arch.naming import Excluded, RoleTensor
+from kinprint.arch.roles import Axis, Role, RoleInfo
+from kinprint.arch.splits import Intervals, plan_split
+from kinprint.arch.templates import Architecture, Exclusion, Form, Forms, Rule, role_order
+
+LAYERS = 10_000  # no index is larger, see templates
+LAYER_STRIDE = LAYERS * len(Role)
+_RESIDUAL_NORM = (RoleInfo("norm", "layer", (Axis.RESIDUAL,)), RoleInfo("norm", "model", (Axis.RESIDUAL,)))
+
+
+def short(name: str) -> str:
+    """Shorten a stored name for use in a message."""
+    return name if len(name) <= 80 else f"{name[:60]}… ({len(name)} characters)"
+
+
+def width_of(tensors: Iterable[RoleTensor]) -> int | None:
+    """Return the width of the residual stream that most norms, or else the embeddings, agree on."""
+    norms: Counter[int] = Counter()
+    embeddings: Counter[int] = Counter()
+    for tensor in tensors:
+        if tensor.role is Role.EMBEDDING:
+            embeddings[tensor.shape[1]] += 1
+        elif len(tensor.shape) == 1 and tensor.role.info == _RESIDUAL_NORM[tensor.layer is None]:
+            norms[tensor.shape[0]] += 1
+    votes = norms or embeddings
+    return min(votes, key=lambda width: (-votes[width], width)) if votes else None
+
+
+class _Entry(NamedTuple):
+    """What is known about all names of one form."""
+
+    rule: Rule | None
+    exclusion: Exclusion | None
+    in_block: bool  # whether the first index counts blocks
+    base: int  # slot of the role in layer 0
+    expert: int | None
+    axes: int
+
+
+class Draft:
+    """The naming of a list of tensors while it is made.
+
+    Every stored name ends in exactly one of ``found`` (fused tensors with several roles), ``unmapped``, ``excluded``.
+    """
+
+    def __init__(self, architecture: Architecture, config: Mapping[str, object]) -> None:
+        self.architecture = architecture
+        self.found: dict[int, RoleTensor] = {}  # by slot
+        self.unmapped: list[str] = []
+        self.excluded: list[Excluded] = []
+        self.dims = Dims(architecture.dims, config)
+        self._config = config
+        self._entries: dict[int, _Entry] = {}  # by identity of the form: much faster to hash than the form
+        self._priorities: dict[int, int] = {}
+        self._fused: list[tuple[int, str, Rule, _Entry, int, tuple[int, ...]]] = []
+        self._problems: dict[str, list[str]] = {}
+
+    def fill(self, forms: Forms, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Give every stored tensor its place."""
+        entries = self._entries
+        for _, form, _ in forms.names:
+            if id(form) not in entries:
+                entries[id(form)] = self._entry(form)
+        packed = self._packed(forms)
+        mtp, layers = self.dims.values.get("mtp"), self.dims.values.get("layers")
+        last = layers if mtp and layers else LAYERS
+        mtp_reason = f"multi-token-prediction layer (num_nextn_predict_layers = {mtp})"
+        for name, form, first in forms.names:
+            entry = entries[id(form)]
+            if entry.exclusion is not None:
+                self.excluded.append(Excluded(name, entry.exclusion.reason))
+            elif name in packed:
+                self.excluded.append(Excluded(name, "packed by a quantiser"))
+            elif entry.in_block and first >= last:
+                self.excluded.append(Excluded(name, mtp_reason))
+            else:
+                self._place(name, entry, first, shapes[name])
+        self._split_fused()
+
+    def notes(self) -> list[str]:
+        """Say what went wrong, one line for each kind of problem."""
+        lines = list(self.dims.notes)
+        for problem, names in self._problems.items():
+            count = f"{len(names)} tensors" if len(names) > 1 else "1 tensor"
+            lines.append(f"{count} unmapped, e.g. {short(names[0])}: {problem}")
+        return lines
+
+    def reject(self, problem: str, name: str) -> None:
+        """Leave a name unmapped, for a reason that the notes will give."""
+        self.unmapped.append(name)
+        self._problems.setdefault(problem, []).append(name)
+
+    def _entry(self, form: Form) -> _Entry:
+        exclusion = self.architecture.exclusion(form.key)
+        rule = self.architecture.rule(form.key)
+        if rule is None or rule.indices != form.indices:
+            in_block = form.indices > 0 and form.key.partition(".#")[0] in self.architecture.block_heads
+            return _Entry(None, exclusion, in_block, 0, None, 0)
+        role = rule.roles[0]
+        expert = form.later[0] if rule.has_expert else None
+        return _Entry(rule, exclusion, rule.has_layer, _slot(role, expert), expert, len(role.info.axes))
+
+    def _packed(self, forms: Forms) -> set[str]:
+        """Names of tensors whose quantiser state is stored next to them."""
+        if not any(entry.exclusion and entry.exclusion.packs for entry in self._entries.values()):
+            return set()
+        pairs = ((name, self._entries[id(form)].exclusion) for name, form, _ in forms.names)
+        return {partner for name, exclusion in pairs if exclusion and (partner := exclusion.packed_name(name))}
+
+    def _place(self, name: str, entry: _Entry, first: int, shape: tuple[int, ...]) -> None:
+        rule, _, _, base, expert, axes = entry
+        if rule is None:
+            self.reject(f"no template of {self.architecture.name} matches", name)
+        elif len(shape) != axes:
+            self.reject(f"{len(shape)} axes stored, {axes} expected", name)
+        elif rule.role is None:
+            self._fused.append((rule.priority, name, rule, entry, first, shape))
+        else:
+            slot = base + first * LAYER_STRIDE
+            transposed = rule.transposed
+            tensor = RoleTensor(
+                rule.role,
+                None if first < 0 else first,
+                expert,
+                name,
+                shape[::-1] if transposed else shape,
+                None,
+                1 if transposed else 0,
+                transposed,
+                rule.offset,
+            )
+            rival = self.found.get(slot)
+            if rival is not None:
+                if (self._priorities[slot], rival.name) < (rule.priority, name):
+                    self.excluded.append(Excluded(name, f"same role as {short(rival.name)}"))
+                    return
+                self.excluded.append(Excluded(rival.name, f"same role as {short(name)}"))
+            self.found[slot] = tensor
+            self._priorities[slot] = rule.priority
+
+    def _split_fused(self) -> None:
+        dims = self._dims_with_shapes() if self._fused else {}
+        plans: dict[tuple[int, int], tuple[Intervals, ...] | str] = {}
+        for priority, name, rule, entry, first, shape in sorted(self._fused, key=lambda item: item[:2]):
+            split, axis = rule.split, 1 if rule.transposed else 0
+            assert split is not None
+            at = (priority, shape[axis])
+            if at not in plans:
+                plans[at] = plan_split(split, shape[axis], dims)
+            plan = plans[at]
+            if isinstance(plan, str):
+                self.reject(f"fused tensor left whole, {plan}", name)
+                continue
+            slots = [_slot(role, entry.expert) + first * LAYER_STRIDE for role in rule.roles]
+            rival = next((self.found[slot].name for slot in slots if slot in self.found), None)
+            if rival is not None:
+                self.excluded.append(Excluded(name, f"same role as {short(rival)}"))
+                continue
+            layer = None if first < 0 else first
+            others = shape[:axis] + shape[axis + 1 :]
+            for slot, role, rows in zip(slots, rule.roles, plan, strict=True):
+                logical = (sum(stop - start for start, stop in rows), *others)
+                self.found[slot] = RoleTensor(
+                    role, layer, entry.expert, name, logical, rows, axis, rule.transposed, rule.offset
+                )
+
+    def _dims_with_shapes(self) -> dict[str, int]:
+        """Sizes by config, completed by what the tensors that are stored whole show."""
+        whole = self.found.values()
+        measured = {}
+        width = width_of(whole)
+        if width is not None:
+            measured["hidden"] = width
+        q_sizes = {tensor.shape[1] for tensor in whole if tensor.role is Role.ATTN_O}
+        if len(q_sizes) == 1:  # what attention hands to its output projection is as wide as the queries
+            measured["q_size"] = q_sizes.pop()
+        return Dims(self.architecture.dims, self._config, measured).values
+
+
+def _slot(role: Role, expert: int | None) -> int:
+    """Return the slot of a role in layer 0. Slots sort as tensors do: by layer (none first), role, expert."""
+    return role_order(role) * LAYERS + (0 if expert is None else expert)

@@ -1,0 +1,171 @@
+"""Naming tensors: from a config and a list of stored names and shapes to roles.
+
+The config selects an architecture file. If it does not, or its templates name fewer than half of the tensors, the file
+that names most of them is taken; if that is fewer than half too, roles are guessed from patterns. Either is said.
+Names and configs are hostile input: nothing here raises on them, and no stored name is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from kinprint.arch.configs import Dims, flattened, selecting_names
+from kinprint.arch.draft import Draft, short, width_of
+from kinprint.arch.guess import generic
+from kinprint.arch.loading import file_names, load, load_all, selectors
+from kinprint.arch.naming import Naming, RoleTensor
+from kinprint.arch.roles import Axis, Role
+from kinprint.arch.templates import Architecture, Forms
+
+_ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
+
+
+def architectures() -> tuple[str, ...]:
+    """Names of all architecture files."""
+    return file_names()
+
+
+def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]) -> Naming:
+    """Find the role of every tensor of a checkpoint.
+
+    Parameters
+    ----------
+    config
+        The model's config, as parsed from ``config.json``; empty if there is none.
+    shapes
+        Stored names and shapes.
+
+    Returns
+    -------
+    Naming
+        Every stored name is among its tensors, its unmapped or its excluded names.
+    """
+    flat = flattened(config)
+    forms = Forms(shapes)
+    choice = _choose(config, forms.counts)
+    draft = Draft(choice.architecture, flat)
+    draft.fill(forms, shapes)
+    if choice.architecture is generic():
+        _drop_misfits(draft)
+    tensors = tuple(draft.found[slot] for slot in sorted(draft.found))
+    layers, layer_notes = _layers(draft.dims, tensors)
+    experts, expert_notes = _experts(draft.dims, tensors)
+    notes = [*choice.notes, *draft.notes(), *layer_notes, *expert_notes, *_width_notes(draft.dims, tensors)]
+    return Naming(
+        architecture=choice.architecture.name,
+        guessed=choice.guessed,
+        layers=layers,
+        experts=experts,
+        tensors=tensors,
+        unmapped=tuple(sorted(draft.unmapped)),
+        excluded=tuple(sorted(draft.excluded, key=lambda each: each.name)),
+        notes=(*notes, *_head_notes(flat, tensors), *_quantiser_notes(draft)),
+    )
+
+
+def residual_width(naming: Naming, config: Mapping[str, object] | None = None) -> int | None:
+    """Width of the residual stream (hidden size): what the stored tensors show, else what the config says."""
+    width = width_of(naming.tensors)
+    if width is not None or config is None:
+        return width
+    return Dims(generic().dims, flattened(config)).values.get("hidden")
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    architecture: Architecture
+    guessed: bool
+    notes: tuple[str, ...]
+
+
+def _choose(config: Mapping[str, object], keys: Counter[str]) -> _Choice:
+    """Select the architecture file that the config names, or failing that the one that fits."""
+    names = selecting_names(config)
+    claims = list(dict.fromkeys(selectors()[name] for name in names if name in selectors()))
+    for claim in claims:
+        if _fraction(load(claim), keys) >= _ENOUGH:
+            return _Choice(load(claim), False, ())
+    if claims:
+        fraction = _fraction(load(claims[0]), keys)
+        cause = f"config selects {claims[0]}, but its templates name only {fraction:.0%} of the tensors"
+    elif names:
+        cause = f"no architecture file for {short(names[0])!r}"
+    else:
+        cause = "no config that says which architecture this is"
+    best = max(load_all(), key=lambda each: (_covered(each, keys), -each.special))
+    fraction = _fraction(best, keys)
+    if keys and fraction >= _ENOUGH:
+        note = f"{cause}: guessed {best.name}, whose templates name {fraction:.0%} of the tensors"
+        return _Choice(best, True, (note,))
+    return _Choice(generic(), True, (f"{cause}: roles guessed by pattern",))
+
+
+def _covered(architecture: Architecture, keys: Counter[str]) -> int:
+    return sum(count for key, count in keys.items() if architecture.rule(key) is not None)
+
+
+def _fraction(architecture: Architecture, keys: Counter[str]) -> float:
+    """Fraction of names with a template, among those that are not excluded on purpose."""
+    covered = _covered(architecture, keys)
+    strange = sum(
+        count for key, count in keys.items() if architecture.rule(key) is None and architecture.exclusion(key) is None
+    )
+    return covered / (covered + strange) if covered + strange else 1.0
+
+
+def _drop_misfits(draft: Draft) -> None:
+    """Take back guesses that contradict the width of the residual stream."""
+    width = width_of(draft.found.values())
+    for slot, tensor in list(draft.found.items()):
+        axes = tensor.role.info.axes
+        if any(axis is Axis.RESIDUAL and size != width for axis, size in zip(axes, tensor.shape, strict=True)):
+            del draft.found[slot]
+            draft.reject(f"guessed {tensor.role.value}, but the shape does not fit a width of {width}", tensor.name)
+
+
+def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]]:
+    last = tensors[-1].layer if tensors else None  # they are sorted by layer
+    stored = 0 if last is None else last + 1
+    declared = dims.values.get("layers")
+    if declared is None:
+        return stored, []
+    if declared == stored or not tensors:
+        return declared, []
+    return declared, [f"config says {declared} layers, the tensors' last block index means {stored}"]
+
+
+def _experts(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]]:
+    stored = max((tensor.expert + 1 for tensor in tensors if tensor.expert is not None), default=0)
+    declared = dims.values.get("experts")
+    if declared is None or stored == 0:
+        return stored, []
+    if declared == stored:
+        return declared, []
+    return declared, [f"config says {declared} experts, the tensors' last expert index means {stored}"]
+
+
+def _width_notes(dims: Dims, tensors: tuple[RoleTensor, ...]) -> list[str]:
+    declared, stored = dims.values.get("hidden"), width_of(tensors)
+    if declared is None or stored is None or declared == stored:
+        return []
+    return [f"config says hidden size {declared}, the tensors are {stored} wide"]
+
+
+def _head_notes(config: Mapping[str, object], tensors: tuple[RoleTensor, ...]) -> list[str]:
+    roles = {tensor.role for tensor in takewhile(lambda tensor: tensor.layer is None, tensors)}
+    if Role.HEAD in roles or Role.EMBEDDING not in roles:
+        return []
+    tied = config.get("tie_word_embeddings")
+    if tied is True:
+        return ["tied embeddings: no head is stored, the embedding serves as head"]
+    if tied is False:
+        return ["config says the head is not tied to the embedding, yet no head is stored"]
+    return ["no head is stored"]
+
+
+def _quantiser_notes(draft: Draft) -> list[str]:
+    count = sum(each.reason == "quantiser state" for each in draft.excluded)
+    return [f"{count} tensors of quantiser state excluded: stored weights are not to scale"] if count else []

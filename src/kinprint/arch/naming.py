@@ -1,0 +1,82 @@
+"""What naming a checkpoint's tensors yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinprint.arch.roles import Role
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTensor:
+    """One role, and the stored tensor (or the part of it) that plays it.
+
+    Attributes
+    ----------
+    role, layer, expert
+        The part played; ``layer`` is the block index as stored.
+    name
+        The stored tensor's name.
+    shape
+        Logical shape, out × in, after splitting and transposing.
+    rows
+        Half-open index intervals along stored axis ``axis`` that make up this role; None for the whole tensor.
+    axis
+        The stored axis the intervals run along: 0 normally, 1 for transposed weights.
+    transposed
+        Stored as in × out.
+    offset
+        To add after decoding (Gemma stores a norm's weight minus one).
+    """
+
+    role: Role
+    layer: int | None
+    expert: int | None
+    name: str
+    shape: tuple[int, ...]
+    rows: tuple[tuple[int, int], ...] | None
+    axis: int
+    transposed: bool
+    offset: float
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A stored tensor left out on purpose."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The roles of a checkpoint's tensors.
+
+    Attributes
+    ----------
+    architecture
+        Name of the data file, or ``"generic"``.
+    guessed
+        True if no data file was selected by the config: the names alone decided.
+    layers
+        Number of blocks that count (multi-token-prediction layers do not).
+    experts
+        Routed experts per mixture layer, 0 if dense.
+    tensors
+        Sorted by layer (the whole model's first), order of roles, expert.
+    unmapped
+        Stored names that no template matched.
+    excluded
+        Stored names left out on purpose, with the reason.
+    notes
+        What a reader should know: guesses, contradictions between config and tensors, splits that were not possible.
+    """
+
+    architecture: str
+    guessed: bool
+    layers: int
+    experts: int
+    tensors: tuple[RoleTensor, ...]
+    unmapped: tuple[str, ...]
+    excluded: tuple[Excluded, ...]
+    notes: tuple[str, ...]

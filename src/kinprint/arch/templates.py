@@ -1,0 +1,173 @@
+"""Compiled form of an architecture file, and the normal form of tensor names that its templates are looked up by.
+
+A checkpoint of a large mixture of experts holds some 18,000 names. Rather than trying every template on every name,
+each name is reduced to a key in which block and expert indices are replaced by a placeholder; templates are reduced in
+the same way, so that a name is recognised by one look-up in a dict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kinprint.arch.roles import Role
+
+# Canonical decimal segments of at most four digits. Longer ones are no plausible index; as they are not replaced, their
+# names match no template and end up unmapped, which is what a hostile name deserves.
+_INDEX = re.compile(r"\.(0|[1-9][0-9]{0,3})(?=\.)")
+_PLACEHOLDER = ".#"
+_ROLE_ORDER = {role: order for order, role in enumerate(Role)}
+
+
+def name_key(name: str) -> tuple[str, tuple[int, ...]]:
+    """Reduce a stored name to its key and the indices it contains."""
+    parts = _INDEX.split(name)
+    return _PLACEHOLDER.join(parts[::2]), tuple(map(int, parts[1::2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is left of a name without its first index: names that differ only in the layer share it."""
+
+    key: str
+    later: tuple[int, ...]  # indices after the first
+    indices: int
+
+
+class Forms:
+    """The stored names of a checkpoint, parsed: for each its form and its first index (-1 if it has none)."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names: list[tuple[str, Form, int]] = []
+        self.counts: Counter[str] = Counter()  # of keys
+        known: dict[tuple[str, str], Form] = {}
+        search = _INDEX.search
+        for name in names:
+            found = search(name)
+            if found is None:
+                self.names.append((name, Form(name, (), 0), -1))
+                continue
+            start, end = found.span()
+            around = name[:start], name[end:]
+            form = known.get(around)
+            if form is None:
+                key, indices = name_key(name)
+                form = known[around] = Form(key, indices[1:], len(indices))
+            self.names.append((name, form, int(name[start + 1 : end])))
+        for _, form, _ in self.names:
+            self.counts[form.key] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a fused tensor is composed: ``repeat`` groups, each made of ``parts`` in this order.
+
+    Sizes are names of dims; ``repeat`` is the name of a dim, or None for one group (plain concatenation).
+    """
+
+    repeat: str | None
+    parts: tuple[tuple[Role, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a template says about the tensors that match it.
+
+    ``indices`` is how many indices a name must have: the layer's comes first, the expert's second.
+    ``priority`` decides which of two names of the same role is taken (the lower).
+    """
+
+    role: Role | None
+    split: Split | None
+    transposed: bool
+    indices: int
+    has_layer: bool
+    has_expert: bool
+    priority: int
+    offset: float
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The role, or those of the parts."""
+        if self.split is not None:
+            return tuple(role for role, _ in self.split.parts)
+        return () if self.role is None else (self.role,)
+
+
+def role_order(role: Role) -> int:
+    """Position of a role in the order of declaration."""
+    return _ROLE_ORDER[role]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Names to leave out: a pattern with ``*`` at either end or both, and the reason.
+
+    ``packs`` marks a quantiser's state: the tensor called like the pattern's match with its suffix replaced by
+    ``packs`` then holds packed numbers, which cannot be compared either.
+    """
+
+    text: str
+    open_start: bool
+    open_end: bool
+    reason: str
+    packs: str | None
+
+    def matches(self, name: str) -> bool:
+        """Whether a name falls under the pattern."""
+        if self.open_start and self.open_end:
+            return self.text in name
+        if self.open_start:
+            return name.endswith(self.text)
+        if self.open_end:
+            return name.startswith(self.text)
+        return name == self.text
+
+    def packed_name(self, name: str) -> str | None:
+        """Name of the tensor whose quantiser state ``name`` is."""
+        return None if self.packs is None else name[: len(name) - len(self.text)] + self.packs
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A rule for a dim that applies only if a flag of the config is set."""
+
+    flag: str
+    default: bool
+    then: tuple[DimRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A product or quotient of other dims, evaluated from the left; a quotient must be exact."""
+
+    text: str
+    terms: tuple[tuple[str, str], ...]  # operator, dim
+
+
+DimRule = str | int | Formula | Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """An architecture file, validated and compiled."""
+
+    name: str
+    summary: str
+    model_types: tuple[str, ...]
+    class_names: tuple[str, ...]
+    dims: Mapping[str, tuple[DimRule, ...]]
+    rules: Mapping[str, Rule]
+    block_heads: frozenset[str]  # what stands before the block index, with every prefix
+    exclusions: tuple[Exclusion, ...]
+    special: int  # how much the file says; of two files that fit equally well the plainer one is taken
+
+    def rule(self, key: str) -> Rule | None:
+        """Look a key up."""
+        return self.rules.get(key)
+
+    def exclusion(self, key: str) -> Exclusion | None:
+        """Return the first exclusion that a name or key falls under."""
+        return next((each for each in self.exclusions if each.matches(key)), None)

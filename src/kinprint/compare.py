@@ -1,0 +1,204 @@
+"""The pipeline: open both models, choose what to read, read it, measure it, and return a Report.
+
+Evidence only: every number beside its null. This version draws no conclusion.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+import numpy as np
+
+from kinprint import results
+from kinprint._version import __version__
+from kinprint.differences import compare_configs, compare_tokenizers
+from kinprint.formats.checkpoint import execute_together
+from kinprint.formats.plan import ReadPlan, plan_reads
+from kinprint.measuring import Values, chosen_metrics, measure, not_compared
+from kinprint.model import Model, RoleSlice, open_models
+from kinprint.results import NOT_COMPARABLE, OK, Report, Run, TensorComparison
+from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+from kinprint.summary import RoleStack
+
+TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
+Progress = Callable[[str, int, int], None]
+
+
+def compare(
+    a: str,
+    b: str,
+    options: Options | None = None,
+    *,
+    budget_bytes: int | None = DEFAULT_BUDGET_BYTES,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Compare two models and return the evidence.
+
+    Parameters
+    ----------
+    a, b : models, as the command line takes them (hub id, folder, file or URL).
+    options : which layers, roles, metrics, and how many rows of each matrix.
+    budget_bytes : limit on all bytes read, headers and tokenizers included; None for no limit.
+    settings : where and how to read; by default from the environment.
+    session : an open session to use instead of making one; its own budget then applies.
+    progress : called with (stage, done, total) as the work proceeds.
+    """
+    options = options or Options()
+    metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
+    started, clock = datetime.now(UTC), time.monotonic()
+    tell = progress or _quiet
+    with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
+        tell("opening", 0, 1)
+        model_a, model_b = open_models([a, b], run)
+        config = compare_configs(model_a.checkpoint.config, model_b.checkpoint.config)
+        tokenizer = compare_tokenizers(model_a, model_b, share=TOKENIZER_SHARE)
+        pairs, skipped = pair_up(model_a, model_b, options)
+        pairs, unaffordable = fit_budget(pairs, model_a, model_b, rows=options.rows, budget_bytes=run.remaining_bytes)
+        batches = list(_plan_batches(pairs, model_a, model_b))
+        comparisons: list[TensorComparison] = []
+        summary = []
+        total = sum(len(batch.pairs) for batch in batches)
+        for batch, (values_a, values_b) in zip(batches, _read_ahead(run, batches, model_a, model_b), strict=True):
+            stacks: dict[str, RoleStack] = {}
+            for pair, left, right in zip(batch.pairs, values_a, values_b, strict=True):
+                found = measure(pair, left, right, metrics, seed=options.seed)
+                comparisons.append(found)
+                stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
+                tell("measuring", len(comparisons), total)
+            summary += [stack.summary(seed=options.seed) for stack in stacks.values()]
+        blocked = [pair for pair in pairs if pair.reason is not None]
+        comparisons += [
+            not_compared(pair, _dtype(model_a, pair.a.name), _dtype(model_b, pair.b.name)) for pair in blocked
+        ]
+        notes = [run.cache.problem] if run.cache and run.cache.problem else []
+        status, reason = _status(comparisons, skipped)
+        order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
+        traffic = run.traffic
+        return Report(
+            schema=results.SCHEMA,
+            schema_version=results.SCHEMA_VERSION,
+            status=status,
+            reason=reason,
+            a=model_a.summary(),
+            b=model_b.summary(),
+            settings=results.Settings(
+                run.budget_bytes,
+                options.rows,
+                options.experts,
+                options.layers,
+                options.roles,
+                tuple(metric.name for metric in metrics),
+                options.seed,
+            ),
+            bytes_read=traffic.bytes_read,
+            bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
+            config=config,
+            tokenizer=tokenizer,
+            summary=tuple(sorted(summary + _blocked_summaries(blocked, summary), key=lambda s: order.get(s.role, 0))),
+            comparisons=tuple(comparisons),
+            skipped=(*skipped, *unaffordable),
+            notes=tuple(notes),
+            run=Run(
+                kinprint=__version__,
+                python=platform.python_version(),
+                numpy=np.__version__,
+                started=started.isoformat(timespec="seconds"),
+                elapsed_s=round(time.monotonic() - clock, 3),
+                requests=traffic.requests,
+                retries=traffic.retries,
+                network_bytes=traffic.network_bytes,
+                cache_bytes=traffic.cache_bytes,
+                local_bytes=traffic.local_bytes,
+            ),
+        )
+
+
+def _quiet(_stage: str, _done: int, _total: int) -> None:
+    pass
+
+
+# -- reading in batches ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Pairs read together: all vectors, or one role's matrices. Bounds what is in memory at a time."""
+
+    pairs: tuple[Pair, ...]
+    slices: tuple[tuple[RoleSlice, ...], tuple[RoleSlice, ...]]
+    plans: tuple[ReadPlan, ReadPlan]
+
+
+def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]:
+    usable = [pair for pair in pairs if pair.reason is None]
+    groups: dict[str, list[Pair]] = {}
+    for pair in usable:
+        groups.setdefault(pair.role.value if pair.is_matrix else "", []).append(pair)
+    for group in groups.values():
+        left, right = zip(*(pair.slices(a, b) for pair in group), strict=True)
+        plans = tuple(plan_reads([item.stored for item in side], max_gap_bytes=0) for side in (left, right))
+        yield _Batch(tuple(group), (left, right), (plans[0], plans[1]))
+
+
+def _read_ahead(
+    session: Session, batches: Sequence[_Batch], a: Model, b: Model
+) -> Iterator[tuple[list[Values], list[Values]]]:
+    """Yield the batches' values; the next batch is on its way while the caller measures this one."""
+
+    def fetch(batch: _Batch) -> tuple[list[Values], list[Values]]:
+        arrays = execute_together([(a.checkpoint, batch.plans[0]), (b.checkpoint, batch.plans[1])])
+        left, right = (
+            [
+                Values(item.logical(raw), item.oriented(raw), item.stored.tensor.dtype)
+                for item, raw in zip(*side, strict=True)
+            ]
+            for side in zip(batch.slices, arrays, strict=True)
+        )
+        return left, right
+
+    ahead: Future[tuple[list[Values], list[Values]]] | None = None
+    for number, batch in enumerate(batches):
+        current = ahead.result() if ahead else fetch(batch)
+        ahead = session.start(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None
+        yield current
+
+
+def _dtype(model: Model, name: str) -> str:
+    return model.checkpoint.tensors[name].dtype
+
+
+# -- what could not be compared ------------------------------------------------------------------------------------------
+
+
+def _blocked_summaries(blocked: Sequence[Pair], done: Sequence[results.RoleSummary]) -> list[results.RoleSummary]:
+    """Give roles of which nothing could be compared a line of their own, with the reason."""
+    seen = {summary.role for summary in done}
+    lines: dict[str, list[Pair]] = {}
+    for pair in blocked:
+        if pair.role.value not in seen:
+            lines.setdefault(pair.role.value, []).append(pair)
+    return [
+        results.RoleSummary(
+            role, group[0].role.info.kind, 0, len(group), None, None, None, None, reason=group[0].reason
+        )
+        for role, group in lines.items()
+    ]
+
+
+def _status(comparisons: Sequence[TensorComparison], skipped: Sequence[results.Skipped]) -> tuple[str, str | None]:
+    if any(item.status == OK for item in comparisons):
+        return OK, None
+    reasons = [item.reason for item in comparisons if item.reason] or [item.reason for item in skipped]
+    shown = "; ".join(dict.fromkeys(reasons)) or "neither model has a tensor whose role is known"
+    return NOT_COMPARABLE, f"not one tensor could be compared: {shown[:600]}"

@@ -1,0 +1,126 @@
+"""How two models' config.json and tokenizer.json differ. Context for a reader, never evidence of derivation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import orjson
+
+from kinprint.errors import BudgetExceeded, FormatError, NotFound
+from kinprint.model import Model
+from kinprint.results import NOT_COMPARABLE, OK, ConfigDifference, KeyDifference, TokenizerDifference
+
+TOKENIZER_FILE = "tokenizer.json"
+_SHOWN = 200  # characters of a config value that a report keeps
+
+
+def compare_configs(a: Mapping[str, object], b: Mapping[str, object]) -> ConfigDifference:
+    """List every key whose value differs or which only one side has; nested objects are compared key by key."""
+    if not a or not b:
+        missing = "both models have" if not a and not b else ("model A has" if not a else "model B has")
+        return ConfigDifference(NOT_COMPARABLE, f"{missing} no config.json", 0, ())
+    left, right = _flatten(a), _flatten(b)
+    differences = []
+    equal = 0
+    for key in sorted(left.keys() | right.keys()):
+        if key in left and key in right and left[key] == right[key]:
+            equal += 1
+            continue
+        differences.append(KeyDifference(key, left.get(key), right.get(key), key in left, key in right))
+    return ConfigDifference(OK, None, equal, tuple(differences))
+
+
+def _flatten(config: Mapping[str, object], prefix: str = "", depth: int = 0) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value and depth < 4:
+            flat |= _flatten(value, f"{prefix}{key}.", depth + 1)
+        else:
+            flat[f"{prefix}{key}"[:_SHOWN]] = orjson.dumps(value).decode()[:_SHOWN]
+    return flat
+
+
+def compare_tokenizers(a: Model, b: Model, *, share: float) -> TokenizerDifference:
+    """Compare vocabularies and merges by text and id. At most `share` of the bytes left in the budget is spent on it.
+
+    Tokens are compared as the files spell them. Equal files (by the hub's content tag) are not read at all.
+    """
+    sources = []
+    for side, model in (("A", a), ("B", b)):
+        try:
+            source = model.checkpoint.folder.open(TOKENIZER_FILE)
+            sources.append((source, source.size))
+        except NotFound:
+            return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
+    (first, size_a), (second, size_b) = sources
+    if first.identity == second.identity and first.identity.startswith("etag:") and size_a == size_b:
+        return TokenizerDifference(OK, "the files have the same content tag and were not read", identical_files=True)
+    left = a.checkpoint.session.remaining_bytes
+    if left is not None and size_a + size_b > left * share:
+        reason = f"the two files have {size_a + size_b} bytes, more than {share:.0%} of the budget left ({left} bytes)"
+        return TokenizerDifference(NOT_COMPARABLE, reason)
+    try:
+        one, two = a.checkpoint.read_json(TOKENIZER_FILE), b.checkpoint.read_json(TOKENIZER_FILE)
+    except (BudgetExceeded, FormatError) as error:
+        return TokenizerDifference(NOT_COMPARABLE, error.message)
+    if one is None or two is None:
+        return TokenizerDifference(NOT_COMPARABLE, f"model {'A' if one is None else 'B'} has no {TOKENIZER_FILE}")
+    return compare_vocabularies(one, two)
+
+
+def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> TokenizerDifference:
+    """Compare two parsed tokenizer.json."""
+    vocab_a, vocab_b = vocabulary(a), vocabulary(b)
+    if not vocab_a or not vocab_b:
+        side = "A" if not vocab_a else "B"
+        return TokenizerDifference(NOT_COMPARABLE, f"the tokenizer of model {side} lists no vocabulary")
+    common = vocab_a.keys() & vocab_b.keys()
+    merges_a, merges_b = _merges(a), _merges(b)
+    result = TokenizerDifference(
+        OK,
+        None,
+        identical_files=a == b,
+        kind_a=_kind(a),
+        kind_b=_kind(b),
+        tokens_a=len(vocab_a),
+        tokens_b=len(vocab_b),
+        tokens_common=len(common),
+        jaccard=len(common) / (len(vocab_a) + len(vocab_b) - len(common)),
+        same_id=sum(vocab_a[token] == vocab_b[token] for token in common),
+    )
+    if merges_a is None or merges_b is None:
+        return result
+    return replace(result, merges_a=len(merges_a), merges_b=len(merges_b), merges_common=len(merges_a & merges_b))
+
+
+def vocabulary(tokenizer: Mapping[str, object]) -> dict[str, int]:
+    """Return token to id: the model's table (BPE and WordPiece map, Unigram lists) and the added tokens."""
+    model = tokenizer.get("model")
+    table = model.get("vocab") if isinstance(model, dict) else None
+    found: dict[str, int] = {}
+    if isinstance(table, dict):
+        found = {token: number for token, number in table.items() if isinstance(number, int)}
+    elif isinstance(table, list):
+        entries = [entry[0] if isinstance(entry, list) and entry else None for entry in table]
+        found = {token: number for number, token in enumerate(entries) if isinstance(token, str)}
+    added = tokenizer.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("content"), str) and isinstance(entry.get("id"), int):
+            found[entry["content"]] = entry["id"]
+    return found
+
+
+def _merges(tokenizer: Mapping[str, object]) -> set[str] | None:
+    model = tokenizer.get("model")
+    listed = model.get("merges") if isinstance(model, dict) else None
+    if not isinstance(listed, list):
+        return None
+    # Both spellings are in use: "left right" and ["left", "right"].
+    return {" ".join(map(str, merge)) if isinstance(merge, list) else str(merge) for merge in listed}
+
+
+def _kind(tokenizer: Mapping[str, object]) -> str | None:
+    model = tokenizer.get("model")
+    kind = model.get("type") if isinstance(model, dict) else None
+    return kind[:40] if isinstance(kind, str) else None

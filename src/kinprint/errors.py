@@ -1,0 +1,118 @@
+"""Every exception kinprint raises on purpose, in one tree.
+
+::
+
+    KinprintError                     exit code
+    ├── BadReference      ValueError     3   the text given does not name a model
+    ├── SourceError       OSError        5   bytes could not be had
+    │   ├── NotFound                     3   no such repository, revision or file
+    │   ├── AccessDenied                 4   gated, private, or a token was refused
+    │   ├── OfflineError                 5   offline was asked for and the bytes are not here
+    │   ├── TransferError                5   the server broke the protocol or gave up, after retries
+    │   ├── SourceChanged                5   the file changed while it was read
+    │   ├── FileTooLarge                 5   a file is larger than its kind, or the budget, allows
+    │   └── StorageError                 8   disk full, unwritable target, broken cache folder
+    ├── FormatError       ValueError     6   a checkpoint is malformed
+    │   └── UnsupportedDtype             6   a tensor's number format is not known
+    ├── NotComparable     ValueError     7   two models share nothing that can be compared
+    ├── BudgetExceeded    ValueError     7   the byte budget does not allow the least useful read
+    ├── DegenerateInput   ValueError     -   a metric is undefined on this input (becomes a status, never a number)
+    └── SchemaError       ValueError     6   a report of a version this program does not know
+
+A message says what, where, expected, got; ``hint`` is the next step to take. The exit codes are those of the CLI and
+are documented in the README; 0 is success, 1 a bug, 2 wrong usage, 130 an interrupt.
+"""
+
+from __future__ import annotations
+
+
+class KinprintError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.hint}" if self.hint else self.message
+
+
+class BadReference(KinprintError, ValueError):
+    """The text given does not name a model."""
+
+    exit_code = 3
+
+
+class SourceError(KinprintError, OSError):
+    """Bytes could not be had."""
+
+    exit_code = 5
+
+
+class NotFound(SourceError):
+    """No such repository, revision or file."""
+
+    exit_code = 3
+
+
+class AccessDenied(SourceError):
+    """Gated or private, or the token was refused."""
+
+    exit_code = 4
+
+
+class OfflineError(SourceError):
+    """Offline was asked for and the bytes are not on this machine."""
+
+
+class TransferError(SourceError):
+    """The server broke the protocol, or gave up after retries."""
+
+
+class SourceChanged(SourceError):
+    """The file changed while it was being read; a mixture of two versions would be worthless."""
+
+
+class FileTooLarge(SourceError):
+    """A file is larger than is allowed for its kind, or than the byte budget leaves."""
+
+
+class StorageError(SourceError):
+    """Disk full, unwritable target, or a cache folder that cannot be used."""
+
+    exit_code = 8
+
+
+class FormatError(KinprintError, ValueError):
+    """A checkpoint is malformed."""
+
+    exit_code = 6
+
+
+class UnsupportedDtype(FormatError):
+    """A tensor is stored in a number format this program does not know."""
+
+
+class NotComparable(KinprintError, ValueError):
+    """Two models share nothing that can be compared."""
+
+    exit_code = 7
+
+
+class BudgetExceeded(KinprintError, ValueError):
+    """The byte budget does not allow even the least useful read."""
+
+    exit_code = 7
+
+
+class DegenerateInput(KinprintError, ValueError):
+    """A metric is undefined on this input. The pipeline turns it into the status ``not_comparable``."""
+
+
+class SchemaError(KinprintError, ValueError):
+    """A report was written in a schema this program does not know."""
+
+    exit_code = 6

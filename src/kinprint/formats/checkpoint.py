@@ -1,0 +1,266 @@
+"""An open checkpoint: the headers of all its shards, its config, and slices of its tensors on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import orjson
+
+from kinprint.errors import FormatError, KinprintError, NotFound
+from kinprint.formats.dtypes import Array, decode
+from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
+from kinprint.formats.safetensors import (
+    FIRST_READ,
+    LENGTH_BYTES,
+    TensorInfo,
+    expected_header_bytes,
+    header_length,
+    parse_header,
+)
+from kinprint.refs import ByteRange, ModelRef, check_member_name, parse_ref
+from kinprint.sources.base import Folder, Provenance, Source
+from kinprint.sources.session import Session
+
+INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.safetensors.index.json")
+SINGLE_NAMES = ("model.safetensors", "pytorch_model.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """One file of weights, as recorded in the report."""
+
+    name: str
+    size: int
+    identity: str
+    header_bytes: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model whose headers have been read and whose tensors have not."""
+
+    provenance: Provenance
+    config: Mapping[str, object]
+    files: tuple[WeightFile, ...]
+    tensors: Mapping[str, TensorInfo]
+    notes: tuple[str, ...]
+    session: Session = field(repr=False)
+    folder: Folder = field(repr=False)
+    sources: tuple[Source, ...] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """The model as the user named it."""
+        return self.provenance.reference
+
+    def read(self, slices: Sequence[TensorSlice]) -> list[Array]:
+        """Plan and read slices of this checkpoint's tensors; arrays come back in the order asked for."""
+        return self.execute(plan_reads(slices))
+
+    def execute(self, plan: ReadPlan) -> list[Array]:
+        """Read a plan's ranges together and cut the slices out of them."""
+        return execute_together([(self, plan)])[0]
+
+    def requests(self, plan: ReadPlan) -> list[tuple[Source, ByteRange]]:
+        """Return a plan's ranges with the files they are in."""
+        return [(self.sources[file], span) for file, span in zip(plan.files, plan.ranges, strict=True)]
+
+    def cut(self, plan: ReadPlan, buffers: Sequence[memoryview]) -> list[Array]:
+        """Cut the plan's slices out of its ranges and decode them."""
+        arrays = []
+        for item, pieces in zip(plan.slices, plan.pieces, strict=True):
+            if len(pieces) == 1:
+                raw = buffers[pieces[0].range_index][pieces[0].offset : pieces[0].offset + pieces[0].length]
+            else:
+                raw = memoryview(bytearray(item.nbytes))
+                for piece in pieces:
+                    part = buffers[piece.range_index][piece.offset : piece.offset + piece.length]
+                    raw[piece.target : piece.target + piece.length] = part
+            arrays.append(decode(raw, item.tensor.dtype, tensor=item.tensor.name).reshape(item.shape))
+        return arrays
+
+    def read_json(self, name: str) -> dict[str, object] | None:
+        """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
+        return _read_json(self.session, self.folder, name)
+
+
+def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[Array]]:
+    """Read the plans of several checkpoints of one session in one go: one wait for all of them."""
+    requests = [request for checkpoint, plan in plans for request in checkpoint.requests(plan)]
+    buffers = plans[0][0].session.read(requests) if plans else []
+    arrays, at = [], 0
+    for checkpoint, plan in plans:
+        arrays.append(checkpoint.cut(plan, buffers[at : at + len(plan.ranges)]))
+        at += len(plan.ranges)
+    return arrays
+
+
+def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
+    """Open a model: pin it, find its weight files, read and check every header. No tensor is read.
+
+    For a hub repository the look-ups of all shards run while the index is read, so that opening takes four round trips
+    however many shards there are: description, index and look-ups, headers; the first data read is the fourth.
+    """
+    ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
+    folder = session.open_folder(ref)
+    config_job = session.start(lambda: _read_json(session, folder, "config.json"))
+    opened: dict[str, Source] = {}
+    lookups = _look_up_ahead(session, folder, opened) if ref.file is None else {}
+    try:
+        index = {} if ref.file else _weight_map(session, folder)
+        names = sorted(set(index.values())) if index else [ref.file or _single_file(folder)]
+        for name in names:
+            if name in lookups:
+                lookups[name].result()
+        sources = _open_all(folder, names, opened, from_index=bool(index))
+        predicted = _predict_headers(index)
+        headers = _read_headers(session, sources, [predicted.get(name, FIRST_READ) for name in names])
+    except BaseException:
+        config_job.cancel()
+        raise
+    tensors, files, notes = _gather(names, sources, headers, index)
+    config = config_job.result()
+    if config is None:
+        notes.append("no config.json: architecture and head counts have to be guessed from names and shapes")
+    return Checkpoint(
+        folder.provenance, config or {}, tuple(files), tensors, tuple(notes), session, folder, tuple(sources)
+    )
+
+
+def _read_json(session: Session, folder: Folder, name: str) -> dict[str, object] | None:
+    raw = session.read_small(folder, name)
+    if raw is None:
+        return None
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(f"{folder.provenance.reference}: {name} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FormatError(
+            f"{folder.provenance.reference}: {name} holds a JSON {type(value).__name__}, expected an object"
+        )
+    return value
+
+
+def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) -> dict[str, Future[None]]:
+    """Begin to resolve the shards that a listing shows while the index is still on its way."""
+    listed = folder.names
+    if listed is None or not any(name in listed for name in INDEX_NAMES):
+        return {}
+    shards = sorted(n for n in listed if n.startswith("model-") and n.endswith(".safetensors") and "/" not in n)
+    for name in shards:
+        opened[name] = folder.open(name)
+    return {name: session.start(opened[name].prefetch) for name in shards}
+
+
+def _weight_map(session: Session, folder: Folder) -> dict[str, str]:
+    """Return tensor name to file name from the index, or {} if the model has none."""
+    listed = folder.names
+    for name in INDEX_NAMES:
+        if listed is not None and name not in listed:
+            continue
+        index = _read_json(session, folder, name)
+        if index is None:
+            continue
+        mapping = index.get("weight_map")
+        where = f"{folder.provenance.reference}: {name}"
+        if not isinstance(mapping, dict) or not mapping or not all(isinstance(v, str) for v in mapping.values()):
+            raise FormatError(f"{where} has no usable weight_map; expected tensor names with file names")
+        for file in set(mapping.values()):
+            try:
+                check_member_name(file, where=where)
+            except KinprintError as error:
+                raise FormatError(error.message) from error
+        return mapping
+    return {}
+
+
+def _single_file(folder: Folder) -> str:
+    listed, label = folder.names, folder.provenance.reference
+    if listed is None:
+        return SINGLE_NAMES[0]
+    weights = sorted(name for name in listed if name.endswith(".safetensors") and "/" not in name)
+    for name in SINGLE_NAMES:
+        if name in weights:
+            return name
+    if len(weights) == 1:
+        return weights[0]
+    if weights:
+        raise FormatError(
+            f"{label}: {len(weights)} .safetensors files and no {INDEX_NAMES[0]} to say which belong together",
+            hint="name the file you mean, for example " + weights[0],
+        )
+    others = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
+    raise FormatError(
+        f"{label}: no .safetensors file (it has: {', '.join(others)[:200] or 'nothing'})",
+        hint="this version reads safetensors only",
+    )
+
+
+def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *, from_index: bool) -> list[Source]:
+    sources = []
+    for name in names:
+        try:
+            sources.append(opened.get(name) or folder.open(name))
+        except NotFound as error:
+            if not from_index:
+                raise
+            raise FormatError(
+                f"{folder.provenance.reference}: the index names {name!r}, which is not there",
+                hint="the model is incomplete; fetch the missing file",
+            ) from error
+    return sources
+
+
+def _predict_headers(index: Mapping[str, str]) -> dict[str, int]:
+    by_file: dict[str, list[str]] = {}
+    for tensor, file in index.items():
+        by_file.setdefault(file, []).append(tensor)
+    return {file: expected_header_bytes(names) for file, names in by_file.items()}
+
+
+def _read_headers(session: Session, sources: Sequence[Source], guesses: Sequence[int]) -> list[memoryview]:
+    """Return every header (without its length field), mostly by one read each; all shards at once."""
+    sizes = session.map(lambda source: source.size, sources)
+    first_spans = [ByteRange(0, min(guess, size)) for guess, size in zip(guesses, sizes, strict=True)]
+    heads = session.read(list(zip(sources, first_spans, strict=True)))
+    lengths = [
+        header_length(head, file_size=size, label=source.label)
+        for head, size, source in zip(heads, sizes, sources, strict=True)
+    ]
+    short = [i for i, length in enumerate(lengths) if LENGTH_BYTES + length > len(heads[i])]
+    rests = session.read([(sources[i], ByteRange(len(heads[i]), LENGTH_BYTES + lengths[i])) for i in short])
+    for i, rest in zip(short, rests, strict=True):
+        heads[i] = memoryview(bytes(heads[i]) + bytes(rest))
+    return [head[LENGTH_BYTES : LENGTH_BYTES + length] for head, length in zip(heads, lengths, strict=True)]
+
+
+def _gather(
+    names: Sequence[str], sources: Sequence[Source], headers: Sequence[memoryview], index: Mapping[str, str]
+) -> tuple[dict[str, TensorInfo], list[WeightFile], list[str]]:
+    """Join the shards' headers, and hold them against the index."""
+    tensors: dict[str, TensorInfo] = {}
+    files: list[WeightFile] = []
+    notes: list[str] = []
+    for number, (name, source, header) in enumerate(zip(names, sources, headers, strict=True)):
+        found, _ = parse_header(header, file=number, file_size=source.size, label=source.label)
+        for tensor in found:
+            if tensor.name in tensors:
+                other = names[tensors[tensor.name].file]
+                raise FormatError(f"{source.label}: tensor {tensor.name[:200]!r} is also stored in {other!r}")
+            tensors[tensor.name] = tensor
+        files.append(WeightFile(name, source.size, source.identity, LENGTH_BYTES + len(header)))
+    for tensor_name, file in index.items():
+        stored = tensors.get(tensor_name)
+        if stored is None or names[stored.file] != file:
+            where = "nowhere" if stored is None else names[stored.file]
+            raise FormatError(
+                f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}",
+                hint="index and shards do not belong together; fetch the model again",
+            )
+    extra = len(tensors) - len(index) if index else 0
+    if extra:
+        notes.append(f"{extra} stored tensors are not in the index; they are read all the same")
+    return tensors, files, notes

@@ -1,0 +1,185 @@
+"""Every metric on one pair of tensors, each beside its permutation null. This is where metrics and nulls meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint.arch import Axis
+from kinprint.errors import DegenerateInput, UnsupportedDtype
+from kinprint.formats.dtypes import FLOATS, Array
+from kinprint.metrics import METRICS, Metric, cosine_identity
+from kinprint.metrics.identity import on_grid, ordinals
+from kinprint.model import FloatArray
+from kinprint.results import (
+    NO_NULL,
+    NOT_COMPARABLE,
+    OK,
+    CosineExplained,
+    Measurement,
+    NullResult,
+    TensorComparison,
+    TensorSide,
+)
+from kinprint.selection import Pair
+from kinprint.stats import PermutationNulls
+
+KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
+ORDERED = {
+    Axis.HEAD: "heads are ordered inside by rotary frequencies",
+    Axis.HEAD_DIM: "dimensions of a head are ordered by rotary frequencies",
+    Axis.TOKEN: "tokens are named by the vocabulary",
+    Axis.POSITION: "positions have an order",
+    Axis.TYPE: "segment types have names",
+}
+
+
+@dataclass(frozen=True)
+class Values:
+    """One side of a pair as read: as the model uses it, and as it is stored."""
+
+    logical: FloatArray
+    stored: Array
+    dtype: str
+
+
+def permuted_axis(pair: Pair) -> tuple[int | None, str]:
+    """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason).
+
+    Columns first: every row slice holds all of them, while rows are a sample.
+    """
+    axes = pair.role.info.axes
+    for position in range(len(axes) - 1, -1, -1):
+        if axes[position].exchangeable:
+            return position, axes[position].value
+    return None, "; ".join(ORDERED[axis] for axis in axes)
+
+
+def measure(pair: Pair, a: Values, b: Values, metrics: Sequence[Metric], *, seed: int) -> TensorComparison:
+    """Compare one pair of tensors by all `metrics`. Nothing that cannot be computed becomes a number."""
+    side_a, side_b = (
+        TensorSide(part.name, values.dtype, part.shape, int(values.logical.size - np.isfinite(values.logical).sum()))
+        for part, values in ((pair.a, a), (pair.b, b))
+    )
+    axis, axis_name = permuted_axis(pair)
+    reason = None
+    measurements: tuple[Measurement, ...] = ()
+    explained = None
+    if side_a.nonfinite or side_b.nonfinite:
+        bad_a, bad_b, count = side_a.nonfinite, side_b.nonfinite, a.logical.size
+        reason = f"NaN or infinity in {bad_a} of {count} values of A and {bad_b} of {count} values of B"
+    else:
+        bench = _Bench(a, b, axis, axis_name, seed)
+        measurements = tuple(bench.run(metric) for metric in metrics if _fits(metric, a.logical))
+        explained = _explain(a.logical, b.logical)
+        if not any(item.status in (OK, NO_NULL) for item in measurements):
+            reason = measurements[0].reason if measurements else "no metric fits"
+    return TensorComparison(
+        role=pair.role.value,
+        layer=pair.layer,
+        expert=pair.expert,
+        a=side_a,
+        b=side_b,
+        status=OK if reason is None else NOT_COMPARABLE,
+        reason=reason,
+        rows=pair.rows,
+        elements=int(a.logical.size),
+        permuted_axis=axis_name if axis is not None else None,
+        measurements=measurements,
+        explained=explained,
+    )
+
+
+def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
+    """Return the record of a pair whose shapes rule a comparison out."""
+    return TensorComparison(
+        role=pair.role.value,
+        layer=pair.layer,
+        expert=pair.expert,
+        a=TensorSide(pair.a.name, dtype_a, pair.a.shape),
+        b=TensorSide(pair.b.name, dtype_b, pair.b.shape),
+        status=NOT_COMPARABLE,
+        reason=pair.reason,
+        rows=None,
+        elements=0,
+        permuted_axis=None,
+        measurements=(),
+    )
+
+
+def _fits(metric: Metric, values: FloatArray) -> bool:
+    return "vector" in metric.kinds or values.ndim == 2
+
+
+def _explain(a: FloatArray, b: FloatArray) -> CosineExplained | None:
+    try:
+        parts = cosine_identity(a, b)
+    except DegenerateInput:
+        return None
+    if parts.r is None or parts.predicted is None or parts.cv_a is None or parts.cv_b is None:
+        return None
+    assert parts.if_independent is not None
+    return CosineExplained(parts.r, parts.cv_a, parts.cv_b, parts.predicted, parts.observed, parts.if_independent)
+
+
+class _Bench:
+    """One pair laid out so that the last axis is the one permuted, with the null's shared parts computed once."""
+
+    def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
+        self._axis = axis
+        self._axis_name = axis_name
+        self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
+        self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
+        self._grid = _coarser(a.dtype, b.dtype)
+        self._seed = seed
+        self._nulls = PermutationNulls(self._a, self._b, seed=seed) if axis is not None else None
+
+    def run(self, metric: Metric) -> Measurement:
+        """Return the value and its null, or why there is none."""
+        try:
+            value, null = self._evaluate(metric)
+        except (DegenerateInput, UnsupportedDtype) as error:
+            return Measurement(metric.name, NOT_COMPARABLE, reason=error.message)
+        if null is None:
+            return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
+        return Measurement(metric.name, OK, value, null)
+
+    def _evaluate(self, metric: Metric) -> tuple[float, NullResult | None]:
+        if metric.null == "ulp":
+            return self._ulps(metric)
+        a, b = self._a, self._b
+        if metric.null in ("changed", "identity"):
+            a, b = self._stored
+        elif metric.kinds == ("matrix",):
+            a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
+        value = metric(a, b)
+        if self._nulls is None:
+            return value, None
+        return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=metric.higher_is_closer)
+
+    def _ulps(self, metric: Metric) -> tuple[float, NullResult | None]:
+        if self._grid is None:
+            raise DegenerateInput("ulp_distance: expected floating-point storage on both sides")
+        a, b = (ordinals(on_grid(values, self._grid), self._grid) for values in self._stored)
+        value = metric(*self._stored, dtype=self._grid)
+        if self._nulls is None:
+            return value, None
+        return value, self._nulls.get("ulp", a, b, observed=value, higher_is_closer=metric.higher_is_closer)
+
+
+def _turn(values: Array, axis: int | None) -> Array:
+    return values.T if values.ndim == 2 and axis == 0 else values
+
+
+def _coarser(a: str, b: str) -> str | None:
+    if a not in FLOATS or b not in FLOATS:
+        return None
+    # FLOATS runs from fine to coarse, except that F16 and BF16 do not nest: BF16 has fewer digits and counts as coarser.
+    return max(a, b, key=FLOATS.index)
+
+
+def chosen_metrics(names: Sequence[str]) -> list[Metric]:
+    """Return the metrics asked for, or all of them."""
+    return [METRICS[name] for name in names] if names else METRICS.values()

@@ -1,0 +1,161 @@
+"""What a metric is, how one is registered, and the one place where its input is checked.
+
+To add a metric, write one decorated function of two clean float64 arrays; it is then known to the pipeline, to the
+reports and to the generic tests of invariance, symmetry and bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kinprint.errors import DegenerateInput
+from kinprint.registry import Registry
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Kind: TypeAlias = Literal["vector", "matrix"]
+
+INVARIANCES = (
+    "scale",  # b times a positive number
+    "shift",  # b plus a constant
+    "joint_scale",  # both times the same positive number
+    "joint_shift",  # both plus the same constant
+    "joint_permutation",  # both reordered alike
+    "one_sided_permutation",  # b alone reordered: the metric cannot see order
+    "rotation",  # columns of b turned by an orthogonal matrix (matrix metrics only)
+)
+
+NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
+"""A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One registered comparison.
+
+    Parameters
+    ----------
+    name, label
+        Key in `METRICS`, and the name a reader sees.
+    higher_is_closer
+        Direction: True for similarities, False for distances.
+    bounds
+        Least and greatest value the metric can take.
+    symmetric
+        Whether swapping the sides leaves the value unchanged.
+    invariant_to
+        Names out of `INVARIANCES`; what is not named here does change the value.
+    null
+        Kind of permutation null, as understood by `kinprint.stats.nulls.null_for`.
+    kinds
+        ``("vector", "matrix")`` metrics flatten; ``("matrix",)`` metrics need two dimensions and equal row counts only.
+    reference
+        Where the definition comes from.
+    function
+        The comparison itself, of two validated float64 arrays.
+    """
+
+    name: str
+    label: str
+    higher_is_closer: bool
+    bounds: tuple[float, float]
+    symmetric: bool
+    invariant_to: tuple[str, ...]
+    null: str
+    kinds: tuple[Kind, ...]
+    reference: str
+    function: Callable[..., float]
+
+    def __call__(self, a: ArrayLike, b: ArrayLike, **options: Any) -> float:
+        """Return the value for `a` and `b`; raise `DegenerateInput` where the metric is undefined."""
+        return float(self.function(*validate(a, b, metric=self.name, kinds=self.kinds), **options))
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def register(
+    name: str,
+    *,
+    label: str,
+    higher_is_closer: bool,
+    bounds: tuple[float, float],
+    symmetric: bool,
+    invariant_to: tuple[str, ...],
+    null: str,
+    reference: str,
+    kinds: tuple[Kind, ...] = ("vector", "matrix"),
+) -> Callable[[Callable[..., float]], Metric]:
+    """Turn a function of two arrays into a `Metric` in `METRICS`; see `Metric` for the parameters."""
+    unknown = set(invariant_to) - set(INVARIANCES)
+    if unknown:
+        raise ValueError(f"metric {name!r} declares unknown invariances: {', '.join(sorted(unknown))}")
+
+    def decorate(function: Callable[..., float]) -> Metric:
+        metric = Metric(
+            name, label, higher_is_closer, bounds, symmetric, invariant_to, null, kinds, reference, function
+        )
+        return METRICS.add(name, metric)
+
+    return decorate
+
+
+def validate(a: ArrayLike, b: ArrayLike, *, metric: str, kinds: tuple[Kind, ...]) -> tuple[FloatArray, FloatArray]:
+    """Return both sides as float64, flattened for metrics that take vectors, or say what is wrong with them."""
+    left, right = _one_side(a, "a", metric), _one_side(b, "b", metric)
+    if "vector" in kinds:
+        if left.shape != right.shape:
+            raise DegenerateInput(f"{metric}: shapes differ: expected equal, got a {left.shape} and b {right.shape}")
+        return left.ravel(), right.ravel()
+    if left.ndim != 2 or right.ndim != 2:
+        raise DegenerateInput(f"{metric}: expected two matrices, got a {left.shape} and b {right.shape}")
+    if left.shape[0] != right.shape[0]:
+        raise DegenerateInput(f"{metric}: row counts differ: expected equal, got a {left.shape} and b {right.shape}")
+    return left, right
+
+
+def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim not in (1, 2):
+        raise DegenerateInput(f"{metric}: {side} has shape {array.shape}: expected one or two dimensions")
+    if array.size == 0:
+        raise DegenerateInput(f"{metric}: {side} is empty: expected at least one element, got shape {array.shape}")
+    finite = int(np.count_nonzero(np.isfinite(array)))
+    if finite != array.size:
+        raise DegenerateInput(
+            f"{metric}: {side} holds {array.size - finite} non-finite of {array.size} values: expected none"
+        )
+    return array
+
+
+def exponent(*arrays: FloatArray) -> int:
+    """Return e such that every value times 2**-e lies in [-1, 1]; scaling by it is exact and prevents overflow."""
+    return int(np.frexp(max(float(np.abs(array).max()) for array in arrays))[1])
+
+
+def unit_scaled(array: FloatArray) -> FloatArray:
+    """Return `array` times the power of two that brings its largest value near one."""
+    return np.ldexp(array, -exponent(array))
+
+
+def centred(array: FloatArray, *, side: str, metric: str) -> FloatArray:
+    """Return `array` minus its mean, scaled; constant or nearly constant input is refused."""
+    scaled = unit_scaled(array)
+    mean = float(scaled.mean())
+    deviations = scaled - mean
+    if float(np.ptp(scaled)) == 0.0:
+        raise DegenerateInput(f"{metric}: {side} is constant, so its spread is zero: expected varying values")
+    if float(np.linalg.norm(deviations)) < NEAR_CONSTANT * abs(mean):
+        raise DegenerateInput(f"{metric}: {side} is constant up to rounding (relative to its mean)")
+    return deviations
+
+
+def checked(value: float, metric: str) -> float:
+    """Return `value`, unless it left the range of float64."""
+    if not np.isfinite(value):
+        raise DegenerateInput(f"{metric}: the result is too large for float64: the inputs reach beyond about 1e154")
+    return float(value)

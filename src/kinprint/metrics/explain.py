@@ -1,0 +1,69 @@
+"""Why a raw cosine is what it is: an exact identity in terms of two spreads and one correlation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kinprint.errors import DegenerateInput
+from kinprint.metrics.angular import cosine, pearson
+from kinprint.metrics.base import unit_scaled, validate
+from kinprint.metrics.distance import MAX_CV
+
+
+@dataclass(frozen=True)
+class CosineIdentity:
+    """The cosine taken apart.
+
+    ``r`` is None where a side is constant (it then has no weight); ``predicted`` and ``if_independent`` are None, with
+    a ``reason``, where a mean is near zero and the coefficients of variation say nothing.
+    """
+
+    r: float | None
+    cv_a: float | None
+    cv_b: float | None
+    predicted: float | None
+    observed: float
+    if_independent: float | None
+    reason: str | None = None
+
+
+def cosine_if_independent(cv_a: float, cv_b: float, *, sign: float = 1.0) -> float:
+    """Return the cosine of two vectors with these coefficients of variation and no correlation whatever.
+
+    `sign` is the sign of the product of the two means.
+    """
+    return math.copysign(1.0, sign) / (math.hypot(1.0, cv_a) * math.hypot(1.0, cv_b))
+
+
+def cosine_identity(a: ArrayLike, b: ArrayLike) -> CosineIdentity:
+    """Decompose the cosine of `a` and `b`.
+
+    With means ā, b̄ and population deviations σ: a·b/d = āb̄ + rσ_aσ_b and ‖a‖²/d = ā² + σ_a². Dividing numerator and
+    denominator by |āb̄|, with CV = σ/|mean| ≥ 0 and s = sign(āb̄)::
+
+        cos = (s + r·CV_a·CV_b) / √((1 + CV_a²)(1 + CV_b²))
+
+    For positive vectors (norm scales) it is nearly a function of the two CVs alone.
+    """
+    left, right = (unit_scaled(x) for x in validate(a, b, metric="cosine_identity", kinds=("vector", "matrix")))
+    observed = cosine(left, right)
+    try:
+        r: float | None = pearson(left, right)
+    except DegenerateInput:
+        r = None  # a constant side: CV is 0 and the term vanishes
+    means = [float(x.mean()) for x in (left, right)]
+    stds = [float(np.std(x)) for x in (left, right)]
+    for side, mean, std in zip("ab", means, stds, strict=True):
+        if mean == 0.0 or std > MAX_CV * abs(mean):
+            reason = f"the mean of {side} is near zero (|mean| below {1 / MAX_CV:g} of the standard deviation)"
+            return CosineIdentity(r, None, None, None, observed, None, reason)
+    cv_a, cv_b = (
+        0.0 if r is None and std < 1e-11 * abs(m) else std / abs(m) for m, std in zip(means, stds, strict=True)
+    )
+    independent = cosine_if_independent(cv_a, cv_b, sign=means[0] * means[1])
+    predicted = independent + (r or 0.0) * cv_a * cv_b * abs(independent)
+    return CosineIdentity(r, cv_a, cv_b, predicted, observed, independent)

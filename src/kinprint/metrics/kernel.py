@@ -1,0 +1,83 @@
+"""Centred kernel alignment of two matrices whose rows are the same examples; the columns may differ in number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kinprint.errors import DegenerateInput
+from kinprint.metrics.base import NEAR_CONSTANT, FloatArray, register, unit_scaled
+
+
+def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:
+    scaled = unit_scaled(X)
+    means = scaled.mean(axis=0)
+    centred = scaled - means
+    if float(np.linalg.norm(centred)) <= NEAR_CONSTANT * float(np.linalg.norm(means)):
+        raise DegenerateInput(f"{metric}: all rows of {side} are equal: expected rows that vary")
+    return unit_scaled(centred)
+
+
+def _alignment(X: FloatArray, Y: FloatArray) -> float:
+    """Return tr(XXᵀYYᵀ) = ‖XᵀY‖² by whichever product is smaller."""
+    n, p, q = X.shape[0], X.shape[1], Y.shape[1]
+    if p * q <= n * (p + q):
+        return float(np.sum(np.square(X.T @ Y)))
+    return float(np.sum((X @ X.T) * (Y @ Y.T)))
+
+
+def _unbiased(X: FloatArray, Y: FloatArray) -> float:
+    """Return n(n − 3) times the unbiased HSIC of column-centred X and Y.
+
+    Song et al. (2012) give tr(K̃L̃) + 1ᵀK̃1·1ᵀL̃1/((n−1)(n−2)) − 2/(n−2)·1ᵀK̃L̃1 for Gram matrices with zeroed diagonals.
+    With centred columns K1 = 0, so K̃1 = −k, where k is the diagonal of K, and the whole reduces to
+    ‖XᵀY‖² − n/(n−2)·k·l + (Σk)(Σl)/((n−1)(n−2)).
+    """
+    n = X.shape[0]
+    k, m = np.sum(X * X, axis=1), np.sum(Y * Y, axis=1)
+    product = float(k.sum()) * float(m.sum()) / ((n - 1) * (n - 2))
+    return float(_alignment(X, Y) - n / (n - 2) * float(k @ m) + product)
+
+
+@register(
+    "cka",
+    label="Linear CKA (biased)",
+    higher_is_closer=True,
+    bounds=(0.0, 1.0),
+    symmetric=True,
+    invariant_to=("scale", "shift", "joint_scale", "joint_shift", "joint_permutation", "rotation"),
+    null="cka",
+    kinds=("matrix",),
+    reference="Kornblith et al. 2019; the RV coefficient of Escoufier 1973",
+)
+def cka(X: FloatArray, Y: FloatArray) -> float:
+    """Alignment of the two Gram matrices; with more columns than rows even noise comes close to 1."""
+    X, Y = _centred_columns(X, "a", "cka"), _centred_columns(Y, "b", "cka")
+    value = _alignment(X, Y) / math.sqrt(_alignment(X, X) * _alignment(Y, Y))
+    return min(1.0, max(0.0, value))
+
+
+@register(
+    "cka_unbiased",
+    label="Linear CKA (unbiased)",
+    higher_is_closer=True,
+    bounds=(-1.0, 1.0),
+    symmetric=True,
+    invariant_to=("scale", "shift", "joint_scale", "joint_shift", "joint_permutation", "rotation"),
+    null="cka_unbiased",
+    kinds=("matrix",),
+    reference="Song et al. 2012; Székely & Rizzo 2014",
+)
+def cka_unbiased(X: FloatArray, Y: FloatArray) -> float:
+    """CKA from the unbiased HSIC: its permutation mean is 0 whatever the number of columns; needs four rows."""
+    if X.shape[0] < 4:
+        raise DegenerateInput(f"cka_unbiased: {X.shape[0]} rows: expected at least 4")
+    X, Y = _centred_columns(X, "a", "cka_unbiased"), _centred_columns(Y, "b", "cka_unbiased")
+    norms = []
+    for side, Z in (("a", X), ("b", Y)):
+        own = _unbiased(Z, Z)
+        if own <= 1e-12 * _alignment(Z, Z):  # the three terms cancel: rows at equal distances, e.g. a simplex
+            raise DegenerateInput(f"cka_unbiased: the rows of {side} are equidistant, which leaves nothing to align")
+        norms.append(own)
+    return min(1.0, max(-1.0, _unbiased(X, Y) / math.sqrt(norms[0] * norms[1])))

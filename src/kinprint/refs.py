@@ -1,0 +1,123 @@
+"""What the user named, parsed once: a model reference, and the half-open byte range used everywhere inside."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from kinprint.errors import BadReference, NotFound
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+_REPO = re.compile(rf"^(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>[^\s@]{{1,200}}))?$")
+_HF_URI = re.compile(
+    rf"^hf://(?:models/)?(?P<repo>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>[^\s@/]{{1,200}}))?(?:/(?P<file>[^\s@]+))?$"
+)
+_FORMS = "owner/name, owner/name@revision, hf://owner/name, a folder, a .safetensors file, or an http(s) URL"
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes ``start`` (inclusive) to ``end`` (exclusive) of one file. HTTP's inclusive form exists in http.py only."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"not a byte range: start {self.start}, end {self.end}")
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def covers(self, other: ByteRange) -> bool:
+        """Whether `other` lies inside this range."""
+        return self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """Where a model is. ``kind`` is one of hub, folder, file, url; the other fields belong to the kind."""
+
+    text: str
+    kind: str
+    repo: str | None = None
+    revision: str | None = None
+    file: str | None = None
+    path: Path | None = None
+    url: str | None = None
+
+
+def parse_ref(text: str, *, endpoint: str) -> ModelRef:
+    """Read a model reference as people write it.
+
+    A path that exists wins over a repository of the same name, as it does in the tools people already use; ``hf://``
+    and an explicit ``./`` remove the doubt. A page of the hub pasted from a browser is understood as its repository.
+    """
+    text = text.strip()
+    if text.startswith("hf://"):
+        match = _HF_URI.match(text)
+        if not match:
+            raise BadReference(f"cannot read {text!r}: expected hf://owner/name[@revision][/file.safetensors]")
+        return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"], file=match["file"])
+    if text.startswith(("http://", "https://")):
+        if not _is_address(text):
+            raise BadReference(f"cannot read {text!r}: expected http(s)://host[:port]/path")
+        return _hub_page(text, endpoint) or ModelRef(text, "url", url=text)
+    path = Path(text).expanduser()
+    if text and path.is_dir():
+        return ModelRef(text, "folder", path=path)
+    if text and path.is_file():
+        return ModelRef(text, "file", path=path)
+    looks_local = text.startswith(("/", "./", "../", "~", ".\\")) or text.endswith(".safetensors") or "\\" in text
+    match = _REPO.match(text)
+    if match and not looks_local:
+        return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"])
+    if looks_local:
+        raise NotFound(f"no such file or folder: {text}", hint=f"a model is {_FORMS}")
+    hint = f"for a repository without an owner write hf://{text}" if re.fullmatch(_NAME, text) else None
+    raise BadReference(f"cannot read {text!r} as a model: expected {_FORMS}", hint=hint)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _hub_page(url: str, endpoint: str) -> ModelRef | None:
+    """Understand ``<endpoint>/owner/name[/tree|blob|resolve/revision[/file]]``, or return None for any other URL."""
+    parts, base = urlsplit(url), urlsplit(endpoint)
+    if (parts.scheme, parts.netloc) != (base.scheme, base.netloc):
+        return None
+    prefix = base.path.rstrip("/") + "/"  # a mirror may live below a path
+    if not parts.path.startswith(prefix):
+        return None
+    bits = [unquote(bit) for bit in parts.path.removeprefix(prefix).strip("/").split("/")]
+    if len(bits) < 2 or not _REPO.match("/".join(bits[:2])):
+        return None
+    repo = "/".join(bits[:2])
+    if len(bits) == 2:
+        return ModelRef(url, "hub", repo=repo)
+    if bits[2] == "tree" and len(bits) == 4:
+        return ModelRef(url, "hub", repo=repo, revision=bits[3])
+    if bits[2] in ("blob", "resolve") and len(bits) > 4:
+        return ModelRef(url, "hub", repo=repo, revision=bits[3], file="/".join(bits[4:]))
+    return None
+
+
+def check_member_name(name: str, *, where: str) -> str:
+    """Refuse a file name, taken from a listing or an index, that could lead outside its folder."""
+    parts = name.replace("\\", "/").split("/")
+    if (
+        not name
+        or name.startswith(("/", "\\"))
+        or ":" in name
+        or "\0" in name
+        or any(p in ("", ".", "..") for p in parts)
+    ):
+        raise BadReference(f"{where} names the file {name[:200]!r}, which leads outside the model's folder")
+    return name

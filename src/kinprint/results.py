@@ -1,0 +1,324 @@
+"""What kinprint returns and writes: plain frozen dataclasses, versioned, the same object in Python, JSON and on screen.
+
+JSON holds no NaN: a number that does not exist is null, and the ``status`` and ``reason`` beside it say why.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import orjson
+
+from kinprint.errors import SchemaError
+
+SCHEMA = "kinprint.report"
+SCHEMA_VERSION = 1
+
+OK = "ok"
+NOT_COMPARABLE = "not_comparable"
+NO_NULL = "no_null"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NullResult:
+    """What a metric does under permutation, and how far the observed value lies from it.
+
+    Parameters
+    ----------
+    name
+        Kind of the null.
+    mean, sd
+        Of the metric over all permutations, in the metric's own units.
+    z
+        (observed − mean) / sd, so closer means negative for a distance. For distances that are a function of a dot
+        product it is taken on the dot product, where it is exact. None where every permutation gives the same value.
+    log10_p
+        Base-10 logarithm of the one-sided p-value towards "closer"; None where the metric cannot see order.
+    p_method
+        How the p-value was had, in words.
+    tail
+        "greater" or "less": the side of the null, in the metric's units, on which "closer" lies.
+    n
+        Number of exchangeable units permuted.
+    n_draws
+        Number of Monte-Carlo permutations, if any were drawn.
+    skewness, excess_kurtosis
+        Exact, of the permuted dot product (None where not computed).
+    assumptions
+        What has to hold for the figures to mean what they say.
+    """
+
+    name: str
+    mean: float
+    sd: float
+    z: float | None
+    log10_p: float | None
+    p_method: str
+    tail: str
+    n: int
+    n_draws: int | None = None
+    skewness: float | None = None
+    excess_kurtosis: float | None = None
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One metric on one pair of tensors. ``null`` is None unless ``status`` is "ok"."""
+
+    metric: str
+    status: str
+    value: float | None = None
+    null: NullResult | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class CosineExplained:
+    """Why the raw cosine is what it is: cos = (1 + r·CVa·CVb) / sqrt((1+CVa²)(1+CVb²))."""
+
+    r: float
+    cv_a: float
+    cv_b: float
+    predicted: float
+    observed: float
+    if_independent: float
+
+
+@dataclass(frozen=True)
+class TensorSide:
+    """One side of a compared pair: which stored tensor, and what was read of it."""
+
+    tensor: str
+    dtype: str
+    shape: tuple[int, ...]  # logical, out × in
+    nonfinite: int = 0
+
+
+@dataclass(frozen=True)
+class TensorComparison:
+    """All metrics on one pair of tensors of the same role."""
+
+    role: str
+    layer: int | None
+    expert: int | None
+    a: TensorSide
+    b: TensorSide
+    status: str
+    reason: str | None
+    rows: tuple[int, int] | None  # logical rows compared (half-open); None means all
+    elements: int
+    permuted_axis: str | None
+    measurements: tuple[Measurement, ...]
+    explained: CosineExplained | None = None
+
+
+@dataclass(frozen=True)
+class RoleSummary:
+    """One role over all its layers, under one joint null: layers are correlated and are never counted as independent."""
+
+    role: str
+    kind: str
+    compared: int
+    not_compared: int
+    median_cosine: float | None
+    median_cosine_null: float | None
+    mean_pearson: float | None
+    null: NullResult | None
+    permutation: str | None = None  # whether one permutation served all layers, or each had its own
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something that was not compared, how often, and why."""
+
+    what: str
+    count: int
+    reason: str
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeyDifference:
+    """One key of the config that differs; a side without the key has ``present`` False."""
+
+    key: str
+    a: str | None
+    b: str | None
+    a_present: bool
+    b_present: bool
+
+
+@dataclass(frozen=True)
+class ConfigDifference:
+    """How two config.json differ."""
+
+    status: str
+    reason: str | None
+    equal_keys: int
+    differences: tuple[KeyDifference, ...]
+
+
+@dataclass(frozen=True)
+class TokenizerDifference:
+    """How two tokenizers differ, from tokenizer.json. Counts are None where a side does not have such a table."""
+
+    status: str
+    reason: str | None
+    identical_files: bool | None = None
+    kind_a: str | None = None
+    kind_b: str | None = None
+    tokens_a: int | None = None
+    tokens_b: int | None = None
+    tokens_common: int | None = None
+    jaccard: float | None = None
+    same_id: int | None = None
+    merges_a: int | None = None
+    merges_b: int | None = None
+    merges_common: int | None = None
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """One weight file that was opened."""
+
+    name: str
+    size: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """One of the compared models."""
+
+    reference: str
+    kind: str
+    location: str
+    revision: str | None
+    commit: str | None
+    architecture: str
+    architecture_guessed: bool
+    layers: int
+    experts: int
+    hidden: int | None
+    tensors: int
+    parameters: int
+    stored_bytes: int
+    unmapped: tuple[str, ...]
+    excluded: tuple[Skipped, ...]
+    notes: tuple[str, ...]
+    files: tuple[FileSummary, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose; together with the commits it determines every number in the report."""
+
+    budget_bytes: int | None
+    rows: int
+    experts: int
+    layers: str | None
+    roles: tuple[str, ...]
+    metrics: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What may differ between two runs of the same comparison: time, traffic, versions. Nothing else in a report may."""
+
+    kinprint: str
+    python: str
+    numpy: str
+    started: str
+    elapsed_s: float
+    requests: int
+    retries: int
+    network_bytes: int
+    cache_bytes: int
+    local_bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one comparison found. States evidence; this version draws no conclusion."""
+
+    schema: str
+    schema_version: int
+    status: str  # "ok", or "not_comparable" if not one tensor could be compared
+    reason: str | None
+    a: ModelSummary
+    b: ModelSummary
+    settings: Settings
+    bytes_read: int
+    bytes_planned: int
+    config: ConfigDifference
+    tokenizer: TokenizerDifference
+    summary: tuple[RoleSummary, ...]
+    comparisons: tuple[TensorComparison, ...]
+    skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
+    run: Run
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the report as JSON (UTF-8)."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Report:
+        """Read a report back; a schema of another version is refused, not guessed at."""
+        try:
+            data = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise SchemaError(f"not a report: {error}") from error
+        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+        if found != (SCHEMA, SCHEMA_VERSION):
+            raise SchemaError(
+                f"cannot read a report of schema {found[0]!r}, version {found[1]!r}; expected {SCHEMA!r}, {SCHEMA_VERSION}",
+                hint="use the version of kinprint that wrote it, or run the comparison again",
+            )
+        try:
+            return build(cls, data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SchemaError(f"the report does not fit schema version {SCHEMA_VERSION}: {error}") from error
+
+
+def build(kind: type[T], data: Any) -> T:
+    """Make a dataclass of this module from plain JSON data, following the declared types."""
+    return typing.cast(T, _convert(kind, data))
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _convert(kind: Any, data: Any) -> Any:
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        options = [option for option in typing.get_args(kind) if option is not types.NoneType]
+        return None if data is None else _convert(options[0], data)
+    if origin is tuple:
+        items = typing.get_args(kind)
+        if not isinstance(data, list):
+            raise TypeError(f"expected a list, got {type(data).__name__}")
+        if len(items) == 2 and items[1] is Ellipsis:
+            return tuple(_convert(items[0], entry) for entry in data)
+        return tuple(_convert(item, entry) for item, entry in zip(items, data, strict=True))
+    if is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(data, dict):
+            raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
+        hints = _hints(kind)
+        return kind(**{field.name: _convert(hints[field.name], data[field.name]) for field in fields(kind)})
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        raise TypeError(f"expected {kind.__name__}, got {data!r:.80}")
+    return data

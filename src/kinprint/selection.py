@@ -1,0 +1,217 @@
+"""Which tensors of two models are compared, and how many rows of each fit the byte budget. Pure: nothing here reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kinprint.arch import Axis, Role, RoleTensor
+from kinprint.errors import BadReference
+from kinprint.formats.plan import Run
+from kinprint.model import Model, RoleSlice, slice_role
+from kinprint.results import Skipped
+
+DEFAULT_BUDGET_BYTES = 128_000_000
+DEFAULT_ROWS = 32
+DEFAULT_EXPERTS = 2
+MIN_ROWS = 4  # fewer rows say little; then layers are left out instead
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to compare and how much of it."""
+
+    rows: int = DEFAULT_ROWS
+    experts: int = DEFAULT_EXPERTS
+    layers: str | None = None
+    roles: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two tensors of the same role, layer and expert; ``reason`` says why they cannot be compared, if so."""
+
+    role: Role
+    layer: int | None
+    expert: int | None
+    a: RoleTensor
+    b: RoleTensor
+    rows: Run | None = None
+    reason: str | None = None
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether rows can be left out."""
+        return len(self.a.shape) == 2
+
+    def slices(self, a: Model, b: Model) -> tuple[RoleSlice, RoleSlice]:
+        """Return what to read on either side."""
+        return slice_role(a, self.a, self.rows), slice_role(b, self.b, self.rows)
+
+
+def parse_layers(text: str | None, count: int) -> set[int] | None:
+    """Read ``0,5,10-20`` (inclusive, as people mean it) as layer numbers below `count`; None means all."""
+    if text is None:
+        return None
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise BadReference(f"cannot read {text!r} as layers: expected numbers and ranges, such as 0,5,10-20")
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low:
+            raise BadReference(f"cannot read {part.strip()!r} as layers: the range runs backwards")
+        chosen.update(range(low, min(high, count - 1) + 1))
+    if not chosen:
+        raise BadReference(f"no layer of {text!r} exists in both models: they share layers 0 to {count - 1}")
+    return chosen
+
+
+def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skipped]]:
+    """Pair tensors by role, layer and expert. Whatever has no partner, or was not asked for, is counted with a reason."""
+    shared_layers = min(a.naming.layers, b.naming.layers)
+    layers = parse_layers(options.layers, shared_layers) if shared_layers else None
+    roles = {Role(name) for name in options.roles}
+    experts = _sample(min(a.naming.experts, b.naming.experts), options.experts)
+    right = {(part.role, part.layer, part.expert): part for part in b.naming.tensors}
+    pairs: list[Pair] = []
+    left_out: Counter[str] = Counter()
+    names: dict[str, list[str]] = {}
+    for part in a.naming.tensors:
+        partner = right.pop((part.role, part.layer, part.expert), None)
+        reason = None
+        if roles and part.role not in roles:
+            reason = "its role was not asked for"
+        elif layers is not None and part.layer is not None and part.layer not in layers:
+            reason = "its layer was not asked for"
+        elif partner is None:
+            reason = _lonely("A", "B", part, b)
+        elif part.expert is not None and part.expert not in experts:
+            reason = f"its expert was not sampled ({len(experts)} of {a.naming.experts} experts are; see --experts)"
+        if reason is not None:
+            left_out[reason] += 1
+            names.setdefault(reason, []).append(part.name)
+        elif partner is not None:
+            pairs.append(_check(Pair(part.role, part.layer, part.expert, part, partner)))
+    for part in right.values():
+        if not roles or part.role in roles:
+            reason = _lonely("B", "A", part, a)
+            left_out[reason] += 1
+            names.setdefault(reason, []).append(part.name)
+    skipped = [Skipped("tensors", count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
+    return pairs, skipped
+
+
+def _lonely(side: str, other: str, part: RoleTensor, model: Model) -> str:
+    if part.layer is not None and part.layer >= model.naming.layers:
+        return f"model {other} has only {model.naming.layers} layers"
+    if part.expert is not None and part.expert >= model.naming.experts > 0:
+        return f"model {other} has only {model.naming.experts} experts"
+    return f"only model {side} has the role {part.role} there"
+
+
+def _sample(count: int, wanted: int) -> set[int]:
+    """Return up to `wanted` experts, evenly spaced from the first."""
+    take = min(count, max(wanted, 0))
+    return {index * count // take for index in range(take)} if take else set()
+
+
+def _check(pair: Pair) -> Pair:
+    """Mark a pair whose shapes rule out a comparison. Matrices may differ in rows: the common prefix is compared."""
+    a, b = pair.a.shape, pair.b.shape
+    if len(a) != len(b) or len(a) not in (1, 2):
+        return replace(pair, reason=f"shapes {a} and {b} have no common form")
+    if a == b:
+        return pair
+    axes = pair.role.info.axes
+    if len(a) == 1:
+        return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]}")
+    if a[1] != b[1]:
+        return replace(pair, reason=f"{axes[1]} counts differ: {a[1]} and {b[1]} columns")
+    return pair
+
+
+# -- how much ----------------------------------------------------------------------------------------------------------
+
+
+def fit_budget(
+    pairs: Sequence[Pair], a: Model, b: Model, *, rows: int, budget_bytes: int | None
+) -> tuple[list[Pair], list[Skipped]]:
+    """Give every matrix as many rows, up to `rows`, as the budget allows all of them; vectors are read whole, first.
+
+    If even `MIN_ROWS` rows do not fit, matrices keep every second, third, … layer until they do; if vectors alone do not
+    fit, they are thinned likewise. What is left out is counted.
+    """
+    usable = [pair for pair in pairs if pair.reason is None]
+    blocked = [pair for pair in pairs if pair.reason is not None]
+    vectors, matrices = [p for p in usable if not p.is_matrix], [p for p in usable if p.is_matrix]
+    matrices = [replace(pair, rows=_placed(pair, rows)) for pair in matrices]
+    if budget_bytes is None:
+        return [*vectors, *matrices, *blocked], []
+    skipped: list[Skipped] = []
+    kept_vectors = _thin(vectors, a, b, budget_bytes)
+    left = budget_bytes - _cost(kept_vectors, a, b)
+    kept_matrices: list[Pair] = []
+    for count in _descending(rows):
+        kept_matrices = [replace(pair, rows=_placed(pair, count)) for pair in matrices]
+        if _cost(kept_matrices, a, b) <= left:
+            break
+    else:
+        kept_matrices = _thin(kept_matrices, a, b, left)
+    for kind, before, after in (("vectors", vectors, kept_vectors), ("matrices", matrices, kept_matrices)):
+        if len(after) < len(before):
+            skipped.append(Skipped(kind, len(before) - len(after), "the byte budget does not allow them; see --budget"))
+    return [*kept_vectors, *kept_matrices, *blocked], skipped
+
+
+def _descending(rows: int) -> Iterable[int]:
+    count = rows
+    while count > MIN_ROWS:
+        yield count
+        count = count * 3 // 4
+    yield min(rows, MIN_ROWS)
+
+
+def _placed(pair: Pair, rows: int) -> Run | None:
+    """Return which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes."""
+    total = min(pair.a.shape[0], pair.b.shape[0])
+    if total <= rows and pair.a.shape == pair.b.shape:
+        return None
+    count = min(rows, total)
+    start = total // 4 if pair.role.info.axes[0] is Axis.TOKEN else 0
+    start = min(start, total - count)
+    return start, start + count
+
+
+def _cost(pairs: Sequence[Pair], a: Model, b: Model) -> int:
+    """Return the bytes the pairs need; a stored tensor that several roles share whole (fused, transposed) counts once."""
+    seen: set[tuple[int, str]] = set()
+    total = 0
+    for pair in pairs:
+        for number, item in enumerate(pair.slices(a, b)):
+            if item.part.transposed:
+                if (number, item.part.name) in seen:
+                    continue
+                seen.add((number, item.part.name))
+            total += item.stored.nbytes
+    return total
+
+
+def _thin(pairs: Sequence[Pair], a: Model, b: Model, budget_bytes: int) -> list[Pair]:
+    """Keep every k-th layer with the least k that fits; tensors outside layers are kept while they fit."""
+    step = 1
+    while step <= 4096:
+        kept = [pair for pair in pairs if pair.layer is None or pair.layer % step == 0]
+        if _cost(kept, a, b) <= budget_bytes:
+            return kept
+        step += 1
+        if step > 1 + max((pair.layer or 0 for pair in pairs), default=0):
+            break
+    kept = []
+    for pair in pairs:
+        if _cost([*kept, pair], a, b) <= budget_bytes:
+            kept.append(pair)
+    return kept

@@ -1,0 +1,96 @@
+"""The seam between bytes and formats: a Source is one file, a Folder is a model's set of files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kinprint.refs import ByteRange
+
+SMALL_FILE_CAP = 256 << 20  # tokenizer.json of a 250k vocabulary is about 35 MB; anything near this cap is not metadata
+COMPANIONS = ("config.json", "tokenizer.json", "tokenizer_config.json")  # what is read beside a single weight file
+
+
+class Source(Protocol):
+    """One file that can be read by range. Implementations are safe to call from several threads."""
+
+    @property
+    def label(self) -> str:
+        """Name for messages: model and file."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes. May cost a request the first time."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this content from any other: an entity tag, or size and time of a local file."""
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Fill `buffer` with exactly the bytes of `span`, or raise."""
+
+    def prefetch(self) -> None:
+        """Do what a first read would have to do anyway (find out where the bytes are), without reading."""
+
+
+def read_whole(source: Source) -> bytes:
+    """Return all bytes of a source the caller knows to be small."""
+    data = bytearray(source.size)
+    source.read_into(ByteRange(0, len(data)), memoryview(data))
+    return bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a model's bytes came from, as recorded in the report."""
+
+    reference: str
+    kind: str
+    location: str
+    revision: str | None = None
+    commit: str | None = None
+
+
+class Folder(Protocol):
+    """A model's files. ``names`` is None where nothing lists them (a plain web folder)."""
+
+    provenance: Provenance
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The files there are, if something lists them."""
+
+    def open(self, name: str) -> Source:
+        """Return the file as a Source; NotFound if it is not there (possibly only at the first read)."""
+
+    def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
+        """Return a whole small file, or None if the folder has no such file."""
+
+
+class Traffic:
+    """Counts what a run read and from where. Thread-safe."""
+
+    def __init__(self, on_change: Callable[[Traffic], None] | None = None) -> None:
+        self._lock = threading.Lock()
+        self._on_change = on_change
+        self.requests = 0
+        self.retries = 0
+        self.network_bytes = 0
+        self.cache_bytes = 0
+        self.local_bytes = 0
+        self.expected_bytes = 0  # announced before a batch is read, for progress
+
+    def add(self, **counts: int) -> None:
+        """Add to the named counters."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+        if self._on_change is not None:
+            self._on_change(self)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes delivered, wherever they came from: the figure a budget is measured against."""
+        return self.network_bytes + self.cache_bytes + self.local_bytes

@@ -1,0 +1,234 @@
+"""A disk cache of byte ranges that survives concurrent processes, kill -9 and damaged files.
+
+Layout: ``<root>/v1/<2 hex>/<key>/<start>-<end>`` with one ``about.json`` beside the ranges of a file. The key hashes
+what pins the content (endpoint, repository, commit and path, or URL and entity tag), so a changed file has another
+key. Each range is written to a temporary name and renamed, and carries a SHA-256 over its payload: a reader sees a
+whole range or none. Failure to write (disk full) switches the cache off for the run and is reported; it never fails a comparison.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from kinprint.errors import StorageError
+from kinprint.refs import ByteRange
+
+_MAGIC = b"kprange1"
+_HEAD = len(_MAGIC) + 32
+_RANGE_NAME = re.compile(r"^([0-9]{1,19})-([0-9]{1,19})$")
+_ABOUT_CAP = 1 << 20
+_STALE_S = 3600.0  # a temporary file this old belongs to a process that died
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """One line of ``kinprint cache``: a remote file and what is kept of it."""
+
+    about: dict[str, object]
+    ranges: int
+    stored_bytes: int
+    last_used: float
+
+
+class RangeCache:
+    """Ranges of remote files, kept between runs and shared by processes."""
+
+    def __init__(self, root: Path, cap_bytes: int) -> None:
+        self.root = root
+        self.cap_bytes = cap_bytes
+        self.problem: str | None = None  # set when writing failed; the run goes on without the cache
+        self._base = root / "v1"
+        self._written = 0
+        self._lock = threading.Lock()
+
+    # -- ranges -------------------------------------------------------------------------------------------------------
+
+    def read_into(self, key: str, span: ByteRange, buffer: memoryview) -> bool:
+        """Fill `buffer` from stored ranges if they cover `span` wholly. A damaged range is deleted and not used."""
+        folder = self._folder(key)
+        at = span.start
+        for stored, path in self._stored(folder):
+            if stored.start > at:
+                break
+            if stored.end <= at:
+                continue
+            payload = self._load(path, stored)
+            if payload is None:
+                continue
+            end = min(stored.end, span.end)
+            buffer[at - span.start : end - span.start] = payload[at - stored.start : end - stored.start]
+            at = end
+            if at == span.end:
+                return True
+        return at == span.end
+
+    def write(self, key: str, span: ByteRange, data: memoryview) -> None:
+        """Store one range."""
+        digest = hashlib.sha256(data).digest()
+        self._put(self._folder(key) / f"{span.start}-{span.end}", [_MAGIC + digest, data])
+        with self._lock:
+            self._written += _HEAD + len(span)
+            due = self._written > max(self.cap_bytes // 10, 1 << 20)
+            if due:
+                self._written = 0
+        if due:
+            self.trim()
+
+    # -- facts about a file -------------------------------------------------------------------------------------------
+
+    def about(self, key: str) -> dict[str, object] | None:
+        """Return what was noted about a file when its first range was stored."""
+        try:
+            with (self._folder(key) / "about.json").open("rb") as file:
+                noted = orjson.loads(file.read(_ABOUT_CAP))
+        except (OSError, orjson.JSONDecodeError):
+            return None
+        facts = noted.get("facts") if isinstance(noted, dict) else None
+        # A wrong size would make a sound file look damaged for ever, so these facts carry a checksum too.
+        return facts if isinstance(facts, dict) and noted.get("sha256") == cache_key(facts) else None
+
+    def note(self, key: str, facts: dict[str, object]) -> None:
+        """Record facts about a file: what it is, its size and tag."""
+        if self.about(key) != facts:
+            self._put(self._folder(key) / "about.json", [orjson.dumps({"facts": facts, "sha256": cache_key(facts)})])
+
+    def forget(self, key: str) -> None:
+        """Drop all that is kept of one file."""
+        shutil.rmtree(self._folder(key), ignore_errors=True)
+
+    # -- housekeeping -------------------------------------------------------------------------------------------------
+
+    def files(self) -> list[CachedFile]:
+        """List what is kept, most recently used first."""
+        listed = []
+        for folder in self._folders():
+            entries = []
+            for _, path in self._stored(folder):
+                with suppress(OSError):  # another process may trim meanwhile
+                    entries.append(path.stat())
+            facts = self.about(folder.name) or {}
+            if entries or facts:
+                newest = max((info.st_mtime for info in entries), default=0.0)
+                listed.append(CachedFile(facts, len(entries), sum(info.st_size for info in entries), newest))
+        return sorted(listed, key=lambda file: -file.last_used)
+
+    def total_bytes(self) -> int:
+        """Return the bytes of all stored ranges."""
+        return sum(file.stored_bytes for file in self.files())
+
+    def trim(self, cap_bytes: int | None = None) -> int:
+        """Delete the ranges used longest ago until 90 % of the cap is met; return the bytes freed."""
+        cap = self.cap_bytes if cap_bytes is None else cap_bytes
+        entries: list[tuple[float, int, Path]] = []
+        for folder in self._folders():
+            for path in _entries(folder):
+                try:
+                    info = path.stat()
+                except OSError:  # another process trims too
+                    continue
+                if path.name.startswith(".tmp-"):
+                    if time.time() - info.st_mtime > _STALE_S:
+                        _remove(path)
+                elif _RANGE_NAME.match(path.name):
+                    entries.append((info.st_mtime, info.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        freed = 0
+        if total > cap:
+            for _, size, path in sorted(entries):
+                if total - freed <= cap * 0.9:
+                    break
+                freed += size if _remove(path) else 0
+        return freed
+
+    def settle(self) -> None:
+        """At the end of a run that stored anything: see that the cap holds, for many short runs fill a disk too."""
+        with self._lock:
+            due, self._written = self._written > 0, 0
+        if due:
+            self.trim()
+
+    def clear(self) -> int:
+        """Delete everything; return the bytes freed."""
+        freed = self.total_bytes()
+        try:
+            if self._base.exists():
+                shutil.rmtree(self._base)
+        except OSError as error:
+            raise StorageError(f"cache {self.root}: cannot be cleared: {error.strerror}") from error
+        return freed
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _folder(self, key: str) -> Path:
+        return self._base / key[:2] / key
+
+    def _folders(self) -> Iterator[Path]:
+        for shelf in _entries(self._base):
+            yield from (folder for folder in _entries(shelf) if folder.is_dir())
+
+    def _stored(self, folder: Path) -> list[tuple[ByteRange, Path]]:
+        found = []
+        for path in _entries(folder):
+            match = _RANGE_NAME.match(path.name)
+            if match and int(match[1]) < int(match[2]):
+                found.append((ByteRange(int(match[1]), int(match[2])), path))
+        return sorted(found, key=lambda pair: (pair[0].start, -pair[0].end))
+
+    def _load(self, path: Path, stored: ByteRange) -> memoryview | None:
+        try:
+            whole = path.stat().st_size == _HEAD + len(stored)
+            raw = memoryview(path.read_bytes() if whole else b"")
+            if raw[:_HEAD] != _MAGIC + hashlib.sha256(raw[_HEAD:]).digest():
+                path.unlink(missing_ok=True)
+                return None
+            os.utime(path)  # last use, for trimming
+        except OSError:  # gone meanwhile (another process trims too) or unreadable: either way it is not here
+            return None
+        return raw[_HEAD:]
+
+    def _put(self, path: Path, chunks: list[bytes | memoryview]) -> None:
+        if self.problem:
+            return
+        temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(6)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.writelines(chunks)
+            temporary.replace(path)
+        except OSError as error:
+            self.problem = f"the range cache at {self.root} is off for this run: {error.strerror or error}"
+            _remove(temporary)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """List a folder; one that is gone, or never was one, is empty."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _remove(path: Path) -> bool:
+    """Delete a file if that is possible."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def cache_key(facts: dict[str, object]) -> str:
+    """Return the folder name that stands for these pinning facts."""
+    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,78 @@
+"""A remote file with the range cache in front of it."""
+
+from __future__ import annotations
+
+from kinprint.errors import SourceChanged
+from kinprint.refs import ByteRange
+from kinprint.sources.base import Traffic
+from kinprint.sources.cache import RangeCache, cache_key
+from kinprint.sources.remote import RemoteFile
+
+
+class CachedSource:
+    """Serves ranges from disk where they are there, and keeps those it had to fetch.
+
+    With `pinned` facts (a commit), the key is known before any request, so a second run needs none. Without (a plain
+    URL) the server is asked first, and its entity tag becomes part of the key; no tag, no caching.
+    """
+
+    def __init__(
+        self, inner: RemoteFile, cache: RangeCache, traffic: Traffic, *, facts: dict[str, object], pinned: bool
+    ) -> None:
+        self._inner = inner
+        self._cache = cache
+        self._traffic = traffic
+        self._facts = facts
+        self._key: str | None = cache_key(facts) if pinned else None
+        self._about: dict[str, object] = (self._key and cache.about(self._key)) or {}
+
+    @property
+    def label(self) -> str:
+        """Model and file, for messages."""
+        return self._inner.label
+
+    @property
+    def size(self) -> int:
+        """Length in bytes: as noted when the first range was stored, else as the server says."""
+        noted = self._about.get("size")
+        return noted if isinstance(noted, int) else self._inner.size
+
+    @property
+    def identity(self) -> str:
+        """The content's tag: as noted, else as the server says."""
+        noted = self._about.get("identity")
+        return noted if isinstance(noted, str) else self._inner.identity
+
+    def prefetch(self) -> None:
+        """Ask the server where the bytes are, unless the cache already knows the file."""
+        if not self._about:
+            self._inner.prefetch()
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Fill `buffer` from the cache, else from the server and then into the cache."""
+        key = self._find_key()
+        if key is not None and self._cache.read_into(key, span, buffer):
+            self._traffic.add(cache_bytes=len(span))
+            return
+        self._inner.read_into(span, buffer)
+        if key is None or not self._inner.has_strong_identity:
+            return
+        seen: dict[str, object] = {**self._facts, "size": self._inner.size, "identity": self._inner.identity}
+        if self._about and self._about != seen:
+            self._cache.forget(key)
+            raise SourceChanged(
+                f"{self.label}: the server's copy is not the one whose ranges are in the cache",
+                hint="run it again: the old ranges have been dropped",
+            )
+        if not self._about:
+            self._cache.note(key, seen)
+            self._about = seen
+        self._cache.write(key, span, buffer[: len(span)])
+
+    def _find_key(self) -> str | None:
+        if self._key is None:
+            size = self._inner.size
+            if self._inner.has_strong_identity:
+                self._key = cache_key({**self._facts, "size": size, "identity": self._inner.identity})
+                self._about = self._cache.about(self._key) or {}
+        return self._key

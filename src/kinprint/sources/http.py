@@ -1,0 +1,315 @@
+"""Everything HTTP: one pooled client, its retries and redirects, and the checks that make a ranged reply believable.
+
+Rules, each with a test: a token goes only to the endpoint's own origin; a range must be answered by 206 with the very
+Content-Range, length and entity tag expected; a 200 is refused before its body is read; https never falls back to http.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import random
+import re
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, SSLError
+
+from kinprint._version import __version__
+from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
+from kinprint.sources.base import Traffic
+from kinprint.sources.settings import Settings
+
+T = TypeVar("T")
+Response = urllib3.BaseHTTPResponse
+
+_REDIRECTS = {301, 302, 303, 307, 308}
+_PASSING = {408, 425, 429, 500, 502, 503, 504}  # worth another try; any other status is an answer
+_MAX_HOPS = 5
+_SLOWEST = 1000  # bytes a second; a server that drips slower is as good as stalled, though it never times out
+
+
+class TryAgain(Exception):
+    """One attempt failed in a way that may pass. Never leaves this package."""
+
+    def __init__(self, reason: str, after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after_s = after_s
+
+
+def origin_of(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port: the unit of trust for a token."""
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+
+
+def shown(url: str) -> str:
+    """Return a URL fit for messages: query strings of signed links are secrets, user names too."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+class HttpClient:
+    """A pooled client shared by all threads of a run."""
+
+    def __init__(self, settings: Settings, traffic: Traffic, stop: threading.Event) -> None:
+        self.settings = settings
+        self.traffic = traffic
+        self._stop = stop
+        self._trusted = origin_of(settings.endpoint)
+        self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
+        self._managers: dict[str | None, urllib3.PoolManager] = {}
+        self._lock = threading.Lock()
+        self._proxies = urllib.request.getproxies()
+
+    # -- one exchange -------------------------------------------------------------------------------------------------
+
+    def send(self, method: str, url: str, *, span: tuple[int, int] | None = None) -> Response:
+        """Send one request, following nothing. `span` is half-open; the body is left unread."""
+        if self.settings.offline:
+            raise OfflineError(
+                f"offline, and {shown(url)} is not on this machine",
+                hint="unset HF_HUB_OFFLINE to let kinprint fetch it",
+            )
+        headers = {"User-Agent": f"kinprint/{__version__}", "Accept-Encoding": "identity"}
+        if span is not None:
+            headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+        if self.settings.token and origin_of(url) == self._trusted:
+            headers["Authorization"] = f"Bearer {self.settings.token}"
+        self.traffic.add(requests=1)
+        try:
+            return self._manager(url).request(
+                method, url, headers=headers, redirect=False, retries=False, preload_content=False
+            )
+        except SSLError as error:
+            if not isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
+                raise TryAgain(_describe(error)) from error  # a handshake cut short may pass
+            raise TransferError(
+                f"{shown(url)}: the TLS connection failed: {error}",
+                hint="if your network has its own certificate authority, point SSL_CERT_FILE at its bundle",
+            ) from error
+        except HTTPError as error:
+            raise TryAgain(_describe(error)) from error
+
+    def _context(self) -> ssl.SSLContext:
+        trusted = self.settings.ca_file
+        try:
+            if trusted and Path(trusted).is_dir():
+                return ssl.create_default_context(capath=trusted)
+            return ssl.create_default_context(cafile=trusted)
+        except OSError as error:  # ssl.SSLError is one too
+            raise SourceError(
+                f"the certificates in {trusted} cannot be used: {error.strerror or error}",
+                hint="SSL_CERT_FILE, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE must name a file of certificates, or be unset",
+            ) from error
+
+    def _manager(self, url: str) -> urllib3.PoolManager:
+        parts = urlsplit(url)
+        proxy = self._proxies.get(parts.scheme) or self._proxies.get("all")
+        if proxy and urllib.request.proxy_bypass(parts.netloc):
+            proxy = None
+        with self._lock:
+            if proxy not in self._managers:
+                timeout = urllib3.Timeout(connect=self.settings.connect_timeout_s, read=self.settings.read_timeout_s)
+                # One TLS context for all connections: urllib3 would otherwise load the certificates for each anew.
+                context = self._context()
+                if proxy:
+                    self._managers[proxy] = urllib3.ProxyManager(
+                        proxy, maxsize=self.settings.concurrency, timeout=timeout, ssl_context=context
+                    )
+                else:
+                    self._managers[None] = urllib3.PoolManager(
+                        num_pools=16, maxsize=self.settings.concurrency, timeout=timeout, ssl_context=context
+                    )
+            return self._managers[proxy or None]
+
+    # -- retries ------------------------------------------------------------------------------------------------------
+
+    def retrying(self, label: str, attempt: Callable[[], T]) -> T:
+        """Run `attempt` until it succeeds, fails for good, or the tries are used up."""
+        reason = ""
+        for number in range(self.settings.attempts):
+            if self._stop.is_set():
+                raise SourceError(f"{label}: stopped")
+            try:
+                return attempt()
+            except TryAgain as again:
+                reason = again.reason
+                self.traffic.add(retries=1)
+                if again.after_s is not None and again.after_s > self.settings.max_retry_after_s:
+                    raise TransferError(
+                        f"{label}: {reason}, and the server asks to wait {again.after_s:.0f} s",
+                        hint="try again later, or set HF_TOKEN: signed-in users have higher limits",
+                    ) from again
+                if number + 1 < self.settings.attempts:
+                    backoff = self.settings.backoff_s * 2**number * (0.75 + 0.5 * self._jitter.random())
+                    self._stop.wait(again.after_s if again.after_s is not None else backoff)
+        raise TransferError(
+            f"{label}: gave up after {self.settings.attempts} attempts; the last failed with: {reason}",
+            hint="check the connection and try again; ranges already read are kept in the cache",
+        )
+
+    # -- redirects and whole small bodies -----------------------------------------------------------------------------
+
+    def next_hop(self, url: str, reply: Response, hops: int, label: str) -> str:
+        """Return where a redirect leads, after checking that it may be followed. The reply is spent."""
+        stated = reply.headers.get("Location") or ""
+        spend(reply)
+        try:
+            target = urljoin(url, stated)
+            origin_of(target)
+        except ValueError as error:
+            raise TransferError(f"{label}: redirected to an address that cannot be read") from error
+        if hops >= _MAX_HOPS:
+            raise TransferError(f"{label}: more than {_MAX_HOPS} redirects, the last to {shown(target)}")
+        if urlsplit(target).scheme not in ("http", "https") or not urlsplit(target).hostname:
+            raise TransferError(f"{label}: redirected to {shown(target)!r}, which is not an http(s) address")
+        if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+            raise TransferError(f"{label}: redirected from https to plain http ({shown(target)}); refused")
+        return target
+
+    def get_small(self, url: str, *, label: str, cap: int) -> tuple[bytes, str]:
+        """Fetch a whole small file or API reply, at most `cap` bytes; return it with its tag, if any."""
+
+        def attempt() -> tuple[bytes, str]:
+            address, hops, linked = url, 0, ""
+            while True:
+                reply = self.send("GET", address)
+                if reply.status in _REDIRECTS:
+                    hops += 1
+                    linked = linked or reply.headers.get("X-Linked-ETag", "")
+                    address = self.next_hop(address, reply, hops, label)
+                    continue
+                if reply.status != 200:
+                    raise status_error(reply, label=label, has_token=bool(self.settings.token))
+                return self._whole_body(reply, label, cap), plain_tag(linked or reply.headers.get("ETag", ""))
+
+        return self.retrying(label, attempt)
+
+    def _whole_body(self, reply: Response, label: str, cap: int) -> bytes:
+        declared = content_length(reply)
+        if declared is not None and declared > cap:
+            reply.close()
+            raise FileTooLarge(f"{label}: {declared} bytes, more than the {cap} allowed here")
+        body = bytearray()
+        began = time.monotonic()
+        while chunk := read_some(reply, 1 << 20):
+            body += chunk
+            self.check_pace(reply, began, len(body))
+            self.traffic.add(network_bytes=len(chunk))
+            if len(body) > cap:
+                reply.close()
+                raise FileTooLarge(f"{label}: sends more than the {cap} bytes allowed here")
+        if declared is not None and len(body) != declared and "Content-Encoding" not in reply.headers:
+            raise TryAgain(f"the body ended after {len(body)} of {declared} bytes")
+        return bytes(body)
+
+    def check_pace(self, reply: Response, began: float, count: int) -> None:
+        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for."""
+        elapsed = time.monotonic() - began
+        if self._stop.is_set() or (elapsed > self.settings.read_timeout_s and count < elapsed * _SLOWEST):
+            reply.close()
+            raise TryAgain(f"only {count} bytes came in {elapsed:.1f} s")
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for manager in self._managers.values():
+            manager.clear()
+
+
+def is_redirect(reply: Response) -> bool:
+    """Whether the reply sends the client elsewhere."""
+    return reply.status in _REDIRECTS
+
+
+def spend(reply: Response) -> None:
+    """Use up a short body so that its connection can serve again; give the connection up if the body is long."""
+    length = content_length(reply)
+    if length is not None and length <= 65536:
+        try:
+            reply.drain_conn()
+        except HTTPError:
+            reply.close()
+    else:
+        reply.close()
+
+
+def content_length(reply: Response) -> int | None:
+    """Return the declared length of the body, if it is declared as a number."""
+    text = reply.headers.get("Content-Length", "")
+    return whole_number(text)
+
+
+def whole_number(text: str) -> int | None:
+    """Read a size from a header; None for anything no file could have."""
+    return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None
+
+
+def plain_tag(text: str) -> str:
+    """Return an entity tag without its quotes and weakness mark."""
+    return text.removeprefix("W/").strip('"')
+
+
+def read_some(reply: Response, amount: int) -> bytes:
+    """Read up to `amount` bytes of a body; failures of the connection become TryAgain."""
+    try:
+        return reply.read1(amount)  # what has come, so that the pace can be watched
+    except (HTTPError, OSError) as error:
+        reply.close()
+        raise TryAgain(_describe(error)) from error
+
+
+def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
+    """Turn an unwanted status into the exception to raise: TryAgain if it may pass, else one that says what to do."""
+    status = reply.status
+    retry_after = reply.headers.get("Retry-After", "")
+    code = reply.headers.get("X-Error-Code", "")
+    said = printable(reply.headers.get("X-Error-Message", ""))
+    spend(reply)
+    if status in _PASSING:
+        return TryAgain(f"HTTP {status}", _retry_after_s(retry_after))
+    if code == "RepoNotFound" or (status == 401 and code != "GatedRepo" and not has_token):
+        hint = None if has_token else "check the spelling; if the repository is private, set HF_TOKEN"
+        return NotFound(f"{label}: no such repository, or it is private (HTTP {status})", hint=hint)
+    if code == "RevisionNotFound":
+        return NotFound(
+            f"{label}: the repository has no such revision", hint="give a branch, a tag or a commit that exists"
+        )
+    if code == "GatedRepo" or status in (401, 403):
+        hint = "accept the model's terms on its page, then set HF_TOKEN to a token of that account"
+        if has_token and status == 401:
+            hint = "the token in use was refused: renew HF_TOKEN, or unset it if the model is public"
+        elif has_token:
+            hint = "the token in use has no access: accept the model's terms on its page with the token's account"
+        return AccessDenied(f"{label}: access denied (HTTP {status}){f': {said}' if said else ''}", hint=hint)
+    if status in (404, 410):
+        return NotFound(f"{label}: no such file (HTTP {status})")
+    return TransferError(f"{label}: unexpected reply HTTP {status}{f': {said}' if said else ''}")
+
+
+def _retry_after_s(text: str) -> float | None:
+    """Read Retry-After in either of its forms, seconds or a date."""
+    if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,9})?", text):
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """Make a stranger's text safe to print: no control characters, not too long."""
+    return "".join(c if c.isprintable() else "?" for c in text[:limit])
+
+
+def _describe(error: BaseException) -> str:
+    text = printable(str(error).split("(Caused by")[0].strip())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

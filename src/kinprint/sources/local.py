@@ -1,0 +1,116 @@
+"""Files on this machine, and folders of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+from kinprint.errors import FileTooLarge, NotFound, SourceChanged, SourceError
+from kinprint.refs import ByteRange, check_member_name
+from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole
+
+# Not blocking: opening a pipe that an index names as a shard would otherwise wait for its writer for ever.
+_OPEN_FLAGS = os.O_RDONLY
+for _flag in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"):
+    _OPEN_FLAGS |= getattr(os, _flag, 0)
+
+
+class LocalFile:
+    """One file on disk, read with pread into the caller's buffer. If it changes while it is read, that is an error."""
+
+    def __init__(self, path: Path, label: str, traffic: Traffic) -> None:
+        self._label = label
+        self._traffic = traffic
+        self._lock = threading.Lock()
+        try:
+            self._fd = os.open(path, _OPEN_FLAGS)
+        except FileNotFoundError:
+            raise NotFound(f"{label}: no such file") from None
+        except OSError as error:
+            raise SourceError(f"{label}: cannot be opened: {error.strerror}") from error
+        self._stat = os.fstat(self._fd)
+        if not stat.S_ISREG(self._stat.st_mode):
+            os.close(self._fd)
+            self._fd = -1
+            raise SourceError(f"{label}: is not a regular file")
+
+    @property
+    def label(self) -> str:
+        """Path, for messages."""
+        return self._label
+
+    @property
+    def size(self) -> int:
+        """Length in bytes when it was opened."""
+        return self._stat.st_size
+
+    @property
+    def identity(self) -> str:
+        """Size and modification time."""
+        return f"size:{self._stat.st_size},mtime_ns:{self._stat.st_mtime_ns}"
+
+    def prefetch(self) -> None:
+        """Nothing to find out: the file is open."""
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Fill `buffer` with `span`; a file that shrank or was rewritten since it was opened is an error."""
+        done = 0
+        while done < len(span):
+            try:
+                got = self._pread(buffer[done : len(span)], span.start + done)
+            except OSError as error:
+                raise SourceError(f"{self._label}: cannot be read: {error.strerror}") from error
+            if got == 0:
+                raise SourceError(f"{self._label}: ends at byte {span.start + done}, expected at least {span.end}")
+            done += got
+        now = os.fstat(self._fd)
+        if (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
+            raise SourceChanged(f"{self._label}: the file changed while it was read", hint="run it again")
+        self._traffic.add(local_bytes=done)
+
+    def _pread(self, view: memoryview, offset: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._fd, [view], offset)
+        with self._lock:  # no positional read on this system: one reader at a time
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            chunk = os.read(self._fd, len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LocalFolder:
+    """A folder in the hub's layout, or one weight file of it with the config and tokenizer that lie beside it."""
+
+    def __init__(self, reference: str, root: Path, traffic: Traffic, *, only: str | None = None) -> None:
+        self._root = root
+        self._traffic = traffic
+        self._only = only
+        location = root / only if only else root
+        self.provenance = Provenance(reference=reference, kind="file" if only else "folder", location=str(location))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files in the folder itself; subfolders hold other things (original weights, adapters)."""
+        found = frozenset(entry.name for entry in os.scandir(self._root) if entry.is_file())
+        return found & {self._only, *COMPANIONS} if self._only else found
+
+    def open(self, name: str) -> LocalFile:
+        """Open a member for reading by range."""
+        check_member_name(name, where=str(self._root))
+        return LocalFile(self._root / name, str(self._root / name), self._traffic)
+
+    def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
+        """Return a whole small file, or None if there is none."""
+        if name not in self.names:
+            return None
+        source = self.open(name)
+        if source.size > cap:
+            raise FileTooLarge(f"{source.label}: {source.size} bytes, more than the {cap} allowed here")
+        return read_whole(source)

@@ -1,0 +1,73 @@
+"""A thread pool whose threads never keep the program alive.
+
+The standard pool joins its threads when the interpreter ends, so that one stalled server would hold an interrupted
+program for a whole read timeout. These threads are daemons: an orderly close waits for them, an interrupt does not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+_Job = tuple[Future[Any], Callable[[], Any]]
+
+
+class DaemonPool:
+    """Runs jobs on at most `size` daemon threads, started as they are needed."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def submit(self, function: Callable[[], R]) -> Future[R]:
+        """Queue a job."""
+        future: Future[R] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the session is closed")
+            self._jobs.put((future, function))
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
+                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def close(self, *, wait: bool) -> None:
+        """Cancel what has not started, and end the threads; `wait` for those at work."""
+        with self._lock:
+            self._closed = True
+            while True:
+                try:
+                    job = self._jobs.get_nowait()
+                except Empty:
+                    break
+                if job is not None:
+                    job[0].cancel()
+            for _ in self._threads:
+                self._jobs.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, function = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = function()
+                except BaseException as error:  # noqa: BLE001  handed to whoever asks for the result
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+                    del result
+            del future, function, job
+            self._idle.release()

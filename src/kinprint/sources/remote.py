@@ -1,0 +1,248 @@
+"""A remote file read by range. The first read finds where the bytes are; later reads go there directly."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+from kinprint.errors import SourceChanged, TransferError
+from kinprint.refs import ByteRange
+from kinprint.sources.http import (
+    HttpClient,
+    Response,
+    TryAgain,
+    content_length,
+    is_redirect,
+    plain_tag,
+    read_some,
+    shown,
+    spend,
+    status_error,
+    whole_number,
+)
+
+_CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)$")
+_UNSATISFIED = re.compile(r"^bytes \*/([0-9]{1,19})$")
+
+
+class RemoteFile:
+    """One file behind a URL, possibly behind a redirect to another host (a hub's CDN).
+
+    The redirect's target is kept, so that each file costs one look-up, and is asked for anew when the target refuses
+    (signed links expire). Everything that could tell two versions apart is compared on every reply: entity tag, total
+    size, and the hub's linked tag and commit.
+    """
+
+    def __init__(self, client: HttpClient, url: str, label: str, *, commit: str | None = None) -> None:
+        self._client = client
+        self._url = url
+        self._label = label
+        self._commit = commit
+        self._lock = threading.Lock()  # replies of several threads are compared with one record
+        self._target: str | None = None
+        self._size: int | None = None
+        self._linked_tag: str | None = None  # the hub's own tag for the content: stable whichever CDN serves it
+        self._reply_tag: str | None = None  # the tag on the ranged replies themselves
+        self._answered = False  # whether a ranged reply has come, with a tag or without
+
+    @property
+    def label(self) -> str:
+        """Model and file, for messages."""
+        return self._label
+
+    @property
+    def size(self) -> int:
+        """Length in bytes; costs one exchange if no reply has told it yet."""
+        if self._size is None:
+            self.prefetch()
+        if self._size is None:  # redirected without a linked size: only the target can tell
+            self._probe()
+        if self._size is None:
+            raise TransferError(
+                f"{self._label}: the server does not say how long the file is",
+                hint="download the file and give its path",
+            )
+        return self._size
+
+    @property
+    def identity(self) -> str:
+        """The entity tag that stands for the content, else the size."""
+        if not self.has_strong_identity:
+            self.prefetch()
+        if not self.has_strong_identity and not self._answered:  # else it would change with the first read
+            self._probe()
+        tag = self._linked_tag or self._reply_tag
+        return f"etag:{tag}" if tag else f"size:{self.size}"
+
+    @property
+    def has_strong_identity(self) -> bool:
+        """Whether the server gave anything that would change with the content."""
+        return bool(self._linked_tag or self._reply_tag)
+
+    def prefetch(self) -> None:
+        """Resolve the redirect, if there is one, without asking its target for anything."""
+        if self._target is None and self._size is None:
+            self._client.retrying(self._label, self._resolve)
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Fill `buffer` with `span`, or raise; nothing short, nothing mixed."""
+        if len(span) == 0:
+            return
+        self._client.retrying(self._label, lambda: self._exchange(span, buffer))
+
+    def _probe(self) -> None:
+        self._client.retrying(self._label, lambda: self._exchange(ByteRange(0, 1), None))
+
+    # -- one attempt --------------------------------------------------------------------------------------------------
+
+    def _resolve(self) -> None:
+        reply = self._client.send("GET", self._url, span=(0, 1))
+        if is_redirect(reply):
+            self._learn_from_redirect(reply)
+            self._target = self._client.next_hop(self._url, reply, 1, self._label)
+        else:
+            self._accept(reply, ByteRange(0, 1), None)
+
+    def _exchange(self, span: ByteRange, buffer: memoryview | None) -> None:
+        renewed = self._target is None
+        address, hops = self._target or self._url, 0
+        while True:
+            reply = self._client.send("GET", address, span=(span.start, span.end))
+            if is_redirect(reply):
+                self._learn_from_redirect(reply)
+                hops += 1
+                address = self._client.next_hop(address, reply, hops, self._label)
+                continue
+            if reply.status in (401, 403) and not renewed:
+                # The kept target is a signed link that has run out: ask the origin for a fresh one, once.
+                spend(reply)
+                renewed, address = True, self._url
+                self._forget_target()
+                continue
+            self._accept(reply, span, buffer)
+            self._target = address
+            return
+
+    def _forget_target(self) -> None:
+        with self._lock:
+            self._target = None
+            if self._linked_tag:  # another mirror may tag its replies differently; the hub's tag still ties them
+                self._reply_tag = None
+
+    def _accept(self, reply: Response, span: ByteRange, buffer: memoryview | None) -> None:
+        """Check a ranged reply and take its body. Anything off is an error before a byte is believed."""
+        label = self._label
+        if reply.status == 416:
+            self._unsatisfied(reply, span, probing=buffer is None)
+            return
+        if reply.status == 200:
+            reply.close()
+            raise TransferError(
+                f"{label}: the server sent the whole file (HTTP 200) instead of bytes {span.start}-{span.end - 1}",
+                hint="this server does not serve ranges; download the file and give its path",
+            )
+        if reply.status != 206:
+            raise status_error(reply, label=label, has_token=bool(self._client.settings.token))
+        try:
+            self._check_range(reply, span)
+            self._learn("reply tag", reply.headers.get("ETag"))
+            self._answered = True
+        except BaseException:
+            reply.close()
+            raise
+        if buffer is None:
+            spend(reply)
+            return
+        filled = 0
+        began = time.monotonic()
+        while filled < len(span):
+            chunk = read_some(reply, min(len(span) - filled, 1 << 20))
+            if not chunk:
+                reply.close()
+                raise TryAgain(f"the body ended after {filled} of {len(span)} bytes")
+            buffer[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
+            self._client.traffic.add(network_bytes=len(chunk))
+            if filled < len(span):
+                self._client.check_pace(reply, began, filled)
+        if content_length(reply) is not None:
+            reply.drain_conn()  # nothing is left: this hands the connection back
+            return
+        surplus = read_some(reply, 1)  # of undeclared length, so possibly without end
+        reply.close()
+        if surplus:
+            raise TransferError(f"{label}: asked for {len(span)} bytes, the server sends more")
+
+    def _check_range(self, reply: Response, span: ByteRange) -> None:
+        stated = reply.headers.get("Content-Range", "")
+        match = _CONTENT_RANGE.match(stated)
+        encoding = reply.headers.get("Content-Encoding", "identity").lower()
+        if encoding != "identity":
+            raise TransferError(
+                f"{self._label}: a ranged reply came encoded as {encoding[:40]!r}; expected plain bytes"
+            )
+        if not match:
+            raise TransferError(f"{self._label}: HTTP 206 with Content-Range {stated[:80]!r}; expected bytes a-b/size")
+        start, last = int(match[1]), int(match[2])
+        if (start, last + 1) != (span.start, span.end):
+            raise TransferError(
+                f"{self._label}: asked for bytes {span.start}-{span.end - 1}, got Content-Range {stated[:80]!r}"
+            )
+        length = content_length(reply)
+        if length is not None and length != len(span):
+            raise TransferError(f"{self._label}: asked for {len(span)} bytes, the reply declares {length}")
+        if match[3] != "*":
+            self._learn_size(int(match[3]))
+
+    def _unsatisfied(self, reply: Response, span: ByteRange, *, probing: bool) -> None:
+        match = _UNSATISFIED.match(reply.headers.get("Content-Range", ""))
+        spend(reply)
+        if probing and match:  # an empty file cannot answer even one byte
+            self._learn_size(int(match[1]))
+            return
+        size = f"; the server says the file has {match[1]} bytes" if match else ""
+        raise TransferError(f"{self._label}: no bytes {span.start}-{span.end - 1} (HTTP 416){size}")
+
+    # -- what replies tell about the file ------------------------------------------------------------------------------
+
+    def _learn_from_redirect(self, reply: Response) -> None:
+        headers = reply.headers
+        commit = headers.get("X-Repo-Commit")
+        size = whole_number(headers.get("X-Linked-Size", ""))
+        if self._commit and commit and commit != self._commit:
+            reply.close()
+            raise SourceChanged(
+                f"{self._label}: asked for commit {self._commit}, the server answers with {commit[:64]!r}"
+            )
+        try:
+            self._learn("linked tag", headers.get("X-Linked-ETag"))
+            if size is not None:
+                self._learn_size(size)
+        except SourceChanged:
+            reply.close()
+            raise
+
+    def _learn_size(self, size: int) -> None:
+        with self._lock:
+            known = self._size
+            self._size = size if known is None else known
+        if known not in (None, size):
+            raise SourceChanged(f"{self._label}: was {known} bytes, is now {size} bytes", hint="run it again")
+
+    def _learn(self, which: str, tag: str | None) -> None:
+        if not tag:
+            return
+        tag = plain_tag(tag)
+        attribute = "_linked_tag" if which == "linked tag" else "_reply_tag"
+        with self._lock:
+            known = getattr(self, attribute) or tag
+            setattr(self, attribute, known)
+        if known != tag:
+            raise SourceChanged(
+                f"{self._label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})",
+                hint="run it again; nothing read so far has been mixed",
+            )
+
+    def __repr__(self) -> str:
+        return f"RemoteFile({shown(self._url)})"

@@ -1,0 +1,146 @@
+"""One run's resources: settings, connections, threads, the range cache, the count of bytes, and the budget."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+
+from kinprint.errors import BudgetExceeded, FileTooLarge
+from kinprint.refs import ByteRange, ModelRef, parse_ref
+from kinprint.sizes import format_size
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, Source, Traffic
+from kinprint.sources.cache import RangeCache
+from kinprint.sources.http import HttpClient
+from kinprint.sources.hub import HubFolder
+from kinprint.sources.local import LocalFolder
+from kinprint.sources.pool import DaemonPool
+from kinprint.sources.settings import Settings
+from kinprint.sources.web import WebFolder
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Session:
+    """Shared by all models of a run. Use as a context manager.
+
+    Parameters
+    ----------
+    settings : where and how to read; by default taken from the environment.
+    budget_bytes : upper limit on bytes read in this session, headers and tokenizers included, from wherever they come:
+        a cached second run obeys the same limit as the first, so both give the same report. None means no limit.
+    on_traffic : called after every change of the counters, from any thread.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        budget_bytes: int | None = None,
+        on_traffic: Callable[[Traffic], None] | None = None,
+    ) -> None:
+        self.settings = settings or Settings.from_env()
+        self.budget_bytes = budget_bytes
+        self.traffic = Traffic(on_traffic)
+        self._stop = threading.Event()
+        self._client = HttpClient(self.settings, self.traffic, self._stop)
+        root = self.settings.range_cache
+        self.cache = RangeCache(root, self.settings.range_cache_cap_bytes) if root else None
+        self._pool = DaemonPool(self.settings.concurrency, "kinprint")
+
+    def open_folder(self, reference: str | ModelRef) -> Folder:
+        """Return the files of the model that `reference` names; a hub revision is pinned to a commit here."""
+        ref = parse_ref(reference, endpoint=self.settings.endpoint) if isinstance(reference, str) else reference
+        if ref.kind == "hub":
+            assert ref.repo is not None
+            return HubFolder(ref.text, ref.repo, ref.revision, self._client, self.cache, self.traffic)
+        if ref.kind == "url":
+            assert ref.url is not None
+            return WebFolder(ref.text, ref.url, self._client, self.cache, self.traffic)
+        assert ref.path is not None
+        if ref.kind == "file":
+            return LocalFolder(ref.text, ref.path.parent, self.traffic, only=ref.path.name)
+        return LocalFolder(ref.text, ref.path, self.traffic)
+
+    # -- budget -------------------------------------------------------------------------------------------------------
+
+    @property
+    def remaining_bytes(self) -> int | None:
+        """What the budget still allows, or None without one."""
+        return None if self.budget_bytes is None else max(0, self.budget_bytes - self.traffic.bytes_read)
+
+    def read_small(self, folder: Folder, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
+        """Return a whole small file within the budget, or None if the model has none."""
+        left = self.remaining_bytes
+        try:
+            return folder.read_small(name, cap if left is None else min(cap, left))
+        except FileTooLarge as error:
+            if left is not None and left < cap:
+                raise self._over_budget(error.message) from error
+            raise
+
+    def read(self, requests: Sequence[tuple[Source, ByteRange]]) -> list[memoryview]:
+        """Read ranges of any number of files together, with bounded concurrency, into fresh buffers."""
+        total = sum(len(span) for _, span in requests)
+        left = self.remaining_bytes
+        if left is not None and total > left:
+            raise self._over_budget(f"a read of {format_size(total)} was planned")
+        self.traffic.add(expected_bytes=total)
+
+        def one(request: tuple[Source, ByteRange]) -> memoryview:
+            source, span = request
+            buffer = memoryview(bytearray(len(span)))
+            source.read_into(span, buffer)
+            return buffer
+
+        return self.map(one, requests)
+
+    def _over_budget(self, what: str) -> BudgetExceeded:
+        return BudgetExceeded(
+            f"{what}, but the budget of {format_size(self.budget_bytes or 0)} has only "
+            f"{format_size(self.remaining_bytes or 0)} left",
+            hint="give a larger --budget",
+        )
+
+    # -- threads ------------------------------------------------------------------------------------------------------
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Apply `function` to all items at once; the first failure cancels what has not started and is raised."""
+        futures: list[Future[R]] = [self._pool.submit(partial(function, item)) for item in items]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in futures:  # in order, so that the same failure is named each time
+                if future in done and future.exception() is not None:
+                    future.result()
+            return [future.result() for future in futures]
+        except BaseException as error:
+            for future in futures:
+                future.cancel()
+            if isinstance(error, KeyboardInterrupt):
+                self._stop.set()  # wakes threads that wait to retry
+            raise
+
+    def start(self, function: Callable[[], R]) -> Future[R]:
+        """Run `function` in the background."""
+        return self._pool.submit(function)
+
+    def close(self) -> None:
+        """Give back connections and threads, and keep the cache under its cap."""
+        self._pool.close(wait=not self._stop.is_set())
+        self._client.close()
+        if self.cache is not None:
+            self.cache.settle()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._stop.set()
+        self.close()

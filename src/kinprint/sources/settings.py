@@ -1,0 +1,74 @@
+"""Settings taken from the environment people already have: the hub's own variables, plus a few of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinprint.errors import BadReference
+from kinprint.sizes import parse_size
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+_TRUE = {"1", "on", "yes", "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to reach models and where to keep ranges. The token never leaves this object except as a request header."""
+
+    endpoint: str = DEFAULT_ENDPOINT
+    token: str | None = None
+    offline: bool = False
+    hub_cache: Path | None = None  # the official client's cache: whole files, read only
+    range_cache: Path | None = None  # ours; None switches it off
+    range_cache_cap_bytes: int = 4 << 30
+    ca_file: str | None = None
+    concurrency: int = 64
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 30.0
+    attempts: int = 5
+    backoff_s: float = 0.5
+    max_retry_after_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        # http.client would quote a header it cannot send, and with it the token, in its error.
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
+            raise BadReference("the hub token holds characters that no token has", hint="check HF_TOKEN and its file")
+
+    def __repr__(self) -> str:  # a token must not reach a log through a repr
+        return f"Settings(endpoint={self.endpoint!r}, token={'set' if self.token else None}, offline={self.offline})"
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
+        """Read HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE and KINPRINT_CACHE[_SIZE]."""
+        env = os.environ if env is None else env
+        user_cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
+        hf_home = Path(env.get("HF_HOME") or user_cache / "huggingface").expanduser()
+        endpoint = (env.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+        if not endpoint.startswith(("http://", "https://")):
+            raise BadReference(f"HF_ENDPOINT is {endpoint!r}: expected an http(s) address")
+        own = env.get("KINPRINT_CACHE")
+        return cls(
+            endpoint=endpoint,
+            token=_find_token(env, hf_home),
+            offline=any(env.get(k, "").lower() in _TRUE for k in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")),
+            hub_cache=Path(env.get("HF_HUB_CACHE") or hf_home / "hub").expanduser(),
+            range_cache=None if own in ("", "off", "0") else Path(own or user_cache / "kinprint").expanduser(),
+            range_cache_cap_bytes=parse_size(env.get("KINPRINT_CACHE_SIZE") or "4GiB"),
+            ca_file=env.get("SSL_CERT_FILE") or env.get("REQUESTS_CA_BUNDLE") or env.get("CURL_CA_BUNDLE"),
+        )
+
+
+def _find_token(env: Mapping[str, str], hf_home: Path) -> str | None:
+    if env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").lower() in _TRUE:
+        return None
+    for key in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if env.get(key, "").strip():
+            return env[key].strip()
+    try:
+        stored = Path(env.get("HF_TOKEN_PATH") or hf_home / "token").expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return stored or None

@@ -1,0 +1,27 @@
+"""Permutation nulls: what a metric would read if the two sides had nothing to do with each other.
+
+Independent initialisation and training leave the order of exchangeable units (residual dimensions, neurons) without
+meaning, so one side's order is permuted and the metric's mean, spread and tail under all permutations are given, in
+closed form wherever one exists.
+"""
+
+from kinprint.results import NullResult
+from kinprint.stats.allpairs import AllPairs, all_pairs, joint
+from kinprint.stats.jointly import joint_blocks, joint_independent
+from kinprint.stats.montecarlo import draw_columns
+from kinprint.stats.nulls import KINDS, null_for, null_from_draws
+from kinprint.stats.shared import PermutationNulls
+
+__all__ = [
+    "KINDS",
+    "AllPairs",
+    "NullResult",
+    "PermutationNulls",
+    "all_pairs",
+    "draw_columns",
+    "joint",
+    "joint_blocks",
+    "joint_independent",
+    "null_for",
+    "null_from_draws",
+]

@@ -1,0 +1,84 @@
+"""Several blocks (layers) in one test: under one permutation they share, or each under its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kinprint.errors import DegenerateInput
+from kinprint.results import NullResult
+from kinprint.stats.moments import FloatArray, Moments
+from kinprint.stats.nulls import EXCHANGEABLE, Request, dot_null
+from kinprint.stats.tails import HELD, MOMENT_BOUND, NORMAL, log10_p_moments, log10_p_normal, trusted_z
+
+
+def joint_blocks(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
+    """Test all blocks at once: T = mean of their correlations, ONE permutation of the last axis for all.
+
+    Each block is (m, d) on either side, d being the same for all. A block's correlation is that of its flattened values, so
+    blocks of vectors (m = 1) give the joint norm test and blocks of row slices the same for matrices. Var T holds all
+    the covariances between layers, because the Gram matrices are those of the whole stack.
+    """
+    if not blocks:
+        raise DegenerateInput("joint: no block to test")
+    left, right = [], []
+    for number, (A, B) in enumerate(blocks):
+        if A.shape != B.shape or A.shape[-1] != blocks[0][0].shape[-1]:
+            raise DegenerateInput(f"joint: block {number} has shapes {A.shape} and {B.shape}; expected equal widths")
+        A, B = A - A.mean(), B - B.mean()
+        length = float(np.linalg.norm(A) * np.linalg.norm(B))
+        if length == 0.0:
+            raise DegenerateInput(f"joint: block {number} is constant", hint="leave it out")
+        left.append(A / float(np.linalg.norm(A)))
+        right.append(B / float(np.linalg.norm(B)) / len(blocks))
+    stack_a, stack_b = np.concatenate(left), np.concatenate(right)
+    observed = float(np.vdot(stack_a, stack_b))
+    request = Request("joint", observed, higher_is_closer=True, rng_seed=seed, draws=None)
+    return dot_null(stack_a, stack_b, observed, request)
+
+
+def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) -> NullResult:
+    """Test the mean of statistics that are permuted independently of each other, from their exact nulls.
+
+    Cumulants of independent sums add, so mean, variance, skewness and kurtosis of the mean are exact. The tail is the
+    normal one where those allow it, else a bound; nothing is drawn.
+    """
+    count = len(nulls)
+    if not count:
+        raise DegenerateInput("joint: nothing to test")
+    variances = [null.sd**2 for null in nulls]
+    total = sum(variances)
+    mean = sum(null.mean for null in nulls) / count
+    tail, n = "greater", min(null.n for null in nulls)
+    if total == 0.0:
+        raise DegenerateInput("joint: every permutation gives the same value")
+    skewness: float | None = None
+    kurtosis: float | None = None
+    if all(null.skewness is not None and null.excess_kurtosis is not None for null in nulls):
+        skewness = sum((null.skewness or 0.0) * null.sd**3 for null in nulls) / total**1.5
+        kurtosis = sum((null.excess_kurtosis or 0.0) * null.sd**4 for null in nulls) / total**2
+    moments = Moments(mean, total / count**2, n, skewness, kurtosis)
+    z = (math.fsum(observed) / count - mean) / moments.sd
+    limit = trusted_z(skewness, kurtosis)
+    if limit > 0.0 and z <= limit:
+        log10_p, method = log10_p_normal(z, tail), NORMAL
+    else:
+        options = [(log10_p_moments(z, kurtosis), MOMENT_BOUND)]
+        if limit > 0.0:
+            options.append((log10_p_normal(limit, tail), HELD))
+        log10_p, method = min(options)
+    return NullResult(
+        name="joint",
+        mean=mean,
+        sd=moments.sd,
+        z=z,
+        log10_p=log10_p,
+        p_method=method,
+        tail=tail,
+        n=n,
+        skewness=skewness,
+        excess_kurtosis=kurtosis,
+        assumptions=(EXCHANGEABLE, "each block has units of its own, permuted independently"),
+    )

@@ -1,0 +1,107 @@
+"""One line for each role: all its layers under one joint null.
+
+Layers of a model resemble each other, so their tests must not be added up as if each were news. Where the permuted axis is
+the residual stream, which all layers share, ONE permutation serves them all. Where every layer has its own neurons, each
+layer has its own permutation, and cumulants of independent sums add.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.model import FloatArray
+from kinprint.results import OK, NullResult, RoleSummary, TensorComparison
+from kinprint.stats import joint_blocks, joint_independent
+
+JOINT_ROWS = 512  # rows of all layers' matrices together that enter the joint null; its cost grows with their square
+ONE = "one permutation for all layers"
+OWN = "its own permutation for each layer"
+
+
+class RoleStack:
+    """Collects a role's layers while they are measured."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self._comparisons: list[TensorComparison] = []
+        self._values: list[tuple[FloatArray, FloatArray]] = []
+
+    def add(self, comparison: TensorComparison, a: FloatArray, b: FloatArray) -> None:
+        """Add one layer (or expert)."""
+        self._comparisons.append(comparison)
+        if _null_of(comparison, "pearson") is not None:
+            self._values.append((a, b))
+
+    def summary(self, *, seed: int) -> RoleSummary:
+        """Return the role's line: medians to describe, one statistic to test."""
+        done = [item for item in self._comparisons if item.status == OK]
+        cosines = [_value_of(item, "cosine") for item in done]
+        null_means = [null.mean for item in done if (null := _null_of(item, "cosine")) is not None]
+        pearsons = [_value_of(item, "pearson") for item in done]
+        null, permutation, reason = self._joint(seed)
+        return RoleSummary(
+            role=self._role.value,
+            kind=self._role.info.kind,
+            compared=len(done),
+            not_compared=len(self._comparisons) - len(done),
+            median_cosine=_median([value for value in cosines if value is not None]),
+            median_cosine_null=_median(null_means),
+            mean_pearson=_mean([value for value in pearsons if value is not None]),
+            null=null,
+            permutation=permutation,
+            reason=reason,
+        )
+
+    def _joint(self, seed: int) -> tuple[NullResult | None, str | None, str | None]:
+        nulls = [(item, _null_of(item, "pearson")) for item in self._comparisons]
+        usable = [(_value_of(item, "pearson"), null) for item, null in nulls if null is not None]
+        if not usable:
+            return None, None, self._why_not()
+        axis = next(item.permuted_axis for item, null in nulls if null is not None)
+        try:
+            if axis == Axis.RESIDUAL:
+                return joint_blocks(self._blocks(), seed=seed), ONE, None
+            observed = [value for value, _ in usable if value is not None]
+            return joint_independent(observed, [null for _, null in usable]), OWN, None
+        except DegenerateInput as error:
+            return None, None, error.message
+
+    def _blocks(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Return the layers as (rows × residual) blocks, at most `JOINT_ROWS` rows in all."""
+        turned = [
+            (a[None, :], b[None, :])
+            if a.ndim == 1
+            else ((a.T, b.T) if self._role.info.axes[0] is Axis.RESIDUAL else (a, b))
+            for a, b in self._values
+        ]
+        if self._role.info.axes[0] is Axis.RESIDUAL:
+            return turned  # few permuted units: the d × d form is the cheap one, whatever the rows
+        share = max(1, JOINT_ROWS // len(turned))
+        return [(a[:share], b[:share]) for a, b in turned]
+
+    def _why_not(self) -> str | None:
+        for item in self._comparisons:
+            if item.reason:
+                return item.reason
+            for measured in item.measurements:
+                if measured.metric == "pearson" and measured.reason:
+                    return measured.reason
+        return "pearson was not among the metrics asked for"
+
+
+def _null_of(comparison: TensorComparison, metric: str) -> NullResult | None:
+    return next((item.null for item in comparison.measurements if item.metric == metric), None)
+
+
+def _value_of(comparison: TensorComparison, metric: str) -> float | None:
+    return next((item.value for item in comparison.measurements if item.metric == metric), None)
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

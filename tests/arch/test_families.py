@@ -1,0 +1,345 @@
+"""Every architecture file on a full list of real tensor names, with two blocks.
+
+A new family needs one data file and one entry in FAMILIES: a config excerpt, the names as published, what to expect.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from kinprint.arch import Role, architectures, name_tensors, residual_width
+
+# V tokens, D width, Q = heads × head_dim, K = kv_heads × head_dim, F neurons, M neurons of an expert, E experts,
+# H head_dim, P positions, and the sums that fused tensors have.
+SIZES = {"V": 40, "D": 16, "Q": 16, "K": 8, "F": 24, "M": 6, "E": 3, "H": 4, "P": 10, "T": 2, "1": 1, "L": 5}
+SIZES |= {"QKV": 32, "3D": 48, "MQ": 24, "2F": 48, "2D": 32, "KV": 9, "KVB": 24}
+GQA: dict[str, object] = {
+    "hidden_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 24,
+}
+GQA |= {"num_hidden_layers": 2, "vocab_size": 40, "tie_word_embeddings": False}
+
+OUTER = "model.embed_tokens.weight V D; model.norm.weight D; lm_head.weight V D;"
+NORMS = "model.layers.{l}.input_layernorm.weight D; model.layers.{l}.post_attention_layernorm.weight D;"
+ATTENTION = """
+    model.layers.{l}.self_attn.q_proj.weight Q D; model.layers.{l}.self_attn.k_proj.weight K D;
+    model.layers.{l}.self_attn.v_proj.weight K D; model.layers.{l}.self_attn.o_proj.weight D Q;"""
+QKV_BIAS = """
+    model.layers.{l}.self_attn.q_proj.bias Q; model.layers.{l}.self_attn.k_proj.bias K;
+    model.layers.{l}.self_attn.v_proj.bias K;"""
+QK_NORM = "model.layers.{l}.self_attn.q_norm.weight H; model.layers.{l}.self_attn.k_norm.weight H;"
+MLP = """
+    model.layers.{l}.mlp.gate_proj.weight F D; model.layers.{l}.mlp.up_proj.weight F D;
+    model.layers.{l}.mlp.down_proj.weight D F;"""
+MLP_FIRST = MLP.replace("{l}", "0")
+MOE = """
+    model.layers.{l}.mlp.gate.weight E D; model.layers.{l}.mlp.experts.{e}.gate_proj.weight M D;
+    model.layers.{l}.mlp.experts.{e}.up_proj.weight M D; model.layers.{l}.mlp.experts.{e}.down_proj.weight D M;"""
+SHARED = """
+    model.layers.{l}.mlp.shared_experts.gate_proj.weight M D; model.layers.{l}.mlp.shared_experts.up_proj.weight M D;
+    model.layers.{l}.mlp.shared_experts.down_proj.weight D M;"""
+CORRECTION = "model.layers.{l}.mlp.gate.e_score_correction_bias E;"
+MIXTRAL_MOE = """
+    model.layers.{l}.block_sparse_moe.gate.weight E D; model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight M D;
+    model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight D M;
+    model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight M D;"""
+MTP = """
+    model.layers.2.eh_proj.weight D 2D; model.layers.2.enorm.weight D; model.layers.2.hnorm.weight D;
+    model.layers.2.shared_head.norm.weight D; model.layers.2.shared_head.head.weight V D;
+    model.layers.2.embed_tokens.weight V D;"""
+LLAMA = OUTER + NORMS + ATTENTION + MLP
+GLM = OUTER + NORMS + ATTENTION + QKV_BIAS + MLP_FIRST + (MOE + SHARED + CORRECTION).replace("{l}", "1")
+GLM_MTP = (NORMS + ATTENTION + QKV_BIAS + MOE + SHARED + CORRECTION).replace("{l}", "2") + MTP
+SANDWICH = """
+    model.layers.{l}.pre_feedforward_layernorm.weight D; model.layers.{l}.post_feedforward_layernorm.weight D;"""
+PHI3 = """
+    model.layers.{l}.self_attn.qkv_proj.weight QKV D; model.layers.{l}.self_attn.o_proj.weight D Q;
+    model.layers.{l}.mlp.gate_up_proj.weight 2F D; model.layers.{l}.mlp.down_proj.weight D F;"""
+PHIMOE_EXTRA = """
+    model.norm.bias D; lm_head.bias V; model.layers.{l}.input_layernorm.bias D;
+    model.layers.{l}.post_attention_layernorm.bias D; model.layers.{l}.self_attn.o_proj.bias D;"""
+INTERNLM2 = """
+    model.tok_embeddings.weight V D; model.norm.weight D; output.weight V D; model.layers.{l}.attention_norm.weight D;
+    model.layers.{l}.ffn_norm.weight D; model.layers.{l}.attention.wqkv.weight QKV D;
+    model.layers.{l}.attention.wo.weight D Q; model.layers.{l}.feed_forward.w1.weight F D;
+    model.layers.{l}.feed_forward.w2.weight D F; model.layers.{l}.feed_forward.w3.weight F D;"""
+OLMO_NATIVE = """
+    model.transformer.wte.weight V D; model.transformer.ff_out.weight V D;
+    model.transformer.blocks.{l}.att_proj.weight 3D D; model.transformer.blocks.{l}.attn_out.weight D D;
+    model.transformer.blocks.{l}.ff_proj.weight 2F D; model.transformer.blocks.{l}.ff_out.weight D F;"""
+OLMO2 = """
+    model.layers.{l}.post_attention_layernorm.weight D; model.layers.{l}.post_feedforward_layernorm.weight D;
+    model.layers.{l}.self_attn.q_norm.weight Q; model.layers.{l}.self_attn.k_norm.weight K;"""
+MLA = """
+    model.layers.{l}.self_attn.kv_a_proj_with_mqa.weight KV D; model.layers.{l}.self_attn.kv_a_layernorm.weight L;
+    model.layers.{l}.self_attn.kv_b_proj.weight KVB L; model.layers.{l}.self_attn.o_proj.weight D Q;"""
+MLA_Q = """
+    model.layers.{l}.self_attn.q_a_proj.weight L D; model.layers.{l}.self_attn.q_a_layernorm.weight L;
+    model.layers.{l}.self_attn.q_b_proj.weight Q L;"""
+DEEPSEEK = OUTER + NORMS + MLA + MLP_FIRST + (MOE + SHARED).replace("{l}", "1")
+DEEPSEEK_LITE = DEEPSEEK + "model.layers.{l}.self_attn.q_proj.weight Q D;"
+DEEPSEEK_MTP = (NORMS + MLA + MLA_Q + MOE + SHARED + CORRECTION).replace("{l}", "2") + MTP
+GPT2 = """
+    wte.weight V D; wpe.weight P D; ln_f.weight D; ln_f.bias D; h.{l}.ln_1.weight D; h.{l}.ln_1.bias D;
+    h.{l}.ln_2.weight D; h.{l}.ln_2.bias D; h.{l}.attn.c_attn.weight D 3D; h.{l}.attn.c_attn.bias 3D;
+    h.{l}.attn.c_proj.weight D D; h.{l}.attn.c_proj.bias D; h.{l}.mlp.c_fc.weight D F; h.{l}.mlp.c_fc.bias F;
+    h.{l}.mlp.c_proj.weight F D; h.{l}.mlp.c_proj.bias D; h.{l}.attn.bias 1 1 P P; h.{l}.attn.masked_bias;"""
+NEOX = """
+    gpt_neox.embed_in.weight V D; gpt_neox.final_layer_norm.weight D; gpt_neox.final_layer_norm.bias D;
+    embed_out.weight V D; gpt_neox.layers.{l}.input_layernorm.weight D; gpt_neox.layers.{l}.input_layernorm.bias D;
+    gpt_neox.layers.{l}.post_attention_layernorm.weight D; gpt_neox.layers.{l}.post_attention_layernorm.bias D;
+    gpt_neox.layers.{l}.attention.query_key_value.weight 3D D; gpt_neox.layers.{l}.attention.query_key_value.bias 3D;
+    gpt_neox.layers.{l}.attention.dense.weight D D; gpt_neox.layers.{l}.attention.dense.bias D;
+    gpt_neox.layers.{l}.mlp.dense_h_to_4h.weight F D; gpt_neox.layers.{l}.mlp.dense_h_to_4h.bias F;
+    gpt_neox.layers.{l}.mlp.dense_4h_to_h.weight D F; gpt_neox.layers.{l}.mlp.dense_4h_to_h.bias D;
+    gpt_neox.layers.{l}.attention.rotary_emb.inv_freq T; gpt_neox.layers.{l}.attention.bias 1 1 P P;
+    gpt_neox.layers.{l}.attention.masked_bias;"""
+FALCON = """
+    transformer.word_embeddings.weight V D; transformer.ln_f.weight D; transformer.ln_f.bias D; lm_head.weight V D;
+    transformer.h.{l}.self_attention.dense.weight D D; transformer.h.{l}.mlp.dense_h_to_4h.weight F D;
+    transformer.h.{l}.mlp.dense_4h_to_h.weight D F; transformer.h.{l}.self_attention.query_key_value.weight"""
+FALCON_7B = FALCON + " MQ D; transformer.h.{l}.input_layernorm.weight D; transformer.h.{l}.input_layernorm.bias D;"
+FALCON_40B = (
+    FALCON
+    + """ QKV D; transformer.h.{l}.ln_attn.weight D; transformer.h.{l}.ln_attn.bias D;
+    transformer.h.{l}.ln_mlp.weight D; transformer.h.{l}.ln_mlp.bias D;"""
+)
+BERT_BODY = """
+    bert.embeddings.word_embeddings.weight V D; bert.embeddings.position_embeddings.weight P D;
+    bert.embeddings.token_type_embeddings.weight T D; bert.embeddings.LayerNorm.weight D;
+    bert.embeddings.LayerNorm.bias D; bert.embeddings.position_ids 1 P;
+    bert.encoder.layer.{l}.attention.self.query.weight D D; bert.encoder.layer.{l}.attention.self.query.bias D;
+    bert.encoder.layer.{l}.attention.self.key.weight D D; bert.encoder.layer.{l}.attention.self.key.bias D;
+    bert.encoder.layer.{l}.attention.self.value.weight D D; bert.encoder.layer.{l}.attention.self.value.bias D;
+    bert.encoder.layer.{l}.attention.output.dense.weight D D; bert.encoder.layer.{l}.attention.output.dense.bias D;
+    bert.encoder.layer.{l}.attention.output.LayerNorm.weight D;
+    bert.encoder.layer.{l}.attention.output.LayerNorm.bias D;
+    bert.encoder.layer.{l}.intermediate.dense.weight F D; bert.encoder.layer.{l}.intermediate.dense.bias F;
+    bert.encoder.layer.{l}.output.dense.weight D F; bert.encoder.layer.{l}.output.dense.bias D;
+    bert.encoder.layer.{l}.output.LayerNorm.weight D; bert.encoder.layer.{l}.output.LayerNorm.bias D;"""
+POOLER = "bert.pooler.dense.weight D D; bert.pooler.dense.bias D;"
+BERT_HEAD = """
+    cls.predictions.transform.dense.weight D D; cls.predictions.transform.dense.bias D;
+    cls.predictions.transform.LayerNorm.weight D; cls.predictions.transform.LayerNorm.bias D;
+    cls.predictions.decoder.weight V D; cls.predictions.decoder.bias V; cls.predictions.bias V;
+    cls.seq_relationship.weight T D; cls.seq_relationship.bias T;"""
+ROBERTA_HEAD = """
+    lm_head.dense.weight D D; lm_head.dense.bias D; lm_head.layer_norm.weight D; lm_head.layer_norm.bias D;
+    lm_head.decoder.weight V D; lm_head.bias V;"""
+DISTILBERT = """
+    distilbert.embeddings.word_embeddings.weight V D; distilbert.embeddings.position_embeddings.weight P D;
+    distilbert.embeddings.LayerNorm.weight D; distilbert.embeddings.LayerNorm.bias D;
+    distilbert.transformer.layer.{l}.attention.q_lin.weight D D; distilbert.transformer.layer.{l}.attention.q_lin.bias D;
+    distilbert.transformer.layer.{l}.attention.k_lin.weight D D; distilbert.transformer.layer.{l}.attention.k_lin.bias D;
+    distilbert.transformer.layer.{l}.attention.v_lin.weight D D; distilbert.transformer.layer.{l}.attention.v_lin.bias D;
+    distilbert.transformer.layer.{l}.attention.out_lin.weight D D;
+    distilbert.transformer.layer.{l}.attention.out_lin.bias D; distilbert.transformer.layer.{l}.sa_layer_norm.weight D;
+    distilbert.transformer.layer.{l}.sa_layer_norm.bias D; distilbert.transformer.layer.{l}.ffn.lin1.weight F D;
+    distilbert.transformer.layer.{l}.ffn.lin1.bias F; distilbert.transformer.layer.{l}.ffn.lin2.weight D F;
+    distilbert.transformer.layer.{l}.ffn.lin2.bias D; distilbert.transformer.layer.{l}.output_layer_norm.weight D;
+    distilbert.transformer.layer.{l}.output_layer_norm.bias D; vocab_transform.weight D D; vocab_transform.bias D;
+    vocab_layer_norm.weight D; vocab_layer_norm.bias D; vocab_projector.weight V D; vocab_projector.bias V;"""
+
+
+def listing(text: str, layers: int = 2, experts: int = 3) -> dict[str, tuple[int, ...]]:
+    """Expand "name size size; …" over layers and experts."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for line in filter(None, (entry.split() for entry in text.split(";"))):
+        shape = tuple(SIZES[size] for size in line[1:])
+        for layer in range(layers if "{l}" in line[0] else 1):
+            for expert in range(experts if "{e}" in line[0] else 1):
+                shapes[line[0].format(l=layer, e=expert)] = shape
+    return shapes
+
+
+class Family(NamedTuple):
+    file: str
+    config: dict[str, object]
+    names: str
+    tensors: int  # roles found: fused tensors count once for every part
+    excluded: int = 0
+    experts: int = 0
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.file}-{self.label}".rstrip("-")
+
+
+def of(model_type: str, sizes: dict[str, object] = GQA, **more: object) -> dict[str, object]:
+    return {"model_type": model_type, **sizes, **more}
+
+
+MTP_MOE = {**GQA, "n_routed_experts": 3, "num_nextn_predict_layers": 1}
+ENCODER = {**GQA, "num_key_value_heads": None}
+GPT2_SIZES = {"n_embd": 16, "n_layer": 2, "n_head": 4}
+FALCON_SIZES = {"hidden_size": 16, "num_attention_heads": 4, "multi_query": True, "num_hidden_layers": 2}
+ONE_SHARED = SHARED.replace("shared_experts", "shared_expert") + "model.layers.{l}.mlp.shared_expert_gate.weight 1 D;"
+GEMMA3 = LLAMA + SANDWICH + QK_NORM
+VISION = "vision_tower.encoder.layers.{l}.layer_norm1.weight D; multi_modal_projector.mm_soft_emb_norm.weight D;"
+MULTIMODAL = GEMMA3.replace("model.", "language_model.model.") + VISION
+PHIMOE = OUTER + NORMS + ATTENTION + QKV_BIAS + MIXTRAL_MOE + PHIMOE_EXTRA
+DEEPSEEK_V3 = DEEPSEEK + MLA_Q + CORRECTION.replace("{l}", "1") + DEEPSEEK_MTP
+GPT2_PREFIXED = ";".join(f"transformer.{entry.strip()}" for entry in GPT2.split(";")[:-1]) + "; lm_head.weight V D"
+OLD_BERT = (
+    (BERT_BODY + POOLER).replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+)
+FAMILIES = [
+    Family("llama", of("llama"), LLAMA, 21),
+    Family("llama", of("mistral"), LLAMA, 21, label="mistral"),
+    Family("llama", {"architectures": ["YiForCausalLM"], **GQA}, LLAMA, 21, label="yi"),
+    Family("qwen2", of("qwen2"), LLAMA + QKV_BIAS, 27),
+    Family(
+        "qwen2_moe", of("qwen2_moe", num_experts=3), OUTER + NORMS + ATTENTION + QKV_BIAS + MOE + ONE_SHARED, 49, 0, 3
+    ),
+    Family("qwen3", of("qwen3"), LLAMA + QK_NORM, 25),
+    Family("qwen3_moe", of("qwen3_moe", num_experts=3), OUTER + NORMS + ATTENTION + QK_NORM + MOE, 39, 0, 3),
+    Family("glm4_moe", of("glm4_moe", MTP_MOE), GLM + GLM_MTP, 38, 29, 3),
+    Family("glm4_moe", of("glm4_moe", MTP_MOE), GLM + QK_NORM, 42, 0, 3, label="intellect-3"),
+    Family(
+        "solar_open",
+        of("solar_open", n_routed_experts=3),
+        OUTER + NORMS + ATTENTION + MOE + SHARED + CORRECTION,
+        43,
+        0,
+        3,
+    ),
+    Family("phi3", of("phi3"), OUTER + NORMS + PHI3, 21),
+    Family("mixtral", of("mixtral", num_local_experts=3), OUTER + NORMS + ATTENTION + MIXTRAL_MOE, 35, 0, 3),
+    Family("phimoe", of("phimoe", num_local_experts=3), PHIMOE, 49, 0, 3),
+    Family("internlm2", of("internlm2"), INTERNLM2, 21),
+    Family("gemma", of("gemma"), LLAMA, 21),
+    Family("gemma2", of("gemma2"), LLAMA + SANDWICH, 25),
+    Family("gemma3", of("gemma3_text"), GEMMA3, 29),
+    Family("gemma3", of("gemma3", {}, text_config=of("gemma3_text")), MULTIMODAL, 29, 3, label="multimodal"),
+    Family("olmo", of("olmo"), OUTER.replace("model.norm.weight D;", "") + ATTENTION + MLP, 16),
+    Family(
+        "olmo_native",
+        {"model_type": "hf_olmo", "d_model": 16, "n_heads": 4, "n_layers": 2, "mlp_hidden_size": 48},
+        OLMO_NATIVE,
+        16,
+    ),
+    Family("olmo2", of("olmo2"), OUTER + ATTENTION + MLP + OLMO2, 25),
+    Family("deepseek_v2", of("deepseek_v2", n_routed_experts=3), DEEPSEEK + MLA_Q, 37, 0, 3),
+    Family("deepseek_v2", of("deepseek_v2", n_routed_experts=3), DEEPSEEK_LITE, 33, 0, 3, label="lite"),
+    Family("deepseek_v3", of("deepseek_v3", MTP_MOE), DEEPSEEK_V3, 38, 29, 3),
+    Family("gpt2", of("gpt2", GPT2_SIZES), GPT2, 36, 4),
+    Family("gpt2", of("gpt2", GPT2_SIZES), GPT2_PREFIXED, 37, 4, label="prefixed"),
+    Family("gpt_neox", of("gpt_neox", ENCODER), NEOX, 36, 6),
+    Family(
+        "falcon", of("falcon", FALCON_SIZES, num_kv_heads=4, new_decoder_architecture=False), FALCON_7B, 20, label="7b"
+    ),
+    Family(
+        "falcon", of("falcon", FALCON_SIZES, num_kv_heads=2, new_decoder_architecture=True), FALCON_40B, 24, label="40b"
+    ),
+    Family(
+        "falcon",
+        of("RefinedWeb", {"hidden_size": 16, "n_head": 4, "n_head_kv": 2, "n_layer": 2}),
+        FALCON_40B,
+        24,
+        label="own-code",
+    ),
+    Family("bert", of("bert", ENCODER), BERT_BODY + POOLER + BERT_HEAD, 45, 4),
+    Family("bert", of("bert", ENCODER), (BERT_BODY + POOLER).replace("bert.", ""), 39, 1, label="sentence-encoder"),
+    Family("bert", of("bert", ENCODER), OLD_BERT, 39, 1, label="old-names"),
+    Family("roberta", of("roberta", ENCODER), BERT_BODY.replace("bert.", "roberta.") + ROBERTA_HEAD, 43, 1),
+    Family("distilbert", of("distilbert", {"dim": 16, "n_heads": 4, "n_layers": 2, "hidden_dim": 24}), DISTILBERT, 42),
+]
+BY_ID = {family.id: family for family in FAMILIES}
+B = "model.layers.1."
+EXACT: list[tuple[str, str, tuple[object, ...]]] = [  # family, name, (role, layer, expert, shape, rows)
+    ("llama", B + "post_attention_layernorm.weight", ("post_attention_norm", 1, None, (16,), None)),
+    ("qwen2", B + "self_attn.k_proj.bias", ("attn_k_bias", 1, None, (8,), None)),
+    ("qwen2_moe", B + "mlp.shared_expert_gate.weight", ("shared_router", 1, None, (1, 16), None)),
+    ("qwen3", B + "self_attn.q_norm.weight", ("q_norm", 1, None, (4,), None)),
+    ("qwen3_moe", B + "mlp.experts.2.down_proj.weight", ("expert_down", 1, 2, (16, 6), None)),
+    ("glm4_moe", B + "mlp.gate.e_score_correction_bias", ("router_bias", 1, None, (3,), None)),
+    ("solar_open", B + "mlp.shared_experts.up_proj.weight", ("shared_up", 1, None, (6, 16), None)),
+    ("phi3", B + "self_attn.qkv_proj.weight", ("attn_v", 1, None, (8, 16), ((24, 32),))),
+    ("phi3", B + "mlp.gate_up_proj.weight", ("mlp_gate", 1, None, (24, 16), ((0, 24),))),
+    ("mixtral", B + "block_sparse_moe.experts.1.w1.weight", ("expert_gate", 1, 1, (6, 16), None)),
+    ("mixtral", B + "block_sparse_moe.experts.1.w2.weight", ("expert_down", 1, 1, (16, 6), None)),
+    ("mixtral", B + "block_sparse_moe.experts.1.w3.weight", ("expert_up", 1, 1, (6, 16), None)),
+    ("phimoe", "lm_head.bias", ("head_bias", None, None, (40,), None)),
+    ("phimoe", B + "input_layernorm.bias", ("input_norm_bias", 1, None, (16,), None)),
+    ("internlm2", B + "attention.wqkv.weight", ("attn_k", 1, None, (8, 16), ((8, 12), (24, 28)))),
+    ("internlm2", B + "feed_forward.w3.weight", ("mlp_up", 1, None, (24, 16), None)),
+    ("gemma2", B + "post_attention_layernorm.weight", ("attention_output_norm", 1, None, (16,), None)),
+    ("gemma2", B + "pre_feedforward_layernorm.weight", ("post_attention_norm", 1, None, (16,), None)),
+    ("gemma3-multimodal", "language_model." + B + "self_attn.k_norm.weight", ("k_norm", 1, None, (4,), None)),
+    ("olmo_native", "model.transformer.blocks.1.ff_proj.weight", ("mlp_gate", 1, None, (24, 16), ((24, 48),))),
+    ("olmo2", B + "self_attn.q_norm.weight", ("q_norm", 1, None, (16,), None)),
+    ("olmo2", B + "post_attention_layernorm.weight", ("attention_output_norm", 1, None, (16,), None)),
+    ("deepseek_v2", B + "self_attn.kv_b_proj.weight", ("attn_kv_b", 1, None, (24, 5), None)),
+    ("deepseek_v2-lite", B + "self_attn.q_proj.weight", ("attn_q", 1, None, (16, 16), None)),
+    ("deepseek_v3", B + "self_attn.q_a_layernorm.weight", ("q_a_norm", 1, None, (5,), None)),
+    ("gpt2", "h.1.attn.c_attn.weight", ("attn_k", 1, None, (16, 16), ((16, 32),))),
+    ("gpt2", "h.1.attn.c_attn.bias", ("attn_v_bias", 1, None, (16,), ((32, 48),))),
+    ("gpt2", "h.1.mlp.c_fc.weight", ("mlp_up", 1, None, (24, 16), None)),
+    (
+        "gpt_neox",
+        "gpt_neox.layers.1.attention.query_key_value.bias",
+        ("attn_k_bias", 1, None, (16,), ((4, 8), (16, 20), (28, 32), (40, 44))),
+    ),
+    ("falcon-7b", "transformer.h.1.self_attention.query_key_value.weight", ("attn_v", 1, None, (4, 16), ((20, 24),))),
+    ("falcon-40b", "transformer.h.1.ln_mlp.weight", ("post_attention_norm", 1, None, (16,), None)),
+    ("bert", "cls.predictions.decoder.weight", ("head", None, None, (40, 16), None)),
+    ("bert", "bert.encoder.layer.1.output.LayerNorm.weight", ("mlp_output_norm", 1, None, (16,), None)),
+    ("bert-old-names", "bert.encoder.layer.0.output.LayerNorm.beta", ("mlp_output_norm_bias", 0, None, (16,), None)),
+    ("roberta", "lm_head.layer_norm.bias", ("head_norm_bias", None, None, (16,), None)),
+    (
+        "distilbert",
+        "distilbert.transformer.layer.1.sa_layer_norm.weight",
+        ("attention_output_norm", 1, None, (16,), None),
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "name", "expected"), EXACT)
+def test_exact(family: str, name: str, expected: tuple[object, ...]) -> None:
+    naming = name_tensors(BY_ID[family].config, listing(BY_ID[family].names))
+    assert expected in {(t.role.value, t.layer, t.expert, t.shape, t.rows) for t in naming.tensors if t.name == name}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=[family.id for family in FAMILIES])
+def test_family_is_named_in_full(family: Family) -> None:
+    shapes = listing(family.names)
+    naming = name_tensors(family.config, shapes)
+    assert (naming.architecture, naming.guessed) == (family.file, False)
+    assert naming.unmapped == ()
+    assert (len(naming.tensors), len(naming.excluded)) == (family.tensors, family.excluded), naming.excluded
+    assert (naming.layers, naming.experts) == (2, family.experts)
+    assert residual_width(naming, family.config) == 16
+    names = {tensor.name for tensor in naming.tensors} | {each.name for each in naming.excluded}
+    assert names == set(shapes)
+    problems = [note for note in naming.notes if "head is stored" not in note]
+    assert problems == []
+
+
+def test_every_file_has_a_family_here() -> None:
+    assert {family.file for family in FAMILIES} == set(architectures())
+
+
+@pytest.mark.parametrize("file", ["gemma", "gemma2", "gemma3"])
+def test_gemma_norms_have_an_offset_and_nothing_else_has(file: str) -> None:
+    naming = name_tensors(BY_ID[file].config, listing(BY_ID[file].names))
+    assert {t.offset for t in naming.tensors if t.role.info.kind == "norm"} == {1.0}
+    assert {t.offset for t in naming.tensors if t.role.info.kind != "norm"} == {0.0}
+
+
+def test_gpt2_weights_are_transposed_and_biases_and_embeddings_are_not() -> None:
+    naming = name_tensors(BY_ID["gpt2"].config, listing(BY_ID["gpt2"].names))
+    expected = {Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_O, Role.MLP_UP, Role.MLP_DOWN}
+    assert {t.role for t in naming.tensors if t.transposed} == expected
+    assert all(t.axis == (1 if t.transposed else 0) for t in naming.tensors)
+
+
+def test_multi_token_prediction_layer_is_excluded_with_its_reason() -> None:
+    naming = name_tensors(BY_ID["glm4_moe"].config, listing(BY_ID["glm4_moe"].names))
+    reasons = {each.reason for each in naming.excluded if each.name == "model.layers.2.self_attn.q_proj.weight"}
+    assert reasons == {"multi-token-prediction layer (num_nextn_predict_layers = 1)"}
+    assert max(t.layer for t in naming.tensors if t.layer is not None) == 1

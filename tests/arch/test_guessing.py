@@ -1,0 +1,265 @@
+"""Naming without help from the config: the best file, patterns, contradictions, and hostile input."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinprint.arch import Naming, Role, architectures, name_tensors, residual_width
+
+LLAMA = {
+    "model.embed_tokens.weight": (50, 8),
+    "model.norm.weight": (8,),
+    "lm_head.weight": (50, 8),
+    **{
+        f"model.layers.{i}.{norm}.weight": (8,)
+        for i in range(2)
+        for norm in ("input_layernorm", "post_attention_layernorm")
+    },
+    **{f"model.layers.{i}.self_attn.{x}_proj.weight": (8, 8) for i in range(2) for x in "qkvo"},
+    **{f"model.layers.{i}.mlp.{x}_proj.weight": (12, 8) for i in range(2) for x in ("gate", "up")},
+    **{f"model.layers.{i}.mlp.down_proj.weight": (8, 12) for i in range(2)},
+}
+GPT2 = {
+    "wte.weight": (50, 8),
+    "wpe.weight": (16, 8),
+    "ln_f.weight": (8,),
+    "h.0.ln_1.weight": (8,),
+    "h.0.attn.c_attn.weight": (8, 24),
+    "h.0.attn.c_attn.bias": (24,),
+    "h.0.attn.c_proj.weight": (8, 8),
+    "h.0.mlp.c_fc.weight": (8, 32),
+    "h.0.mlp.c_proj.weight": (32, 8),
+}
+BERT = {
+    "embeddings.word_embeddings.weight": (50, 8),
+    "embeddings.LayerNorm.weight": (8,),
+    "encoder.layer.0.attention.self.query.weight": (8, 8),
+    "encoder.layer.0.attention.output.dense.weight": (8, 8),
+    "encoder.layer.0.intermediate.dense.weight": (32, 8),
+    "encoder.layer.0.output.dense.weight": (8, 32),
+}
+STRANGE = {
+    "net.tok_embedding.weight": (50, 8),
+    "net.stack.0.norm1.weight": (8,),
+    "net.stack.0.attn.wq.weight": (8, 8),
+    "net.stack.0.attn.q_norm.weight": (4,),
+    "net.stack.0.moe.experts.3.w1.weight": (6, 8),
+    "net.stack.0.moe.shared_expert.up_proj.weight": (6, 8),
+    "net.stack.0.mlp.fc1.weight": (32, 8),
+    "net.stack.0.mlp.fc1.bias": (32,),
+    "net.stack.0.mlp.fc2.weight": (7, 32),  # contradicts the width
+    "net.stack.0.attn.qkv.weight": (24, 8),
+    "net.stack.0.mystery": (3,),
+}
+
+
+def roles(naming: Naming) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for tensor in naming.tensors:
+        found.setdefault(tensor.name, set()).add(tensor.role.value)
+    return found
+
+
+def accounted(naming: Naming) -> list[str]:
+    return sorted([*{t.name for t in naming.tensors}, *naming.unmapped, *(each.name for each in naming.excluded)])
+
+
+@pytest.mark.parametrize(("shapes", "file"), [(LLAMA, "llama"), (GPT2, "gpt2"), (BERT, "bert")])
+def test_file_without_config_is_named_by_the_file_that_fits_best(shapes: dict[str, tuple[int, ...]], file: str) -> None:
+    naming = name_tensors({}, shapes)
+    assert (naming.architecture, naming.guessed, naming.unmapped) == (file, True, ())
+    assert f"guessed {file}, whose templates name 100% of the tensors" in naming.notes[0]
+    assert residual_width(naming) == 8
+
+
+def test_gpt2_without_config_is_split_by_its_shapes() -> None:
+    naming = name_tensors({}, GPT2)
+    assert roles(naming)["h.0.attn.c_attn.weight"] == {"attn_q", "attn_k", "attn_v"}
+
+
+def test_phi3_without_config_is_split_by_its_shapes() -> None:
+    shapes = {name: shape for name, shape in LLAMA.items() if "q_proj" not in name and "k_proj" not in name}
+    shapes = {name: shape for name, shape in shapes.items() if "v_proj" not in name}
+    shapes |= {f"model.layers.{i}.self_attn.qkv_proj.weight": (16, 8) for i in range(2)}
+    naming = name_tensors({}, shapes)
+    assert (naming.architecture, naming.unmapped) == ("phi3", ())
+    found = {t.role: t.rows for t in naming.tensors if t.name == "model.layers.1.self_attn.qkv_proj.weight"}
+    assert found == {Role.ATTN_Q: ((0, 8),), Role.ATTN_K: ((8, 12),), Role.ATTN_V: ((12, 16),)}
+
+
+def test_unknown_model_type_says_so() -> None:
+    naming = name_tensors({"model_type": "novel"}, LLAMA)
+    assert naming.guessed
+    assert naming.notes[0].startswith("no architecture file for 'novel': guessed llama")
+
+
+def test_config_that_does_not_fit_is_overruled_with_a_note() -> None:
+    naming = name_tensors({"model_type": "bert"}, LLAMA)
+    assert (naming.architecture, naming.guessed) == ("llama", True)
+    assert naming.notes[0].startswith("config selects bert, but its templates name only 0% of the tensors")
+
+
+def test_strange_names_are_guessed_by_pattern() -> None:
+    naming = name_tensors({}, STRANGE)
+    assert (naming.architecture, naming.guessed, naming.layers, naming.experts) == ("generic", True, 1, 4)
+    assert roles(naming) == {
+        "net.tok_embedding.weight": {"embedding"},
+        "net.stack.0.norm1.weight": {"input_norm"},
+        "net.stack.0.attn.wq.weight": {"attn_q"},
+        "net.stack.0.attn.q_norm.weight": {"q_norm"},
+        "net.stack.0.moe.experts.3.w1.weight": {"expert_gate"},
+        "net.stack.0.moe.shared_expert.up_proj.weight": {"shared_up"},
+        "net.stack.0.mlp.fc1.weight": {"mlp_up"},
+        "net.stack.0.mlp.fc1.bias": {"mlp_up_bias"},
+    }
+    assert set(naming.unmapped) == set(STRANGE) - set(roles(naming))
+    assert any("guessed by pattern" in note for note in naming.notes)
+    assert any("does not fit a width of 8" in note for note in naming.notes)
+
+
+def test_config_and_tensors_disagree_on_layers() -> None:
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": 1}, LLAMA)
+    assert (naming.layers, naming.unmapped, naming.excluded) == (1, (), ())
+    assert "config says 1 layers, the tensors' last block index means 2" in naming.notes
+
+
+def test_config_and_tensors_disagree_on_width() -> None:
+    naming = name_tensors({"model_type": "llama", "hidden_size": 9, "num_hidden_layers": 2}, LLAMA)
+    assert "config says hidden size 9, the tensors are 8 wide" in naming.notes
+    assert residual_width(naming, {"hidden_size": 9}) == 8
+
+
+def test_residual_width_falls_back_on_the_config() -> None:
+    assert residual_width(name_tensors({}, {}), {"text_config": {"n_embd": 5}}) == 5
+    assert residual_width(name_tensors({}, {})) is None
+
+
+@pytest.mark.parametrize(
+    ("tied", "note"),
+    [
+        (True, "tied embeddings: no head is stored, the embedding serves as head"),
+        (False, "config says the head is not tied to the embedding, yet no head is stored"),
+        (None, "no head is stored"),
+    ],
+)
+def test_missing_head(tied: bool | None, note: str) -> None:
+    shapes = {name: shape for name, shape in LLAMA.items() if name != "lm_head.weight"}
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": 2, "tie_word_embeddings": tied}, shapes)
+    assert naming.notes == (note,)
+
+
+def test_quantiser_state_is_excluded_with_what_it_packs() -> None:
+    packed = "model.layers.0.mlp.up_proj.weight"
+    extra = {
+        f"{packed}.absmax": (4,),
+        f"{packed}.quant_state.bitsandbytes__nf4": (9,),
+        "model.layers.1.mlp.up_proj.SCB": (12,),
+    }
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": 2}, LLAMA | extra)
+    reasons = {each.name: each.reason for each in naming.excluded}
+    assert reasons.pop(packed) == reasons.pop("model.layers.1.mlp.up_proj.weight") == "packed by a quantiser"
+    assert reasons == dict.fromkeys(extra, "quantiser state")
+    assert "3 tensors of quantiser state excluded: stored weights are not to scale" in naming.notes
+
+
+def test_two_names_for_one_role_keep_one() -> None:
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": 2}, LLAMA | {"embed_tokens.weight": (50, 8)})
+    assert [(each.name, each.reason) for each in naming.excluded] == [
+        ("model.embed_tokens.weight", "same role as embed_tokens.weight")
+    ]
+    assert accounted(naming) == sorted([*LLAMA, "embed_tokens.weight"])
+
+
+def test_wrong_number_of_axes_is_not_mapped() -> None:
+    naming = name_tensors({"model_type": "llama"}, LLAMA | {"model.norm.weight": (8, 1)})
+    assert naming.unmapped == ("model.norm.weight",)
+    assert "1 tensor unmapped, e.g. model.norm.weight: 2 axes stored, 1 expected" in naming.notes
+
+
+@pytest.mark.parametrize("index", ["99999999999999999999", "10000", "007", "-1", "٣", "²", "1e3", ""])
+def test_indices_that_are_none(index: str) -> None:
+    name = f"model.layers.{index}.mlp.up_proj.weight"
+    naming = name_tensors({"model_type": "llama"}, LLAMA | {name: (12, 8)})
+    assert naming.unmapped == (name,)
+    assert naming.layers == 2
+
+
+@pytest.mark.parametrize("value", ["12", -3, 10**40, 2.5, [1], True, {}, 0])
+def test_senseless_config_values_count_as_absent(value: object) -> None:
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": value, "num_attention_heads": value}, LLAMA)
+    assert naming.layers == 2
+    assert sum("taken as absent" in note for note in naming.notes) == 2
+
+
+def test_long_names_are_shortened_in_notes() -> None:
+    naming = name_tensors({}, {"x" * 10_000 + ".0.weight": (2, 2)})
+    assert max(map(len, naming.notes)) < 300
+    assert len(naming.unmapped) == 1
+
+
+def test_a_large_mixture_is_named_quickly() -> None:
+    projections = {"gate": (14, 8), "up": (14, 8), "down": (8, 14)}
+    shapes = LLAMA | {
+        f"model.layers.{layer}.mlp.experts.{expert}.{name}_proj.weight": shape
+        for layer in range(46)
+        for expert in range(128)
+        for name, shape in projections.items()
+    }
+    config = {"model_type": "glm4_moe", "num_hidden_layers": 46, "n_routed_experts": 128}
+    start = time.process_time()
+    naming = name_tensors(config, shapes)
+    taken = time.process_time() - start
+    assert (naming.experts, len(naming.tensors), naming.unmapped) == (128, len(shapes), ())
+    assert taken < 1.0  # some 0.1 s where this was written; a regexp per template and name would take far longer
+
+
+def test_many_different_hostile_names_take_linear_time() -> None:
+    shapes = {f"a.{i}." * 20 + f"{i}.query_key_value.weight.{'(' * (i % 7)}": (1, 1) for i in range(3000)}
+    start = time.process_time()
+    naming = name_tensors({}, shapes)
+    assert time.process_time() - start < 5.0
+    assert accounted(naming) == sorted(shapes)
+
+
+WORDS = """
+    model layers h 0 1 2 3 9999 10000 self_attn q_proj k_norm mlp experts gate up_proj weight bias attn c_attn wqkv # ٣
+    encoder layer attention self query LayerNorm gamma transformer blocks ff_proj eh_proj absmax SCB mtp norm"""
+words = st.sampled_from([*WORDS.split(), "\0"])
+names = st.one_of(
+    st.lists(words, max_size=8).map(".".join), st.text(max_size=30), st.sampled_from([*LLAMA, *GPT2, *BERT])
+)
+values = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.lists(st.integers(), max_size=2)
+)
+config_keys = st.sampled_from(
+    ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "n_routed_experts", "head_dim",
+     "num_nextn_predict_layers", "multi_query", "intermediate_size", "tie_word_embeddings", "architectures"]
+)  # fmt: skip
+flat = st.dictionaries(config_keys, st.one_of(st.integers(0, 40), values))
+configs = st.builds(
+    lambda kind, outer, inner: outer | {"model_type": kind, "text_config": inner},
+    st.one_of(st.sampled_from(architectures()), values),
+    flat,
+    st.one_of(st.none(), flat),
+)
+listings = st.dictionaries(names, st.lists(st.integers(0, 100), max_size=3).map(tuple), max_size=25)
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(config=configs, shapes=listings)
+def test_naming_never_raises_and_loses_no_name(config: dict[str, object], shapes: dict[str, tuple[int, ...]]) -> None:
+    naming = name_tensors(config, shapes)
+    assert accounted(naming) == sorted(shapes)
+    places = [(t.role, t.layer, t.expert) for t in naming.tensors]
+    assert len(set(places)) == len(places)
+    order = list(Role)
+    keys = [(-1 if t.layer is None else t.layer, order.index(t.role), t.expert or 0) for t in naming.tensors]
+    assert keys == sorted(keys)
+    for tensor in naming.tensors:
+        assert len(tensor.shape) == len(tensor.role.info.axes)
+        assert (tensor.layer is None) == (tensor.role.info.scope == "model")
+        assert (tensor.expert is None) == (tensor.role.info.scope != "expert")

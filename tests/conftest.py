@@ -1,0 +1,148 @@
+"""Shared fixtures: a clean environment, a local hub, sessions, and a small plain web server for what a hub never does."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+from kinprint.testing.hub import HubServer
+from kinprint.testing.layouts import write_checkpoint
+
+REPO = "owner/Small-Model"
+_LEAKING = ("HF_", "HUGGING_FACE", "TRANSFORMERS_", "KINPRINT_", "XDG_", "SSL_CERT", "REQUESTS_CA", "CURL_CA")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    """Nothing of the machine's own hub account, proxies or certificates may reach a test."""
+    import os
+
+    for name in list(os.environ):
+        if name.startswith(_LEAKING) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    """Two shards, a config and a tokenizer."""
+    rng = np.random.default_rng(11)
+    tensors = {f"model.layers.{i}.w": rng.standard_normal((64, 64)).astype(np.float32) for i in range(4)}
+    folder = tmp_path / "model"
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    write_checkpoint(folder, tensors, config, shards=2, tokenizer={"model": {"vocab": {"a": 0}}})
+    return folder
+
+
+@pytest.fixture
+def hub(model_folder):
+    with HubServer() as server:
+        server.commit = server.add_repo(REPO, model_folder)
+        yield server
+
+
+@pytest.fixture
+def settings_for(tmp_path):
+    """Build settings for a hub: fast retries, no caches unless asked for."""
+
+    def build(server: HubServer | None = None, **changes) -> Settings:
+        base = {"backoff_s": 0.01, "attempts": 3, "concurrency": 16, "read_timeout_s": 5.0}
+        if server is not None:
+            base["endpoint"] = server.endpoint
+        return Settings(**{**base, **changes})
+
+    return build
+
+
+@pytest.fixture
+def session_for(settings_for):
+    """Open a session on a hub, closed at the end of the test."""
+    opened = []
+
+    def build(server: HubServer | None = None, *, budget_bytes=None, **changes) -> Session:
+        session = Session(settings_for(server, **changes), budget_bytes=budget_bytes)
+        opened.append(session)
+        return session
+
+    yield build
+    for session in opened:
+        session.close()
+
+
+class PlainServer:
+    """A web folder: ranges, entity tags, no listing. `spoil` may answer a request in place of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log: list[tuple[str, str | None]] = []
+        self.spoil: Callable[[BaseHTTPRequestHandler], bool] | None = None
+        self.tags = True
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                outer.log.append((self.path, self.headers.get("Range")))
+                if outer.spoil is None or not outer.spoil(self):
+                    outer.serve(self)
+
+            def log_message(self, *args):
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request, client_address):
+                """A client that hangs up is the point of some tests."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=lambda: self._server.serve_forever(0.01), daemon=True)
+        self._thread.start()
+
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        path = self.root / request.path.partition("?")[0].lstrip("/")
+        if not path.is_file():
+            self.reply(request, 404, b"no")
+            return
+        data = path.read_bytes()
+        headers = {"ETag": f'"{hashlib.md5(data).hexdigest()}"'} if self.tags else {}
+        asked = request.headers.get("Range")
+        if asked is None:
+            self.reply(request, 200, data, **headers)
+            return
+        first, last = (int(text) for text in asked.removeprefix("bytes=").split("-"))
+        if first >= len(data):
+            self.reply(request, 416, b"", Content_Range=f"bytes */{len(data)}")
+            return
+        body = data[first : last + 1]
+        self.reply(request, 206, body, Content_Range=f"bytes {first}-{first + len(body) - 1}/{len(data)}", **headers)
+
+    @staticmethod
+    def reply(request: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
+        request.send_response(status)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        if "Transfer-Encoding" not in names:
+            names.setdefault("Content-Length", str(len(body)))
+        for name, value in names.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def web(model_folder):
+    server = PlainServer(model_folder)
+    yield server
+    server.close()

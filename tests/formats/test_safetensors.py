@@ -1,0 +1,292 @@
+"""The header parser against good files, every kind of bad one, and mutations of both."""
+
+import json
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.formats.dtypes import ITEM_BYTES
+from kinprint.formats.safetensors import HEADER_CAP, expected_header_bytes, header_length, parse_header
+
+F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+TWO = {"a": F32, "b": {"dtype": "F32", "shape": [1, 3], "data_offsets": [8, 20]}}
+
+
+def parse(header, data_bytes=None):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    size = 8 + len(raw) + (20 if data_bytes is None else data_bytes)
+    return parse_header(raw, file=0, file_size=size, label="the-model")
+
+
+def entry(**changes):
+    return {"a": {**F32, **changes}}
+
+
+def test_a_good_header():
+    tensors, metadata = parse({"__metadata__": {"format": "pt", "n": 5}, **TWO})
+    assert [(t.name, t.shape, t.nbytes, t.count) for t in tensors] == [("a", (2,), 8, 2), ("b", (1, 3), 12, 3)]
+    assert metadata == {"format": "pt"}
+
+
+def test_order_of_entries_does_not_matter():
+    assert [t.name for t in parse(dict(reversed(TWO.items())))[0]] == ["a", "b"]
+
+
+def test_empty_tensors_share_a_place():
+    empty = {"dtype": "F32", "shape": [0, 4], "data_offsets": [8, 8]}
+    assert [t.name for t in parse({**TWO, "e": empty, "f": empty})[0]] == ["a", "e", "f", "b"]
+
+
+def test_no_tensors_at_all():
+    assert parse({}, 0) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"a": F32, "b": {**F32, "data_offsets": [4, 12]}}, "'b' overlaps the tensor before it"),
+        ({"a": F32, "b": {**F32, "data_offsets": [0, 8]}}, "overlaps the tensor before it"),
+        ({"a": F32, "b": {**F32, "data_offsets": [12, 20]}}, "'b' leaves a hole before it"),
+        ({"a": {**F32, "data_offsets": [4, 12]}}, "'a' leaves a hole before it"),
+        ({"a": F32}, "the tensors end at byte .*, the file at"),
+        ({}, "the tensors end at byte"),
+        (entry(data_offsets=[0, 21]), "outside the 20 bytes of data"),
+        (entry(data_offsets=[8, 0]), "lies at bytes 8 to 0"),
+        (entry(data_offsets=[-8, 0]), "lies at bytes -8 to 0"),
+        (entry(data_offsets=[0, 2**62]), "outside the 20 bytes"),
+        (entry(data_offsets=[0, 10**30]), "expected dtype, shape and data_offsets"),
+        (entry(data_offsets=[0.0, 8.0]), "expected dtype, shape and data_offsets"),
+        (entry(data_offsets=[False, 8]), "expected dtype, shape and data_offsets"),
+        (entry(data_offsets=[0]), "expected dtype, shape and data_offsets"),
+        (entry(data_offsets=[0, 4, 8]), "expected dtype, shape and data_offsets"),
+        (entry(data_offsets="08"), "expected dtype, shape and data_offsets"),
+        (entry(data_offsets=None), "expected dtype, shape and data_offsets"),
+        (entry(shape=[3]), "needs 12 bytes, has 8"),
+        (entry(shape=[]), "needs 4 bytes, has 8"),
+        (entry(shape=[-1, -2]), "expected dtype, shape and data_offsets"),
+        (entry(shape=[2.0]), "expected dtype, shape and data_offsets"),
+        (entry(shape=[True, 2]), "expected dtype, shape and data_offsets"),
+        (entry(shape="2"), "expected dtype, shape and data_offsets"),
+        (entry(shape={"0": 2}), "expected dtype, shape and data_offsets"),
+        (entry(shape=[10**30]), "expected dtype, shape and data_offsets"),
+        (entry(shape=[2**40, 2**40]), "more than an array can have"),
+        (entry(shape=[2**62, 2**62, 0], data_offsets=[0, 0]), "more than an array can have"),
+        (entry(shape=[2**63 - 1] * 5000), "more than an array can have"),
+        (entry(shape=[1] * 65), "more than an array can have"),
+        (entry(dtype=5), "expected dtype, shape and data_offsets"),
+        ({"a": {"dtype": "F32"}}, "'a' is described by"),
+        ({"a": 5}, "'a' is described by 5"),
+        ({"a": None}, "expected dtype"),
+        ({"a" * 10_000: 5}, "is described by 5"),
+        ([], "is a JSON list, expected an object"),
+        (b"5", "is a JSON int"),
+        (b"null", "is a JSON NoneType"),
+        (b"", "not valid UTF-8 JSON"),
+        (b"{", "not valid UTF-8 JSON"),
+        (b'{"\xff": 5}', "not valid UTF-8 JSON"),
+        (b'{"\\ud800": 5}', "not valid UTF-8 JSON"),
+        (b'{"a": NaN}', "not valid UTF-8 JSON"),
+        (b'{"a": Infinity}', "not valid UTF-8 JSON"),
+        (b'{"a":5} trailing', "not valid UTF-8 JSON"),
+        (b"[" * 100_000, "not valid UTF-8 JSON"),
+        (b'{"a":' + b"[" * 1000 + b"]" * 1000 + b"}", "is described by|not valid JSON"),
+        (b'{"a":' + b"[" * 500 + b"]" * 500 + b"}", "is described by"),
+        (b'{"a\\n":' + b"[" * 1000 + b"]" * 1000 + b"}", "is described by|not valid JSON"),
+    ],
+)
+def test_bad_headers(header, words):
+    with pytest.raises(FormatError, match=words) as caught:
+        parse(header)
+    assert "the-model" in caught.value.message
+    assert len(caught.value.message) < 1000  # hostile text is quoted, not repeated
+
+
+def test_truncation_has_a_next_step():
+    with pytest.raises(FormatError) as caught:
+        parse(TWO, data_bytes=15)
+    assert "fetch it again" in caught.value.hint
+
+
+ONE = json.dumps(F32)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"a":{ONE},"a":{ONE}}}',
+        f'{{"a":{ONE},"\\u0061":{ONE}}}',
+        f'{{"\\u0061":{ONE},"a":{ONE}}}',
+        f'{{"a":5,"a":{ONE}}}',
+        f'{{"a":{{}},"a":{ONE}}}',
+        f'{{"__metadata__":{{}},"a":{ONE},"__metadata__":{{}}}}',
+        f'{{"__metadata__":{{"x":"1","x":"2"}},"a":{ONE}}}',
+        f'{{"__metadata__":{{"data_offsets":"1"}},"a":{ONE},"a":{ONE}}}',
+        '{"a":{"dtype":"F16","dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
+        '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4],"data_offsets":[0,8]}}',
+        '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4],"data\\u005foffsets":[0,8]}}',
+    ],
+)
+def test_duplicate_names(text):
+    with pytest.raises(FormatError, match=r"the header names '.*' twice"):
+        parse(text.encode(), data_bytes=8)
+
+
+def test_escapes_alone_are_no_crime():
+    tensors, metadata = parse(f'{{"__metadata__":{{"k":"\\"q\\""}},"a\\u00fc":{ONE}}}'.encode(), data_bytes=8)
+    assert (tensors[0].name, metadata) == ("aü", {"k": '"q"'})
+
+
+def test_unknown_dtype_names_the_tensor():
+    with pytest.raises(UnsupportedDtype, match="tensor 'a' is stored as 'F4'"):
+        parse(entry(dtype="F4"))
+
+
+@pytest.mark.parametrize(
+    ("first", "size", "words", "hint"),
+    [
+        (b"", 0, "0 bytes, too short", "incomplete"),
+        (b"1234567", 7, "7 bytes, too short", "incomplete"),
+        ((HEADER_CAP + 1).to_bytes(8, "little"), 2**40, "more than the cap", None),
+        (b"\xff" * 8, 2**40, "claims 18446744073709551615 bytes", None),
+        ((100).to_bytes(8, "little"), 107, "the file has only 107", "truncated"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", 130, "Git LFS pointer", "git lfs pull"),
+        (b"<!DOCTYPE html><html>", 5000, "not a safetensors file", None),
+    ],
+)
+def test_bad_length_field(first, size, words, hint):
+    with pytest.raises(FormatError, match=words) as caught:
+        header_length(first, file_size=size, label="the-model")
+    assert (hint is None) == (caught.value.hint is None)
+    assert hint is None or hint in caught.value.hint
+
+
+def test_length_field_at_its_limits():
+    assert header_length((100).to_bytes(8, "little"), file_size=108, label="x") == 100
+    assert header_length(HEADER_CAP.to_bytes(8, "little"), file_size=HEADER_CAP + 8, label="x") == HEADER_CAP
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 40, 500])
+def test_truncated_file(model_folder, session_for, size):
+    path = model_folder / "model-00001-of-00002.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(FormatError, match=r"too short|has only|outside the"):
+        open_checkpoint(str(path), session_for())
+
+
+def test_a_lie_about_the_header_allocates_nothing():
+    first = HEADER_CAP.to_bytes(8, "little")
+    tracemalloc.start()
+    with pytest.raises(FormatError):
+        header_length(first, file_size=1000, label="x")
+    with pytest.raises(FormatError):
+        parse(entry(shape=[2**31, 2**27]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_prediction_covers_ordinary_headers():
+    names = [f"model.layers.{i}.mlp.experts.{i}.down_proj.weight" for i in range(300)]
+    header = {"__metadata__": {"format": "pt"}}
+    for i, name in enumerate(names):
+        start = 5_000_000_000 + i
+        header[name] = {"dtype": "BF16", "shape": [1408000, 4096000], "data_offsets": [start, start + 9_999]}
+    real = 8 + len(json.dumps(header, separators=(",", ":")))
+    assert real <= expected_header_bytes(names) <= 1.25 * real
+
+
+# ---- mutations ----
+
+_TOKENS = [b'"', b"{", b"}", b"[", b"]", b":", b",", b"-", b"0", b"9" * 30, b"1e5", b"null", b"true", b"\\", b"\xff"]
+_TOKENS += [b"F4", b"BF16", b"\\u0061", b"__metadata__", b" ", b"\x00", b"18446744073709551616"]
+
+
+def _mutate(raw, rng):
+    raw = bytearray(raw)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(raw) + 1)
+        match rng.randrange(5):
+            case 0:
+                raw[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                raw[at:at] = rng.choice(_TOKENS)
+            case 2:
+                del raw[at : at + rng.randint(1, 20)]
+            case 3:
+                other = rng.randrange(len(raw) + 1)
+                raw[at:at] = raw[other : other + rng.randint(1, 60)]
+            case _:
+                digits = [i for i, byte in enumerate(raw) if 48 <= byte < 58]
+                if digits:
+                    raw[rng.choice(digits)] = rng.randrange(48, 58)
+    return bytes(raw)
+
+
+def _check_invariants(tensors, file_size, base):
+    at = base
+    for tensor in tensors:
+        assert tensor.start == at
+        assert tensor.nbytes == tensor.count * ITEM_BYTES[tensor.dtype]
+        assert all(type(side) is int and side >= 0 for side in tensor.shape)
+        at = tensor.end
+    assert at == file_size
+    assert len({tensor.name for tensor in tensors}) == len(tensors)
+
+
+def _fuzz(cases, seed):
+    rng = random.Random(seed)
+    raw = json.dumps({"__metadata__": {"format": "pt"}, **TWO}).encode()
+    survived = 0
+    for _ in range(cases):
+        mutant = _mutate(raw, rng)
+        size = 8 + len(mutant) + 20
+        try:
+            tensors, _ = parse_header(mutant, file=0, file_size=size, label="x")
+        except FormatError:
+            continue
+        survived += 1
+        _check_invariants(tensors, size, 8 + len(mutant))
+    return survived
+
+
+def test_mutants_are_refused_or_sound():
+    assert 0 < _fuzz(500, 1) < 500
+
+
+@pytest.mark.slow
+def test_many_mutants_are_refused_or_sound():
+    assert 0 < _fuzz(20_000, 2) < 20_000
+
+
+def test_what_we_accept_the_official_library_accepts(tmp_path):
+    rng = random.Random(3)
+    raw = json.dumps({"__metadata__": {"format": "pt"}, **TWO}).encode()
+    accepted = 0
+    for _ in range(4000):
+        mutant = _mutate(raw, rng)
+        try:
+            tensors, _ = parse_header(mutant, file=0, file_size=8 + len(mutant) + 20, label="x")
+        except FormatError:
+            continue
+        path = tmp_path / "m.safetensors"
+        path.write_bytes(len(mutant).to_bytes(8, "little") + mutant + bytes(20))
+        with safe_open(path, "np") as theirs:
+            assert set(theirs.keys()) == {tensor.name for tensor in tensors}
+        accepted += 1
+    assert accepted > 10
+
+
+def test_numbers_come_through(tmp_path, session_for):
+    values = np.arange(6, dtype="<f4").reshape(2, 3)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + values.tobytes())
+    checkpoint = open_checkpoint(str(path), session_for())
+    from kinprint.formats.plan import rows
+
+    np.testing.assert_array_equal(checkpoint.read([rows(checkpoint.tensors["w"], [(1, 2)])])[0], values[1:])

@@ -1,0 +1,105 @@
+"""Files and folders on this machine."""
+
+import os
+
+import pytest
+
+from kinprint.errors import FileTooLarge, FormatError, NotFound, SourceChanged, SourceError
+from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.refs import ByteRange
+from kinprint.sources.base import Traffic
+from kinprint.sources.local import LocalFile, LocalFolder
+
+
+def local(path):
+    return LocalFile(path, "label", Traffic())
+
+
+def test_missing(tmp_path):
+    with pytest.raises(NotFound, match="label: no such file"):
+        local(tmp_path / "x")
+
+
+def test_a_folder_is_not_a_file(tmp_path):
+    with pytest.raises(SourceError, match="label: is not a regular file"):
+        local(tmp_path)
+
+
+def test_below_a_file(tmp_path):
+    (tmp_path / "f").write_bytes(b"")
+    with pytest.raises(SourceError, match="label: cannot be opened: Not a directory"):
+        local(tmp_path / "f" / "x")
+
+
+def test_a_pipe_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError, match="is not a regular file"):
+        local(tmp_path / "pipe")
+
+
+def test_read_error_is_ours(tmp_path, monkeypatch):
+    (tmp_path / "f").write_bytes(b"12345678")
+    source = local(tmp_path / "f")
+
+    def broken(*_args):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", broken)
+    with pytest.raises(SourceError, match="label: cannot be read: Input/output error"):
+        source.read_into(ByteRange(0, 4), memoryview(bytearray(4)))
+
+
+def test_without_positional_reads(tmp_path, monkeypatch):
+    (tmp_path / "f").write_bytes(b"12345678")
+    monkeypatch.delattr(os, "preadv")
+    buffer = bytearray(3)
+    local(tmp_path / "f").read_into(ByteRange(2, 5), memoryview(buffer))
+    assert buffer == b"345"
+
+
+@pytest.mark.parametrize("after", [b"1234567", b"123456789", b"abcdefgh"])
+def test_a_file_that_changes_under_us(tmp_path, after):
+    path = tmp_path / "f"
+    path.write_bytes(b"12345678")
+    os.utime(path, ns=(1, 1))
+    source = local(path)
+    path.write_bytes(after)
+    with pytest.raises(SourceChanged, match="changed while it was read") as caught:
+        source.read_into(ByteRange(0, 4), memoryview(bytearray(4)))
+    assert "run it again" in caught.value.hint
+
+
+def test_a_replaced_file_stays_the_one_that_was_opened(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"12345678")
+    source = local(path)
+    (tmp_path / "new").write_bytes(b"abcdefgh")
+    (tmp_path / "new").replace(path)
+    buffer = bytearray(4)
+    source.read_into(ByteRange(0, 4), memoryview(buffer))
+    assert buffer == b"1234"
+
+
+def test_folder(model_folder):
+    traffic = Traffic()
+    folder = LocalFolder("ref", model_folder, traffic)
+    assert "config.json" in folder.names
+    assert folder.read_small("absent.json") is None
+    assert folder.read_small("config.json") == (model_folder / "config.json").read_bytes()
+    assert traffic.local_bytes == traffic.bytes_read > 0
+    with pytest.raises(FileTooLarge, match="more than the 5 allowed"):
+        folder.read_small("config.json", 5)
+
+
+def test_one_file_sees_only_its_companions(model_folder):
+    (model_folder / "other.safetensors").write_bytes(b"")
+    name = "model-00001-of-00002.safetensors"
+    folder = LocalFolder("ref", model_folder, Traffic(), only=name)
+    assert folder.names == {name, "config.json", "tokenizer.json"}
+
+
+def test_a_file_of_another_format(tmp_path, session_for):
+    (tmp_path / "weights.bin").write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(FormatError, match=r"no \.safetensors file") as caught:
+        open_checkpoint(str(tmp_path / "weights.bin"), session_for())
+    assert "safetensors only" in caught.value.hint

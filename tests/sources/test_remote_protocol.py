@@ -1,0 +1,382 @@
+"""What a ranged reply must be to be believed, and what is done about replies that are not."""
+
+import time
+
+import pytest
+
+from kinprint.errors import FileTooLarge, SourceChanged, TransferError
+from kinprint.refs import ByteRange
+from kinprint.testing.hub import Fault
+
+REPO = "owner/Small-Model"
+WEIGHTS = "model-00001-of-00002.safetensors"
+
+
+def read(source, start=0, end=1000):
+    buffer = bytearray(end - start)
+    source.read_into(ByteRange(start, end), memoryview(buffer))
+    return bytes(buffer)
+
+
+@pytest.fixture
+def data(model_folder):
+    return (model_folder / WEIGHTS).read_bytes()
+
+
+@pytest.fixture
+def session(hub, session_for):
+    return session_for(hub)
+
+
+@pytest.fixture
+def source(session):
+    return session.open_folder(REPO).open(WEIGHTS)
+
+
+def fault(hub, kind, **fields):
+    return hub.add_fault(Fault(kind=kind, match=WEIGHTS, **fields))
+
+
+# ---- passing trouble is retried ----
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": "status", "value": status} for status in (408, 429, 500, 502, 503, 504)]
+    + [{"kind": "short-body"}, {"kind": "short-body", "value": 0}, {"kind": "drop"}, {"kind": "garbage"}],
+    ids=lambda fields: f"{fields['kind']}{fields.get('value', '')}",
+)
+@pytest.mark.parametrize("origin", ["hub", "cdn"])
+def test_passing_trouble(hub, session, source, data, fields, origin):
+    if fields["kind"] == "short-body" and origin == "hub":
+        pytest.skip("the hub sends no file here, only a redirect")
+    struck = hub.add_fault(Fault(match=WEIGHTS, origin=origin, times=2, retry_after=0.01, **fields))
+    assert read(source) == data[:1000]
+    assert struck.fired == 2
+    assert session.traffic.retries == 2
+
+
+@pytest.mark.parametrize("kind", ["drop", "garbage", "short-body"])
+def test_giving_up(hub, session, source, kind):
+    fault(hub, kind, origin="cdn", times=None)
+    with pytest.raises(TransferError, match="gave up after 3 attempts; the last failed with: ") as caught:
+        read(source)
+    assert WEIGHTS in caught.value.message
+    assert "check the connection" in caught.value.hint
+    assert sum(request.origin == "cdn" for request in hub.requests) == 3
+
+
+def test_giving_up_names_the_status(hub, source):
+    fault(hub, "status", value=503, times=None)
+    with pytest.raises(TransferError, match="gave up after 3 attempts; the last failed with: HTTP 503"):
+        read(source)
+
+
+def test_retry_after_is_honoured(hub, source, data):
+    fault(hub, "status", value=429, retry_after=0.3, origin="cdn")
+    began = time.monotonic()
+    assert read(source) == data[:1000]
+    assert 0.3 <= time.monotonic() - began < 2
+
+
+def test_retry_after_as_a_date(web, session_for, data):
+    from email.utils import formatdate
+
+    refused = []
+
+    def spoil(request):
+        if refused:
+            return False
+        refused.append(time.time())
+        web.reply(request, 503, b"", Retry_After=formatdate(time.time() + 1.2, usegmt=True))
+        return True
+
+    web.spoil = spoil
+    source = session_for(max_retry_after_s=5).open_folder(web.url).open(WEIGHTS)
+    assert read(source) == data[:1000]
+    assert time.time() - refused[0] >= 0.1  # dates count whole seconds, so between 0.2 and 1.2
+
+
+def test_retry_after_too_long(hub, session_for):
+    fault(hub, "status", value=429, retry_after=9000, origin="hub", times=None)
+    source = session_for(hub).open_folder(REPO).open(WEIGHTS)
+    began = time.monotonic()
+    with pytest.raises(TransferError, match="HTTP 429, and the server asks to wait 9000 s") as caught:
+        read(source)
+    assert time.monotonic() - began < 1
+    assert "HF_TOKEN" in caught.value.hint
+
+
+def test_stalled_server(hub, session_for):
+    source = session_for(hub, read_timeout_s=0.2, attempts=2).open_folder(REPO).open(WEIGHTS)
+    fault(hub, "stall", origin="cdn", times=None)
+    began = time.monotonic()
+    with pytest.raises(TransferError, match=r"gave up after 2 attempts.*timed out"):
+        read(source)
+    assert time.monotonic() - began < 2
+
+
+def test_server_that_stalls_midway(hub, session_for, data):
+    source = session_for(hub, read_timeout_s=0.2).open_folder(REPO).open(WEIGHTS)
+    fault(hub, "stall", origin="cdn", value=100)
+    assert read(source) == data[:1000]
+
+
+def test_server_that_drips(hub, session_for):
+    # Some bytes always come before the timeout: only the pace gives it away.
+    source = session_for(hub, read_timeout_s=0.2, attempts=2).open_folder(REPO).open(WEIGHTS)
+    fault(hub, "slow", origin="cdn", value=200, times=None)
+    began = time.monotonic()
+    with pytest.raises(TransferError, match=r"gave up after 2 attempts.*only [0-9]+ bytes came in"):
+        read(source, 0, 10_000)
+    assert time.monotonic() - began < 3
+
+
+# ---- a reply that is not what was asked for is refused ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("shifted-range", r"asked for bytes 0-999, got Content-Range 'bytes 1-1000/"),
+        ("no-content-range", "HTTP 206 with Content-Range ''; expected bytes a-b/size"),
+        ("long-body", "asked for 1000 bytes, the reply declares 1016"),
+        ("few-bytes", "asked for 1000 bytes, the reply declares 999"),
+        ("gzip", "came encoded as 'gzip'; expected plain bytes"),
+    ],
+)
+def test_unbelievable_replies(hub, session, source, kind, words):
+    struck = fault(hub, kind, origin="cdn")
+    with pytest.raises(TransferError, match=words) as caught:
+        read(source)
+    assert WEIGHTS in caught.value.message
+    assert struck.fired == 1
+    assert session.traffic.network_bytes < 1000 + 5000  # the description, and nothing of the reply
+
+
+def test_wrong_total(hub, source, data):
+    fault(hub, "wrong-total", origin="cdn")
+    with pytest.raises(SourceChanged, match=f"was {len(data)} bytes, is now {len(data) + 1} bytes") as caught:
+        read(source)
+    assert "run it again" in caught.value.hint
+
+
+def test_whole_file_instead_of_a_range(tmp_path, hub, session_for):
+    big = tmp_path / "big"
+    big.mkdir()
+    with (big / WEIGHTS).open("wb") as file:
+        file.truncate(300 << 20)
+    hub.add_repo("owner/big", big)
+    fault(hub, "ignore-range", origin="cdn")
+    source = session_for(hub).open_folder("owner/big").open(WEIGHTS)
+    began = time.monotonic()
+    with pytest.raises(TransferError, match=r"whole file \(HTTP 200\) instead of bytes 0-999") as caught:
+        read(source)
+    assert "download the file" in caught.value.hint
+    assert time.monotonic() - began < 2
+    time.sleep(0.05)
+    assert hub.requests[-1].body_bytes < 32 << 20  # what socket buffers hold, not the file
+
+
+def test_changed_tag_midway(hub, source):
+    read(source)
+    fault(hub, "changed-etag", origin="cdn", times=None)
+    with pytest.raises(SourceChanged, match="changed while it was read .*reply tag") as caught:
+        read(source, 1000, 2000)
+    assert "nothing read so far has been mixed" in caught.value.hint
+
+
+def test_changed_linked_tag_after_an_expired_link(hub, source):
+    read(source)
+    fault(hub, "expired-link", origin="cdn")
+    fault(hub, "changed-etag", origin="hub", times=None)
+    with pytest.raises(SourceChanged, match="linked tag"):
+        read(source, 1000, 2000)
+
+
+def test_expired_link_is_renewed_once(hub, source, data):
+    read(source)
+    hub.reset()
+    struck = fault(hub, "expired-link", origin="cdn")
+    assert read(source, 1000, 2000) == data[1000:2000]
+    assert struck.fired == 1
+    assert [(r.origin, r.status) for r in hub.requests] == [("cdn", 403), ("hub", 302), ("cdn", 206)]
+
+
+def test_link_that_stays_expired(hub, source):
+    read(source)
+    fault(hub, "expired-link", origin="cdn", times=None)
+    from kinprint.errors import AccessDenied
+
+    with pytest.raises(AccessDenied, match="HTTP 403"):
+        read(source)
+
+
+def test_another_commit_than_asked_for(hub, session, model_folder):
+    source = session.open_folder(REPO).open(WEIGHTS)
+    source._commit = "f" * 40
+    with pytest.raises(SourceChanged, match=f"asked for commit {'f' * 40}, the server answers with '{hub.commit}'"):
+        read(source)
+
+
+# ---- servers that no hub would be ----
+
+
+def plain(web, session_for, spoil, **changes):
+    web.spoil = spoil
+    return session_for(**changes).open_folder(web.url).open(WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    "stated", ["bytes 0-999/*", "bytes 0-999/99999999999999999999999", "bytes 0-999", "0-999/5000", "bytes */5"]
+)
+def test_odd_content_range(web, session_for, data, stated):
+    def spoil(request):
+        web.reply(request, 206, data[:1000], Content_Range=stated)
+        return True
+
+    source = plain(web, session_for, spoil)
+    if stated.endswith("*"):
+        assert read(source) == data[:1000]  # allowed by the standard: the total is not known
+    else:
+        with pytest.raises(TransferError, match="expected bytes a-b/size"):
+            read(source)
+
+
+def test_size_that_nobody_tells(web, session_for, data):
+    def spoil(request):
+        first, last = (int(text) for text in request.headers["Range"].removeprefix("bytes=").split("-"))
+        web.reply(request, 206, data[first : last + 1], Content_Range=f"bytes {first}-{last}/*")
+        return True
+
+    source = plain(web, session_for, spoil)
+    assert read(source, 5, 50) == data[5:50]
+    with pytest.raises(TransferError, match="does not say how long the file is") as caught:
+        _ = source.size
+    assert "download" in caught.value.hint
+
+
+def test_body_without_end(web, session_for, data):
+    def spoil(request):
+        total = len(data)
+        request.send_response(206)
+        request.send_header("Content-Range", f"bytes 0-999/{total}")
+        request.send_header("Transfer-Encoding", "chunked")
+        request.end_headers()
+        while True:
+            request.wfile.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        return True
+
+    source = plain(web, session_for, spoil)
+    began = time.monotonic()
+    with pytest.raises(TransferError, match="asked for 1000 bytes, the server sends more"):
+        read(source)
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("Content_Length", "9" * 5000), ("Content_Length", "-5"), ("Content_Length", "1000, 1000, 7")],
+)
+def test_absurd_content_length(web, session_for, data, header, value):
+    def spoil(request):
+        web.reply(request, 206, data[:1000], Content_Range=f"bytes 0-999/{len(data)}", **{header: value})
+        request.close_connection = True
+        return True
+
+    source = plain(web, session_for, spoil, attempts=1, read_timeout_s=0.3)
+    try:
+        assert read(source) == data[:1000]
+    except TransferError as error:
+        assert WEIGHTS in error.message
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, str(10**18), "-1", "x"])
+def test_absurd_linked_size(web, session_for, data, size):
+    def spoil(request):
+        if "real" in request.path:
+            return False
+        web.reply(request, 302, b"", Location=f"/{WEIGHTS}?real", X_Linked_Size=size)
+        return True
+
+    source = plain(web, session_for, spoil)
+    if size == str(10**18):
+        with pytest.raises(SourceChanged, match=f"was {10**18} bytes, is now {len(data)}"):
+            read(source)
+    else:
+        assert read(source) == data[:1000]
+        assert source.size == len(data)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("ftp://x/y", "not an http"),
+        ("file:///etc/passwd", "not an http"),
+        ("http://", "not an http"),
+        ("http://[::1/x", "cannot be read"),
+        ("http://host:99999/", "cannot be read"),
+        ("", "more than 5 redirects"),
+    ],
+)
+def test_redirects_to_nowhere(web, session_for, target, words):
+    def spoil(request):
+        web.reply(request, 302, b"", **({"Location": target} if target else {}))
+        return True
+
+    with pytest.raises(TransferError, match=words):
+        read(plain(web, session_for, spoil))
+
+
+def test_redirect_loop(hub, source):
+    fault(hub, "redirect-loop", times=None)
+    with pytest.raises(TransferError, match="more than 5 redirects") as caught:
+        read(source)
+    assert "?" not in caught.value.message
+    assert len([r for r in hub.requests if r.file]) <= 7
+
+
+def test_nobody_listens(session_for):
+    source = session_for().open_folder("http://127.0.0.1:9/folder").open(WEIGHTS)
+    with pytest.raises(TransferError, match="gave up after 3 attempts.*NewConnectionError"):
+        read(source)
+
+
+def test_small_file_too_large(hub, session):
+    folder = session.open_folder(REPO)
+    with pytest.raises(FileTooLarge, match="more than the 10 allowed here"):
+        folder.read_small("config.json", 10)
+
+
+def test_endless_small_file(web, hub, session_for):
+    def spoil(request):
+        request.send_response(200)
+        request.send_header("Transfer-Encoding", "chunked")
+        request.end_headers()
+        while True:
+            request.wfile.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        return True
+
+    web.spoil = spoil
+    client = session_for()._client
+    with pytest.raises(FileTooLarge, match="sends more than the 5000 bytes"):
+        client.get_small(web.url + "/config.json", label="x", cap=5000)
+
+
+def test_compressed_small_file(web, session_for):
+    import gzip
+
+    def spoil(request):
+        web.reply(request, 200, gzip.compress(b"{}" * 50), Content_Encoding="gzip")
+        return True
+
+    web.spoil = spoil  # some proxies compress whatever they were asked
+    assert session_for()._client.get_small(web.url + "/config.json", label="x", cap=5000)[0] == b"{}" * 50
+
+
+@pytest.mark.parametrize("status", [400, 418, 501])
+def test_other_statuses_are_final(hub, source, status):
+    struck = fault(hub, "status", value=status, origin="cdn", times=None)
+    with pytest.raises(TransferError, match=f"unexpected reply HTTP {status}"):
+        read(source)
+    assert struck.fired == 1
