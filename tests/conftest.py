@@ -1,6 +1,7 @@
 """Shared fixtures: a clean environment, a local hub, sessions, and a small plain web server for what a hub never does."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,10 +20,10 @@ _LEAKING = ("HF_", "HUGGING_FACE", "TRANSFORMERS_", "KINPRINT_", "XDG_", "SSL_CE
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch):
-    """Nothing of the machine's own hub account, proxies or certificates may reach a test."""
-    import os
-
+def _clean_environment(request, monkeypatch):
+    """Nothing of the machine's own hub account, proxies or certificates may reach a test, but for those that go out."""
+    if request.node.get_closest_marker("real"):
+        return
     for name in list(os.environ):
         if name.startswith(_LEAKING) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -86,6 +87,8 @@ class PlainServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 65536  # head and body in one packet, else each reply waits for a delayed acknowledgement
+            disable_nagle_algorithm = True
 
             def do_GET(self):
                 outer.log.append((self.path, self.headers.get("Range")))
@@ -97,6 +100,7 @@ class PlainServer:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128
 
             def handle_error(self, request, client_address):
                 """A client that hangs up is the point of some tests."""

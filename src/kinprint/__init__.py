@@ -1,1 +1,57 @@
-"""kinprint."""
+"""kinprint: say from their weights whether one language model derives from another, and how sure that is.
+
+>>> import kinprint
+>>> report = kinprint.compare("demo/models/base", "demo/models/finetune")   # doctest: +SKIP
+>>> report.summary[0].null.log10_p                                          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinprint._version import __version__
+
+if TYPE_CHECKING:
+    from kinprint.compare import compare
+    from kinprint.inspection import inspect
+    from kinprint.model import Model, open_model, open_models
+    from kinprint.results import Inspection, Report
+    from kinprint.selection import Options
+    from kinprint.sources.session import Session
+    from kinprint.sources.settings import Settings
+
+# Resolved on first use: `kinprint --help` must not wait for numpy.
+_HOMES = {
+    "Inspection": "kinprint.results",
+    "Model": "kinprint.model",
+    "Options": "kinprint.selection",
+    "Report": "kinprint.results",
+    "Session": "kinprint.sources.session",
+    "Settings": "kinprint.sources.settings",
+    "compare": "kinprint.compare",
+    "inspect": "kinprint.inspection",
+    "open_model": "kinprint.model",
+    "open_models": "kinprint.model",
+}
+
+__all__ = [
+    "Inspection",
+    "Model",
+    "Options",
+    "Report",
+    "Session",
+    "Settings",
+    "__version__",
+    "compare",
+    "inspect",
+    "open_model",
+    "open_models",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kinprint' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

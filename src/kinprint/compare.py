@@ -5,10 +5,11 @@ Evidence only: every number beside its null. This version draws no conclusion.
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from kinprint.differences import compare_configs, compare_tokenizers
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.measuring import Values, chosen_metrics, measure, not_compared
+from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
 from kinprint.results import NOT_COMPARABLE, OK, Report, Run, TensorComparison
 from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up
@@ -58,7 +60,8 @@ def compare(
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
-    with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
+    owned = nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes)
+    with owned as run, ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         tell("opening", 0, 1)
         model_a, model_b = open_models([a, b], run)
         config = compare_configs(model_a.checkpoint.config, model_b.checkpoint.config)
@@ -71,8 +74,9 @@ def compare(
         total = sum(len(batch.pairs) for batch in batches)
         for batch, (values_a, values_b) in zip(batches, _read_ahead(run, batches, model_a, model_b), strict=True):
             stacks: dict[str, RoleStack] = {}
-            for pair, left, right in zip(batch.pairs, values_a, values_b, strict=True):
-                found = measure(pair, left, right, metrics, seed=options.seed)
+            work = list(zip(batch.pairs, values_a, values_b, strict=True))
+            measured = workers.map(partial(_measure_one, metrics, options.seed), work)
+            for (pair, left, right), found in zip(work, measured, strict=True):
                 comparisons.append(found)
                 stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
                 tell("measuring", len(comparisons), total)
@@ -122,6 +126,11 @@ def compare(
                 local_bytes=traffic.local_bytes,
             ),
         )
+
+
+def _measure_one(metrics: Sequence[Metric], seed: int, job: tuple[Pair, Values, Values]) -> TensorComparison:
+    pair, left, right = job
+    return measure(pair, left, right, metrics, seed=seed)
 
 
 def _quiet(_stage: str, _done: int, _total: int) -> None:

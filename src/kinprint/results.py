@@ -16,6 +16,7 @@ import orjson
 from kinprint.errors import SchemaError
 
 SCHEMA = "kinprint.report"
+INSPECTION_SCHEMA = "kinprint.inspection"
 SCHEMA_VERSION = 1
 
 OK = "ok"
@@ -288,6 +289,52 @@ class Report:
             return build(cls, data)
         except (KeyError, TypeError, ValueError) as error:
             raise SchemaError(f"the report does not fit schema version {SCHEMA_VERSION}: {error}") from error
+
+
+@dataclass(frozen=True)
+class RoleInventory:
+    """Tensors of one role, shape and dtype. ``fused`` means they are parts of larger stored tensors."""
+
+    role: str
+    tensors: int
+    layers: int
+    shape: tuple[int, ...]
+    dtype: str
+    stored_bytes: int
+    fused: bool
+    example: str
+
+
+@dataclass(frozen=True)
+class NormStatistics:
+    """One norm's weights, population statistics over the finite values, as the model uses them (offset added)."""
+
+    role: str
+    layer: int | None
+    width: int
+    nonfinite: int
+    mean: float | None
+    std: float | None
+    minimum: float | None
+    maximum: float | None
+    cv: float | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found in one model."""
+
+    schema: str
+    schema_version: int
+    model: ModelSummary
+    roles: tuple[RoleInventory, ...]
+    norms: tuple[NormStatistics, ...]
+    bytes_read: int
+    requests: int
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the inspection as JSON (UTF-8)."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
 
 
 def build(kind: type[T], data: Any) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,8 @@ from kinprint.results import Skipped
 
 DEFAULT_BUDGET_BYTES = 128_000_000
 DEFAULT_ROWS = 32
-DEFAULT_EXPERTS = 2
+DEFAULT_EXPERTS = 1
+MAX_ELEMENTS = 32_768  # of one matrix: enough to see a correlation of 0.03, and what a test costs grows with it
 MIN_ROWS = 4  # fewer rows say little; then layers are left out instead
 
 
@@ -52,6 +54,17 @@ class Pair:
         return slice_role(a, self.a, self.rows), slice_role(b, self.b, self.rows)
 
 
+def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the role names, or say which of them is none."""
+    known = [role.value for role in Role]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"roles: {', '.join(known)}"
+            raise BadReference(f"no role is called {name!r}", hint=hint)
+    return tuple(names)
+
+
 def parse_layers(text: str | None, count: int) -> set[int] | None:
     """Read ``0,5,10-20`` (inclusive, as people mean it) as layer numbers below `count`; None means all."""
     if text is None:
@@ -74,7 +87,7 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
     """Pair tensors by role, layer and expert. Whatever has no partner, or was not asked for, is counted with a reason."""
     shared_layers = min(a.naming.layers, b.naming.layers)
     layers = parse_layers(options.layers, shared_layers) if shared_layers else None
-    roles = {Role(name) for name in options.roles}
+    roles = {Role(name) for name in checked_roles(options.roles)}
     experts = _sample(min(a.naming.experts, b.naming.experts), options.experts)
     right = {(part.role, part.layer, part.expert): part for part in b.naming.tensors}
     pairs: list[Pair] = []
@@ -178,12 +191,11 @@ def _descending(rows: int) -> Iterable[int]:
 def _placed(pair: Pair, rows: int) -> Run | None:
     """Return which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes."""
     total = min(pair.a.shape[0], pair.b.shape[0])
-    if total <= rows and pair.a.shape == pair.b.shape:
-        return None
-    count = min(rows, total)
+    count = min(rows, total, max(MIN_ROWS, MAX_ELEMENTS // pair.a.shape[1]))
     start = total // 4 if pair.role.info.axes[0] is Axis.TOKEN else 0
     start = min(start, total - count)
-    return start, start + count
+    whole = count == total and pair.a.shape == pair.b.shape
+    return None if whole else (start, start + count)
 
 
 def _cost(pairs: Sequence[Pair], a: Model, b: Model) -> int:

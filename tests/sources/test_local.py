@@ -16,24 +16,24 @@ def local(path):
 
 
 def test_missing(tmp_path):
-    with pytest.raises(NotFound, match="label: no such file"):
+    with pytest.raises(NotFound, match=r"label: no such file"):
         local(tmp_path / "x")
 
 
 def test_a_folder_is_not_a_file(tmp_path):
-    with pytest.raises(SourceError, match="label: is not a regular file"):
+    with pytest.raises(SourceError, match=r"label: is not a regular file"):
         local(tmp_path)
 
 
 def test_below_a_file(tmp_path):
     (tmp_path / "f").write_bytes(b"")
-    with pytest.raises(SourceError, match="label: cannot be opened: Not a directory"):
+    with pytest.raises(SourceError, match=r"label: cannot be opened: Not a directory"):
         local(tmp_path / "f" / "x")
 
 
 def test_a_pipe_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SourceError, match="is not a regular file"):
+    with pytest.raises(SourceError, match=r"is not a regular file"):
         local(tmp_path / "pipe")
 
 
@@ -45,7 +45,7 @@ def test_read_error_is_ours(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "preadv", broken)
-    with pytest.raises(SourceError, match="label: cannot be read: Input/output error"):
+    with pytest.raises(SourceError, match=r"label: cannot be read: Input/output error"):
         source.read_into(ByteRange(0, 4), memoryview(bytearray(4)))
 
 
@@ -64,7 +64,7 @@ def test_a_file_that_changes_under_us(tmp_path, after):
     os.utime(path, ns=(1, 1))
     source = local(path)
     path.write_bytes(after)
-    with pytest.raises(SourceChanged, match="changed while it was read") as caught:
+    with pytest.raises(SourceChanged, match=r"changed while it was read") as caught:
         source.read_into(ByteRange(0, 4), memoryview(bytearray(4)))
     assert "run it again" in caught.value.hint
 
@@ -87,7 +87,7 @@ def test_folder(model_folder):
     assert folder.read_small("absent.json") is None
     assert folder.read_small("config.json") == (model_folder / "config.json").read_bytes()
     assert traffic.local_bytes == traffic.bytes_read > 0
-    with pytest.raises(FileTooLarge, match="more than the 5 allowed"):
+    with pytest.raises(FileTooLarge, match=r"more than the 5 allowed"):
         folder.read_small("config.json", 5)
 
 

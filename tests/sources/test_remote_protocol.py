@@ -42,15 +42,20 @@ def fault(hub, kind, **fields):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"kind": "status", "value": status} for status in (408, 429, 500, 502, 503, 504)]
-    + [{"kind": "short-body"}, {"kind": "short-body", "value": 0}, {"kind": "drop"}, {"kind": "garbage"}],
-    ids=lambda fields: f"{fields['kind']}{fields.get('value', '')}",
+    [
+        {"kind": kind, "value": value, "origin": origin}
+        for kind, value in [
+            *(("status", code) for code in (408, 429, 500, 502, 503, 504)),
+            ("drop", None),
+            ("garbage", None),
+        ]
+        for origin in ("hub", "cdn")
+    ]
+    + [{"kind": "short-body", "value": value, "origin": "cdn"} for value in (None, 0)],
+    ids=lambda fields: f"{fields['origin']}-{fields['kind']}{fields['value'] or ''}",
 )
-@pytest.mark.parametrize("origin", ["hub", "cdn"])
-def test_passing_trouble(hub, session, source, data, fields, origin):
-    if fields["kind"] == "short-body" and origin == "hub":
-        pytest.skip("the hub sends no file here, only a redirect")
-    struck = hub.add_fault(Fault(match=WEIGHTS, origin=origin, times=2, retry_after=0.01, **fields))
+def test_passing_trouble(hub, session, source, data, fields):
+    struck = hub.add_fault(Fault(match=WEIGHTS, times=2, retry_after=0.01, **fields))
     assert read(source) == data[:1000]
     assert struck.fired == 2
     assert session.traffic.retries == 2
@@ -59,7 +64,7 @@ def test_passing_trouble(hub, session, source, data, fields, origin):
 @pytest.mark.parametrize("kind", ["drop", "garbage", "short-body"])
 def test_giving_up(hub, session, source, kind):
     fault(hub, kind, origin="cdn", times=None)
-    with pytest.raises(TransferError, match="gave up after 3 attempts; the last failed with: ") as caught:
+    with pytest.raises(TransferError, match=r"gave up after 3 attempts; the last failed with: ") as caught:
         read(source)
     assert WEIGHTS in caught.value.message
     assert "check the connection" in caught.value.hint
@@ -68,7 +73,7 @@ def test_giving_up(hub, session, source, kind):
 
 def test_giving_up_names_the_status(hub, source):
     fault(hub, "status", value=503, times=None)
-    with pytest.raises(TransferError, match="gave up after 3 attempts; the last failed with: HTTP 503"):
+    with pytest.raises(TransferError, match=r"gave up after 3 attempts; the last failed with: HTTP 503"):
         read(source)
 
 
@@ -101,7 +106,7 @@ def test_retry_after_too_long(hub, session_for):
     fault(hub, "status", value=429, retry_after=9000, origin="hub", times=None)
     source = session_for(hub).open_folder(REPO).open(WEIGHTS)
     began = time.monotonic()
-    with pytest.raises(TransferError, match="HTTP 429, and the server asks to wait 9000 s") as caught:
+    with pytest.raises(TransferError, match=r"HTTP 429, and the server asks to wait 9000 s") as caught:
         read(source)
     assert time.monotonic() - began < 1
     assert "HF_TOKEN" in caught.value.hint
@@ -156,7 +161,7 @@ def test_unbelievable_replies(hub, session, source, kind, words):
 
 def test_wrong_total(hub, source, data):
     fault(hub, "wrong-total", origin="cdn")
-    with pytest.raises(SourceChanged, match=f"was {len(data)} bytes, is now {len(data) + 1} bytes") as caught:
+    with pytest.raises(SourceChanged, match=rf"was {len(data)} bytes, is now {len(data) + 1} bytes") as caught:
         read(source)
     assert "run it again" in caught.value.hint
 
@@ -181,7 +186,7 @@ def test_whole_file_instead_of_a_range(tmp_path, hub, session_for):
 def test_changed_tag_midway(hub, source):
     read(source)
     fault(hub, "changed-etag", origin="cdn", times=None)
-    with pytest.raises(SourceChanged, match="changed while it was read .*reply tag") as caught:
+    with pytest.raises(SourceChanged, match=r"changed while it was read .*reply tag") as caught:
         read(source, 1000, 2000)
     assert "nothing read so far has been mixed" in caught.value.hint
 
@@ -190,7 +195,7 @@ def test_changed_linked_tag_after_an_expired_link(hub, source):
     read(source)
     fault(hub, "expired-link", origin="cdn")
     fault(hub, "changed-etag", origin="hub", times=None)
-    with pytest.raises(SourceChanged, match="linked tag"):
+    with pytest.raises(SourceChanged, match=r"linked tag"):
         read(source, 1000, 2000)
 
 
@@ -208,14 +213,14 @@ def test_link_that_stays_expired(hub, source):
     fault(hub, "expired-link", origin="cdn", times=None)
     from kinprint.errors import AccessDenied
 
-    with pytest.raises(AccessDenied, match="HTTP 403"):
+    with pytest.raises(AccessDenied, match=r"HTTP 403"):
         read(source)
 
 
 def test_another_commit_than_asked_for(hub, session, model_folder):
     source = session.open_folder(REPO).open(WEIGHTS)
     source._commit = "f" * 40
-    with pytest.raises(SourceChanged, match=f"asked for commit {'f' * 40}, the server answers with '{hub.commit}'"):
+    with pytest.raises(SourceChanged, match=rf"asked for commit {'f' * 40}, the server answers with '{hub.commit}'"):
         read(source)
 
 
@@ -239,7 +244,7 @@ def test_odd_content_range(web, session_for, data, stated):
     if stated.endswith("*"):
         assert read(source) == data[:1000]  # allowed by the standard: the total is not known
     else:
-        with pytest.raises(TransferError, match="expected bytes a-b/size"):
+        with pytest.raises(TransferError, match=r"expected bytes a-b/size"):
             read(source)
 
 
@@ -251,7 +256,7 @@ def test_size_that_nobody_tells(web, session_for, data):
 
     source = plain(web, session_for, spoil)
     assert read(source, 5, 50) == data[5:50]
-    with pytest.raises(TransferError, match="does not say how long the file is") as caught:
+    with pytest.raises(TransferError, match=r"does not say how long the file is") as caught:
         _ = source.size
     assert "download" in caught.value.hint
 
@@ -269,7 +274,7 @@ def test_body_without_end(web, session_for, data):
 
     source = plain(web, session_for, spoil)
     began = time.monotonic()
-    with pytest.raises(TransferError, match="asked for 1000 bytes, the server sends more"):
+    with pytest.raises(TransferError, match=r"asked for 1000 bytes, the server sends more"):
         read(source)
     assert time.monotonic() - began < 2
 
@@ -285,10 +290,11 @@ def test_absurd_content_length(web, session_for, data, header, value):
         return True
 
     source = plain(web, session_for, spoil, attempts=1, read_timeout_s=0.3)
-    try:
+    if value.startswith("1000"):
+        with pytest.raises(TransferError, match=r"attempts; the last failed with: .*Content-Length"):
+            read(source)
+    else:
         assert read(source) == data[:1000]
-    except TransferError as error:
-        assert WEIGHTS in error.message
 
 
 @pytest.mark.parametrize("size", ["9" * 5000, str(10**18), "-1", "x"])
@@ -301,7 +307,7 @@ def test_absurd_linked_size(web, session_for, data, size):
 
     source = plain(web, session_for, spoil)
     if size == str(10**18):
-        with pytest.raises(SourceChanged, match=f"was {10**18} bytes, is now {len(data)}"):
+        with pytest.raises(SourceChanged, match=rf"was {10**18} bytes, is now {len(data)}"):
             read(source)
     else:
         assert read(source) == data[:1000]
@@ -313,7 +319,7 @@ def test_absurd_linked_size(web, session_for, data, size):
     [
         ("ftp://x/y", "not an http"),
         ("file:///etc/passwd", "not an http"),
-        ("http://", "not an http"),
+        ("http://", "more than 5 redirects"),  # which stands for the very same address
         ("http://[::1/x", "cannot be read"),
         ("http://host:99999/", "cannot be read"),
         ("", "more than 5 redirects"),
@@ -330,7 +336,7 @@ def test_redirects_to_nowhere(web, session_for, target, words):
 
 def test_redirect_loop(hub, source):
     fault(hub, "redirect-loop", times=None)
-    with pytest.raises(TransferError, match="more than 5 redirects") as caught:
+    with pytest.raises(TransferError, match=r"more than 5 redirects") as caught:
         read(source)
     assert "?" not in caught.value.message
     assert len([r for r in hub.requests if r.file]) <= 7
@@ -338,13 +344,13 @@ def test_redirect_loop(hub, source):
 
 def test_nobody_listens(session_for):
     source = session_for().open_folder("http://127.0.0.1:9/folder").open(WEIGHTS)
-    with pytest.raises(TransferError, match="gave up after 3 attempts.*NewConnectionError"):
+    with pytest.raises(TransferError, match=r"gave up after 3 attempts.*NewConnectionError"):
         read(source)
 
 
 def test_small_file_too_large(hub, session):
     folder = session.open_folder(REPO)
-    with pytest.raises(FileTooLarge, match="more than the 10 allowed here"):
+    with pytest.raises(FileTooLarge, match=r"more than the 10 allowed here"):
         folder.read_small("config.json", 10)
 
 
@@ -359,7 +365,7 @@ def test_endless_small_file(web, hub, session_for):
 
     web.spoil = spoil
     client = session_for()._client
-    with pytest.raises(FileTooLarge, match="sends more than the 5000 bytes"):
+    with pytest.raises(FileTooLarge, match=r"sends more than the 5000 bytes"):
         client.get_small(web.url + "/config.json", label="x", cap=5000)
 
 
@@ -377,6 +383,6 @@ def test_compressed_small_file(web, session_for):
 @pytest.mark.parametrize("status", [400, 418, 501])
 def test_other_statuses_are_final(hub, source, status):
     struck = fault(hub, "status", value=status, origin="cdn", times=None)
-    with pytest.raises(TransferError, match=f"unexpected reply HTTP {status}"):
+    with pytest.raises(TransferError, match=rf"unexpected reply HTTP {status}"):
         read(source)
     assert struck.fired == 1

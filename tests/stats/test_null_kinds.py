@@ -123,9 +123,9 @@ def test_two_coinciding_giants_are_a_coincidence_of_one_in_d() -> None:
     result = _null("pearson", a, b)
     assert result.z is not None
     assert result.z > 60
-    assert result.p_method == MONTE_CARLO
+    assert result.p_method in (MONTE_CARLO, MOMENT_BOUND)
     assert result.log10_p is not None
-    assert 10**result.log10_p >= 0.3 / d
+    assert 10**result.log10_p >= 0.9 / d
     ranks = _null("spearman", a, b)
     assert ranks.log10_p is not None
     assert ranks.log10_p > -3
@@ -151,7 +151,7 @@ def test_matrix_costs_are_drawn_with_shared_permutations() -> None:
         b,
         {"abs": lambda x, y: METRICS["mean_abs_diff"](x, y), "l2": lambda x, y: METRICS["l2"](x, y)},
         draws=99,
-        rng=np.random.default_rng(7),
+        seed=7,
     )
     again = null_from_draws(
         "abs_diff", drawn["abs"], observed=METRICS["mean_abs_diff"](a, b), higher_is_closer=False, n=40

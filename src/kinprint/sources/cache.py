@@ -207,6 +207,8 @@ class RangeCache:
             with temporary.open("wb") as file:
                 file.writelines(chunks)
             temporary.replace(path)
+        except FileNotFoundError:  # another process cleared the cache just now: this range is lost, nothing else
+            return
         except OSError as error:
             self.problem = f"the range cache at {self.root} is off for this run: {error.strerror or error}"
             _remove(temporary)

@@ -16,13 +16,14 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError, SSLError
 
 from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
+from kinprint.plain import printable
 from kinprint.sources.base import Traffic
 from kinprint.sources.settings import Settings
 
@@ -66,7 +67,7 @@ class HttpClient:
         self._stop = stop
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
-        self._managers: dict[str | None, urllib3.PoolManager] = {}
+        self._managers: dict[tuple[str | None, bool], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
         self._proxies = urllib.request.getproxies()
 
@@ -116,20 +117,30 @@ class HttpClient:
         proxy = self._proxies.get(parts.scheme) or self._proxies.get("all")
         if proxy and urllib.request.proxy_bypass(parts.netloc):
             proxy = None
+        if proxy and "://" not in proxy:
+            proxy = f"http://{proxy}"
+        secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
         with self._lock:
-            if proxy not in self._managers:
-                timeout = urllib3.Timeout(connect=self.settings.connect_timeout_s, read=self.settings.read_timeout_s)
-                # One TLS context for all connections: urllib3 would otherwise load the certificates for each anew.
-                context = self._context()
-                if proxy:
-                    self._managers[proxy] = urllib3.ProxyManager(
-                        proxy, maxsize=self.settings.concurrency, timeout=timeout, ssl_context=context
-                    )
-                else:
-                    self._managers[None] = urllib3.PoolManager(
-                        num_pools=16, maxsize=self.settings.concurrency, timeout=timeout, ssl_context=context
-                    )
-            return self._managers[proxy or None]
+            if (proxy, secure) not in self._managers:
+                self._managers[proxy, secure] = self._new_manager(proxy, secure=secure)
+            return self._managers[proxy, secure]
+
+    def _new_manager(self, proxy: str | None, *, secure: bool) -> urllib3.PoolManager:
+        timeout = urllib3.Timeout(connect=self.settings.connect_timeout_s, read=self.settings.read_timeout_s)
+        # One TLS context for all connections, and none for plain http: loading the certificates takes 50 ms.
+        context = self._context() if secure else None
+        if proxy is None:
+            return urllib3.PoolManager(
+                num_pools=16, maxsize=self.settings.concurrency, timeout=timeout, ssl_context=context
+            )
+        user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
+        return urllib3.ProxyManager(
+            proxy,
+            maxsize=self.settings.concurrency,
+            timeout=timeout,
+            ssl_context=context,
+            proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None,
+        )
 
     # -- retries ------------------------------------------------------------------------------------------------------
 
@@ -303,11 +314,6 @@ def _retry_after_s(text: str) -> float | None:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
     except ValueError:
         return None
-
-
-def printable(text: str, limit: int = 300) -> str:
-    """Make a stranger's text safe to print: no control characters, not too long."""
-    return "".join(c if c.isprintable() else "?" for c in text[:limit])
 
 
 def _describe(error: BaseException) -> str:

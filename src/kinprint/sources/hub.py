@@ -9,11 +9,12 @@ from urllib.parse import quote
 import orjson
 
 from kinprint.errors import BadReference, FileTooLarge, NotFound, OfflineError, TransferError
+from kinprint.plain import printable
 from kinprint.refs import ByteRange, check_member_name
 from kinprint.sources.base import SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole
 from kinprint.sources.cache import RangeCache, cache_key
 from kinprint.sources.cached import CachedSource
-from kinprint.sources.http import HttpClient, printable, shown
+from kinprint.sources.http import HttpClient, shown
 from kinprint.sources.local import LocalFile
 from kinprint.sources.remote import RemoteFile
 

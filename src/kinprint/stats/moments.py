@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,6 +23,10 @@ NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
 
 MAX_FLOPS = 2e11
 """Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""
+
+EXACT_UNITS = 1024
+SAMPLED_UNITS = 128
+"""Up to so many permuted units the shape of a stack's null is exact; beyond, twice `SAMPLED_UNITS` columns are summed."""
 
 _BLOCK = 1 << 22  # entries of C held at a time: 32 MiB
 
@@ -151,19 +156,39 @@ def _vector_powers(a: FloatArray, b: FloatArray) -> Powers:
 
 
 def _stack_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: FloatArray) -> Powers:
-    """Sum powers of C = AᵀB in blocks; the second-order sums come from the small Gram matrices."""
-    d = A.shape[1]
+    """Sum powers of C = AᵀB; the second-order sums come from the small Gram matrices.
+
+    The third and fourth powers need C itself. Up to `EXACT_UNITS` columns of B it is formed whole, in blocks. Beyond, the
+    longest columns of B are taken, since outliers decide these sums, and the others are represented by an even sample
+    in the order of their length.
+    """
     cubes = fourths = 0.0
-    step = max(1, _BLOCK // d)
-    for start in range(0, d, step):
-        block = A[:, start : start + step].T @ B
+    for columns_of_b, weights in _columns_to_sum(B):
+        block = A.T @ columns_of_b
         square = block * block
-        cubes += float(np.vdot(square, block))
-        fourths += float(np.vdot(square, square))
+        cubes += float(np.einsum("jk,jk,k->", square, block, weights))
+        fourths += float(np.einsum("jk,jk,k->", square, square, weights))
     rows = np.einsum("ij,ij->j", A, gram_b @ A)
     columns = np.einsum("ij,ij->j", B, gram_a @ B)
     mixed = gram_a @ gram_b
     return Powers(cubes, fourths, float(rows @ rows), float(columns @ columns), float(np.sum(mixed * mixed.T)))
+
+
+def _columns_to_sum(B: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield blocks of columns of B with the number of columns that each stands for."""
+    d = B.shape[1]
+    if d <= EXACT_UNITS:
+        step = max(1, _BLOCK // d)
+        for start in range(0, d, step):
+            block = B[:, start : start + step]
+            yield block, np.ones(block.shape[1])
+        return
+    by_length = np.argsort(-np.einsum("ij,ij->j", B, B), kind="stable")
+    longest, others = by_length[:SAMPLED_UNITS], by_length[SAMPLED_UNITS:]
+    bounds = np.linspace(0, others.size, SAMPLED_UNITS + 1).astype(int)
+    sample = others[(bounds[:-1] + bounds[1:] - 1) // 2]
+    yield B[:, longest], np.ones(SAMPLED_UNITS)
+    yield B[:, sample], np.diff(bounds).astype(np.float64)
 
 
 def identity_log_probability(A: ArrayLike, B: ArrayLike) -> float:

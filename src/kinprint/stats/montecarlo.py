@@ -1,16 +1,21 @@
-"""Drawn permutations, in blocks of bounded memory, from explicit generators."""
+"""Drawn permutations, in blocks of bounded memory, from explicit seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint.stats.moments import FloatArray, as_rows
 
 _BLOCK = 1 << 20  # elements permuted at a time: 8 MiB
+_MAX_KEPT = 1 << 23  # entries of a table of permutations worth keeping (32 MiB)
 _MAX_TABLE = 1 << 24  # entries of AᵀB worth holding (128 MiB) so that a draw costs d, not m·d
 
+IntArray: TypeAlias = NDArray[np.int32]
 Statistic = Callable[[FloatArray, FloatArray], float]
 
 
@@ -19,20 +24,43 @@ def dot_cost(m: int, d: int) -> int:
     return d if m == 1 or d * d <= _MAX_TABLE else m * d
 
 
-def draw_dots(A: FloatArray, B: FloatArray, *, draws: int, rng: np.random.Generator) -> FloatArray:
+@lru_cache(maxsize=2)
+def _kept_orders(d: int, draws: int, seed: int) -> IntArray:
+    return _fresh_orders(d, draws, np.random.default_rng(seed))
+
+
+def _fresh_orders(d: int, draws: int, rng: np.random.Generator) -> IntArray:
+    return rng.permuted(np.broadcast_to(np.arange(d, dtype=np.int32), (draws, d)), axis=1)
+
+
+def orders(d: int, *, draws: int, seed: int) -> Iterator[IntArray]:
+    """Yield blocks of random permutations of 0…d−1, `draws` in all, the same for the same arguments.
+
+    The layers of a model have one width, so their draws are the same permutations: drawing them is the costly part, and
+    a table of moderate size is kept for the next layer. Each test by itself sees uniform permutations all the same.
+    """
+    if draws * d <= _MAX_KEPT:
+        table = _kept_orders(d, draws, seed)
+        step = max(1, _BLOCK // d)
+        for start in range(0, draws, step):
+            yield table[start : start + step]
+        return
+    rng = np.random.default_rng(seed)
+    step = max(1, _BLOCK // d)
+    for start in range(0, draws, step):
+        yield _fresh_orders(d, min(step, draws - start), rng)
+
+
+def draw_dots(A: FloatArray, B: FloatArray, *, draws: int, seed: int) -> FloatArray:
     """Return `draws` values of Σ_i a_i·(b_i∘π), one permutation of the last axis for all rows."""
     m, d = A.shape
     if m == 1:
-        return draw_pairs(A[0], B[0], lambda a, b: b @ a, draws=draws, rng=rng)
-    values = np.empty(draws)
+        return draw_pairs(A[0], B[0], lambda a, b: b @ a, draws=draws, seed=seed)
+    blocks = orders(d, draws=draws, seed=seed)
     if d * d <= _MAX_TABLE:
         table, index = (A.T @ B).ravel(), np.arange(d) * d
-        for i in range(draws):
-            values[i] = table[index + rng.permutation(d)].sum()
-        return values
-    for i in range(draws):
-        values[i] = np.vdot(A, B[:, rng.permutation(d)])
-    return values
+        return np.concatenate([table[index + block].sum(axis=1) for block in blocks])
+    return np.array([np.vdot(A, B[:, order]) for block in blocks for order in block])
 
 
 def draw_pairs(
@@ -41,20 +69,14 @@ def draw_pairs(
     statistic: Callable[[FloatArray, FloatArray], FloatArray],
     *,
     draws: int,
-    rng: np.random.Generator,
+    seed: int,
 ) -> FloatArray:
     """Return `draws` values of `statistic(a, block)`, where each row of the block is a permutation of b."""
-    values = np.empty(draws)
-    step = max(1, _BLOCK // b.size)
-    for start in range(0, draws, step):
-        rows = min(step, draws - start)
-        block = rng.permuted(np.broadcast_to(b, (rows, b.size)), axis=1)
-        values[start : start + rows] = statistic(a, block)
-    return values
+    return np.concatenate([statistic(a, b[block]) for block in orders(b.size, draws=draws, seed=seed)])
 
 
 def draw_columns(
-    A: FloatArray, B: FloatArray, statistics: Mapping[str, Statistic], *, draws: int, rng: np.random.Generator
+    A: FloatArray, B: FloatArray, statistics: Mapping[str, Statistic], *, draws: int, seed: int
 ) -> dict[str, FloatArray]:
     """Evaluate several statistics on each of `draws` shared permutations of the columns of B.
 
@@ -62,18 +84,16 @@ def draw_columns(
     `kinprint.stats.nulls.null_from_draws`.
     """
     left, right = as_rows(A), as_rows(B)
-    values = {name: np.empty(draws) for name in statistics}
-    for i in range(draws):
-        permuted = right[:, rng.permutation(right.shape[1])]
-        for name, statistic in statistics.items():
-            values[name][i] = statistic(left, permuted)
-    return values
+    values: dict[str, list[float]] = {name: [] for name in statistics}
+    for block in orders(right.shape[1], draws=draws, seed=seed):
+        for order in block:
+            permuted = right.take(order, axis=1)
+            for name, statistic in statistics.items():
+                values[name].append(statistic(left, permuted))
+    return {name: np.array(found) for name, found in values.items()}
 
 
-def draw_alignments(K: FloatArray, L: FloatArray, *, draws: int, rng: np.random.Generator) -> FloatArray:
+def draw_alignments(K: FloatArray, L: FloatArray, *, draws: int, seed: int) -> FloatArray:
     """Return `draws` values of ⟨K, PLPᵀ⟩ for n×n matrices, rows and columns of L permuted alike."""
-    values = np.empty(draws)
-    for i in range(draws):
-        order = rng.permutation(K.shape[0])
-        values[i] = np.vdot(K, L[order][:, order])
-    return values
+    blocks = orders(K.shape[0], draws=draws, seed=seed)
+    return np.array([np.vdot(K, L[order[:, None], order]) for block in blocks for order in block])

@@ -23,7 +23,7 @@ from kinprint.stats.moments import (
 )
 from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, log10_p_dot, log10_p_moments, log10_p_monte_carlo
 
-DOT_DRAWS = 9_999
+DOT_DRAWS = 1_999
 COST_DRAWS = 999
 MATRIX_DRAWS = 99
 """Default numbers of draws: a dot product, a vector's cost or an n×n alignment, a whole matrix."""
@@ -54,10 +54,6 @@ class Request:
         """Side of the null on which "closer" lies."""
         return "greater" if self.higher_is_closer else "less"
 
-    def rng(self) -> np.random.Generator:
-        """Return a fresh generator: the same request gives the same draws."""
-        return np.random.default_rng(self.rng_seed)
-
 
 def null_for(
     kind: str,
@@ -85,7 +81,7 @@ def null_for(
     higher_is_closer
         The metric's direction; the p-value is one-sided towards closer.
     rng_seed, draws
-        For Monte-Carlo; by default 9,999 draws for dot products, 999 for costs of vectors and CKA, 99 for matrices.
+        For Monte-Carlo; by default 1,999 draws for dot products, 999 for costs of vectors and CKA, 99 for matrices.
     known
         A null already computed on the same data whose statistic is a function of the same dot product (the Pearson
         correlation, say). If the observation turns out to lie at the same z, its p-value is taken over.
@@ -141,13 +137,14 @@ def dot_null(A: FloatArray, B: FloatArray, t: float, request: Request, *, rising
         if side > 0 and known.z is not None and abs(z - known.z) <= 1e-6 * (1.0 + abs(z)):
             return replace(known, name=result.name, mean=result.mean, sd=result.sd, z=z, tail=result.tail)
         moments = dot_moments(A, B)
+        result = replace(result, skewness=moments.skewness, excess_kurtosis=moments.excess_kurtosis)
     left, right = centred_rows(A), centred_rows(B) * side
     upper = moments if side > 0 else replace(moments, skewness=None if moments.skewness is None else -moments.skewness)
     draws = request.draws or _affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape))
     found = log10_p_dot(side * z, upper, left, right, floor=log10_p_monte_carlo(0, draws))
     if found is not None:
         return replace(result, z=z, log10_p=found[0], p_method=found[1])
-    values = montecarlo.draw_dots(left, right, draws=draws, rng=request.rng())
+    values = montecarlo.draw_dots(left, right, draws=draws, seed=request.rng_seed)
     log10_p = _monte_carlo(values, side * z * moments.sd, moments.sd, greater=True)
     return replace(result, z=z, log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
 
@@ -254,7 +251,7 @@ def _cost(
         if A.ndim == 2 and A.shape[0] > 1:
             draws = request.draws or MATRIX_DRAWS
             drawn = montecarlo.draw_columns(
-                A, B, {request.kind: lambda a, b: float(statistic(a, b).mean())}, draws=draws, rng=request.rng()
+                A, B, {request.kind: lambda a, b: float(statistic(a, b).mean())}, draws=draws, seed=request.rng_seed
             )
             return null_from_draws(
                 request.kind,
@@ -271,21 +268,19 @@ def _cost(
             return base
         draws = request.draws or _affordable(COST_DRAWS, a.size)
         return _bounded_or_drawn(
-            base, request, draws, lambda rng: montecarlo.draw_pairs(a, b, statistic, draws=draws, rng=rng)
+            base, request, draws, lambda seed: montecarlo.draw_pairs(a, b, statistic, draws=draws, seed=seed)
         )
 
     return handler
 
 
-def _bounded_or_drawn(
-    base: NullResult, request: Request, draws: int, draw: Callable[[np.random.Generator], FloatArray]
-) -> NullResult:
+def _bounded_or_drawn(base: NullResult, request: Request, draws: int, draw: Callable[[int], FloatArray]) -> NullResult:
     """Complete `base` (exact mean and sd) by z and p: Cantelli's bound if below what `draws` could show, else draws."""
     z = (request.observed - base.mean) / base.sd
     bound = log10_p_moments(z if request.higher_is_closer else -z, None)
     if bound < log10_p_monte_carlo(0, draws):
         return replace(base, z=z, log10_p=bound, p_method=MOMENT_BOUND)
-    log10_p = _monte_carlo(draw(request.rng()), request.observed, base.sd, greater=request.higher_is_closer)
+    log10_p = _monte_carlo(draw(request.rng_seed), request.observed, base.sd, greater=request.higher_is_closer)
     return replace(base, z=z, log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
 
 
@@ -363,7 +358,9 @@ def _cka(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     if moments.sd <= 1e-12:
         return replace(base, sd=0.0)
     draws = request.draws or _affordable(COST_DRAWS, n * n)
-    return _bounded_or_drawn(base, request, draws, lambda rng: montecarlo.draw_alignments(K, L, draws=draws, rng=rng))
+    return _bounded_or_drawn(
+        base, request, draws, lambda seed: montecarlo.draw_alignments(K, L, draws=draws, seed=seed)
+    )
 
 
 _HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], Request], NullResult]] = {

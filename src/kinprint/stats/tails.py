@@ -27,7 +27,11 @@ MAX_SKEWNESS = 0.1
 MAX_KURTOSIS = 0.2
 MAX_CORRECTION = 0.1
 MAX_CHERNOFF = 1 << 19
-"""Largest stack for which the Chernoff bound is computed; it takes some 500 exponentials per element."""
+MAX_CHERNOFF_ROWS = 64
+"""Largest stack for which the Chernoff bound is computed: some 500 exponentials per element, and a loop over rows."""
+
+DECISIVE = -30.0
+"""A cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number."""
 
 NORMAL = "normal tail on exact permutation moments"
 HELD = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound)"
@@ -152,7 +156,7 @@ def log10_p_dot(z: float, moments: Moments, A: FloatArray, B: FloatArray, *, flo
     options = [(log10_p_moments(z, moments.excess_kurtosis), MOMENT_BOUND)]
     if limit > 0.0:
         options.append((log10_p_normal(limit, "greater"), HELD))
-    if A.size <= MAX_CHERNOFF:
+    if A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and min(options)[0] > DECISIVE:
         options.append((log10_p_chernoff(A, B, z * moments.sd), CHERNOFF))
     best = min(options)
     return best if best[0] < floor else None

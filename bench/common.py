@@ -1,0 +1,157 @@
+"""What the benches share: goals, timing, tables and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that must not be below (``>=``) or above (``<=``) its limit.
+
+    One with ``required=False`` is reported and does not fail the run: it is what we would like, not what we promise.
+    """
+
+    name: str
+    measured: float
+    relation: str
+    limit: float
+    unit: str = "×"
+    required: bool = True
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is on the right side."""
+        return self.measured >= self.limit if self.relation == ">=" else self.measured <= self.limit
+
+
+@dataclass(frozen=True)
+class Report:
+    """One bench's outcome: its rows as measured, and the goals they are held against."""
+
+    bench: str
+    title: str
+    rows: tuple[Mapping[str, Cell], ...]
+    goals: tuple[Goal, ...]
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Cell] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every required goal is met."""
+        return all(goal.met for goal in self.goals if goal.required)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain data for JSON."""
+        return {
+            "bench": self.bench,
+            "title": self.title,
+            "passed": self.passed,
+            "rows": [dict(row) for row in self.rows],
+            "goals": [{**asdict(goal), "met": goal.met} for goal in self.goals],
+            "notes": list(self.notes),
+            "facts": dict(self.facts),
+        }
+
+    def markdown(self) -> str:
+        """Return the tables."""
+        lines = [f"### {self.title}", ""]
+        if self.rows:
+            lines += [*table(list(self.rows[0]), [list(row.values()) for row in self.rows]), ""]
+        goals: list[list[Cell]] = [
+            [g.name, f"{_SIGN[g.relation]} {shown(g.limit)} {g.unit}", f"{shown(g.measured)} {g.unit}", _verdict(g)]
+            for g in self.goals
+        ]
+        lines += [*table(["goal", "limit", "measured", "met"], goals), ""]
+        lines += [f"{note}  " for note in self.notes]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+_SIGN = {">=": "≥", "<=": "≤"}
+
+
+def _verdict(goal: Goal) -> str:
+    if goal.met:
+        return "yes"
+    return "NO" if goal.required else "not yet (not required)"
+
+
+def shown(value: Cell) -> str:
+    """Return a figure for a table: three significant digits, thousands apart."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Return a Markdown table."""
+    return [
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+        *("| " + " | ".join(shown(cell) for cell in row) + " |" for row in rows),
+    ]
+
+
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Return wall-clock seconds and the result."""
+    began = time.perf_counter()
+    result = function()
+    return time.perf_counter() - began, result
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median: a busy moment of the machine must not decide a ratio."""
+    return statistics.median(values)
+
+
+def machine() -> dict[str, Cell]:
+    """Return what a reader needs to judge the figures, and nothing that names the machine."""
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "urllib3": version("urllib3"),
+    }
+
+
+def parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options every bench has."""
+    options = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    options.add_argument("--quick", action="store_true", help="small sizes: a smoke test, not a measurement")
+    options.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    return options
+
+
+def finish(reports: Sequence[Report], json_file: Path | None) -> int:
+    """Print and write the reports; return the exit status."""
+    for report in reports:
+        print(report.markdown())
+    if json_file is not None:
+        write_json(json_file, [report.as_dict() for report in reports])
+    sys.stdout.flush()
+    return 0 if all(report.passed for report in reports) else 1
+
+
+def write_json(path: Path, reports: list[dict[str, object]]) -> None:
+    """Write reports with the machine they come from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"machine": machine(), "reports": reports}, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,5 @@
+"""`python -m kinprint` is the command `kinprint`."""
+
+from kinprint.cli.main import run
+
+run()

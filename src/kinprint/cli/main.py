@@ -1,0 +1,69 @@
+"""Entry point: the group of commands, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from kinprint._version import __version__
+from kinprint.cli.cache import cache_command
+from kinprint.cli.compare import compare_command
+from kinprint.cli.inspect import inspect_command
+from kinprint.errors import KinprintError
+
+INTERRUPTED = 130
+
+EPILOG = """\b
+A model is one of
+  owner/name, owner/name@revision, hf://owner/name[@revision]   a repository on the hub
+  path/to/folder, path/to/file.safetensors                      on this machine
+  https://host/folder, https://host/file.safetensors            on a web server that serves ranges
+
+\b
+Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revision or file; 4 access denied;
+5 network or server; 6 malformed checkpoint or report; 7 nothing comparable, or the budget is too small;
+8 disk full or unwritable; 130 interrupted.
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="kinprint")
+def main() -> None:
+    """Say from their weights whether one language model derives from another, reading megabytes of each."""
+
+
+main.add_command(compare_command)
+main.add_command(inspect_command)
+main.add_command(cache_command)
+
+
+def run() -> None:
+    """Run the command line; every expected failure ends in a message on stderr and its documented exit code."""
+    # Tests run in threads of our own; more threads inside each matrix product only get in each other's way.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        code = main.main(standalone_mode=False)
+    except KinprintError as error:
+        _say(f"error: {error.message}")
+        if error.hint:
+            _say(f"  next: {error.hint}")
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted; ranges already read are kept in the cache")
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)  # threads may sit in a read; the cache writes atomically, so nothing is lost
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(text: str) -> None:
+    from kinprint.plain import printable
+
+    click.echo(printable(text, 4000), err=True)

@@ -1,0 +1,74 @@
+"""Options that several commands share, and what they turn into."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kinprint.errors import BadReference
+from kinprint.sizes import parse_size
+
+if TYPE_CHECKING:
+    from kinprint.sources.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_BUDGET = "128MB"
+
+
+class Size(click.ParamType):
+    """A byte count such as 64MB, or "none" for no limit."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Return the bytes."""
+        if not isinstance(value, str):
+            return int(value)
+        if value.lower() in ("none", "unlimited"):
+            return None
+        try:
+            return parse_size(value)
+        except BadReference as error:
+            self.fail(error.message, param, ctx)
+
+
+def shared(function: F) -> F:
+    """Add the options of every command that reads models."""
+    for option in (
+        click.option(
+            "--budget", type=Size(), default=DEFAULT_BUDGET, show_default=True, help="Read at most this much; or none."
+        ),
+        click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP),
+        click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
+        click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+    ):
+        function = option(function)
+    return function
+
+
+AUTO_HELP = "auto: tables in a terminal, JSON when piped."
+
+
+def make_settings(*, offline: bool, no_cache: bool) -> Settings:
+    """Return the environment's settings with the command's own wishes on top."""
+    from kinprint.sources.settings import Settings
+
+    settings = Settings.from_env()
+    return replace(
+        settings, offline=offline or settings.offline, range_cache=None if no_cache else settings.range_cache
+    )
+
+
+def wants_json(style: str) -> bool:
+    """Whether to print JSON: asked for, or nobody reads a terminal."""
+    return style == "json" or (style == "auto" and not sys.stdout.isatty())
+
+
+def split(text: str | None) -> tuple[str, ...]:
+    """Return the names in a comma-separated list."""
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()

@@ -1,0 +1,45 @@
+"""Data goes to stdout or a file, talk to stderr."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kinprint.errors import StorageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 140  # columns for tables asked for without a terminal
+
+
+def terminal() -> Console:
+    """Return the console for tables on stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+
+
+def write_json(data: bytes) -> None:
+    """Write JSON to stdout, and nothing else there."""
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def write_file(folder: Path, name: str, data: bytes) -> Path:
+    """Write a file whole or not at all."""
+    target = folder / name
+    temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(
+            f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
+        ) from error
+    return target

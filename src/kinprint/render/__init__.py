@@ -1,0 +1,1 @@
+"""Results to pages: takes finished results, reads nothing, concludes nothing."""

@@ -1,0 +1,55 @@
+"""Proxies named in the environment, as every other tool takes them."""
+
+import pytest
+
+from kinprint.errors import TransferError
+from kinprint.refs import ByteRange
+
+WEIGHTS = "model-00001-of-00002.safetensors"
+
+
+def read(session, url):
+    buffer = bytearray(100)
+    session.open_folder(url).open(WEIGHTS).read_into(ByteRange(0, 100), memoryview(buffer))
+    return bytes(buffer)
+
+
+@pytest.fixture
+def proxy(web, model_folder):
+    """Let the plain server stand in for a proxy: it is asked for whole addresses."""
+    web.credentials = []
+
+    def spoil(request):
+        web.credentials.append(request.headers.get("Proxy-Authorization"))
+        request.path = "/" + request.path.rpartition("/")[2]
+        return False
+
+    web.spoil = spoil
+    return web
+
+
+def test_proxy_is_used(proxy, session_for, monkeypatch, model_folder):
+    monkeypatch.setenv("http_proxy", proxy.url)
+    assert read(session_for(), "http://models.test/folder") == (model_folder / WEIGHTS).read_bytes()[:100]
+    assert proxy.log == [(f"http://models.test/folder/{WEIGHTS}", "bytes=0-99")]
+    assert proxy.credentials == [None]
+
+
+def test_proxy_without_scheme_and_with_credentials(proxy, session_for, monkeypatch):
+    monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "us%40er:pass@"))
+    read(session_for(), "http://models.test/folder")
+    assert proxy.credentials == ["Basic dXNAZXI6cGFzcw=="]
+
+
+def test_no_proxy(proxy, session_for, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    proxy.spoil = None
+    assert len(read(session_for(), proxy.url)) == 100
+
+
+def test_dead_proxy_is_named_without_its_password(session_for, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://user:verysecret@127.0.0.1:9")
+    with pytest.raises(TransferError, match=r"ProxyError: .*proxy") as caught:
+        read(session_for(attempts=1), "http://models.test/folder")
+    assert "verysecret" not in str(caught.value)
