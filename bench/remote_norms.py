@@ -102,14 +102,14 @@ def measure_cached(hub: Hub, repository: Repository, scratch: Path, times: int) 
     ]
 
 
-def measure_official(hub: Hub, repository: Repository) -> Run | str:
+def measure_official(hub: Hub, repository: Repository, cache: Path) -> Run | str:
     """Time the official client, or say why not."""
     names = list(repository.norms)
     try:
         import huggingface_hub
     except ImportError:
         return "huggingface_hub is not installed"
-    run = measure(hub, "huggingface_hub", lambda: ways.official(hub.endpoint, names), repository.norms)
+    run = measure(hub, "huggingface_hub", lambda: ways.official(hub.endpoint, names, cache), repository.norms)
     return Run(run.way, run.walls, run.requests, run.received, f"{huggingface_hub.__version__}, 16 threads")
 
 
@@ -147,7 +147,7 @@ def compare(hub: Hub, repository: Repository, scratch: Path, *, transport: str, 
     names, expected = list(repository.norms), repository.norms
     slow = measure(hub, "seeds", lambda: ways.seeds(hub.endpoint, names), expected)
     kept = measure(hub, "seeds + session", lambda: ways.seeds_with_session(hub.endpoint, names), expected)
-    official = measure_official(hub, repository)
+    official = measure_official(hub, repository, scratch / "official")
     ours, floor = measure_together(hub, repository, times)
     cached = measure_cached(hub, repository, scratch, max(3, times // 2))
     memory = peak_rss(hub)

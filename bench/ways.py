@@ -83,10 +83,13 @@ def _one_by_one(get: Get, at: Endpoint, names: Sequence[str]) -> Values:
 # -- the official client -----------------------------------------------------------------------------------------------
 
 
-def official(at: Endpoint, names: Sequence[str]) -> Values:
+def official(at: Endpoint, names: Sequence[str], cache: Path) -> Values:
     """Read with huggingface_hub: its threaded metadata reader, then its file system from sixteen threads."""
     import httpx2
-    from huggingface_hub import HfApi, HfFileSystem, set_client_factory
+    from huggingface_hub import HfApi, HfFileSystem, constants, set_client_factory
+
+    # It keeps the index on disk: nothing of this must reach the user's own cache, nor one run help the next.
+    constants.HF_HUB_CACHE = str(cache)
 
     if at.ca is not None:
         trust = ssl.create_default_context(cafile=at.ca)

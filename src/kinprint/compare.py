@@ -179,7 +179,7 @@ def _read_ahead(
     ahead: Future[tuple[list[Values], list[Values]]] | None = None
     for number, batch in enumerate(batches):
         current = ahead.result() if ahead else fetch(batch)
-        ahead = session.start(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None
+        ahead = session.coordinate(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None
         yield current
 
 

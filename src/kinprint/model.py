@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -67,9 +67,8 @@ def open_model(reference: str, session: Session) -> Model:
 
 def open_models(references: Sequence[str], session: Session) -> list[Model]:
     """Open several models at once; the first failure, in the order given, is raised."""
-    with ThreadPoolExecutor(max_workers=len(references)) as openers:
-        jobs = [openers.submit(open_model, reference, session) for reference in references]
-        return [job.result() for job in jobs]
+    jobs = [session.coordinate(partial(open_model, reference, session)) for reference in references]
+    return [job.result() for job in jobs]
 
 
 @dataclass(frozen=True)

@@ -19,28 +19,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BUDGET = "128MB"
 
 
-class Size(click.ParamType):
-    """A byte count such as 64MB, or "none" for no limit."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """Return the bytes."""
-        if not isinstance(value, str):
-            return int(value)
-        if value.lower() in ("none", "unlimited"):
-            return None
-        try:
-            return parse_size(value)
-        except BadReference as error:
-            self.fail(error.message, param, ctx)
+def read_budget(_context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+    """Turn 64MB into bytes, and "none" into no limit."""
+    if value.lower() in ("none", "unlimited"):
+        return None
+    try:
+        return parse_size(value)
+    except BadReference as error:
+        raise click.BadParameter(error.message, param=parameter) from error
 
 
 def shared(function: F) -> F:
     """Add the options of every command that reads models."""
     for option in (
         click.option(
-            "--budget", type=Size(), default=DEFAULT_BUDGET, show_default=True, help="Read at most this much; or none."
+            "--budget",
+            callback=read_budget,
+            default=DEFAULT_BUDGET,
+            show_default=True,
+            metavar="SIZE",
+            help=BUDGET_HELP,
         ),
         click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP),
         click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
@@ -52,6 +50,7 @@ def shared(function: F) -> F:
 
 
 AUTO_HELP = "auto: tables in a terminal, JSON when piped."
+BUDGET_HELP = "Read at most this much of both models together, headers and tokenizers included; none for no limit."
 
 
 def make_settings(*, offline: bool, no_cache: bool) -> Settings:

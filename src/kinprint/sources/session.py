@@ -51,6 +51,7 @@ class Session:
         root = self.settings.range_cache
         self.cache = RangeCache(root, self.settings.range_cache_cap_bytes) if root else None
         self._pool = DaemonPool(self.settings.concurrency, "kinprint")
+        self._coordinators = DaemonPool(8, "kinprint-coordinator")
 
     def open_folder(self, reference: str | ModelRef) -> Folder:
         """Return the files of the model that `reference` names; a hub revision is pinned to a commit here."""
@@ -128,8 +129,16 @@ class Session:
         """Run `function` in the background."""
         return self._pool.submit(function)
 
+    def coordinate(self, function: Callable[[], R]) -> Future[R]:
+        """Run `function`, which itself waits for reads of this session, in the background.
+
+        Such jobs have threads of their own: among the readers they could hold the very threads they wait for.
+        """
+        return self._coordinators.submit(function)
+
     def close(self) -> None:
         """Give back connections and threads, and keep the cache under its cap."""
+        self._coordinators.close(wait=not self._stop.is_set())
         self._pool.close(wait=not self._stop.is_set())
         self._client.close()
         if self.cache is not None:
