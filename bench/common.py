@@ -10,10 +10,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 Cell = str | int | float | None
@@ -67,6 +67,13 @@ class Report:
             "facts": dict(self.facts),
         }
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        """Return a report from what `as_dict` made of it."""
+        names = {field.name for field in fields(Goal)}
+        goals = tuple(Goal(**{name: goal[name] for name in names}) for goal in data["goals"])
+        return cls(data["bench"], data["title"], tuple(data["rows"]), goals, tuple(data["notes"]), data["facts"])
+
     def markdown(self) -> str:
         """Return the tables."""
         lines = [f"### {self.title}", ""]
@@ -95,7 +102,7 @@ def shown(value: Cell) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else value
 
 

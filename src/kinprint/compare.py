@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -86,7 +86,7 @@ def compare(
             not_compared(pair, _dtype(model_a, pair.a.name), _dtype(model_b, pair.b.name)) for pair in blocked
         ]
         notes = [run.cache.problem] if run.cache and run.cache.problem else []
-        status, reason = _status(comparisons, skipped)
+        status, reason = _status(comparisons, [*skipped, *unaffordable])
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         traffic = run.traffic
         return Report(
@@ -105,11 +105,11 @@ def compare(
                 tuple(metric.name for metric in metrics),
                 options.seed,
             ),
-            bytes_read=traffic.bytes_read,
+            bytes_read=run.bytes_delivered,
             bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
             config=config,
             tokenizer=tokenizer,
-            summary=tuple(sorted(summary + _blocked_summaries(blocked, summary), key=lambda s: order.get(s.role, 0))),
+            summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda s: order.get(s.role, 0))),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
             notes=tuple(notes),
@@ -153,7 +153,10 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
     usable = [pair for pair in pairs if pair.reason is None]
     groups: dict[str, list[Pair]] = {}
     for pair in usable:
-        groups.setdefault(pair.role.value if pair.is_matrix else "", []).append(pair)
+        # Roles that share a tensor which has to be read whole go together, so that it is read once.
+        shares = any(part.transposed and part.rows is not None for part in (pair.a, pair.b))
+        key = "transposed" if shares else pair.role.value
+        groups.setdefault(key if pair.is_matrix else "", []).append(pair)
     for group in groups.values():
         left, right = zip(*(pair.slices(a, b) for pair in group), strict=True)
         plans = tuple(plan_reads([item.stored for item in side], max_gap_bytes=0) for side in (left, right))
@@ -190,14 +193,13 @@ def _dtype(model: Model, name: str) -> str:
 # -- what could not be compared ------------------------------------------------------------------------------------------
 
 
-def _blocked_summaries(blocked: Sequence[Pair], done: Sequence[results.RoleSummary]) -> list[results.RoleSummary]:
-    """Give roles of which nothing could be compared a line of their own, with the reason."""
-    seen = {summary.role for summary in done}
+def _with_blocked(done: Sequence[results.RoleSummary], blocked: Sequence[Pair]) -> list[results.RoleSummary]:
+    """Count the pairs that could not be compared; a role with no other pair gets a line of its own, with the reason."""
     lines: dict[str, list[Pair]] = {}
     for pair in blocked:
-        if pair.role.value not in seen:
-            lines.setdefault(pair.role.value, []).append(pair)
-    return [
+        lines.setdefault(pair.role.value, []).append(pair)
+    counted = [replace(line, not_compared=line.not_compared + len(lines.pop(line.role, ()))) for line in done]
+    return counted + [
         results.RoleSummary(
             role, group[0].role.info.kind, 0, len(group), None, None, None, None, reason=group[0].reason
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import orjson
 
-from kinprint.errors import BudgetExceeded, FormatError, NotFound
+from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound
 from kinprint.model import Model
 from kinprint.results import NOT_COMPARABLE, OK, ConfigDifference, KeyDifference, TokenizerDifference
 
@@ -27,7 +27,8 @@ def compare_configs(a: Mapping[str, object], b: Mapping[str, object]) -> ConfigD
         if key in left and key in right and left[key] == right[key]:
             equal += 1
             continue
-        differences.append(KeyDifference(key, left.get(key), right.get(key), key in left, key in right))
+        one, two = (side[key][:_SHOWN] if key in side else None for side in (left, right))
+        differences.append(KeyDifference(key[:_SHOWN], one, two, key in left, key in right))
     return ConfigDifference(OK, None, equal, tuple(differences))
 
 
@@ -37,8 +38,15 @@ def _flatten(config: Mapping[str, object], prefix: str = "", depth: int = 0) -> 
         if isinstance(value, dict) and value and depth < 4:
             flat |= _flatten(value, f"{prefix}{key}.", depth + 1)
         else:
-            flat[f"{prefix}{key}"[:_SHOWN]] = orjson.dumps(value).decode()[:_SHOWN]
+            flat[f"{prefix}{key}"] = _as_text(value)
     return flat
+
+
+def _as_text(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # nested deeper than orjson writes, though it reads it
+        return "(nested too deeply to show)"
 
 
 def compare_tokenizers(a: Model, b: Model, *, share: float) -> TokenizerDifference:
@@ -62,7 +70,7 @@ def compare_tokenizers(a: Model, b: Model, *, share: float) -> TokenizerDifferen
         return TokenizerDifference(NOT_COMPARABLE, reason)
     try:
         one, two = a.checkpoint.read_json(TOKENIZER_FILE), b.checkpoint.read_json(TOKENIZER_FILE)
-    except (BudgetExceeded, FormatError) as error:
+    except (BudgetExceeded, FileTooLarge, FormatError) as error:
         return TokenizerDifference(NOT_COMPARABLE, error.message)
     if one is None or two is None:
         return TokenizerDifference(NOT_COMPARABLE, f"model {'A' if one is None else 'B'} has no {TOKENIZER_FILE}")

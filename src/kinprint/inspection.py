@@ -31,7 +31,7 @@ def inspect(
             model=model.summary(),
             roles=_inventory(model),
             norms=_norm_statistics(model) if norms else (),
-            bytes_read=run.traffic.bytes_read,
+            bytes_read=run.bytes_delivered,
             requests=run.traffic.requests,
         )
 

@@ -17,6 +17,7 @@ DEFAULT_BUDGET_BYTES = 128_000_000
 DEFAULT_ROWS = 32
 DEFAULT_EXPERTS = 1
 MAX_ELEMENTS = 32_768  # of one matrix: enough to see a correlation of 0.03, and what a test costs grows with it
+MIN_PERMUTED_ROWS = 16  # where the rows are what is permuted (o_proj): 4! = 24 orders could show nothing
 MIN_ROWS = 4  # fewer rows say little; then layers are left out instead
 
 
@@ -54,6 +55,12 @@ class Pair:
         return slice_role(a, self.a, self.rows), slice_role(b, self.b, self.rows)
 
 
+class BadSelection(BadReference):
+    """A role that does not exist, or layers that cannot be read: wrong usage, as a misspelt metric is."""
+
+    exit_code = 2
+
+
 def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
     """Return the role names, or say which of them is none."""
     known = [role.value for role in Role]
@@ -61,7 +68,7 @@ def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"roles: {', '.join(known)}"
-            raise BadReference(f"no role is called {name!r}", hint=hint)
+            raise BadSelection(f"no role is called {name!r}", hint=hint)
     return tuple(names)
 
 
@@ -72,15 +79,19 @@ def parse_layers(text: str | None, count: int) -> set[int] | None:
     chosen: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise BadReference(f"cannot read {text!r} as layers: expected numbers and ranges, such as 0,5,10-20")
+        if not _is_number(first) or (dash and not _is_number(last)):
+            raise BadSelection(f"cannot read {text!r} as layers: expected numbers and ranges, such as 0,5,10-20")
         low, high = int(first), int(last) if dash else int(first)
         if high < low:
-            raise BadReference(f"cannot read {part.strip()!r} as layers: the range runs backwards")
+            raise BadSelection(f"cannot read {part.strip()!r} as layers: the range runs backwards")
         chosen.update(range(low, min(high, count - 1) + 1))
     if not chosen:
-        raise BadReference(f"no layer of {text!r} exists in both models: they share layers 0 to {count - 1}")
+        raise BadSelection(f"no layer of {text!r} exists in both models: they share layers 0 to {count - 1}")
     return chosen
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skipped]]:
@@ -110,10 +121,10 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
         elif partner is not None:
             pairs.append(_check(Pair(part.role, part.layer, part.expert, part, partner)))
     for part in right.values():
-        if not roles or part.role in roles:
-            reason = _lonely("B", "A", part, a)
-            left_out[reason] += 1
-            names.setdefault(reason, []).append(part.name)
+        asked_for = not roles or part.role in roles
+        reason = _lonely("B", "A", part, a) if asked_for else "its role was not asked for"
+        left_out[reason] += 1
+        names.setdefault(reason, []).append(part.name)
     skipped = [Skipped("tensors", count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
     return pairs, skipped
 
@@ -133,15 +144,19 @@ def _sample(count: int, wanted: int) -> set[int]:
 
 
 def _check(pair: Pair) -> Pair:
-    """Mark a pair whose shapes rule out a comparison. Matrices may differ in rows: the common prefix is compared."""
+    """Mark a pair whose shapes rule out a comparison; heads, neurons or tokens may differ in number: common rows are compared."""
     a, b = pair.a.shape, pair.b.shape
     if len(a) != len(b) or len(a) not in (1, 2):
         return replace(pair, reason=f"shapes {a} and {b} have no common form")
+    if 0 in (*a, *b):
+        return replace(pair, reason=f"shapes {a} and {b} leave nothing to compare")
     if a == b:
         return pair
     axes = pair.role.info.axes
     if len(a) == 1:
         return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]}")
+    if axes[0] is Axis.RESIDUAL and a[0] != b[0]:  # a prefix of another model's residual stream is no counterpart
+        return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]} rows")
     if a[1] != b[1]:
         return replace(pair, reason=f"{axes[1]} counts differ: {a[1]} and {b[1]} columns")
     return pair
@@ -191,7 +206,8 @@ def _descending(rows: int) -> Iterable[int]:
 def _placed(pair: Pair, rows: int) -> Run | None:
     """Return which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes."""
     total = min(pair.a.shape[0], pair.b.shape[0])
-    count = min(rows, total, max(MIN_ROWS, MAX_ELEMENTS // pair.a.shape[1]))
+    least = MIN_ROWS if pair.role.info.axes[1].exchangeable else MIN_PERMUTED_ROWS
+    count = min(rows, total, max(least, MAX_ELEMENTS // pair.a.shape[1]))
     start = total // 4 if pair.role.info.axes[0] is Axis.TOKEN else 0
     start = min(start, total - count)
     whole = count == total and pair.a.shape == pair.b.shape
@@ -214,14 +230,12 @@ def _cost(pairs: Sequence[Pair], a: Model, b: Model) -> int:
 
 def _thin(pairs: Sequence[Pair], a: Model, b: Model, budget_bytes: int) -> list[Pair]:
     """Keep every k-th layer with the least k that fits; tensors outside layers are kept while they fit."""
-    step = 1
-    while step <= 4096:
-        kept = [pair for pair in pairs if pair.layer is None or pair.layer % step == 0]
+    layers = sorted({pair.layer for pair in pairs if pair.layer is not None})
+    for step in range(1, min(len(layers), 4096) + 1):
+        chosen = {None, *layers[::step]}
+        kept = [pair for pair in pairs if pair.layer in chosen]
         if _cost(kept, a, b) <= budget_bytes:
             return kept
-        step += 1
-        if step > 1 + max((pair.layer or 0 for pair in pairs), default=0):
-            break
     kept = []
     for pair in pairs:
         if _cost([*kept, pair], a, b) <= budget_bytes:

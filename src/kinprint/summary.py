@@ -62,14 +62,15 @@ class RoleStack:
         axis = next(item.permuted_axis for item, null in nulls if null is not None)
         try:
             if axis == Axis.RESIDUAL:
-                return joint_blocks(self._blocks(), seed=seed), ONE, None
+                blocks, cut = self._blocks()
+                return joint_blocks(blocks, seed=seed), ONE + cut, None
             observed = [value for value, _ in usable if value is not None]
             return joint_independent(observed, [null for _, null in usable]), OWN, None
         except DegenerateInput as error:
             return None, None, error.message
 
-    def _blocks(self) -> list[tuple[FloatArray, FloatArray]]:
-        """Return the layers as (rows × residual) blocks, at most `JOINT_ROWS` rows in all."""
+    def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], str]:
+        """Return the layers as (rows × residual) blocks, at most `JOINT_ROWS` rows in all, and what was cut to get there."""
         turned = [
             (a[None, :], b[None, :])
             if a.ndim == 1
@@ -77,9 +78,10 @@ class RoleStack:
             for a, b in self._values
         ]
         if self._role.info.axes[0] is Axis.RESIDUAL:
-            return turned  # few permuted units: the d × d form is the cheap one, whatever the rows
+            return turned, ""  # few permuted units: the d × d form is the cheap one, whatever the rows
         share = max(1, JOINT_ROWS // len(turned))
-        return [(a[:share], b[:share]) for a, b in turned]
+        cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in turned) else ""
+        return [(a[:share], b[:share]) for a, b in turned], cut
 
     def _why_not(self) -> str | None:
         for item in self._comparisons:

@@ -29,7 +29,7 @@ def entry(**changes):
 
 def test_a_good_header():
     tensors, metadata = parse({"__metadata__": {"format": "pt", "n": 5}, **TWO})
-    assert [(t.name, t.shape, t.nbytes, t.count) for t in tensors] == [("a", (2,), 8, 2), ("b", (1, 3), 12, 3)]
+    assert [(t.name, t.shape, t.nbytes, t.elements) for t in tensors] == [("a", (2,), 8, 2), ("b", (1, 3), 12, 3)]
     assert metadata == {"format": "pt"}
 
 
@@ -231,7 +231,7 @@ def _check_invariants(tensors, file_size, base):
     at = base
     for tensor in tensors:
         assert tensor.start == at
-        assert tensor.nbytes == tensor.count * ITEM_BYTES[tensor.dtype]
+        assert tensor.nbytes == tensor.elements * ITEM_BYTES[tensor.dtype]
         assert all(type(side) is int and side >= 0 for side in tensor.shape)
         at = tensor.end
     assert at == file_size

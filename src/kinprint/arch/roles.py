@@ -109,10 +109,7 @@ class Role(StrEnum):
     MLP_DOWN_BIAS = "mlp_down_bias"
     ROUTER_BIAS = "router_bias"
 
-    @property
-    def info(self) -> RoleInfo:
-        """Kind, scope and axes of this role."""
-        return _INFO[self]
+    info: RoleInfo  # kind, scope and axes of this role; set below, on the members themselves
 
 
 _R, _N, _H, _T, _L, _E = Axis.RESIDUAL, Axis.NEURON, Axis.HEAD, Axis.TOKEN, Axis.LATENT, Axis.EXPERT
@@ -169,4 +166,5 @@ def _table() -> dict[Role, RoleInfo]:
     return table
 
 
-_INFO = _table()
+for _role, _info in _table().items():
+    _role.info = _info

@@ -50,6 +50,7 @@ def compare_command(
     from kinprint.cli.output import terminal, write_file, write_json
     from kinprint.cli.progress import ProgressLine
     from kinprint.compare import compare
+    from kinprint.plain import printable
     from kinprint.results import OK
     from kinprint.selection import Options, checked_roles
     from kinprint.sources.session import Session
@@ -74,6 +75,9 @@ def compare_command(
 
         print_report(report, terminal(), details=not brief)
     if report.status != OK:
-        click.echo(f"error: {report.reason}", err=True)
+        click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
+        click.echo(
+            "  next: kinprint inspect shows what either model holds; see also --roles, --layers and --budget", err=True
+        )
         return NOTHING_COMPARABLE
     return 0

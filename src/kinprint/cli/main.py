@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -11,7 +12,8 @@ from kinprint._version import __version__
 from kinprint.cli.cache import cache_command
 from kinprint.cli.compare import compare_command
 from kinprint.cli.inspect import inspect_command
-from kinprint.errors import KinprintError
+from kinprint.cli.output import ReaderGone
+from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
 
@@ -57,10 +59,22 @@ def run() -> None:
         _say("interrupted; ranges already read are kept in the cache")
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # threads may sit in a read; the cache writes atomically, so nothing is lost
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGone:
+        _silence_stdout()
         sys.exit(0)
+    except OSError as error:  # what sources and files raise is a KinprintError; this is stdout itself
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        _silence_stdout()
+        _say(f"error: cannot write to stdout: {error.strerror}")
+        _say("  next: free some space, or write elsewhere")
+        sys.exit(StorageError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from writing what is left in the buffer once more, and failing at it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,17 +17,28 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 140  # columns for tables asked for without a terminal
 
 
+class ReaderGone(Exception):
+    """The reader of our output went away, as `| head` does. No OSError: click would end those with exit code 1."""
+
+
 def terminal() -> Console:
     """Return the console for tables on stdout."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise ReaderGone
+
+    return Terminal(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
 def write_json(data: bytes) -> None:
     """Write JSON to stdout, and nothing else there."""
-    sys.stdout.buffer.write(data + b"\n")
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(data + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError as error:
+        raise ReaderGone from error
 
 
 def write_file(folder: Path, name: str, data: bytes) -> Path:
@@ -38,7 +50,8 @@ def write_file(folder: Path, name: str, data: bytes) -> Path:
         temporary.write_bytes(data)
         temporary.replace(target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder may be no folder at all
+            temporary.unlink()
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
         ) from error

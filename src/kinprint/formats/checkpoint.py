@@ -100,27 +100,29 @@ def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[
 def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     """Open a model: pin it, find its weight files, read and check every header. No tensor is read.
 
-    For a hub repository the look-ups of all shards run while the index is read, so that opening takes four round trips
-    however many shards there are: description, index and look-ups, headers; the first data read is the fourth.
+    For a hub repository the look-ups of all shards run while the index is read, and each shard goes on to its header
+    by itself. So opening takes three waves of requests however many shards there are: the description; index, config and
+    look-ups; headers.
     """
     ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
     folder = session.open_folder(ref)
+    # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm.
+    index_job = None if ref.file else session.start(lambda: _weight_map(session, folder))
     config_job = session.start(lambda: _read_json(session, folder, "config.json"))
     opened: dict[str, Source] = {}
     lookups = _look_up_ahead(session, folder, opened) if ref.file is None else {}
-    try:
-        index = {} if ref.file else _weight_map(session, folder)
-        names = sorted(set(index.values())) if index else [ref.file or _single_file(folder)]
-        for name in names:
-            if name in lookups:
-                lookups[name].result()
-        sources = _open_all(folder, names, opened, from_index=bool(index))
-        predicted = _predict_headers(index)
-        headers = _read_headers(session, sources, [predicted.get(name, FIRST_READ) for name in names])
-    except BaseException:
-        config_job.cancel()
-        raise
-    tensors, files, notes = _gather(names, sources, headers, index)
+    index = index_job.result() if index_job else {}
+    names = sorted(set(index.values())) if index else [ref.file or _single_file(folder)]
+    sources = _open_all(folder, names, opened, from_index=bool(index))
+    predicted = expected_header_bytes(index)
+
+    def load(number: int) -> _Shard:
+        if names[number] in lookups:
+            lookups[names[number]].result()  # queued before this job, so already done or under way
+        return _load_shard(session, sources[number], number, predicted.get(names[number], FIRST_READ))
+
+    shards = session.map(load, range(len(names)))
+    tensors, files, notes = _gather(names, shards, index)
     config = config_job.result()
     if config is None:
         notes.append("no config.json: architecture and head counts have to be guessed from names and shapes")
@@ -214,44 +216,43 @@ def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *
     return sources
 
 
-def _predict_headers(index: Mapping[str, str]) -> dict[str, int]:
-    by_file: dict[str, list[str]] = {}
-    for tensor, file in index.items():
-        by_file.setdefault(file, []).append(tensor)
-    return {file: expected_header_bytes(names) for file, names in by_file.items()}
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """One weight file whose header has been read."""
+
+    source: Source
+    size: int
+    header_bytes: int
+    tensors: list[TensorInfo]
 
 
-def _read_headers(session: Session, sources: Sequence[Source], guesses: Sequence[int]) -> list[memoryview]:
-    """Return every header (without its length field), mostly by one read each; all shards at once."""
-    sizes = session.map(lambda source: source.size, sources)
-    first_spans = [ByteRange(0, min(guess, size)) for guess, size in zip(guesses, sizes, strict=True)]
-    heads = session.read(list(zip(sources, first_spans, strict=True)))
-    lengths = [
-        header_length(head, file_size=size, label=source.label)
-        for head, size, source in zip(heads, sizes, sources, strict=True)
-    ]
-    short = [i for i, length in enumerate(lengths) if LENGTH_BYTES + length > len(heads[i])]
-    rests = session.read([(sources[i], ByteRange(len(heads[i]), LENGTH_BYTES + lengths[i])) for i in short])
-    for i, rest in zip(short, rests, strict=True):
-        heads[i] = memoryview(bytes(heads[i]) + bytes(rest))
-    return [head[LENGTH_BYTES : LENGTH_BYTES + length] for head, length in zip(heads, lengths, strict=True)]
+def _load_shard(session: Session, source: Source, number: int, guess: int) -> _Shard:
+    """Read and parse one header; mostly by one read."""
+    size = source.size
+    head = session.read_here(source, ByteRange(0, min(guess, size)))
+    end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
+    if end > len(head):
+        head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
+    tensors, _ = parse_header(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
+    return _Shard(source, size, end, tensors)
 
 
 def _gather(
-    names: Sequence[str], sources: Sequence[Source], headers: Sequence[memoryview], index: Mapping[str, str]
+    names: Sequence[str], shards: Sequence[_Shard], index: Mapping[str, str]
 ) -> tuple[dict[str, TensorInfo], list[WeightFile], list[str]]:
     """Join the shards' headers, and hold them against the index."""
     tensors: dict[str, TensorInfo] = {}
     files: list[WeightFile] = []
     notes: list[str] = []
-    for number, (name, source, header) in enumerate(zip(names, sources, headers, strict=True)):
-        found, _ = parse_header(header, file=number, file_size=source.size, label=source.label)
-        for tensor in found:
-            if tensor.name in tensors:
-                other = names[tensors[tensor.name].file]
-                raise FormatError(f"{source.label}: tensor {tensor.name[:200]!r} is also stored in {other!r}")
-            tensors[tensor.name] = tensor
-        files.append(WeightFile(name, source.size, source.identity, LENGTH_BYTES + len(header)))
+    for name, shard in zip(names, shards, strict=True):
+        found = {tensor.name: tensor for tensor in shard.tensors}
+        twice = tensors.keys() & found.keys()
+        if twice:
+            tensor_name = min(twice)
+            other = names[tensors[tensor_name].file]
+            raise FormatError(f"{shard.source.label}: tensor {tensor_name[:200]!r} is also stored in {other!r}")
+        tensors |= found
+        files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
     for tensor_name, file in index.items():
         stored = tensors.get(tensor_name)
         if stored is None or names[stored.file] != file:

@@ -41,7 +41,7 @@ class TensorSlice:
 
 def whole(tensor: TensorInfo) -> TensorSlice:
     """Select all of a tensor."""
-    return TensorSlice(tensor, ((0, tensor.count),), tensor.shape)
+    return TensorSlice(tensor, ((0, tensor.elements),), tensor.shape)
 
 
 def rows(tensor: TensorInfo, intervals: Iterable[Run]) -> TensorSlice:
@@ -69,7 +69,7 @@ def windows(tensor: TensorInfo, *, key: str, count: int, length: int, seed: int 
     Two tensors of equal size read with one key are read at the same places. Windows that overlap are merged, so no element
     counts twice; a tensor no larger than a window is read whole, once.
     """
-    total = tensor.count
+    total = tensor.elements
     if total <= length:
         return TensorSlice(tensor, ((0, total),), (total,))
     starts = []

@@ -36,7 +36,7 @@ def print_report(report: Report, console: Console, *, details: bool = True) -> N
     _summary(report, console)
     _skipped(report.skipped, console)
     for note in report.notes:
-        _line(console, f"note: {note}", style="yellow")
+        _line(console, f"note: {printable(note)}", style="yellow")
     _how_to_read(report, console)
     _cost(report, console)
 
@@ -61,8 +61,8 @@ def _model_lines(model: ModelSummary) -> list[tuple[str, str]]:
     guessed = " (guessed)" if model.architecture_guessed else ""
     return [
         ("model", printable(model.reference)),
-        ("commit", model.commit or DASH),
-        ("architecture", f"{model.architecture}{guessed}"),
+        ("commit", printable(model.commit or DASH)),
+        ("architecture", f"{printable(model.architecture)}{guessed}"),
         ("layers", str(model.layers)),
         ("experts", str(model.experts) if model.experts else DASH),
         ("width", str(model.hidden) if model.hidden else DASH),
@@ -82,7 +82,7 @@ def _model_notes(side: str, model: ModelSummary, console: Console) -> None:
 def _config(report: Report, console: Console) -> None:
     config = report.config
     if config.status != OK:
-        _line(console, f"Config: not compared: {config.reason}", style="yellow")
+        _line(console, f"Config: not compared: {printable(config.reason or DASH)}", style="yellow")
         return
     if not config.differences:
         _line(console, f"Config: all {config.equal_keys} keys are equal")
@@ -102,7 +102,7 @@ def _config(report: Report, console: Console) -> None:
 def _tokenizer(report: Report, console: Console) -> None:
     found = report.tokenizer
     if found.status != OK:
-        _line(console, f"Tokenizer: not compared: {found.reason}", style="yellow")
+        _line(console, f"Tokenizer: not compared: {printable(found.reason or DASH)}", style="yellow")
     elif found.identical_files:
         _line(console, f"Tokenizer: identical{f' ({found.reason})' if found.reason else ''}")
     else:
@@ -161,7 +161,7 @@ def _measurement_cells(measured: Measurement) -> list[Text]:
 
 def _summary(report: Report, console: Console) -> None:
     if report.status != OK:
-        _line(console, f"Not comparable: {report.reason}", style="bold red")
+        _line(console, f"Not comparable: {printable(report.reason or DASH, 700)}", style="bold red")
     table = Table(title="By role, all layers under one null", title_justify="left")
     table.add_column("role")
     for column in ("compared", "not", "cosine", "its null", "Pearson", "null mean", "null sd", "z", "log10 p"):
@@ -170,6 +170,9 @@ def _summary(report: Report, console: Console) -> None:
     for item in report.summary:
         table.add_row(*_summary_cells(item))
     console.print(table)
+    for item in report.summary:
+        if item.null is None:
+            _line(console, f"{item.role}: no test: {printable(item.reason or DASH)}", style="yellow")
 
 
 def _summary_cells(item: RoleSummary) -> list[Text]:
@@ -186,7 +189,7 @@ def _summary_cells(item: RoleSummary) -> list[Text]:
         _z(null.z) if null else DASH,
         _log_p(null) if null else DASH,
     ]
-    return [*(Text(cell) for cell in cells), Text(_method(null) if null else printable(item.reason or DASH))]
+    return [*(Text(cell) for cell in cells), Text(_method(null) if null else "no test")]
 
 
 def _skipped(skipped: tuple[Skipped, ...], console: Console) -> None:
@@ -337,7 +340,7 @@ def cache_table(folder: str, cap_bytes: int, files: list[tuple[dict[str, object]
             totals[position] += amount
     total = sum(stored for _, _, stored in files)
     title = f"Range cache {folder}: {format_size(total)} of at most {format_size(cap_bytes)}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(printable(title)), title_justify="left")
     table.add_column("model", overflow="fold")
     for column in ("files", "ranges", "bytes"):
         table.add_column(column, justify="right")

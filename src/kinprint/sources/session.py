@@ -46,6 +46,8 @@ class Session:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes
         self.traffic = Traffic(on_traffic)
+        self._delivered = 0
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._client = HttpClient(self.settings, self.traffic, self._stop)
         root = self.settings.range_cache
@@ -70,35 +72,44 @@ class Session:
     # -- budget -------------------------------------------------------------------------------------------------------
 
     @property
+    def bytes_delivered(self) -> int:
+        """Bytes of models handed out so far, from wherever; what a retry read twice counts once."""
+        return self._delivered
+
+    @property
     def remaining_bytes(self) -> int | None:
         """What the budget still allows, or None without one."""
-        return None if self.budget_bytes is None else max(0, self.budget_bytes - self.traffic.bytes_read)
+        return None if self.budget_bytes is None else max(0, self.budget_bytes - self._delivered)
+
+    def _admit(self, count: int) -> None:
+        """Take `count` bytes from the budget before they are read, or refuse."""
+        with self._lock:
+            if self.budget_bytes is not None and self._delivered + count > self.budget_bytes:
+                raise self._over_budget(f"a read of {format_size(count)} was planned")
+            self._delivered += count
+        self.traffic.add(expected_bytes=count)
 
     def read_small(self, folder: Folder, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file within the budget, or None if the model has none."""
         left = self.remaining_bytes
         try:
-            return folder.read_small(name, cap if left is None else min(cap, left))
+            data = folder.read_small(name, cap if left is None else min(cap, left))
         except FileTooLarge as error:
             if left is not None and left < cap:
                 raise self._over_budget(error.message) from error
             raise
+        self._admit(len(data or b""))
+        return data
+
+    def read_here(self, source: Source, span: ByteRange) -> memoryview:
+        """Read one range in the calling thread."""
+        self._admit(len(span))
+        return _fetch((source, span))
 
     def read(self, requests: Sequence[tuple[Source, ByteRange]]) -> list[memoryview]:
         """Read ranges of any number of files together, with bounded concurrency, into fresh buffers."""
-        total = sum(len(span) for _, span in requests)
-        left = self.remaining_bytes
-        if left is not None and total > left:
-            raise self._over_budget(f"a read of {format_size(total)} was planned")
-        self.traffic.add(expected_bytes=total)
-
-        def one(request: tuple[Source, ByteRange]) -> memoryview:
-            source, span = request
-            buffer = memoryview(bytearray(len(span)))
-            source.read_into(span, buffer)
-            return buffer
-
-        return self.map(one, requests)
+        self._admit(sum(len(span) for _, span in requests))
+        return self.map(_fetch, requests)
 
     def _over_budget(self, what: str) -> BudgetExceeded:
         return BudgetExceeded(
@@ -153,3 +164,10 @@ class Session:
         if error is not None:
             self._stop.set()
         self.close()
+
+
+def _fetch(request: tuple[Source, ByteRange]) -> memoryview:
+    source, span = request
+    buffer = memoryview(bytearray(len(span)))
+    source.read_into(span, buffer)
+    return buffer

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.results import NullResult
-from kinprint.stats.moments import FloatArray, Powers, as_rows, centred_rows, shape_from_powers
+from kinprint.stats.moments import NEAR_CONSTANT, FloatArray, Powers, as_rows, centred_rows, shape_from_powers
 from kinprint.stats.nulls import Request, dot_null
-from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS
+from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, least_log10_p
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,43 @@ def all_pairs(A: ArrayLike, B: ArrayLike) -> AllPairs:
     """
     left, right = _checked_rows(A, B)
     d = left.shape[1]
-    centred_a, centred_b = centred_rows(left), centred_rows(right)
-    (norm_a, norm_b, spread_a, spread_b) = (np.linalg.norm(X, axis=1) for X in (left, right, centred_a, centred_b))
+    a, b = _RowSums.of(left), _RowSums.of(right)
     with np.errstate(divide="ignore", invalid="ignore"):  # the mask below says where
-        lengths, spreads = np.outer(norm_a, norm_b), np.outer(spread_a, spread_b)
-        cosine = np.clip(left @ right.T / lengths, -1.0, 1.0)
-        unit_a, unit_b = centred_a / spread_a[:, None], centred_b / spread_b[:, None]
-        pearson = np.clip(unit_a @ unit_b.T, -1.0, 1.0)
-        mean = np.outer(left.sum(axis=1), right.sum(axis=1)) / d / lengths
-        sd = spreads / lengths / math.sqrt(d - 1)
+        lengths, spreads = np.outer(a.length, b.length), np.outer(a.spread, b.spread)
+        products = a.centred @ b.centred.T
+        means = d * np.outer(a.mean, b.mean)
+        pearson = np.clip(products / spreads, -1.0, 1.0)
+        cosine = np.clip((products + means) / lengths, -1.0, 1.0)
+        null_mean, null_sd = means / lengths, spreads / lengths / math.sqrt(d - 1)
     valid = spreads > 0.0
     z = pearson * math.sqrt(d - 1)
-    log10_p, normal = _tails(z, unit_a, unit_b, valid)
-    return AllPairs(cosine, pearson, mean, sd, z, log10_p, valid, normal)
+    log10_p, normal = _tails(z, a, b, valid)
+    return AllPairs(cosine, pearson, null_mean, null_sd, z, log10_p, valid, normal)
+
+
+@dataclass(frozen=True)
+class _RowSums:
+    """What the pairs of a row have in common, so that one matrix product is all that is left to do for them."""
+
+    centred: FloatArray
+    mean: FloatArray
+    spread: FloatArray  # norm of the centred row; zero if the row is constant up to rounding
+    length: FloatArray  # norm of the row itself
+    third: FloatArray  # sums of powers of the centred row over its spread
+    fourth: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray) -> _RowSums:
+        mean = X.mean(axis=1)
+        centred = X - mean[:, None]
+        square = centred * centred
+        second = square.sum(axis=1)
+        spread = np.sqrt(second)
+        spread[spread <= NEAR_CONSTANT * np.abs(mean)] = 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            third = np.einsum("ij,ij->i", square, centred) / spread**3
+            fourth = np.einsum("ij,ij->i", square, square) / spread**4
+        return cls(centred, mean, spread, np.sqrt(second + X.shape[1] * mean * mean), third, fourth)
 
 
 def _checked_rows(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -67,20 +91,13 @@ def _checked_rows(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
     return left, right
 
 
-def _third_and_fourth(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    square = X * X
-    return np.einsum("ij,ij->i", square, X), np.einsum("ij,ij->i", square, square)
-
-
-def _tails(
-    z: FloatArray, A: FloatArray, B: FloatArray, valid: NDArray[np.bool_]
-) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return log10 p of every pair of unit rows, by the rules of `kinprint.stats.tails` without its draws."""
+def _tails(z: FloatArray, a: _RowSums, b: _RowSums, valid: NDArray[np.bool_]) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return log10 p of every pair of rows, by the rules of `kinprint.stats.tails` without its draws."""
     from scipy.special import log_ndtr  # here, because it is slow to load
 
-    d = A.shape[1]
-    (a3, a4), (b3, b4) = (_third_and_fourth(X) for X in (A, B))
-    powers = Powers(np.outer(a3, b3), np.outer(a4, b4), a4[:, None], b4[None, :], 1.0)
+    d = a.centred.shape[1]
+    thirds, fourths = np.outer(a.third, b.third), np.outer(a.fourth, b.fourth)
+    powers = Powers(thirds, fourths, a.fourth[:, None], b.fourth[None, :], 1.0)
     skewness, kurtosis = (np.asarray(x) for x in shape_from_powers(powers, 1.0 / (d - 1), d))
     with np.errstate(divide="ignore", invalid="ignore"):
         linear, quadratic = np.maximum(skewness, 0.0) / 3.0, np.maximum(kurtosis, 0.0) / 12.0
@@ -90,7 +107,7 @@ def _tails(
         moments = np.where(z > 0.0, np.minimum(-np.log1p(z * z), np.log(3.0 + kurtosis) - 4.0 * np.log(np.abs(z))), 0.0)
     normal = valid & (limit > 0.0) & (z <= limit)
     log_p = np.where(normal, believed, np.minimum(np.minimum(believed, moments), 0.0))
-    return np.where(valid, log_p / math.log(10.0), np.nan), normal
+    return np.where(valid, np.maximum(log_p / math.log(10.0), least_log10_p(d)), np.nan), normal
 
 
 def joint(A: ArrayLike, B: ArrayLike, *, rng_seed: int = 0, draws: int | None = None) -> NullResult:

@@ -9,9 +9,9 @@ import numpy as np
 
 from kinprint.errors import DegenerateInput
 from kinprint.results import NullResult
-from kinprint.stats.moments import FloatArray, Moments
+from kinprint.stats.moments import FloatArray, Moments, unit_scaled
 from kinprint.stats.nulls import EXCHANGEABLE, Request, dot_null
-from kinprint.stats.tails import HELD, MOMENT_BOUND, NORMAL, log10_p_moments, log10_p_normal, trusted_z
+from kinprint.stats.tails import HELD, MOMENT_BOUND, NORMAL, least_log10_p, log10_p_moments, log10_p_normal, trusted_z
 
 
 def joint_blocks(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
@@ -27,7 +27,7 @@ def joint_blocks(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int =
     for number, (A, B) in enumerate(blocks):
         if A.shape != B.shape or A.shape[-1] != blocks[0][0].shape[-1]:
             raise DegenerateInput(f"joint: block {number} has shapes {A.shape} and {B.shape}; expected equal widths")
-        A, B = A - A.mean(), B - B.mean()
+        A, B = (X - X.mean() for X in (unit_scaled(A), unit_scaled(B)))
         length = float(np.linalg.norm(A) * np.linalg.norm(B))
         if length == 0.0:
             raise DegenerateInput(f"joint: block {number} is constant", hint="leave it out")
@@ -62,12 +62,13 @@ def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) ->
     moments = Moments(mean, total / count**2, n, skewness, kurtosis)
     z = (math.fsum(observed) / count - mean) / moments.sd
     limit = trusted_z(skewness, kurtosis)
+    least = sum(least_log10_p(null.n) for null in nulls)
     if limit > 0.0 and z <= limit:
-        log10_p, method = log10_p_normal(z, tail), NORMAL
+        log10_p, method = max(log10_p_normal(z, tail), least), NORMAL
     else:
         options = [(log10_p_moments(z, kurtosis), MOMENT_BOUND)]
         if limit > 0.0:
-            options.append((log10_p_normal(limit, tail), HELD))
+            options.append((max(log10_p_normal(limit, tail), least), HELD))
         log10_p, method = min(options)
     return NullResult(
         name="joint",

@@ -64,6 +64,11 @@ def as_rows(values: ArrayLike) -> FloatArray:
     return array[None, :] if array.ndim == 1 else array
 
 
+def unit_scaled(A: FloatArray) -> FloatArray:
+    """Return A times the power of two that brings its largest value near one: exact, and squares cannot overflow."""
+    return np.ldexp(A, -int(np.frexp(float(np.abs(A).max()))[1]))
+
+
 def centred_rows(A: FloatArray) -> FloatArray:
     """Return A minus its row means; a row that is constant up to rounding becomes exactly zero."""
     means = A.mean(axis=1, keepdims=True)

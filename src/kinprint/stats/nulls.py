@@ -20,6 +20,7 @@ from kinprint.stats.moments import (
     centred_rows,
     dot_moments,
     identity_log_probability,
+    unit_scaled,
 )
 from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, log10_p_dot, log10_p_moments, log10_p_monte_carlo
 
@@ -162,8 +163,7 @@ def _monte_carlo(values: FloatArray, observed: float, scale: float, *, greater: 
 
 
 def _scaled(A: NDArray[Any]) -> FloatArray:
-    rows = as_rows(A)
-    return np.ldexp(rows, -int(np.frexp(float(np.abs(rows).max()))[1]))
+    return unit_scaled(as_rows(A))
 
 
 def _angle_null(A: FloatArray, B: FloatArray, request: Request) -> NullResult:
@@ -261,7 +261,10 @@ def _cost(
                 n=A.shape[1],
             )
         a, b = as_rows(A).ravel(), as_rows(B).ravel()
-        exact = moments(a, b)
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact = moments(a, b)
+        if not (math.isfinite(exact.mean) and math.isfinite(exact.variance)):
+            raise DegenerateInput(f"null {request.kind}: the values are too large to be squared in float64")
         mean, sd = exact.mean / exact.n, exact.sd / exact.n
         base = NullResult(request.kind, mean, sd, None, 0.0, POINT, request.tail, exact.n, assumptions=(EXCHANGEABLE,))
         if sd == 0.0:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint.errors import DegenerateInput
 from kinprint.results import NullResult
+from kinprint.stats.moments import unit_scaled
 from kinprint.stats.nulls import null_for
 
 DOT_FAMILY = frozenset({"pearson", "cosine", "deviation", "l2", "rel_l2_a", "rel_l2"})
@@ -48,11 +51,12 @@ class PermutationNulls:
         """Return the null of the Pearson correlation, or None where a constant side leaves it without one."""
         if not self._tried:
             self._tried = True
-            left, right = (X - X.mean() for X in (self._A, self._B))
+            left, right = (X - X.mean() for X in (unit_scaled(self._A), unit_scaled(self._B)))
             length = float(np.linalg.norm(left) * np.linalg.norm(right))
             if length > 0.0:
                 observed = float(np.vdot(left, right)) / length
-                self._shared = null_for(
-                    "pearson", self._A, self._B, observed=observed, higher_is_closer=True, rng_seed=self._seed
-                )
+                with suppress(DegenerateInput):  # constant up to rounding: each metric then has a null of its own
+                    self._shared = null_for(
+                        "pearson", self._A, self._B, observed=observed, higher_is_closer=True, rng_seed=self._seed
+                    )
         return self._shared

@@ -9,7 +9,8 @@ product therefore rests on its exact skewness γ and excess kurtosis κ (`kinpri
    series, γz³/6 + κz⁴/24, reach a tenth of z²/2; a tail lighter than normal (negative terms) sets no limit.
 2. **Beyond that**, p is held at its value at `trusted_z` (p can only fall with z), or a theorem gives something
    smaller: Cantelli's 1/(1+z²), Markov's E z⁴/z⁴, or the Chernoff bound below.
-3. **Monte-Carlo** with the +1 correction otherwise. Its floor 1/(draws+1) is honest.
+3. No p-value is below 1/n! for n permuted units: the identity is one of the permutations.
+4. **Monte-Carlo** with the +1 correction otherwise. Its floor 1/(draws+1) is honest.
 
 For spherical (Gaussian) vectors the exact null of r is a Beta distribution with density ∝ (1−r²)^((d−4)/2). Since
 ln(1−r²) ≤ −r², its far tail lies below the normal one: the normal tail is conservative there.
@@ -27,7 +28,7 @@ MAX_SKEWNESS = 0.1
 MAX_KURTOSIS = 0.2
 MAX_CORRECTION = 0.1
 MAX_CHERNOFF = 1 << 19
-MAX_CHERNOFF_ROWS = 64
+MAX_CHERNOFF_ROWS = 512
 """Largest stack for which the Chernoff bound is computed: some 500 exponentials per element, and a loop over rows."""
 
 DECISIVE = -30.0
@@ -63,6 +64,11 @@ def log10_p_monte_carlo(exceed: int, draws: int) -> float:
     if not 0 <= exceed <= draws:
         raise ValueError(f"{exceed} of {draws} draws cannot exceed")
     return math.log10((exceed + 1) / (draws + 1))
+
+
+def least_log10_p(units: int) -> float:
+    """Return log10 of 1/n!: the identity is one of the n! permutations and always reaches the observation."""
+    return -math.lgamma(units + 1) / _LN10
 
 
 def trusted_z(skewness: float | None, excess_kurtosis: float | None) -> float:
@@ -151,11 +157,12 @@ def log10_p_dot(z: float, moments: Moments, A: FloatArray, B: FloatArray, *, flo
         log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
     """
     limit = trusted_z(moments.skewness, moments.excess_kurtosis)
+    least = least_log10_p(moments.n)
     if limit > 0.0 and z <= limit:
-        return log10_p_normal(z, "greater"), NORMAL
+        return max(log10_p_normal(z, "greater"), least), NORMAL
     options = [(log10_p_moments(z, moments.excess_kurtosis), MOMENT_BOUND)]
     if limit > 0.0:
-        options.append((log10_p_normal(limit, "greater"), HELD))
+        options.append((max(log10_p_normal(limit, "greater"), least), HELD))
     if A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and min(options)[0] > DECISIVE:
         options.append((log10_p_chernoff(A, B, z * moments.sd), CHERNOFF))
     best = min(options)

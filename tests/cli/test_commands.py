@@ -1,0 +1,150 @@
+"""What the commands print, and where."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from kinprint.cli.main import main
+from kinprint.metrics import METRICS
+from kinprint.results import Report
+
+QUICK = ("--layers", "0-1", "--roles", "input_norm,attn_q,mlp_down", "--rows", "8")
+
+
+@pytest.fixture
+def invoke(monkeypatch, tmp_path):
+    monkeypatch.setenv("KINPRINT_CACHE", str(tmp_path / "ranges"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def run(*arguments):
+        result = CliRunner().invoke(main, list(map(str, arguments)), standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run
+
+
+def test_help_lists_commands_and_exit_codes(kinprint):
+    done = kinprint("--help")
+    assert done.code == 0
+    for word in ("compare", "inspect", "cache", "owner/name@revision", "Exit codes: 0 done", "130 interrupted"):
+        assert word in done.out
+    for code in range(9):
+        assert re.search(rf"\b{code} [a-z]", done.out), code
+    for name in ("compare", "inspect", "cache"):
+        assert f"kinprint {name}" in kinprint(name, "-h").out
+    assert re.fullmatch(r"kinprint, version \d+\.\d+\.\d+\S*\n", kinprint("--version").out)
+
+
+def test_json_is_one_object_and_the_file_says_the_same(kinprint, demo, tmp_path):
+    out = tmp_path / "deep" / "er"
+    done = kinprint("compare", demo / "base", demo / "finetune", *QUICK, "--format", "json", "--out", out)
+    assert done.code == 0
+    assert done.out.encode() == (out / "report.json").read_bytes() + b"\n"
+    report = Report.from_json(done.out.encode())
+    assert len(report.comparisons) == 6
+    assert done.err == f"wrote {out / 'report.json'}\n"
+    assert [path.name for path in out.iterdir()] == ["report.json"]
+
+
+def test_piped_output_is_json_by_default(kinprint, demo):
+    done = kinprint("compare", demo / "base", demo / "base", *QUICK, "--metrics", "l2")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["status"] == "ok"
+
+
+def test_the_table_shows_every_metric_of_every_layer_beside_its_null(invoke, demo):
+    shown = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "table").output
+    raw = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "json").output
+    report = Report.from_json(raw.encode())
+    for column in ("observed", "null mean", "null sd", "z", "log10 p"):
+        assert shown.count(column) >= 3
+    for role in ("input_norm", "attn_q", "mlp_down"):
+        lines = shown[shown.index(f"{role}  (null: permuted") :].splitlines()
+        table = lines[: next(i for i, line in enumerate(lines) if line.startswith("└"))]
+        for item in (item for item in report.comparisons if item.role == role):
+            for found in item.measurements:
+                rows = [line for line in table if f" {found.metric} " in line]
+                assert len(rows) == 2, (role, found.metric)
+                if found.null is not None and found.null.z is not None:
+                    assert any(f"{found.null.z:+.2f}" in line for line in rows), (role, found.metric)
+    assert "This version states evidence and draws no conclusion." in shown
+    assert "By role, all layers under one null" in shown
+    assert {metric.name for metric in METRICS.values()} <= set(re.findall(r"\w+", shown))
+
+
+def test_summary_leaves_the_layers_out(invoke, demo):
+    shown = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "table", "--summary").output
+    assert "By role, all layers under one null" in shown
+    assert "spearman" not in shown
+    assert "not compared: 31 tensors: its role was not asked for" not in shown
+    assert "its role was not asked for" in shown
+
+
+def test_inspect_as_json_and_as_table(invoke, inside, demo):
+    found = json.loads(inside("inspect", demo / "base").out)
+    assert found["schema"] == "kinprint.inspection"
+    assert {item["role"]: item["tensors"] for item in found["roles"]}["attn_q"] == 4
+    assert sum(item["stored_bytes"] for item in found["roles"]) == found["model"]["stored_bytes"]
+    assert len(found["norms"]) == 9
+    shown = invoke("inspect", demo / "base", "--format", "table").output
+    assert "every stored tensor has a name" in shown
+    assert re.search(r"attn_k +│ +4 │ +4 │ +32 × 96 │ BF16", shown)
+    for item in found["norms"]:
+        assert f"{item['mean']:.4f}" in shown
+    assert len(re.findall(r"input_norm +│ +\d │", shown)) == 4 + 1  # a line for each layer, and the inventory's
+
+
+def test_inspect_without_norms_reads_no_weights(inside, demo):
+    found = json.loads(inside("inspect", demo / "base", "--no-norms").out)
+    assert found["norms"] == []
+
+
+def test_cache_show_and_clear(inside, demo_hub, tmp_path):
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
+    empty = json.loads(inside("cache").out)
+    assert (empty["folder"], empty["files"], empty["stored_bytes"]) == (str(tmp_path / "ranges"), [], 0)
+    assert inside("inspect", "demo/base", env=env).code == 0
+    full = json.loads(inside("cache").out)
+    assert full["stored_bytes"] > 50_000
+    assert {entry["repo"] for entry in full["files"]} == {"demo/base"}
+    shown = inside("cache", "--format", "table")
+    assert re.search(r"demo/base@[0-9a-f]{8}", shown.out)
+    cleared = inside("cache", "clear")
+    assert (cleared.code, cleared.out) == (0, "")
+    assert re.match(r"freed [0-9.]+ kB in ", cleared.err)
+    assert json.loads(inside("cache").out)["stored_bytes"] == 0
+    off = inside("cache", "--format", "table", env={"KINPRINT_CACHE": "off"})
+    assert (off.code, off.out) == (0, "")
+    assert "switched off" in off.err
+    assert inside("cache", "clear", env={"KINPRINT_CACHE": "off"}).code == 0
+
+
+def test_no_cache_leaves_no_trace(inside, demo_hub, tmp_path):
+    done = inside("inspect", "demo/base", "--no-cache", env={"HF_ENDPOINT": demo_hub.endpoint})
+    assert done.code == 0
+    assert not (tmp_path / "ranges").exists()
+
+
+def test_offline_after_online(inside, demo_hub):
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
+    online = json.loads(inside("inspect", "demo/base", env=env).out)
+    demo_hub.reset()
+    offline = inside("inspect", f"demo/base@{online['model']['commit']}", "--offline", env=env)
+    assert demo_hub.requests == []
+    assert offline.code == 0, offline.err
+    assert json.loads(offline.out)["norms"] == online["norms"]
+
+
+def test_a_reader_that_goes_away_is_no_error(environment, command, demo):
+    for style in ("table", "json"):
+        options = ["--format", style, "--metrics", "l2,pearson", "--roles", "input_norm,attn_q"]
+        arguments = [*command, "compare", demo / "base", demo / "unrelated", *options]
+        process = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()
+        _, error = process.communicate(timeout=30)
+        assert (process.returncode, error) == (0, b""), style

@@ -1,0 +1,181 @@
+"""Tables: hostile names are shown inert, numbers as they are."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from kinprint.compare import compare
+from kinprint.inspection import inspect
+from kinprint.plain import printable
+from kinprint.render.terminal import _log_p, _method, _number, cache_table, print_inspection, print_report
+from kinprint.results import NullResult, Report, Skipped
+from kinprint.sources.settings import Settings
+from kinprint.testing.layouts import write_checkpoint
+
+HOSTILE = [
+    "[red]x[/red]",
+    "[/]",
+    "[link=file:///etc/passwd]y[/link]",
+    "<script>alert(1)</script>",
+    "new\nline\r\nagain",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07",
+    "\u202eright to left\u202c\u2066",
+    "nul\x00byte\x7f\x9b31m",
+    "zero\u200bwidth",
+    "x" * 10_000,
+    "漢字 🧬 é",
+    "../../etc/passwd",
+    " ",
+]
+FORBIDDEN = "\x1b\x00\x07\x7f\x9b\r\u202e\u202c\u2066\u200b"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A model whose names, config and tokenizer are as unfriendly as can be."""
+    rng = np.random.default_rng(1)
+    tensors = {name: rng.random(4).astype(np.float32) for name in HOSTILE}
+    for layer in range(2):
+        tensors[f"model.layers.{layer}.input_layernorm.weight"] = rng.random(64).astype(np.float32)
+    config = {"model_type": "llama\x1b[31m", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config |= {name: name for name in HOSTILE}
+    tokenizer = {"model": {"type": "\x1b[31m[red]", "vocab": {name: i for i, name in enumerate(HOSTILE)}}}
+    folder = tmp_path_factory.mktemp("hostile")
+    write_checkpoint(folder / "m", tensors, config, tokenizer=tokenizer)
+    other = {"model.layers.0.input_layernorm.weight": rng.random(64).astype(np.float32)}
+    write_checkpoint(
+        folder / "n", other, {"model_type": "llama", "hidden_size": 64}, tokenizer={"model": {"vocab": {"a": 1}}}
+    )
+    return folder
+
+
+def shown(function, *arguments, **more):
+    console = Console(file=io.StringIO(), width=160, highlight=False, force_terminal=False)
+    function(*arguments, console, **more)
+    return console.file.getvalue()
+
+
+def assert_inert(text):
+    assert [character for character in FORBIDDEN if character in text] == []
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_an_inspection_lists_every_unnamed_tensor_inert(hostile):
+    found = inspect(str(hostile / "m"), settings=Settings())
+    assert set(found.model.unmapped) == set(HOSTILE)
+    text = shown(print_inspection, found)
+    assert_inert(text)
+    assert f"{len(HOSTILE)} tensors without a name:" in text
+    for name in HOSTILE:
+        assert f"  {printable(name)}" in text, name[:40]
+    assert "[red]x[/red]" in text
+    data = json.loads(found.to_json())
+    assert set(data["model"]["unmapped"]) == set(HOSTILE)
+
+
+@pytest.mark.parametrize(("a", "b"), [("m", "n"), ("n", "m"), ("m", "m")])
+def test_a_comparison_of_hostile_models(hostile, a, b):
+    report = compare(str(hostile / a), str(hostile / b), settings=Settings())
+    assert Report.from_json(report.to_json()) == report
+    for details in (True, False):
+        text = shown(print_report, report, details=details)
+        assert_inert(text)
+        assert "input_norm" in text
+    if (a, b) == ("m", "n"):
+        assert "<script>alert(1)</script>" in text
+        assert "(absent)" in text
+
+
+def test_words_of_strangers_anywhere_in_a_report(hostile):
+    evil = "\x1b[31m[red]x\u202e"
+    report = compare(str(hostile / "n"), str(hostile / "n"), settings=Settings())
+    side = replace(
+        report.a,
+        reference=evil,
+        commit=evil,
+        architecture=evil,
+        notes=(evil,),
+        excluded=(Skipped("stored tensors", 1, evil),),
+        location=evil,
+    )
+    spoilt = replace(
+        report,
+        a=side,
+        status="not_comparable",
+        reason=evil,
+        notes=(evil,),
+        skipped=(Skipped("tensors", 2, evil),),
+        config=replace(report.config, status="not_comparable", reason=evil),
+        tokenizer=replace(report.tokenizer, status="not_comparable", reason=evil),
+        comparisons=tuple(replace(item, measurements=(), reason=evil) for item in report.comparisons),
+    )
+    assert_inert(shown(print_report, spoilt))
+    assert_inert(shown(lambda console: console.print(cache_table(f"/x/{evil}", 10, [({"url": evil}, 1, 2)]))))
+    found = inspect(str(hostile / "n"), settings=Settings())
+    assert_inert(shown(print_inspection, replace(found, model=side)))
+
+
+def test_the_command_prints_hostile_names_inert(hostile, tmp_path):
+    env = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
+    env |= {"HOME": str(tmp_path), "KINPRINT_CACHE": "off", "PYTHONUTF8": "1"}
+    for arguments in (["inspect", "m"], ["compare", "m", "n"], ["inspect", "\x1b[31m[red]none"]):
+        command = [sys.executable, "-m", "kinprint", *arguments, "--format", "table"]
+        done = subprocess.run(command, cwd=hostile, env=env, capture_output=True, timeout=60, check=False)
+        assert_inert((done.stdout + done.stderr).decode())
+        assert b"Traceback" not in done.stderr
+        assert done.returncode == (3 if "none" in arguments[-1] else 0)
+
+
+# ---- numbers ----
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (1e-15, "0"),
+        (0.5, "0.5000"),
+        (-0.99999, "-1.0000"),
+        (1e-5, "1.00e-05"),
+        (12345.6, "1.23e+04"),
+        (1e-3, "0.0010"),
+    ],
+)
+def test_numbers(value, text):
+    assert _number(value) == text
+
+
+def null(**changes):
+    return replace(
+        NullResult("k", 0.0, 1.0, 2.0, -3.0, "normal tail on exact permutation moments", "greater", 9), **changes
+    )
+
+
+def test_bounds_are_marked_and_p_has_no_sign_at_one():
+    assert _log_p(null()) == "-3.00"
+    assert _log_p(null(p_method="moment inequality on exact permutation moments (upper bound)")) == "≤ -3.00"
+    assert _log_p(null(log10_p=0.0)) == "0.00"
+    assert _log_p(null(log10_p=None)) == "–"
+
+
+def test_sources_of_p_in_a_word_or_two():
+    assert _method(null()) == "normal"
+    assert _method(null(p_method="Monte-Carlo permutations with +1 correction", n_draws=99)) == "99 draws"
+    held = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound)"
+    assert _method(null(p_method=held)) == "normal, held"
+    assert _method(null(p_method="none: every permutation gives the same value")) == "none"
+
+
+def test_printable_cuts_and_replaces():
+    assert printable("a\nb") == "a\N{REPLACEMENT CHARACTER}b"
+    assert printable("x" * 400) == "x" * 299 + "…"
+    assert len(printable("\x1b" * 400, 50)) == 50
+    assert printable("é漢") == "é漢"

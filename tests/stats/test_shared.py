@@ -1,0 +1,83 @@
+"""Nulls that share their costly part are the nulls one would get alone."""
+
+import numpy as np
+import pytest
+
+from kinprint.metrics import METRICS
+from kinprint.metrics.identity import on_grid, ordinals
+from kinprint.stats import KINDS, PermutationNulls, null_for
+from kinprint.stats.shared import DOT_FAMILY, KERNEL_DRAWS
+
+BY_KIND = {metric.null: metric for metric in METRICS.values()}
+
+
+def sides(case):
+    rng = np.random.default_rng(len(case))
+    shape = (64,) if "vector" in case else (6, 40)
+    a = rng.standard_normal(shape)
+    if "heavy" in case:
+        a = np.exp(1.5 * a)
+    b = 0.7 * a + rng.standard_normal(shape) if "related" in case else rng.permutation(a.ravel()).reshape(shape)
+    return (a + 1.0, b + 1.0) if "offset" in case else (a, b)
+
+
+CASES = ["vector", "vector related", "vector heavy offset", "matrix", "matrix related offset", "matrix heavy"]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", sorted(BY_KIND))
+def test_shared_equals_alone(case, kind):
+    metric = BY_KIND[kind]
+    a, b = sides(case)
+    if kind == "invariant":
+        a, b = a + 5, b + 5  # coefficients of variation need a mean
+    if kind.startswith("cka"):
+        if a.ndim == 1:
+            a, b = a.reshape(8, 8), b.reshape(8, 8)
+        given = a.T, b.T
+    elif kind == "ulp":
+        given = tuple(ordinals(on_grid(x, "F32"), "F32") for x in (a, b))
+    else:
+        given = a, b
+    observed = metric(a, b, dtype="F32") if kind == "ulp" else metric(*given)
+    nulls = PermutationNulls(a, b, seed=3)
+    nulls.get("pearson", a, b, observed=BY_KIND["pearson"](a, b), higher_is_closer=True)
+    shared = nulls.get(kind, *given, observed=observed, higher_is_closer=metric.higher_is_closer)
+    draws = KERNEL_DRAWS if kind.startswith("cka") else None
+    alone = null_for(kind, *given, observed=observed, higher_is_closer=metric.higher_is_closer, rng_seed=3, draws=draws)
+    assert shared.name == alone.name == kind
+    assert (shared.tail, shared.n, shared.n_draws) == (alone.tail, alone.n, alone.n_draws)
+    assert (shared.p_method, shared.assumptions) == (alone.p_method, alone.assumptions)
+    for field in ("mean", "sd", "z", "log10_p", "skewness", "excess_kurtosis"):
+        left, right = getattr(shared, field), getattr(alone, field)
+        assert left == right if left is None or right is None else left == pytest.approx(right, rel=1e-6, abs=1e-9), (
+            field
+        )
+
+
+def test_every_kind_of_null_is_used_by_a_metric():
+    assert set(BY_KIND) == set(KINDS)
+    assert set(KINDS) > DOT_FAMILY
+
+
+def test_another_observation_is_not_given_the_shared_p():
+    """A metric whose z is not that of the dot product at hand gets its own tail."""
+    a, b = sides("vector related")
+    nulls = PermutationNulls(a, b, seed=0)
+    own = nulls.get("cosine", a, b, observed=0.0, higher_is_closer=True)
+    alone = null_for("cosine", a, b, observed=0.0, higher_is_closer=True)
+    assert (own.z, own.log10_p) == pytest.approx((alone.z, alone.log10_p))
+    linked = nulls.get("pearson", a, b, observed=BY_KIND["pearson"](a, b), higher_is_closer=True)
+    assert own.log10_p > linked.log10_p
+
+
+@pytest.mark.parametrize("kind", ["cosine", "l2", "rel_l2", "rel_l2_a"])
+@pytest.mark.parametrize("spread", [0.0, 1e-15, 1e-13])
+def test_constant_and_nearly_constant_sides(kind, spread):
+    rng = np.random.default_rng(1)
+    a, b = 1 + spread * rng.standard_normal(50), 2 + spread * rng.standard_normal(50)
+    observed = BY_KIND[kind](a, b)
+    nulls = PermutationNulls(a, b, seed=0)
+    for _ in range(2):  # the first call tries the shared null, the second finds it tried
+        found = nulls.get(kind, a, b, observed=observed, higher_is_closer=BY_KIND[kind].higher_is_closer)
+        assert (found.z, found.log10_p, found.sd) == (None, 0.0, 0.0)
