@@ -116,6 +116,7 @@ class RoleSlice:
     part: RoleTensor
     stored: TensorSlice
     keep: Run | None  # logical rows to keep after reading; None where the read was already exact
+    columns: Run | None = None  # logical columns to keep after reading; None for all
 
     def logical(self, values: Array) -> FloatArray:
         """Return the slice as float64, out × in, as the model uses it (norm offset added)."""
@@ -127,22 +128,25 @@ class RoleSlice:
         if part.transposed:
             columns = part.rows or ((0, values.shape[1]),)
             values = np.concatenate([values[:, start:stop] for start, stop in columns], axis=1).T
-        return values if self.keep is None else values[self.keep[0] : self.keep[1]]
+        if self.keep is not None:
+            values = values[self.keep[0] : self.keep[1]]
+        return values if self.columns is None else values[:, self.columns[0] : self.columns[1]]
 
 
-def slice_role(model: Model, part: RoleTensor, wanted: Run | None = None) -> RoleSlice:
-    """Plan the logical rows `wanted` (half-open; None means all) of a role.
+def slice_role(model: Model, part: RoleTensor, wanted: Run | None = None, columns: Run | None = None) -> RoleSlice:
+    """Plan the logical rows `wanted` (half-open; None means all) of a role, and which of their columns are kept.
 
     Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D) keeps a logical row in a stored
     column, so the whole tensor is read: such models are small.
     """
     tensor = model.checkpoint.tensors[part.name]
     if part.transposed:
-        return RoleSlice(part, whole(tensor), wanted)
+        return RoleSlice(part, whole(tensor), wanted, columns)
     if wanted is None and part.rows is None:
-        return RoleSlice(part, whole(tensor), None)
+        return RoleSlice(part, whole(tensor), None, columns)
     intervals = part.rows or ((0, tensor.shape[0]),)
-    return RoleSlice(part, rows(tensor, intervals if wanted is None else take_rows(intervals, wanted)), None)
+    stored = rows(tensor, intervals if wanted is None else take_rows(intervals, wanted))
+    return RoleSlice(part, stored, None, columns)
 
 
 def take_rows(intervals: Sequence[Run], wanted: Run) -> list[Run]:

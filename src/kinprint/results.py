@@ -114,6 +114,7 @@ class TensorComparison:
     status: str
     reason: str | None
     rows: tuple[int, int] | None  # logical rows compared (half-open); None means all
+    columns: tuple[int, int] | None  # likewise
     elements: int
     permuted_axis: str | None
     measurements: tuple[Measurement, ...]

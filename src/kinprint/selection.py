@@ -43,6 +43,7 @@ class Pair:
     a: RoleTensor
     b: RoleTensor
     rows: Run | None = None
+    columns: Run | None = None
     reason: str | None = None
 
     @property
@@ -52,7 +53,7 @@ class Pair:
 
     def slices(self, a: Model, b: Model) -> tuple[RoleSlice, RoleSlice]:
         """Return what to read on either side."""
-        return slice_role(a, self.a, self.rows), slice_role(b, self.b, self.rows)
+        return slice_role(a, self.a, self.rows, self.columns), slice_role(b, self.b, self.rows, self.columns)
 
 
 class BadSelection(BadReference):
@@ -176,7 +177,7 @@ def fit_budget(
     usable = [pair for pair in pairs if pair.reason is None]
     blocked = [pair for pair in pairs if pair.reason is not None]
     vectors, matrices = [p for p in usable if not p.is_matrix], [p for p in usable if p.is_matrix]
-    matrices = [replace(pair, rows=_placed(pair, rows)) for pair in matrices]
+    matrices = [_placed(pair, rows) for pair in matrices]
     if budget_bytes is None:
         return [*vectors, *matrices, *blocked], []
     skipped: list[Skipped] = []
@@ -184,7 +185,7 @@ def fit_budget(
     left = budget_bytes - _cost(kept_vectors, a, b)
     kept_matrices: list[Pair] = []
     for count in _descending(rows):
-        kept_matrices = [replace(pair, rows=_placed(pair, count)) for pair in matrices]
+        kept_matrices = [_placed(pair, count) for pair in matrices]
         if _cost(kept_matrices, a, b) <= left:
             break
     else:
@@ -203,15 +204,20 @@ def _descending(rows: int) -> Iterable[int]:
     yield min(rows, MIN_ROWS)
 
 
-def _placed(pair: Pair, rows: int) -> Run | None:
-    """Return which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes."""
-    total = min(pair.a.shape[0], pair.b.shape[0])
-    least = MIN_ROWS if pair.role.info.axes[1].exchangeable else MIN_PERMUTED_ROWS
-    count = min(rows, total, max(least, MAX_ELEMENTS // pair.a.shape[1]))
+def _placed(pair: Pair, rows: int) -> Pair:
+    """Choose which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes.
+
+    Where the rows are what is permuted, many are needed, and long ones are cut after reading to keep the cost down.
+    """
+    total, width = min(pair.a.shape[0], pair.b.shape[0]), pair.a.shape[1]
+    by_rows = not pair.role.info.axes[1].exchangeable and pair.role.info.axes[0].exchangeable
+    count = min(rows, total, max(MIN_PERMUTED_ROWS if by_rows else MIN_ROWS, MAX_ELEMENTS // width))
     start = total // 4 if pair.role.info.axes[0] is Axis.TOKEN else 0
     start = min(start, total - count)
     whole = count == total and pair.a.shape == pair.b.shape
-    return None if whole else (start, start + count)
+    kept = max(1, MAX_ELEMENTS // count)
+    columns = (0, kept) if by_rows and kept < width else None
+    return replace(pair, rows=None if whole else (start, start + count), columns=columns)
 
 
 def _cost(pairs: Sequence[Pair], a: Model, b: Model) -> int:
