@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from kinprint.compare import compare
+from kinprint.comparison import compare
 from kinprint.errors import SchemaError
 from kinprint.inspection import inspect
 from kinprint.results import Inspection, Report, build

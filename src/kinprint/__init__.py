@@ -7,14 +7,12 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kinprint._version import __version__
 
 if TYPE_CHECKING:
-    from kinprint.compare import compare
+    from kinprint.comparison import compare
     from kinprint.inspection import inspect
     from kinprint.model import Model, open_model, open_models
     from kinprint.results import Inspection, Report
@@ -30,7 +28,7 @@ _HOMES = {
     "Report": "kinprint.results",
     "Session": "kinprint.sources.session",
     "Settings": "kinprint.sources.settings",
-    "compare": "kinprint.compare",
+    "compare": "kinprint.comparison",
     "inspect": "kinprint.inspection",
     "open_model": "kinprint.model",
     "open_models": "kinprint.model",
@@ -57,14 +55,3 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-class _Package(ModuleType):
-    """Importing a submodule binds it by name in its package; `kinprint.compare` has to stay the function all the same."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -4,6 +4,7 @@
 
     KinprintError                     exit code
     ├── BadReference      ValueError     3   the text given does not name a model
+    │   └── BadSelection                 2   a role, layer or metric that does not exist
     ├── SourceError       OSError        5   bytes could not be had
     │   ├── NotFound                     3   no such repository, revision or file
     │   ├── AccessDenied                 4   gated, private, or a token was refused
@@ -44,6 +45,12 @@ class BadReference(KinprintError, ValueError):
     """The text given does not name a model."""
 
     exit_code = 3
+
+
+class BadSelection(BadReference):
+    """A role, layer or metric that does not exist: wrong usage."""
+
+    exit_code = 2
 
 
 class SourceError(KinprintError, OSError):

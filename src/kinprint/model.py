@@ -21,8 +21,6 @@ from kinprint.results import FileSummary, ModelSummary, Skipped
 from kinprint.sources.session import Session
 
 FloatArray = npt.NDArray[np.float64]
-TIGHT_BYTES = 4 << 20
-"""With less budget left, models are opened in turn: of two reads planned at once, each may fit and both together not."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,6 @@ def _no_collections() -> Iterator[None]:
 
 def open_models(references: Sequence[str], session: Session) -> list[Model]:
     """Open several models at once; the first failure, in the order given, is raised."""
-    left = session.remaining_bytes
-    if left is not None and left < TIGHT_BYTES:
-        return [open_model(reference, session) for reference in references]
     jobs = [session.coordinate(partial(open_model, reference, session)) for reference in references]
     return [job.result() for job in jobs]
 

@@ -6,18 +6,9 @@ import difflib
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from kinprint.errors import KinprintError
+from kinprint.errors import BadSelection
 
 T = TypeVar("T")
-
-
-class UnknownName(KinprintError, KeyError):
-    """A name that is not registered; the message suggests the nearest."""
-
-    exit_code = 2
-
-    def __str__(self) -> str:  # KeyError would print the repr of the message
-        return KinprintError.__str__(self)
 
 
 class Registry(Generic[T]):
@@ -40,7 +31,7 @@ class Registry(Generic[T]):
         except KeyError:
             near = difflib.get_close_matches(name, self._items, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self._items)}"
-            raise UnknownName(f"no {self.kind} is called {name!r}", hint=hint) from None
+            raise BadSelection(f"no {self.kind} is called {name!r}", hint=hint) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

@@ -132,6 +132,7 @@ class RoleSummary:
     median_cosine: float | None
     median_cosine_null: float | None
     mean_pearson: float | None
+    statistic: float | None  # what the null is of: the mean correlation over the rows that entered the joint test
     null: NullResult | None
     permutation: str | None = None  # whether one permutation served all layers, or each had its own
     reason: str | None = None

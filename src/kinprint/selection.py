@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kinprint.arch import Axis, Role, RoleTensor
-from kinprint.errors import BadReference
+from kinprint.errors import BadSelection
 from kinprint.formats.plan import Run
 from kinprint.model import Model, RoleSlice, slice_role
 from kinprint.results import Skipped
@@ -54,12 +54,6 @@ class Pair:
     def slices(self, a: Model, b: Model) -> tuple[RoleSlice, RoleSlice]:
         """Return what to read on either side."""
         return slice_role(a, self.a, self.rows, self.columns), slice_role(b, self.b, self.rows, self.columns)
-
-
-class BadSelection(BadReference):
-    """A role that does not exist, or layers that cannot be read: wrong usage, as a misspelt metric is."""
-
-    exit_code = 2
 
 
 def checked_roles(names: Sequence[str]) -> tuple[str, ...]:

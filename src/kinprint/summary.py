@@ -49,6 +49,7 @@ class RoleStack:
             median_cosine=_median([value for value in cosines if value is not None]),
             median_cosine_null=_median(null_means),
             mean_pearson=_mean([value for value in pearsons if value is not None]),
+            statistic=None if null is None or null.z is None else null.mean + null.z * null.sd,
             null=null,
             permutation=permutation,
             reason=reason,
@@ -71,14 +72,11 @@ class RoleStack:
 
     def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], str]:
         """Return the layers as (rows × residual) blocks, at most `JOINT_ROWS` rows in all, and what was cut to get there."""
-        turned = [
-            (a[None, :], b[None, :])
-            if a.ndim == 1
-            else ((a.T, b.T) if self._role.info.axes[0] is Axis.RESIDUAL else (a, b))
-            for a, b in self._values
-        ]
-        if self._role.info.axes[0] is Axis.RESIDUAL:
-            return turned, ""  # few permuted units: the d × d form is the cheap one, whatever the rows
+        if self._values[0][0].ndim == 1:
+            return [(a[None, :], b[None, :]) for a, b in self._values], ""
+        if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
+            return [(a.T, b.T) for a, b in self._values], ""
+        turned = self._values
         share = max(1, JOINT_ROWS // len(turned))
         cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in turned) else ""
         return [(a[:share], b[:share]) for a, b in turned], cut

@@ -246,9 +246,10 @@ def test_requests_and_round_trips(glm, session_for):
     assert len(checkpoint.tensors) == report.tensors
 
 
+@pytest.mark.slow  # told apart by time: the latency has to be long against a busy machine's pauses
 def test_round_trips_come_in_three_waves(glm, settings_for):
     starts = []
-    with HubServer(latency_s=0.15) as hub:
+    with HubServer(latency_s=0.6) as hub:
         hub.add_repo("owner/glm", glm[0])
 
         def note(traffic):
@@ -259,7 +260,7 @@ def test_round_trips_come_in_three_waves(glm, settings_for):
             open_checkpoint("owner/glm", session)
     waves = [1]
     for before, after in itertools.pairwise(sorted(starts)):
-        if after - before > 0.1:
+        if after - before > 0.4:
             waves.append(0)
         waves[-1] += 1
     assert waves == [1, 10, 8]  # description; index, config and look-ups; headers

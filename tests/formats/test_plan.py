@@ -59,7 +59,7 @@ def slices(draw):
     if kind == 2:
         count, length, seed = draw(st.integers(0, 6)), draw(st.integers(1, 40)), draw(st.integers(0, 9))
         return windows(item, key="k", count=count, length=length, seed=seed)
-    cuts = sorted(set(draw(st.lists(st.integers(0, item.count), max_size=8))))
+    cuts = sorted(set(draw(st.lists(st.integers(0, item.elements), max_size=8))))
     runs = tuple(zip(cuts[::2], cuts[1::2], strict=False))
     return TensorSlice(item, runs, (sum(b - a for a, b in runs),))
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from kinprint.compare import compare
+from kinprint.comparison import compare
 from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings

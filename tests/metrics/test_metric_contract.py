@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kinprint.errors import DegenerateInput
+from kinprint.errors import BadSelection, DegenerateInput
 from kinprint.metrics import METRICS, register
 from kinprint.metrics.base import INVARIANCES
-from kinprint.registry import UnknownName
 
 NAMES = list(METRICS)
 FLAT = [name for name in NAMES if "vector" in METRICS[name].kinds]
@@ -164,6 +163,6 @@ def test_registration_is_checked() -> None:
         register("unused", invariant_to=("tilt",), **kwargs)
     with pytest.raises(ValueError, match="registered twice"):
         register("cosine", invariant_to=(), **kwargs)(lambda a, b: 0.0)
-    with pytest.raises(UnknownName, match="pearson"):
+    with pytest.raises(BadSelection, match="pearson"):
         METRICS["pearsn"]
     assert all(METRICS[name].label and METRICS[name].reference for name in NAMES)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinprint.compare import compare
+from kinprint.comparison import compare
 from kinprint.model import open_models
 from kinprint.results import Report
 from kinprint.selection import Options

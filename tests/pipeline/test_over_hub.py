@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kinprint.compare import compare
+from kinprint.comparison import compare
 from kinprint.selection import Options
 from kinprint.testing.hub import HubServer
 

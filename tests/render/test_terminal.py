@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from kinprint.compare import compare
+from kinprint.comparison import compare
 from kinprint.inspection import inspect
 from kinprint.plain import printable
 from kinprint.render.terminal import _log_p, _method, _number, cache_table, print_inspection, print_report

@@ -27,7 +27,7 @@ WEIGHTS = "model-00001-of-00002.safetensors"
 def test_budget_is_checked_before_reading(hub, session_for):
     session = session_for(hub, budget_bytes=20_000)
     checkpoint = open_checkpoint(REPO, session)
-    before, left = session.traffic.bytes_read, session.remaining_bytes
+    before, left = session.bytes_delivered, session.remaining_bytes
     assert left == 20_000 - before
     hub.reset()
     with pytest.raises(
@@ -36,7 +36,7 @@ def test_budget_is_checked_before_reading(hub, session_for):
         checkpoint.read([whole(tensor) for tensor in checkpoint.tensors.values()])
     assert "--budget" in caught.value.hint
     assert hub.requests == []
-    assert session.traffic.bytes_read == before
+    assert session.bytes_delivered == before
     tensor = next(iter(checkpoint.tensors.values()))
     session.read([(checkpoint.sources[0], ByteRange(tensor.start, tensor.start + 100))])
     assert session.remaining_bytes == left - 100

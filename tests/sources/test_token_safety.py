@@ -152,8 +152,8 @@ def test_broken_handshake_is_retried(tls_hub, session_for):
     import urllib3
 
     session = session_for(tls_hub, ca_file=str(tls_hub.ca_pem))
-    manager = session._client._manager(tls_hub.endpoint)
-    real, calls = manager.request, []
+    client = session._client
+    real, calls = client._request, []
 
     def flaky(*args, **kwargs):
         calls.append(1)
@@ -161,7 +161,7 @@ def test_broken_handshake_is_retried(tls_hub, session_for):
             raise urllib3.exceptions.SSLError(ssl.SSLEOFError(8, "EOF occurred in violation of protocol"))
         return real(*args, **kwargs)
 
-    manager.request = flaky
+    client._request = flaky
     session.open_folder(REPO)
     assert session.traffic.retries == 1
 

@@ -49,7 +49,7 @@ def compare_command(
     from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import terminal, write_file, write_json
     from kinprint.cli.progress import ProgressLine
-    from kinprint.compare import compare
+    from kinprint.comparison import compare
     from kinprint.plain import printable
     from kinprint.results import OK
     from kinprint.selection import Options, checked_roles

@@ -228,7 +228,9 @@ class _Shard:
 
 def _load_shard(session: Session, source: Source, number: int, guess: int) -> _Shard:
     """Read and parse one header; mostly by one read."""
-    size = source.size
+    size, left = source.size, session.remaining_bytes
+    if left is not None:  # a tight budget is not to be spent on a guess
+        guess = min(guess, max(left // 8, LENGTH_BYTES))
     head = session.read_here(source, ByteRange(0, min(guess, size)))
     end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
     if end > len(head):

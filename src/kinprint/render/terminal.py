@@ -183,7 +183,7 @@ def _summary_cells(item: RoleSummary) -> list[Text]:
         str(item.not_compared),
         _number(item.median_cosine),
         _number(item.median_cosine_null),
-        _number(item.mean_pearson),
+        _number(item.statistic if item.statistic is not None else item.mean_pearson),
         _number(null.mean) if null else DASH,
         _number(null.sd) if null else DASH,
         _z(null.z) if null else DASH,

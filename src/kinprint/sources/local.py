@@ -48,8 +48,8 @@ class LocalFile:
 
     @property
     def identity(self) -> str:
-        """Size and modification time."""
-        return f"size:{self._stat.st_size},mtime_ns:{self._stat.st_mtime_ns}"
+        """The size: hashing would read the whole file, and a time would tell copies of one file apart."""
+        return f"size:{self._stat.st_size}"
 
     def prefetch(self) -> None:
         """Nothing to find out: the file is open."""

@@ -25,7 +25,7 @@ from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.measuring import Values, chosen_metrics, measure, not_compared
 from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
-from kinprint.results import NOT_COMPARABLE, OK, Report, Run, TensorComparison
+from kinprint.results import NOT_COMPARABLE, OK, Report, RoleSummary, Run, TensorComparison
 from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
@@ -60,72 +60,87 @@ def compare(
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
-    owned = nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes)
-    with owned as run, ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+    with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
         tell("opening", 0, 1)
-        model_a, model_b = open_models([a, b], run)
-        config = compare_configs(model_a.checkpoint.config, model_b.checkpoint.config)
-        tokenizer = compare_tokenizers(model_a, model_b, share=TOKENIZER_SHARE)
-        pairs, skipped = pair_up(model_a, model_b, options)
-        pairs, unaffordable = fit_budget(pairs, model_a, model_b, rows=options.rows, budget_bytes=run.remaining_bytes)
-        batches = list(_plan_batches(pairs, model_a, model_b))
-        comparisons: list[TensorComparison] = []
-        summary = []
-        total = sum(len(batch.pairs) for batch in batches)
-        for batch, (values_a, values_b) in zip(batches, _read_ahead(run, batches, model_a, model_b), strict=True):
-            stacks: dict[str, RoleStack] = {}
-            work = list(zip(batch.pairs, values_a, values_b, strict=True))
-            measured = workers.map(partial(_measure_one, metrics, options.seed), work)
-            for (pair, left, right), found in zip(work, measured, strict=True):
-                comparisons.append(found)
-                stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
-                tell("measuring", len(comparisons), total)
-            summary += [stack.summary(seed=options.seed) for stack in stacks.values()]
+        first, second = open_models([a, b], run)
+        models = first, second
+        config = compare_configs(first.checkpoint.config, second.checkpoint.config)
+        tokenizer = compare_tokenizers(*models, share=TOKENIZER_SHARE)
+        pairs, skipped = pair_up(*models, options)
+        pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=run.remaining_bytes)
+        batches = list(_plan_batches(pairs, *models))
+        comparisons, summary = _measure_all(run, batches, *models, metrics, options.seed, tell)
         blocked = [pair for pair in pairs if pair.reason is not None]
-        comparisons += [
-            not_compared(pair, _dtype(model_a, pair.a.name), _dtype(model_b, pair.b.name)) for pair in blocked
-        ]
-        notes = [run.cache.problem] if run.cache and run.cache.problem else []
+        comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
         status, reason = _status(comparisons, [*skipped, *unaffordable])
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
-        traffic = run.traffic
         return Report(
             schema=results.SCHEMA,
             schema_version=results.SCHEMA_VERSION,
             status=status,
             reason=reason,
-            a=model_a.summary(),
-            b=model_b.summary(),
-            settings=results.Settings(
-                run.budget_bytes,
-                options.rows,
-                options.experts,
-                options.layers,
-                options.roles,
-                tuple(metric.name for metric in metrics),
-                options.seed,
-            ),
+            a=first.summary(),
+            b=second.summary(),
+            settings=_settings(options, metrics, run),
             bytes_read=run.bytes_delivered,
             bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
             config=config,
             tokenizer=tokenizer,
-            summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda s: order.get(s.role, 0))),
+            summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
-            notes=tuple(notes),
-            run=Run(
-                kinprint=__version__,
-                python=platform.python_version(),
-                numpy=np.__version__,
-                started=started.isoformat(timespec="seconds"),
-                elapsed_s=round(time.monotonic() - clock, 3),
-                requests=traffic.requests,
-                retries=traffic.retries,
-                network_bytes=traffic.network_bytes,
-                cache_bytes=traffic.cache_bytes,
-                local_bytes=traffic.local_bytes,
-            ),
+            notes=(run.cache.problem,) if run.cache and run.cache.problem else (),
+            run=_run(run, started, time.monotonic() - clock),
         )
+
+
+def _measure_all(
+    session: Session,
+    batches: Sequence[_Batch],
+    a: Model,
+    b: Model,
+    metrics: Sequence[Metric],
+    seed: int,
+    tell: Progress,
+) -> tuple[list[TensorComparison], list[RoleSummary]]:
+    """Read and measure batch by batch, on all cores; a role's line is made as soon as its last tensor is measured."""
+    comparisons: list[TensorComparison] = []
+    summary: list[RoleSummary] = []
+    total = sum(len(batch.pairs) for batch in batches)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches, a, b), strict=True):
+            stacks: dict[str, RoleStack] = {}
+            work = list(zip(batch.pairs, values_a, values_b, strict=True))
+            for job, found in zip(work, workers.map(partial(_measure_one, metrics, seed), work), strict=True):
+                comparisons.append(found)
+                pair, left, right = job
+                stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
+                tell("measuring", len(comparisons), total)
+            summary += [stack.summary(seed=seed) for stack in stacks.values()]
+    return comparisons, summary
+
+
+def _settings(options: Options, metrics: Sequence[Metric], session: Session) -> results.Settings:
+    names = tuple(metric.name for metric in metrics)
+    return results.Settings(
+        session.budget_bytes, options.rows, options.experts, options.layers, options.roles, names, options.seed
+    )
+
+
+def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
+    traffic = session.traffic
+    return Run(
+        kinprint=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        started=started.isoformat(timespec="seconds"),
+        elapsed_s=round(elapsed_s, 3),
+        requests=traffic.requests,
+        retries=traffic.retries,
+        network_bytes=traffic.network_bytes,
+        cache_bytes=traffic.cache_bytes,
+        local_bytes=traffic.local_bytes,
+    )
 
 
 def _measure_one(metrics: Sequence[Metric], seed: int, job: tuple[Pair, Values, Values]) -> TensorComparison:
@@ -186,23 +201,21 @@ def _read_ahead(
         yield current
 
 
-def _dtype(model: Model, name: str) -> str:
-    return model.checkpoint.tensors[name].dtype
+def _dtypes(pair: Pair, a: Model, b: Model) -> tuple[str, str]:
+    return a.checkpoint.tensors[pair.a.name].dtype, b.checkpoint.tensors[pair.b.name].dtype
 
 
 # -- what could not be compared ------------------------------------------------------------------------------------------
 
 
-def _with_blocked(done: Sequence[results.RoleSummary], blocked: Sequence[Pair]) -> list[results.RoleSummary]:
+def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:
     """Count the pairs that could not be compared; a role with no other pair gets a line of its own, with the reason."""
     lines: dict[str, list[Pair]] = {}
     for pair in blocked:
         lines.setdefault(pair.role.value, []).append(pair)
     counted = [replace(line, not_compared=line.not_compared + len(lines.pop(line.role, ()))) for line in done]
     return counted + [
-        results.RoleSummary(
-            role, group[0].role.info.kind, 0, len(group), None, None, None, None, reason=group[0].reason
-        )
+        RoleSummary(role, group[0].role.info.kind, 0, len(group), None, None, None, None, None, reason=group[0].reason)
         for role, group in lines.items()
     ]
 
