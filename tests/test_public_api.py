@@ -40,7 +40,8 @@ def test_compare_returns_a_report_every_time():
 
 
 @pytest.mark.parametrize(
-    "before", ["", "import kinprint.comparison", "from kinprint.comparison import compare", "import kinprint.cli.compare"]
+    "before",
+    ["", "import kinprint.comparison", "from kinprint.comparison import compare", "import kinprint.cli.compare"],
 )
 def test_the_function_keeps_its_name_in_any_order_of_imports(before):
     assert python(f"{before}\nimport kinprint; kinprint.compare; print(type(kinprint.compare).__name__)") == "function"

@@ -175,9 +175,7 @@ def test_a_budget_below_the_headers_is_refused(demo_folder, budget):
     assert "--budget" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("budget", "compared"), [(15_000, 9), (30_000, 18), (80_000, 30), (500_000, 39), (None, 39)]
-)
+@pytest.mark.parametrize(("budget", "compared"), [(15_000, 9), (30_000, 18), (80_000, 30), (500_000, 39), (None, 39)])
 def test_bytes_read_stay_within_the_budget(demo_folder, run, budget, compared):
     report = run(
         str(demo_folder / "base"), str(demo_folder / "unrelated"), budget_bytes=budget, metrics=("pearson", "l2")

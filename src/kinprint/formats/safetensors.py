@@ -100,7 +100,18 @@ def parse_header(
     base = LENGTH_BYTES + len(raw)
     data_bytes = file_size - base
     forms: _Forms = {}
-    tensors = [_entry(name, entry, forms, file, base, data_bytes, label) for name, entry in entries.items()]
+    tensors = []
+    for name, entry in entries.items():
+        # The short way, for an entry whose dtype and shape have been checked before; anything else goes through `_entry`.
+        try:
+            dtype, (start, end) = entry["dtype"], entry["data_offsets"]  # type: ignore[index]
+            shape, needed = forms[dtype, tuple(entry["shape"])]  # type: ignore[index]
+            if type(start) is int and type(end) is int and start >= 0 and end - start == needed and end <= data_bytes:
+                tensors.append(TensorInfo._make((name, dtype, shape, file, base + start, base + end)))
+                continue
+        except (KeyError, TypeError, ValueError):
+            pass
+        tensors.append(_entry(name, entry, forms, file, base, data_bytes, label))
     tensors.sort(key=_POSITION)
     at = base
     for tensor in tensors:
