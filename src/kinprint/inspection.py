@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
@@ -13,6 +14,8 @@ from kinprint.selection import DEFAULT_BUDGET_BYTES
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
+Progress = Callable[[str, int, int], None]
+
 
 def inspect(
     reference: str,
@@ -21,10 +24,13 @@ def inspect(
     budget_bytes: int | None = DEFAULT_BUDGET_BYTES,
     settings: Settings | None = None,
     session: Session | None = None,
+    progress: Progress | None = None,
 ) -> Inspection:
     """Open a model and describe it. Reads headers, config and (unless `norms` is False) the norm weights."""
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
         model = open_model(reference, run)
+        if progress is not None:
+            progress("reading norms", 0, 1)
         return Inspection(
             schema=INSPECTION_SCHEMA,
             schema_version=SCHEMA_VERSION,

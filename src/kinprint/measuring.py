@@ -135,6 +135,7 @@ class _Bench:
         self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
         self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
         self._grid = _coarser(a.dtype, b.dtype)
+        self._same_dtype = a.dtype == b.dtype
         self._seed = seed
         self._nulls = PermutationNulls(self._a, self._b, seed=seed) if axis is not None else None
 
@@ -156,7 +157,7 @@ class _Bench:
             a, b = self._stored
         elif metric.kinds == ("matrix",):
             a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
-        value = metric(a, b)
+        value = metric(a, b, same_dtype=self._same_dtype) if metric.null == "identity" else metric(a, b)
         if self._nulls is None:
             return value, None
         return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=metric.higher_is_closer)

@@ -65,10 +65,10 @@ def test_the_table_shows_every_metric_of_every_layer_beside_its_null(invoke, dem
         assert shown.count(column) >= 3
     for role in ("input_norm", "attn_q", "mlp_down"):
         lines = shown[shown.index(f"{role}  (null: permuted") :].splitlines()
-        table = lines[: next(i for i, line in enumerate(lines) if line.startswith("└"))]
+        table = lines[: lines.index("")]
         for item in (item for item in report.comparisons if item.role == role):
             for found in item.measurements:
-                rows = [line for line in table if f" {found.metric} " in line]
+                rows = [line for line in table if re.search(rf"\b{found.metric} ", line) and ":" not in line]
                 assert len(rows) == 2, (role, found.metric)
                 if found.null is not None and found.null.z is not None:
                     assert any(f"{found.null.z:+.2f}" in line for line in rows), (role, found.metric)
@@ -93,10 +93,10 @@ def test_inspect_as_json_and_as_table(invoke, inside, demo):
     assert len(found["norms"]) == 9
     shown = invoke("inspect", demo / "base", "--format", "table").output
     assert "every stored tensor has a name" in shown
-    assert re.search(r"attn_k +│ +4 │ +4 │ +32 × 96 │ BF16", shown)
+    assert re.search(r"attn_k +4 +4 +32 × 96 +BF16", shown)
     for item in found["norms"]:
         assert f"{item['mean']:.4f}" in shown
-    assert len(re.findall(r"input_norm +│ +\d │", shown)) == 4 + 1  # a line for each layer, and the inventory's
+    assert len(re.findall(r"input_norm +\d +", shown)) == 4 + 1  # a line for each layer, and the inventory's
 
 
 def test_inspect_without_norms_reads_no_weights(inside, demo):

@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +16,9 @@ from rich.console import Console
 from kinprint.comparison import compare
 from kinprint.inspection import inspect
 from kinprint.plain import printable
-from kinprint.render.terminal import _log_p, _method, _number, cache_table, print_inspection, print_report
+from kinprint.render.terminal import _log_p, _method, _number, _z, print_cache, print_inspection, print_report
 from kinprint.results import NullResult, Report, Skipped
+from kinprint.selection import Options
 from kinprint.sources.settings import Settings
 from kinprint.testing.layouts import write_checkpoint
 
@@ -117,7 +120,7 @@ def test_words_of_strangers_anywhere_in_a_report(hostile):
         comparisons=tuple(replace(item, measurements=(), reason=evil) for item in report.comparisons),
     )
     assert_inert(shown(print_report, spoilt))
-    assert_inert(shown(lambda console: console.print(cache_table(f"/x/{evil}", 10, [({"url": evil}, 1, 2)]))))
+    assert_inert(shown(lambda console: print_cache(f"/x/{evil}", 10, [({"url": evil}, 1, 2)], console)))
     found = inspect(str(hostile / "n"), settings=Settings())
     assert_inert(shown(print_inspection, replace(found, model=side)))
 
@@ -179,3 +182,28 @@ def test_printable_cuts_and_replaces():
     assert printable("x" * 400) == "x" * 299 + "…"
     assert len(printable("\x1b" * 400, 50)) == 50
     assert printable("é漢") == "é漢"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_figure_is_cut_however_narrow_the_terminal(width):
+    demo = Path(__file__).parents[2] / "demo" / "models"
+    options = Options(layers="0", roles=("post_attention_norm", "mlp_up"))
+    report = compare(str(demo / "base"), str(demo / "finetune"), options, settings=Settings())
+    console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=False)
+    print_report(report, console)
+    text = console.file.getvalue()
+    assert "…" not in text
+    for item in report.comparisons:
+        for measured in item.measurements:
+            wanted = [measured.metric, _number(measured.value)]
+            if measured.null is not None:
+                wanted += [
+                    _number(measured.null.mean),
+                    _number(measured.null.sd),
+                    _z(measured.null.z),
+                    _log_p(measured.null),
+                ]
+            row = r"\b" + r" +".join(map(re.escape, wanted))
+            assert re.search(row, text), wanted
+    inspection = inspect(str(demo / "base"), settings=Settings())
+    assert "…" not in shown(print_inspection, inspection)

@@ -11,7 +11,13 @@ if TYPE_CHECKING:
 
 
 @click.group("cache", invoke_without_command=True)
-@click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help="As elsewhere.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["auto", "table", "json"]),
+    default="auto",
+    help="auto: a table in a terminal, JSON when piped.",
+)
 @click.pass_context
 def cache_command(context: click.Context, style: str) -> None:
     """Show the range cache: where it is, what it holds, how large it may grow."""
@@ -60,8 +66,7 @@ def _show(style: str) -> None:
     if cache is None:
         click.echo("the range cache is switched off (KINPRINT_CACHE)", err=True)
         return
-    from kinprint.render.terminal import cache_table
+    from kinprint.render.terminal import print_cache
 
-    terminal().print(
-        cache_table(str(cache.root), cache.cap_bytes, [(f.about, f.ranges, f.stored_bytes) for f in stored])
-    )
+    kept = [(file.about, file.ranges, file.stored_bytes) for file in stored]
+    print_cache(str(cache.root), cache.cap_bytes, kept, terminal())

@@ -18,7 +18,7 @@ NOTHING_COMPARABLE = 7
 @click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
 @click.option("--layers", help="Only these layers, such as 0,5,10-20.")
 @click.option("--roles", help="Only these roles, comma-separated (see kinprint inspect).")
-@click.option("--metrics", help="Only these metrics, comma-separated.")
+@click.option("--metrics", help="Only these metrics, comma-separated (docs/metrics.md).")
 @click.option(
     "--rows", type=click.IntRange(1), default=32, show_default=True, help="Rows read of each matrix, at most."
 )

@@ -26,7 +26,7 @@ def inspect_command(
         ProgressLine(enabled=False if quiet else None) as line,
         Session(settings, budget_bytes=budget, on_traffic=line.traffic) as session,
     ):
-        found = inspect(model, norms=not no_norms, session=session)
+        found = inspect(model, norms=not no_norms, session=session, progress=line.stage)
     if wants_json(style):
         write_json(found.to_json())
     else:

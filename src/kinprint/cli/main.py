@@ -33,7 +33,7 @@ Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revisio
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="kinprint")
 def main() -> None:
-    """Say from their weights whether one language model derives from another, reading megabytes of each."""
+    """Measure from their weights what two language models have in common, every number beside its null."""
 
 
 main.add_command(compare_command)
@@ -56,7 +56,7 @@ def run() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        _say("interrupted; ranges already read are kept in the cache")
+        _say("interrupted")
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # threads may sit in a read; the cache writes atomically, so nothing is lost
     except ReaderGone:

@@ -50,7 +50,7 @@ def shared(function: F) -> F:
 
 
 AUTO_HELP = "auto: tables in a terminal, JSON when piped."
-BUDGET_HELP = "Read at most this much of both models together, headers and tokenizers included; none for no limit."
+BUDGET_HELP = "Read at most this much in all, headers and tokenizers included; none for no limit."
 
 
 def make_settings(*, offline: bool, no_cache: bool) -> Settings:

@@ -33,7 +33,10 @@ def terminal() -> Console:
 
 
 def write_json(data: bytes) -> None:
-    """Write JSON to stdout, and nothing else there."""
+    """Write JSON to stdout, and nothing else there; to a terminal, with what could steer it escaped."""
+    if sys.stdout.isatty():
+        text = "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in data.decode())
+        data = text.encode()
     try:
         sys.stdout.buffer.write(data + b"\n")
         sys.stdout.buffer.flush()

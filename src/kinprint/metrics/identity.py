@@ -118,14 +118,17 @@ def ulp_distance(a: FloatArray, b: FloatArray, *, dtype: str = "F32") -> float:
 
 @register(
     "byte_identity",
-    label="Identical values (1 or 0)",
+    label="Identical bytes (1 or 0)",
     higher_is_closer=True,
     bounds=(0.0, 1.0),
     symmetric=True,
     invariant_to=("joint_scale", "joint_shift", "joint_permutation"),
     null="identity",
-    reference="1 if every element is equal, else 0; −0 equals +0",
+    reference="1 if dtype and every stored bit are equal, else 0",
 )
-def byte_identity(a: FloatArray, b: FloatArray) -> float:
-    """One if all values are equal, else zero. Widths do not matter: a BF16 number equals the same number in F32."""
-    return float(np.array_equal(a, b))
+def byte_identity(a: FloatArray, b: FloatArray, *, same_dtype: bool = True) -> float:
+    """One if the stored bytes are equal, else zero: −0 is not +0, and a cast to another format is not identical.
+
+    Finite numbers of one format are equal in their bytes if they are equal in value and sign.
+    """
+    return float(same_dtype and np.array_equal(a, b) and np.array_equal(np.signbit(a), np.signbit(b)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,7 @@ from kinprint.results import (
 from kinprint.sizes import format_size
 
 DASH = "–"
+NARROW = 100  # below so many columns, tables leave out what can be spared
 _BOUND = "upper bound"
 
 
@@ -41,18 +43,35 @@ def print_report(report: Report, console: Console, *, details: bool = True) -> N
     _cost(report, console)
 
 
+def _table(*, header: bool = True) -> Table:
+    """Return an empty table in the one style used here: light, so that figures fit a narrow terminal."""
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, show_header=header)
+
+
+def _show(console: Console, title: str, table: Table) -> None:
+    _line(console, "")
+    _line(console, printable(title), style="bold")
+    console.print(table)
+
+
+def _figures(table: Table, *names: str) -> None:
+    """Add columns of numbers, which are never cut."""
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True, min_width=min(len(name), 6))
+
+
 # -- a comparison, part by part ----------------------------------------------------------------------------------------
 
 
 def _models(report: Report, console: Console) -> None:
-    table = Table(title="Models", title_justify="left")
+    table = _table()
     table.add_column("")
     for side in ("A", "B"):
         table.add_column(side, overflow="fold")
     a, b = _model_lines(report.a), _model_lines(report.b)
     for (what, left), (_, right) in zip(a, b, strict=True):
         table.add_row(what, Text(left), Text(right))
-    console.print(table)
+    _show(console, "Models", table)
     for side, model in (("A", report.a), ("B", report.b)):
         _model_notes(side, model, console)
 
@@ -87,16 +106,14 @@ def _config(report: Report, console: Console) -> None:
     if not config.differences:
         _line(console, f"Config: all {config.equal_keys} keys are equal")
         return
-    table = Table(
-        title=f"Config: {len(config.differences)} keys differ, {config.equal_keys} are equal", title_justify="left"
-    )
+    table = _table()
     for column in ("key", "A", "B"):
         table.add_column(column, overflow="fold")
     for item in config.differences:
         left = printable(item.a or "") if item.a_present else "(absent)"
         right = printable(item.b or "") if item.b_present else "(absent)"
         table.add_row(Text(printable(item.key)), Text(left), Text(right))
-    console.print(table)
+    _show(console, f"Config: {len(config.differences)} keys differ, {config.equal_keys} are equal", table)
 
 
 def _tokenizer(report: Report, console: Console) -> None:
@@ -120,76 +137,79 @@ def _tokenizer(report: Report, console: Console) -> None:
 def _role_table(items: list[TensorComparison], console: Console) -> None:
     first = items[0]
     axis = f"null: permuted {first.permuted_axis} indices" if first.permuted_axis else "no null"
-    table = Table(title=f"{first.role}  ({axis})", title_justify="left")
-    for column in ("layer", "metric"):
-        table.add_column(column)
-    for column in ("observed", "null mean", "null sd", "z", "log10 p", "n"):
-        table.add_column(column, justify="right")
-    table.add_column("p from")
+    table = _table()
+    narrow = console.width < NARROW
+    table.add_column("layer", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
+    _figures(table, "observed", "null mean", "null sd", "z", "log10 p", *(() if narrow else ("n",)))
+    if not narrow:
+        table.add_column("p from", no_wrap=True)
+    reasons: dict[str, list[str]] = {}
     for item in items:
         place = DASH if item.layer is None else str(item.layer)
         if item.expert is not None:
             place += f" e{item.expert}"
         if not item.measurements:
-            table.add_row(place, Text(f"not comparable: {printable(item.reason or '')}", style="yellow"))
+            reasons.setdefault(f"not comparable: {item.reason}", []).append(place)
         for number, measured in enumerate(item.measurements):
-            table.add_row(
-                place if number == 0 else "",
-                *_measurement_cells(measured),
-                end_section=measured is item.measurements[-1],
-            )
-    console.print(table)
+            cells = _measurement_cells(measured, narrow=narrow)
+            table.add_row(place if number == 0 else "", *cells, end_section=measured is item.measurements[-1])
+            if measured.reason:
+                reasons.setdefault(measured.reason, []).append(place)
+    _show(console, f"{first.role}  ({axis})", table)
+    for reason, places in reasons.items():
+        _line(console, f"  layer {_shortened(places)}: {printable(reason)}", style="yellow")
 
 
-def _measurement_cells(measured: Measurement) -> list[Text]:
+def _shortened(places: list[str], most: int = 6) -> str:
+    return ", ".join(places[:most]) + (f" and {len(places) - most} more" if len(places) > most else "")
+
+
+def _measurement_cells(measured: Measurement, *, narrow: bool) -> list[Text]:
     null = measured.null
+    value = _number(measured.value)
     if null is None:
-        value = _number(measured.value) if measured.status == NO_NULL else DASH
-        why = Text(printable(measured.reason or ""), style="yellow")
-        return [Text(measured.metric), Text(value), *[Text(DASH)] * 5, why]
-    cells = (
-        measured.metric,
-        _number(measured.value),
-        _number(null.mean),
-        _number(null.sd),
-        _z(null.z),
-        _log_p(null),
-        str(null.n),
-    )
-    return [*(Text(cell) for cell in cells), Text(_method(null))]
+        word = "no null" if measured.status == NO_NULL else "undefined"
+        cells = [measured.metric, value, DASH, DASH, DASH, DASH, DASH, word]
+    else:
+        figures = _number(null.mean), _number(null.sd), _z(null.z), _log_p(null), str(null.n), _method(null)
+        cells = [measured.metric, value, *figures]
+    if narrow:
+        del cells[-2:]
+    return [Text(cell) for cell in cells]
 
 
 def _summary(report: Report, console: Console) -> None:
     if report.status != OK:
         _line(console, f"Not comparable: {printable(report.reason or DASH, 700)}", style="bold red")
-    table = Table(title="By role, all layers under one null", title_justify="left")
-    table.add_column("role")
-    for column in ("compared", "not", "cosine", "its null", "Pearson", "null mean", "null sd", "z", "log10 p"):
-        table.add_column(column, justify="right")
-    table.add_column("p from")
+    narrow = console.width < NARROW
+    table = _table()
+    table.add_column("role", no_wrap=True)
+    _figures(table, "n" if narrow else "compared", *(() if narrow else ("not",)), "cosine", "its null", "Pearson")
+    _figures(table, *(() if narrow else ("null mean",)), "null sd", "z", "log10 p")
+    if not narrow:
+        table.add_column("p from", no_wrap=True)
     for item in report.summary:
-        table.add_row(*_summary_cells(item))
-    console.print(table)
+        table.add_row(*_summary_cells(item, narrow=narrow))
+    _show(console, "By role, all layers under one null", table)
+    reasons: dict[str, list[str]] = {}
     for item in report.summary:
         if item.null is None:
-            _line(console, f"{item.role}: no test: {printable(item.reason or DASH)}", style="yellow")
+            reasons.setdefault(item.reason or DASH, []).append(item.role)
+    for reason, roles in reasons.items():
+        _line(console, f"no test of {_shortened(roles)}: {printable(reason)}", style="yellow")
 
 
-def _summary_cells(item: RoleSummary) -> list[Text]:
+def _summary_cells(item: RoleSummary, *, narrow: bool) -> list[Text]:
     null = item.null
-    cells = [
-        item.role,
-        str(item.compared),
-        str(item.not_compared),
-        _number(item.median_cosine),
-        _number(item.median_cosine_null),
-        _number(item.statistic if item.statistic is not None else item.mean_pearson),
-        _number(null.mean) if null else DASH,
-        _number(null.sd) if null else DASH,
-        _z(null.z) if null else DASH,
-        _log_p(null) if null else DASH,
-    ]
-    return [*(Text(cell) for cell in cells), Text(_method(null) if null else "no test")]
+    statistic = item.statistic if item.statistic is not None else item.mean_pearson
+    cells = [item.role, str(item.compared)]
+    cells += [] if narrow else [str(item.not_compared)]
+    cells += [_number(item.median_cosine), _number(item.median_cosine_null), _number(statistic)]
+    cells += [] if narrow else [_number(null.mean) if null else DASH]
+    cells += [_number(null.sd), _z(null.z), _log_p(null)] if null else [DASH, DASH, DASH]
+    cells += [] if narrow else [_method(null) if null else "no test"]
+    return [Text(cell) for cell in cells]
 
 
 def _skipped(skipped: tuple[Skipped, ...], console: Console) -> None:
@@ -236,16 +256,16 @@ def _cost(report: Report, console: Console) -> None:
 
 def print_inspection(found: Inspection, console: Console) -> None:
     """Print one model: facts, tensors by role, norms by layer, tensors without a name."""
-    table = Table(title="Model", title_justify="left", show_header=False)
+    table = _table(header=False)
     for what, value in _model_lines(found.model):
         table.add_row(what, Text(value))
     table.add_row("location", Text(printable(found.model.location)))
     table.add_row("files", str(len(found.model.files)))
-    console.print(table)
+    _show(console, "Model", table)
     _model_notes("note", found.model, console)
-    console.print(_inventory_table(found))
+    _show(console, "Tensors by role", _inventory_table(found, narrow=console.width < NARROW))
     if found.norms:
-        console.print(_norm_table(found))
+        _show(console, "Norm weights", _norm_table(found))
     if found.model.unmapped:
         _line(console, f"{len(found.model.unmapped)} tensors without a name:", style="yellow")
         for name in found.model.unmapped:
@@ -255,34 +275,33 @@ def print_inspection(found: Inspection, console: Console) -> None:
     _line(console, f"read {format_size(found.bytes_read)} in {found.requests} requests", style="dim")
 
 
-def _inventory_table(found: Inspection) -> Table:
-    table = Table(title="Tensors by role", title_justify="left")
-    table.add_column("role")
-    for column in ("tensors", "layers", "shape"):
-        table.add_column(column, justify="right")
-    table.add_column("dtype")
-    table.add_column("bytes", justify="right")
-    table.add_column("stored as", overflow="fold")
+def _inventory_table(found: Inspection, *, narrow: bool) -> Table:
+    table = _table()
+    table.add_column("role", no_wrap=True)
+    _figures(table, "tensors", "layers", "shape")
+    table.add_column("dtype", no_wrap=True)
+    _figures(table, "bytes")
+    if not narrow:
+        table.add_column("stored as", overflow="fold")
     for item in found.roles:
         shape = " × ".join(map(str, item.shape))
-        stored = printable(item.example, 80) + (" (part)" if item.fused else "")
-        table.add_row(
+        cells = [
             item.role,
             str(item.tensors),
             str(item.layers or DASH),
             shape,
             item.dtype,
             format_size(item.stored_bytes),
-            Text(stored),
-        )
+        ]
+        stored = printable(item.example, 80) + (" (part)" if item.fused else "")
+        table.add_row(*(Text(cell) for cell in (cells if narrow else [*cells, stored])))
     return table
 
 
 def _norm_table(found: Inspection) -> Table:
-    table = Table(title="Norm weights", title_justify="left")
-    table.add_column("role")
-    for column in ("layer", "width", "mean", "std", "min", "max", "CV", "NaN/Inf"):
-        table.add_column(column, justify="right")
+    table = _table()
+    table.add_column("role", no_wrap=True)
+    _figures(table, "layer", "width", "mean", "std", "min", "max", "CV", "NaN/Inf")
     for item in found.norms:
         numbers = (item.mean, item.std, item.minimum, item.maximum, item.cv)
         layer = DASH if item.layer is None else str(item.layer)
@@ -298,17 +317,22 @@ def _number(value: float | None) -> str:
         return DASH
     if abs(value) < 1e-12:
         return "0"
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
+    if 100 <= abs(value) < 1e5:
+        return f"{value:.1f}"
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 100 else f"{value:.2e}"
 
 
 def _z(value: float | None) -> str:
-    return DASH if value is None else f"{value:+.2f}"
+    if value is None:
+        return DASH
+    return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"
 
 
 def _log_p(null: NullResult) -> str:
     if null.log10_p is None:
         return DASH
-    return f"{'≤ ' if _BOUND in null.p_method else ''}{min(null.log10_p, 0.0) + 0.0:.2f}"
+    figure = min(null.log10_p, 0.0) + 0.0
+    return f"{'≤ ' if _BOUND in null.p_method else ''}{figure:.2f}" if figure > -100 else f"{figure:.0f}"
 
 
 def _method(null: NullResult) -> str:
@@ -329,8 +353,8 @@ def _line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(text, style=style), soft_wrap=True)
 
 
-def cache_table(folder: str, cap_bytes: int, files: list[tuple[dict[str, object], int, int]]) -> Table:
-    """Return the range cache's contents, by model."""
+def print_cache(folder: str, cap_bytes: int, files: list[tuple[dict[str, object], int, int]], console: Console) -> None:
+    """Print the range cache's contents, by model."""
     models: dict[str, list[int]] = {}
     for facts, ranges, stored in files:
         commit = str(facts.get("commit") or "")[:8]
@@ -340,10 +364,9 @@ def cache_table(folder: str, cap_bytes: int, files: list[tuple[dict[str, object]
             totals[position] += amount
     total = sum(stored for _, _, stored in files)
     title = f"Range cache {folder}: {format_size(total)} of at most {format_size(cap_bytes)}"
-    table = Table(title=Text(printable(title)), title_justify="left")
+    table = _table()
     table.add_column("model", overflow="fold")
-    for column in ("files", "ranges", "bytes"):
-        table.add_column(column, justify="right")
+    _figures(table, "files", "ranges", "bytes")
     for name, (count, ranges, stored) in sorted(models.items()):
         table.add_row(Text(printable(name)), str(count), str(ranges), format_size(stored))
-    return table
+    _show(console, title, table)
