@@ -57,6 +57,37 @@ def test_other_addresses_stay_addresses(url):
     assert (ref.kind, ref.url) == ("url", url)
 
 
+def test_no_secret_of_an_address_is_kept_in_its_text():
+    page = parse(f"{HUB}/owner/name/resolve/main/model.safetensors?token=SECRET#x")
+    assert (page.kind, page.text) == ("hub", f"{HUB}/owner/name/resolve/main/model.safetensors")
+    assert "SECRET" not in repr(page)
+    other = parse("https://user:SECRET@elsewhere.test:81/m.safetensors?sig=SECRET")
+    assert other.text == "https://elsewhere.test:81/m.safetensors"
+    assert parse("http://[::1]:8/m").text == "http://[::1]:8/m"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://user:SECRET@host:abc/x",
+        "http://user:SEC/SECRET@host/x",
+        "http://user:SEC?SECRET@host:abc/x",
+        "http://host:abc/x?token=SECRET",
+        "http://host:abc/x#SECRET",
+        "http://host:abc/?mail=a@SECRET",
+        "hf://owner/na me?token=SECRET",
+        "ftp://user:SECRET@host/x",
+        "ftp://user:SECRET@host/x.safetensors",
+        "HTTP://host/x.safetensors?SECRET",
+    ],
+)
+def test_no_secret_of_a_bad_address_is_quoted(text):
+    with pytest.raises((BadReference, NotFound)) as caught:
+        parse(text)
+    assert "SECRET" not in str(caught.value)
+    assert text.partition("://")[0] in caught.value.message
+
+
 def test_a_mirror_below_a_path():
     assert parse("https://mirror.test/hf/owner/name", "https://mirror.test/hf").repo == "owner/name"
     assert parse("https://mirror.test/owner/name", "https://mirror.test/hf").kind == "url"

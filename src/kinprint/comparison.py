@@ -19,6 +19,7 @@ import numpy as np
 
 from kinprint import results
 from kinprint._version import __version__
+from kinprint.arch import ordered_axes
 from kinprint.differences import compare_configs, compare_tokenizers
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
@@ -107,11 +108,16 @@ def _measure_all(
     comparisons: list[TensorComparison] = []
     summary: list[RoleSummary] = []
     total = sum(len(batch.pairs) for batch in batches)
+    ordered = ordered_axes(a.checkpoint.config) | ordered_axes(b.checkpoint.config)
+
+    def one(job: tuple[Pair, Values, Values]) -> TensorComparison:
+        return measure(*job, metrics, seed=seed, ordered=ordered)
+
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches, a, b), strict=True):
             stacks: dict[str, RoleStack] = {}
             work = list(zip(batch.pairs, values_a, values_b, strict=True))
-            for job, found in zip(work, workers.map(partial(_measure_one, metrics, seed), work), strict=True):
+            for job, found in zip(work, workers.map(one, work), strict=True):
                 comparisons.append(found)
                 pair, left, right = job
                 stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
@@ -141,11 +147,6 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
         cache_bytes=traffic.cache_bytes,
         local_bytes=traffic.local_bytes,
     )
-
-
-def _measure_one(metrics: Sequence[Metric], seed: int, job: tuple[Pair, Values, Values]) -> TensorComparison:
-    pair, left, right = job
-    return measure(pair, left, right, metrics, seed=seed)
 
 
 def _quiet(_stage: str, _done: int, _total: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import orjson
 
-from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound
+from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
 from kinprint.model import Model
 from kinprint.results import NOT_COMPARABLE, OK, ConfigDifference, KeyDifference, TokenizerDifference
+from kinprint.sources.base import SMALL_FILE_CAP
 
 TOKENIZER_FILE = "tokenizer.json"
 _SHOWN = 200  # characters of a config value that a report keeps
@@ -44,8 +46,14 @@ def _flatten(config: Mapping[str, object], prefix: str = "", depth: int = 0) -> 
 
 def _as_text(value: object) -> str:
     try:
-        return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # nested deeper than orjson writes, though it reads it
+        text = orjson.dumps(value)
+        if b"null" not in text:
+            return text.decode()
+    except orjson.JSONEncodeError:  # nested deeper than orjson writes, though it reads it, or a very large integer
+        pass
+    try:  # orjson writes NaN and infinities as null; what a config says is not to look like what it does not
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
         return "(nested too deeply to show)"
 
 
@@ -54,27 +62,59 @@ def compare_tokenizers(a: Model, b: Model, *, share: float) -> TokenizerDifferen
 
     Tokens are compared as the files spell them. Equal files (by the hub's content tag) are not read at all.
     """
-    sources = []
-    for side, model in (("A", a), ("B", b)):
-        try:
-            source = model.checkpoint.folder.open(TOKENIZER_FILE)
-            sources.append((source, source.size))
-        except NotFound:
+    session, models = a.checkpoint.session, (a, b)
+    found = session.map(_look_up, models)
+    for side, file in zip("AB", found, strict=True):
+        if file is None:
             return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
-    (first, size_a), (second, size_b) = sources
-    if first.identity == second.identity and first.identity.startswith("etag:") and size_a == size_b:
+        if isinstance(file, str):
+            return TokenizerDifference(NOT_COMPARABLE, file)
+    files = [file for file in found if isinstance(file, _File)]
+    if files[0].content is not None and files[0] == files[1]:
         return TokenizerDifference(OK, "the files have the same content tag and were not read", identical_files=True)
-    left = a.checkpoint.session.remaining_bytes
-    if left is not None and size_a + size_b > left * share:
-        reason = f"the two files have {size_a + size_b} bytes, more than {share:.0%} of the budget left ({left} bytes)"
+    left, needed = session.remaining_bytes, sum(file.size for file in files)
+    if left is not None and needed > left * share:
+        reason = f"the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)"
         return TokenizerDifference(NOT_COMPARABLE, reason)
-    try:
-        one, two = a.checkpoint.read_json(TOKENIZER_FILE), b.checkpoint.read_json(TOKENIZER_FILE)
-    except (BudgetExceeded, FileTooLarge, FormatError) as error:
-        return TokenizerDifference(NOT_COMPARABLE, error.message)
-    if one is None or two is None:
-        return TokenizerDifference(NOT_COMPARABLE, f"model {'A' if one is None else 'B'} has no {TOKENIZER_FILE}")
+    parsed = session.map(_read, list(zip(models, files, strict=True)))
+    for side, content in zip("AB", parsed, strict=True):
+        if content is None:
+            return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
+        if isinstance(content, str):
+            return TokenizerDifference(NOT_COMPARABLE, content)
+    one, two = (content for content in parsed if isinstance(content, dict))
     return compare_vocabularies(one, two)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What is known of a tokenizer.json without reading it. ``content`` is the hub's tag, else None."""
+
+    size: int
+    content: str | None
+
+
+def _look_up(model: Model) -> _File | str | None:
+    """Return size and tag, or why they cannot be had, or None if the model has no such file."""
+    checkpoint = model.checkpoint
+    try:
+        source = checkpoint.folder.open(TOKENIZER_FILE)
+        # Tags of a plain web server tell versions of one address apart, and nothing about another's files.
+        by_tag = checkpoint.provenance.kind == "hub" and source.identity.startswith("etag:")
+        return _File(source.size, source.identity if by_tag else None)
+    except NotFound:
+        return None
+    except OfflineError as error:  # context is not worth failing for
+        return error.message
+
+
+def _read(job: tuple[Model, _File]) -> dict[str, object] | str | None:
+    """Return the parsed file, or why it cannot be had. Both sides are read at once, so neither may exceed its size."""
+    model, file = job
+    try:
+        return model.checkpoint.read_json(TOKENIZER_FILE, cap=min(SMALL_FILE_CAP, file.size))
+    except (BudgetExceeded, FileTooLarge, FormatError, OfflineError) as error:
+        return error.message
 
 
 def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> TokenizerDifference:

@@ -5,6 +5,7 @@
     KinprintError                     exit code
     ├── BadReference      ValueError     3   the text given does not name a model
     │   └── BadSelection                 2   a role, layer or metric that does not exist
+    ├── BadSetting        ValueError     2   an environment variable or setting that makes no sense
     ├── SourceError       OSError        5   bytes could not be had
     │   ├── NotFound                     3   no such repository, revision or file
     │   ├── AccessDenied                 4   gated, private, or a token was refused
@@ -49,6 +50,12 @@ class BadReference(KinprintError, ValueError):
 
 class BadSelection(BadReference):
     """A role, layer or metric that does not exist: wrong usage."""
+
+    exit_code = 2
+
+
+class BadSetting(KinprintError, ValueError):
+    """An environment variable or a setting that makes no sense: wrong usage."""
 
     exit_code = 2
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from kinprint.arch import Axis
+from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.metrics import METRICS, Metric, cosine_identity
@@ -24,7 +26,7 @@ from kinprint.results import (
     TensorSide,
 )
 from kinprint.selection import Pair
-from kinprint.stats import PermutationNulls
+from kinprint.stats import PermutationNulls, check_range
 
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 ORDERED = {
@@ -45,31 +47,50 @@ class Values:
     dtype: str
 
 
-def permuted_axis(pair: Pair) -> tuple[int | None, str]:
+def permuted_axis(pair: Pair, ordered: Mapping[Axis, str]) -> tuple[int | None, str]:
     """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason).
 
-    Columns first: every row slice holds all of them, while rows are a sample.
+    Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
+    these models although they have none in general. A square matrix from the residual stream to itself has one order for
+    rows and columns: permuting either alone would destroy a diagonal that is there from the start.
     """
     axes = pair.role.info.axes
+    if pair.role is Role.POSITION_EMBEDDING:
+        return None, "a table of positions may be a fixed pattern, which every model shares"
+    if axes.count(Axis.RESIDUAL) > 1:
+        return None, "rows and columns are one axis, so neither may be permuted alone"
     for position in range(len(axes) - 1, -1, -1):
-        if axes[position].exchangeable:
+        if axes[position].exchangeable and axes[position] not in ordered:
             return position, axes[position].value
-    return None, "; ".join(ORDERED[axis] for axis in axes)
+    reasons = [
+        ordered[axis] if axis in ordered else ORDERED[axis] for axis in axes if axis in ordered or axis in ORDERED
+    ]
+    return None, "; ".join(reasons)
 
 
-def measure(pair: Pair, a: Values, b: Values, metrics: Sequence[Metric], *, seed: int) -> TensorComparison:
+def measure(
+    pair: Pair,
+    a: Values,
+    b: Values,
+    metrics: Sequence[Metric],
+    *,
+    seed: int,
+    ordered: Mapping[Axis, str] = MappingProxyType({}),
+) -> TensorComparison:
     """Compare one pair of tensors by all `metrics`. Nothing that cannot be computed becomes a number."""
     side_a, side_b = (
         TensorSide(part.name, values.dtype, part.shape, int(values.logical.size - np.isfinite(values.logical).sum()))
         for part, values in ((pair.a, a), (pair.b, b))
     )
-    axis, axis_name = permuted_axis(pair)
+    axis, axis_name = permuted_axis(pair, ordered)
     reason = None
     measurements: tuple[Measurement, ...] = ()
     explained = None
     if side_a.nonfinite or side_b.nonfinite:
         bad_a, bad_b, count = side_a.nonfinite, side_b.nonfinite, a.logical.size
         reason = f"NaN or infinity in {bad_a} of {count} values of A and {bad_b} of {count} values of B"
+    elif (extreme := _extreme(a.logical, b.logical)) is not None:
+        reason = extreme
     else:
         bench = _Bench(a, b, axis, axis_name, seed)
         measurements = tuple(bench.run(metric) for metric in metrics if _fits(metric, a.logical))
@@ -111,8 +132,18 @@ def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
     )
 
 
+def _extreme(a: FloatArray, b: FloatArray) -> str | None:
+    """Say if values are so large or small that their powers leave float64: no weights are, but a hostile file may be."""
+    try:
+        check_range(a, "A")
+        check_range(b, "B")
+    except DegenerateInput as error:
+        return error.message
+    return None
+
+
 def _fits(metric: Metric, values: FloatArray) -> bool:
-    return "vector" in metric.kinds or values.ndim == 2
+    return ("matrix" if values.ndim == 2 else "vector") in metric.kinds
 
 
 def _explain(a: FloatArray, b: FloatArray) -> CosineExplained | None:
@@ -145,6 +176,11 @@ class _Bench:
             value, null = self._evaluate(metric)
         except (DegenerateInput, UnsupportedDtype) as error:
             return Measurement(metric.name, NOT_COMPARABLE, reason=error.message)
+        shown = (value,) if null is None else (value, null.mean, null.sd, null.z or 0.0, null.log10_p or 0.0)
+        if not all(map(math.isfinite, shown)):
+            return Measurement(
+                metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64"
+            )
         if null is None:
             return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
         return Measurement(metric.name, OK, value, null)

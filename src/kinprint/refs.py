@@ -59,12 +59,14 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
     if text.startswith("hf://"):
         match = _HF_URI.match(text)
         if not match:
-            raise BadReference(f"cannot read {text!r}: expected hf://owner/name[@revision][/file.safetensors]")
+            raise BadReference(
+                f"cannot read {quotable(text)!r}: expected hf://owner/name[@revision][/file.safetensors]"
+            )
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"], file=match["file"])
     if text.startswith(("http://", "https://")):
         if not _is_address(text):
-            raise BadReference(f"cannot read {text!r}: expected http(s)://host[:port]/path")
-        return _hub_page(text, endpoint) or ModelRef(text, "url", url=text)
+            raise BadReference(f"cannot read {quotable(text)!r}: expected http(s)://host[:port]/path")
+        return _hub_page(text, endpoint) or ModelRef(shown(text), "url", url=text)
     path = Path(text).expanduser()
     if text and path.is_dir():
         return ModelRef(text, "folder", path=path)
@@ -75,9 +77,29 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
     if match and not looks_local:
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"])
     if looks_local:
-        raise NotFound(f"no such file or folder: {text}", hint=f"a model is {_FORMS}")
+        raise NotFound(f"no such file or folder: {quotable(text)}", hint=f"a model is {_FORMS}")
     hint = f"for a repository without an owner write hf://{text}" if re.fullmatch(_NAME, text) else None
-    raise BadReference(f"cannot read {text!r} as a model: expected {_FORMS}", hint=hint)
+    raise BadReference(f"cannot read {quotable(text)!r} as a model: expected {_FORMS}", hint=hint)
+
+
+def shown(url: str) -> str:
+    """Return a URL fit for messages and reports: query strings of signed links are secrets, user names too."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def quotable(text: str) -> str:
+    """Return what the user wrote, fit for messages: of an address that cannot be taken apart no part that may be secret."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    if "@" in rest:  # without knowing where a password ends, nothing after the scheme is safe to repeat
+        return f"{scheme}://…"
+    kept = re.split(r"[?#]", rest, maxsplit=1)[0]
+    return f"{scheme}://{kept}" + ("…" if kept != rest else "")
 
 
 def _is_address(url: str) -> bool:
@@ -99,7 +121,7 @@ def _hub_page(url: str, endpoint: str) -> ModelRef | None:
     bits = [unquote(bit) for bit in parts.path.removeprefix(prefix).strip("/").split("/")]
     if len(bits) < 2 or not _REPO.match("/".join(bits[:2])):
         return None
-    repo = "/".join(bits[:2])
+    repo, url = "/".join(bits[:2]), shown(url)  # a pasted link may carry a signature or a token in its query
     if len(bits) == 2:
         return ModelRef(url, "hub", repo=repo)
     if bits[2] == "tree" and len(bits) == 4:

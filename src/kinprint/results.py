@@ -53,6 +53,8 @@ class NullResult:
         Exact, of the permuted dot product (None where not computed).
     assumptions
         What has to hold for the figures to mean what they say.
+    fourth, reach
+        What guards the normal tail against a coincidence of outliers; see `kinprint.stats.tails.tail_correction`.
     """
 
     name: str
@@ -67,6 +69,8 @@ class NullResult:
     skewness: float | None = None
     excess_kurtosis: float | None = None
     assumptions: tuple[str, ...] = ()
+    fourth: float | None = None
+    reach: float | None = None
 
 
 @dataclass(frozen=True)

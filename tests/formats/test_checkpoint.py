@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import math
 import time
 
 import numpy as np
 import pytest
 
-from kinprint.errors import FormatError, NotFound
+from kinprint.errors import FileTooLarge, FormatError, NotFound
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.safetensors import FIRST_READ
@@ -99,8 +100,11 @@ def test_index_puts_a_tensor_in_the_wrong_shard(place, model_folder):
 
 def test_same_tensor_in_two_shards(place, model_folder):
     (model_folder / SECOND).write_bytes((model_folder / FIRST).read_bytes())
-    with pytest.raises(FormatError, match=rf"{SECOND}: tensor 'model.layers.0.w' is also stored in '{FIRST}'"):
+    with pytest.raises(
+        FormatError, match=rf"{SECOND}: tensor 'model.layers.0.w' is also stored in '{FIRST}'"
+    ) as caught:
         place()
+    assert "do not belong together" in caught.value.hint
 
 
 def test_tensors_that_the_index_forgot(place, model_folder):
@@ -113,8 +117,9 @@ def test_tensors_that_the_index_forgot(place, model_folder):
 @pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "a\\..\\b", "C:\\x", "", "sub//x", "x\0y"])
 def test_index_that_leads_outside(place, model_folder, name):
     edit_index(model_folder, lambda index: index["weight_map"].update({"model.layers.0.w": name}))
-    with pytest.raises(FormatError, match=r"names the file .* leads outside the model's folder"):
+    with pytest.raises(FormatError, match=r"names the file .* leads outside the model's folder") as caught:
         place()
+    assert "from a source you trust" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -137,10 +142,41 @@ def test_unusable_index(place, model_folder, text, words):
     assert INDEX in caught.value.message
 
 
-@pytest.mark.parametrize(("text", "words"), [("[1]", "JSON list, expected an object"), ("{nope", "is not valid JSON")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1]", "JSON list, expected an object"),
+        ("{nope", "is not valid JSON"),
+        ('{"a": NaN, "b": "\\ud800"}', "is not valid JSON"),  # half a character, which no report could hold
+        ('{"a": [' + "[]," * 10_000 + "[]]}", "has 10003 opening brackets in 30011 bytes, expected at most one in 8"),
+    ],
+)
 def test_unusable_config(place, model_folder, text, words):
     (model_folder / "config.json").write_text(text)
-    with pytest.raises(FormatError, match=rf"config.json .*{words}"):
+    with pytest.raises(FormatError, match=rf"config.json .*{words}") as caught:
+        place()
+    assert "fetch config.json again" in caught.value.hint
+
+
+def test_config_nested_beyond_reason(model_folder, session_for):
+    (model_folder / "config.json").write_text('{"a": NaN, "b": ' + "[" * 3000 + "]" * 3000 + "}")
+    with pytest.raises(FormatError, match="config.json is not valid JSON: maximum recursion"):
+        open_checkpoint(str(model_folder), session_for())
+
+
+def test_config_as_python_writes_it(place, model_folder):
+    config = {"model_type": "llama", "scale": math.inf, "least": -math.inf, "none": [math.nan]}
+    (model_folder / "config.json").write_text(json.dumps(config))
+    found = place().config
+    assert (found["model_type"], found["scale"], found["least"]) == ("llama", math.inf, -math.inf)
+    assert math.isnan(found["none"][0])
+
+
+@pytest.mark.parametrize(("name", "cap"), [("config.json", 4 << 20), (INDEX, 64 << 20)])
+def test_files_larger_than_their_kind(place, model_folder, name, cap):
+    with (model_folder / name).open("r+b") as file:
+        file.truncate(cap + 1)
+    with pytest.raises(FileTooLarge, match=rf"{name}: {cap + 1} bytes, more than the {cap} allowed"):
         place()
 
 

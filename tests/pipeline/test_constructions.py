@@ -42,7 +42,7 @@ def test_independent_norms_with_heavy_tails_are_no_accusation(llama, run, seed):
         for found in item.measurements:
             if found.null is not None and found.null.z is not None:
                 assert abs(found.null.z) < 5, (item.role, found.metric)
-                assert found.null.log10_p > -4
+                assert found.null.log10_p is None or found.null.log10_p > -4
     assert min(line.null.log10_p for line in report.summary) > -3
 
 
@@ -224,9 +224,11 @@ def test_numbers_near_the_end_of_float64_make_no_nan(llama, run):
             if "norm" in name:
                 tensors[name] = tensors[name].astype(np.float64) * 1e200
 
-    report = run(llama("a", 1, change=huge), llama("b", 1, change=huge), roles=("input_norm",))
-    assert metric(pick(report, "input_norm"), "pearson").value == pytest.approx(1.0)
-    assert lines(report)["input_norm"].null.z > 10
+    report = run(llama("a", 1, change=huge), llama("b", 1, change=huge), roles=("input_norm", "attn_q"))
+    found = pick(report, "input_norm")
+    assert (found.status, found.measurements) == ("not_comparable", ())
+    assert "expected between" in found.reason
+    assert lines(report)["attn_q"].null.z > 10
 
 
 def test_integer_weights_have_no_ulps_but_are_compared(llama, run):

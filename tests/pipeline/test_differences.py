@@ -1,6 +1,8 @@
 """Config and tokenizer differences: context, never evidence, and never a reason to fail."""
 
 import json
+import math
+import threading
 
 import pytest
 
@@ -34,6 +36,17 @@ def test_nested_keys_absent_and_null():
 def test_absent_is_not_null():
     assert by_key({"x": None, "y": 1}, {"y": 1}) == {"x": ("null", None, True, False)}
     assert by_key({"x": None}, {"x": None}) == {}
+
+
+def test_numbers_that_json_has_not():
+    a = {"x": math.nan, "y": [math.inf, None], "z": math.nan, "big": 10**30, "same": math.nan}
+    b = {"x": None, "y": [None, None], "z": -math.inf, "big": 10**30 + 1, "same": math.nan}
+    assert by_key(a, b) == {
+        "x": ("NaN", "null", True, True),
+        "y": ("[Infinity,null]", "[null,null]", True, True),
+        "z": ("NaN", "-Infinity", True, True),
+        "big": (str(10**30), str(10**30 + 1), True, True),
+    }
 
 
 def test_long_values_are_compared_in_full_and_shown_in_part():
@@ -184,3 +197,39 @@ def test_equal_tags_on_the_hub_save_the_reading(llama, session_for, tmp_path):
     assert found.identical_files
     assert found.reason == "the files have the same content tag and were not read"
     assert sent <= 2  # a byte each, asked for to learn the tags
+
+
+def test_the_two_tokenizers_are_looked_up_and_read_together(llama, session_for, tmp_path):
+    a, b = llama("a", 1), llama("b", 2)
+    (tmp_path / "a" / "tokenizer.json").write_text(json.dumps(BPE))
+    (tmp_path / "b" / "tokenizer.json").write_text(json.dumps({**BPE, "version": "2"}))
+    with HubServer() as hub:
+        hub.add_repo("o/a", a)
+        hub.add_repo("o/b", b)
+        session = session_for(hub)
+        models = open_pair(session, "o/a", "o/b")
+        together = threading.Barrier(2, timeout=10)  # broken, and with it the test, if one waits for the other
+        real = session._client.send
+
+        def meet(*args, **more):
+            together.wait()
+            return real(*args, **more)
+
+        session._client.send = meet
+        assert compare_tokenizers(*models, share=1.0).jaccard == 1.0
+
+
+def test_tags_of_a_plain_web_server_say_nothing_about_another_file(llama, session_for, tmp_path, web):
+    """There a tag is often made of size and time."""
+    for name, token in (("a", "x"), ("b", "y")):
+        llama(name, 1)
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {token: 0}}}))
+    web.root = tmp_path
+    serve = web.reply
+
+    def same_tag(request, status, body, **headers):
+        serve(request, status, body, **{**headers, "ETag": '"same"'})
+
+    web.reply = same_tag
+    found = compare_tokenizers(*open_pair(session_for(), f"{web.url}/a", f"{web.url}/b"), share=1.0)
+    assert (found.identical_files, found.tokens_common) == (False, 0)

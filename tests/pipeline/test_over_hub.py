@@ -6,6 +6,7 @@ import pytest
 
 from kinprint.comparison import compare
 from kinprint.selection import Options
+from kinprint.sources.cache import RangeCache, cache_key
 from kinprint.testing.hub import HubServer
 
 OPTIONS = Options(layers="0-1", metrics=("l2", "byte_identity", "pearson"), rows=4)
@@ -51,6 +52,34 @@ def test_a_second_run_asks_for_no_data_and_says_the_same(hub_pair, settings_for,
     assert replace(second, run=first.run) == first
     assert second.run.requests == len(hub_pair.requests) == 2
     assert second.run.network_bytes < 5_000 < second.run.cache_bytes
+
+
+def test_equal_tokenizers_are_not_looked_up_again_and_offline_works_at_once(hub_pair, settings_for, tmp_path):
+    settings = settings_for(hub_pair, range_cache=tmp_path / "cache")
+    first = over_hub(hub_pair, settings, b="finetune")
+    assert first.tokenizer.reason == "the files have the same content tag and were not read"
+    hub_pair.reset()
+    second = over_hub(hub_pair, settings, b="finetune")
+    assert [item.path.partition("/revision/")[1] for item in hub_pair.requests] == ["/revision/"] * 2
+    assert replace(second, run=first.run) == first
+    hub_pair.reset()
+    third = over_hub(hub_pair, replace(settings, offline=True), b="finetune")
+    assert hub_pair.requests == []
+    assert replace(third, run=first.run) == first
+
+
+def test_offline_without_the_tokenizers(hub_pair, settings_for, tmp_path):
+    settings = settings_for(hub_pair, range_cache=tmp_path / "cache")
+    first = over_hub(hub_pair, settings)
+    cache = RangeCache(tmp_path / "cache", 1 << 30)
+    lost = [file.about for file in cache.files() if file.about.get("path") == "tokenizer.json"]
+    for about in lost:
+        cache.forget(cache_key({key: about[key] for key in ("endpoint", "repo", "commit", "path")}))
+    assert len(lost) == 2
+    report = over_hub(hub_pair, replace(settings, offline=True))
+    assert report.tokenizer.status == "not_comparable"
+    assert report.tokenizer.reason.startswith("offline, and ")
+    assert report.comparisons == first.comparisons
 
 
 def test_a_new_commit_is_read_anew(hub_pair, settings_for, tmp_path, demo_folder):

@@ -141,7 +141,7 @@ def test_clearing_that_fails(cache, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("shutil.rmtree", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(StorageError, match=r"cannot be cleared: Permission denied"):
         cache.clear()
 

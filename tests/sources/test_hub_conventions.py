@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from huggingface_hub import hf_hub_download, snapshot_download
 
-from kinprint.errors import BadReference, NotFound, OfflineError, TransferError
+from kinprint.errors import BadSetting, FileTooLarge, NotFound, OfflineError, TransferError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.sources.settings import DEFAULT_ENDPOINT, Settings
@@ -70,12 +70,20 @@ def test_offline_from_the_environment(name, value, offline):
     ("env", "words"),
     [
         ({"HF_ENDPOINT": "hub.test"}, "HF_ENDPOINT is 'hub.test': expected an http"),
-        ({"KINPRINT_CACHE_SIZE": "lots"}, "'lots' as a size"),
+        ({"HF_ENDPOINT": "http://"}, "HF_ENDPOINT is 'http:': expected an http"),
+        ({"HF_ENDPOINT": "http://hub.test:99999"}, "HF_ENDPOINT is .*: expected an http"),
+        ({"HF_ENDPOINT": "http://hub.test/?key=verysecret"}, "HF_ENDPOINT is 'http://hub.test/…': expected an http"),
+        ({"HF_ENDPOINT": "http://user:verysecret@hub.test"}, "HF_ENDPOINT holds a user name or password"),
+        ({"HF_ENDPOINT": "http://user:very/verysecret@hub.test"}, "HF_ENDPOINT holds a user name or password"),
+        ({"KINPRINT_CACHE_SIZE": "lots"}, "KINPRINT_CACHE_SIZE: cannot read 'lots' as a size"),
     ],
 )
 def test_bad_environment(env, words):
-    with pytest.raises(BadReference, match=words):
+    with pytest.raises(BadSetting, match=words) as caught:
         Settings.from_env(env)
+    assert caught.value.exit_code == 2
+    assert "verysecret" not in str(caught.value)
+    assert next(iter(env)) in caught.value.hint
 
 
 # ---- the official cache ----
@@ -132,7 +140,7 @@ def test_offline_without_a_cache(hub, session_for, tmp_path):
         session = session_for(hub, offline=True, hub_cache=tmp_path / "none", range_cache=tmp_path / "empty")
         with pytest.raises(OfflineError, match=r"offline, and owner/.* is in no cache") as caught:
             open_checkpoint(reference, session)
-        assert "unset HF_HUB_OFFLINE" in caught.value.hint
+        assert "unset HF_HUB_OFFLINE or leave out --offline" in caught.value.hint
     assert hub.requests == []
 
 
@@ -146,8 +154,17 @@ def test_offline_and_a_range_that_was_never_read(hub, tmp_path, session_for):
 
 
 def test_offline_and_a_web_address(web, session_for):
-    with pytest.raises(OfflineError, match=r"is not on this machine"):
+    with pytest.raises(OfflineError, match=r"is not on this machine") as caught:
         open_checkpoint(web.url, session_for(offline=True))
+    assert caught.value.hint == "unset HF_HUB_OFFLINE or leave out --offline"
+
+
+def test_offline_and_a_file_the_official_cache_has_not(hub, tmp_path, session_for):
+    """Nothing lists the repository offline, so a file that is not here is not said to be missing there."""
+    hf_hub_download(REPO, WEIGHTS, endpoint=hub.endpoint, cache_dir=tmp_path / "c", token=False)
+    folder = session_for(hub, hub_cache=tmp_path / "c", offline=True).open_folder(f"{REPO}@{hub.commit}")
+    with pytest.raises(OfflineError, match=r"offline, and .*/tokenizer.json is not on this machine"):
+        folder.open("tokenizer.json")
 
 
 # ---- revisions ----
@@ -198,6 +215,7 @@ def test_named_revisions(hub, session_for, tmp_path):
         (b'{"sha": "' + b"0" * 40 + b'"}', "did not answer with a model's description"),
         (b'{"sha": "../../x", "siblings": []}', "expected 40 hex digits"),
         (b'{"sha": 5, "siblings": []}', "expected 40 hex digits"),
+        (b'{"siblings": [' + b"[]," * 20_000 + b"[]]}", "has 20003 opening brackets in 60018 bytes"),
     ],
 )
 def test_strange_descriptions(web, session_for, body, words):
@@ -207,6 +225,16 @@ def test_strange_descriptions(web, session_for, body, words):
 
     web.spoil = spoil
     with pytest.raises(TransferError, match=words):
+        session_for(endpoint=web.url).open_folder(REPO)
+
+
+def test_description_beyond_its_cap(web, session_for):
+    def spoil(request):
+        web.reply(request, 200, b"", Content_Length=str((8 << 20) + 1))
+        return True
+
+    web.spoil = spoil
+    with pytest.raises(FileTooLarge, match=r"8388609 bytes, more than the 8388608 allowed"):
         session_for(endpoint=web.url).open_folder(REPO)
 
 

@@ -1,5 +1,7 @@
 """Proxies named in the environment, as every other tool takes them."""
 
+import traceback
+
 import pytest
 
 from kinprint.errors import TransferError
@@ -46,6 +48,24 @@ def test_no_proxy(proxy, session_for, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     proxy.spoil = None
     assert len(read(session_for(), proxy.url)) == 100
+
+
+@pytest.mark.parametrize(
+    ("proxy", "words"),
+    [
+        ("gopher://user:verysecret@127.0.0.1:9", "ProxySchemeUnknown"),
+        ("http://user:verysecret@127.0.0.1:99999", "LocationParseError"),
+        ("http://user:verysecret@[::1", "ValueError"),
+    ],
+)
+def test_unusable_proxy_is_not_tried_twice(session_for, monkeypatch, proxy, words):
+    monkeypatch.setenv("http_proxy", proxy)
+    session = session_for()
+    with pytest.raises(TransferError, match=rf"cannot be asked for: {words}") as caught:
+        read(session, "http://models.test/folder")
+    assert "HTTP_PROXY" in caught.value.hint
+    assert session.traffic.retries == 0
+    assert "verysecret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_dead_proxy_is_named_without_its_password(session_for, monkeypatch):

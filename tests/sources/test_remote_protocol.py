@@ -67,7 +67,7 @@ def test_giving_up(hub, session, source, kind):
     with pytest.raises(TransferError, match=r"gave up after 3 attempts; the last failed with: ") as caught:
         read(source)
     assert WEIGHTS in caught.value.message
-    assert "check the connection" in caught.value.hint
+    assert caught.value.hint == "check the connection and try again"  # without a cache nothing is kept
     assert sum(request.origin == "cdn" for request in hub.requests) == 3
 
 
@@ -75,6 +75,14 @@ def test_giving_up_names_the_status(hub, source):
     fault(hub, "status", value=503, times=None)
     with pytest.raises(TransferError, match=r"gave up after 3 attempts; the last failed with: HTTP 503"):
         read(source)
+
+
+def test_giving_up_with_a_cache(hub, session_for, tmp_path):
+    source = session_for(hub, range_cache=tmp_path / "r").open_folder(REPO).open(WEIGHTS)
+    fault(hub, "drop", origin="cdn", times=None)
+    with pytest.raises(TransferError, match="gave up after 3 attempts") as caught:
+        read(source)
+    assert "ranges already read are kept in the cache" in caught.value.hint
 
 
 def test_retry_after_is_honoured(hub, source, data):
@@ -189,6 +197,23 @@ def test_changed_tag_midway(hub, source):
     with pytest.raises(SourceChanged, match=r"changed while it was read .*reply tag") as caught:
         read(source, 1000, 2000)
     assert "nothing read so far has been mixed" in caught.value.hint
+
+
+def test_weak_tags_are_compared_midway_too(web, session_for, data):
+    tags = iter(['W/"one"', 'W/"one"', 'W/"two"'])
+
+    def spoil(request):
+        first, last = (int(text) for text in request.headers["Range"].removeprefix("bytes=").split("-"))
+        stated = f"bytes {first}-{last}/{len(data)}"
+        web.reply(request, 206, data[first : last + 1], Content_Range=stated, ETag=next(tags))
+        return True
+
+    source = plain(web, session_for, spoil)
+    assert read(source) == data[:1000]
+    assert read(source, 1000, 2000) == data[1000:2000]
+    assert not source.has_strong_identity
+    with pytest.raises(SourceChanged, match=r"reply tag 'one', then 'two'"):
+        read(source)
 
 
 def test_changed_linked_tag_after_an_expired_link(hub, source):
@@ -346,6 +371,14 @@ def test_nobody_listens(session_for):
     source = session_for().open_folder("http://127.0.0.1:9/folder").open(WEIGHTS)
     with pytest.raises(TransferError, match=r"gave up after 3 attempts.*NewConnectionError"):
         read(source)
+
+
+def test_a_host_that_no_name_can_be(session_for):
+    session = session_for()
+    with pytest.raises(TransferError, match=r"cannot be asked for: Location") as caught:
+        read(session.open_folder(f"http://{'a' * 300}.test/folder").open(WEIGHTS))
+    assert "check the address" in caught.value.hint
+    assert (session.traffic.requests, session.traffic.retries) == (1, 0)
 
 
 def test_small_file_too_large(hub, session):

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from kinprint.errors import AccessDenied, BadReference, KinprintError, NotFound, SourceError, TransferError
+from kinprint.errors import AccessDenied, BadReference, BadSetting, KinprintError, NotFound, SourceError, TransferError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.refs import ByteRange
 from kinprint.sources.settings import Settings
@@ -57,6 +57,25 @@ def test_a_plain_address_gets_no_token(web, hub, session_for):
     assert seen
 
 
+@pytest.mark.parametrize("way", ["range", "small"])
+def test_a_stranger_that_redirects_to_the_hub_does_not_borrow_the_token(web, hub, session_for, model_folder, way):
+    def spoil(request):
+        name = request.path.rpartition("/")[2]
+        web.reply(request, 302, b"", Location=f"{hub.endpoint}/{REPO}/resolve/main/{name}")
+        return True
+
+    web.spoil = spoil
+    session = session_for(hub, token=TOKEN)
+    if way == "range":
+        assert read(session.open_folder(web.url).open(WEIGHTS)) == (model_folder / WEIGHTS).read_bytes()[:100]
+    else:
+        session._client.get_small(f"{web.url}/config.json", label="x", cap=5000)
+    assert {r.authorization_value for r in hub.requests} == {None}
+    hub.reset()
+    session.open_folder(REPO)
+    assert {r.authorization_value for r in hub.requests} == {f"Bearer {TOKEN}"}
+
+
 def everything(error):
     return "".join(traceback.format_exception(error)) + repr(error) + str(error) + repr(vars(error))
 
@@ -92,7 +111,7 @@ def test_no_repr_names_the_token(hub, session_for):
 
 @pytest.mark.parametrize("token", ["hf_se\ncret", "hf_sé", "hf secret", "hf_\x00"])
 def test_a_token_that_cannot_be_sent_is_not_quoted(token):
-    with pytest.raises(BadReference, match=r"holds characters that no token has") as caught:
+    with pytest.raises(BadSetting, match=r"holds characters that no token has") as caught:
         Settings(token=token)
     assert token not in everything(caught.value)
     assert "HF_TOKEN" in caught.value.hint
@@ -219,5 +238,14 @@ def test_revision_that_climbs(hub, session_for):
 
 
 def test_missing_file(hub, session_for):
-    with pytest.raises(NotFound, match=rf"{REPO}@{hub.commit[:8]}/none.safetensors: the repository has no such file"):
+    words = rf"{REPO}@{hub.commit[:8]}/none.safetensors: the repository has no such file"
+    with pytest.raises(NotFound, match=words) as caught:
         open_checkpoint(f"hf://{REPO}/none.safetensors", session_for(hub))
+    assert WEIGHTS in caught.value.hint
+
+
+def test_a_pasted_link_with_a_token_in_its_query(hub, session_for):
+    link = f"{hub.endpoint}/{REPO}/resolve/main/{WEIGHTS}?token=verysecret#frag"
+    checkpoint = open_checkpoint(link, session_for(hub))
+    assert checkpoint.provenance.reference == f"{hub.endpoint}/{REPO}/resolve/main/{WEIGHTS}"
+    assert "verysecret" not in repr(checkpoint) + repr(vars(checkpoint.folder))

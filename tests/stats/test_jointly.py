@@ -193,9 +193,11 @@ def test_giants_on_one_side_only_accuse_nobody():
 
 
 def test_sampled_columns_stand_for_all():
-    B = drawn(1, 3, moments.EXACT_UNITS + 500)
-    blocks = list(moments._columns_to_sum(B))
-    assert sum(weights.sum() for _, weights in blocks) == B.shape[1]
-    assert sum(block.shape[1] for block, _ in blocks) == 2 * moments.SAMPLED_UNITS
-    small = list(moments._columns_to_sum(B[:, : moments.EXACT_UNITS]))
-    np.testing.assert_array_equal(np.concatenate([block for block, _ in small], axis=1), B[:, : moments.EXACT_UNITS])
+    lengths = np.random.default_rng(1).random(moments.EXACT_UNITS + 500)
+    blocks = list(moments._columns_to_sum(lengths))
+    chosen = np.concatenate([columns for columns, _ in blocks])
+    assert sum(weights.sum() for _, weights in blocks) == lengths.size
+    assert chosen.size == np.unique(chosen).size == 2 * moments.SAMPLED_UNITS
+    assert set(np.argsort(-lengths)[: moments.SAMPLED_UNITS]) <= set(chosen)
+    small = list(moments._columns_to_sum(lengths[: moments.EXACT_UNITS]))
+    np.testing.assert_array_equal(np.concatenate([columns for columns, _ in small]), np.arange(moments.EXACT_UNITS))

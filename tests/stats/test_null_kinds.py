@@ -14,7 +14,7 @@ from kinprint.metrics import METRICS
 from kinprint.metrics.identity import ordinals
 from kinprint.stats import KINDS, draw_columns, null_for, null_from_draws
 from kinprint.stats.nulls import BLIND, POINT
-from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, NORMAL
+from kinprint.stats.tails import HELD, MOMENT_BOUND, MONTE_CARLO, NORMAL
 
 ORDERS = np.array(list(itertools.permutations(range(6))))
 NAMES = list(METRICS)
@@ -110,8 +110,8 @@ def test_copies_are_found_and_independent_pairs_are_not() -> None:
         near, far = _null(name, a, copy), _null(name, a, stranger)
         assert near.log10_p is not None
         assert far.log10_p is not None
-        assert near.log10_p < -100
-        assert near.p_method == NORMAL
+        assert near.log10_p < -20
+        assert near.p_method in (NORMAL, HELD)
         assert far.log10_p > -3
     assert METRICS["cosine"](a, stranger) > 0.98
 

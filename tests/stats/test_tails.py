@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from kinprint.stats.moments import centred_rows, dot_moments
+from kinprint.stats.moments import FloatArray, Moments, centred_rows, dot_moments
 from kinprint.stats.tails import (
     HELD,
     NORMAL,
@@ -18,6 +18,7 @@ from kinprint.stats.tails import (
     log10_p_moments,
     log10_p_monte_carlo,
     log10_p_normal,
+    tail_correction,
     trusted_z,
 )
 
@@ -45,13 +46,57 @@ def test_monte_carlo_counts_the_observation() -> None:
         log10_p_monte_carlo(100, 99)
 
 
+def _shape(skewness: float, kurtosis: float, fourth: float = 0.0, reach: float = 0.01) -> Moments:
+    return Moments(0.0, 1.0, 4096, skewness, kurtosis, fourth, reach)
+
+
 def test_trusted_z() -> None:
-    assert trusted_z(None, 0.0) == 0.0
-    assert trusted_z(0.11, 0.0) == 0.0
-    assert trusted_z(0.0, 0.21) == 0.0
-    assert trusted_z(-0.05, -0.01) == math.inf
-    z = trusted_z(0.03, 0.01)
+    assert trusted_z(Moments(0.0, 1.0, 4096)) == 0.0
+    assert trusted_z(_shape(0.11, 0.0)) == 0.0
+    assert trusted_z(_shape(0.0, 0.21)) == 0.0
+    assert trusted_z(_shape(-0.05, -0.01)) > 1e4
+    z = trusted_z(_shape(0.03, 0.01))
     assert 0.03 * z / 3 + 0.01 * z * z / 12 == pytest.approx(0.1)
+    assert trusted_z(_shape(0.0, 0.0, 0.002, 0.2)) > trusted_z(_shape(0.0, 0.0, 0.002, 0.5)) > 5
+    assert trusted_z(_shape(0.0, 0.0, 0.3, 5.0)) < 1.5  # what the moments hide, the largest term tells
+
+
+def test_correction_is_continuous_where_its_two_forms_meet() -> None:
+    moments = _shape(0.05, 0.1, 0.3, 0.5)
+    below, above = tail_correction(2.0 - 1e-9, moments), tail_correction(2.0, moments)
+    assert above == pytest.approx(below, rel=1e-5)
+    assert tail_correction(-1.0, moments) == 0.0
+    assert tail_correction(1e4, moments) == math.inf
+
+
+@pytest.mark.parametrize("body", ["two levels", "uniform"])
+def test_outliers_hidden_by_a_light_tailed_body_are_not_taken_for_proof(body: str) -> None:
+    """One giant on one side, a few outliers on the other: skewness and kurtosis cancel, yet they meet once in d/2 draws."""
+    rng = np.random.default_rng(3)
+    d = 4096
+    plain = np.repeat([-1.0, 1.0], d // 2) if body == "two levels" else np.linspace(-1.73, 1.73, d)
+    b = min((_with_outliers(plain, size) for size in np.linspace(2, 12, 400)), key=lambda x: abs(_kurtosis(x)))
+    a = rng.normal(size=d) * math.sqrt(0.1)
+    a[int(np.argmax(b))] = math.sqrt(0.9 * d)
+    A, B = centred_rows(a[None]), centred_rows(b[None])
+    moments = dot_moments(A, B)
+    assert abs(moments.excess_kurtosis or 9.0) < 0.2
+    z = float(np.vdot(A, B)) / moments.sd
+    assert z > 5
+    assert log10_p_normal(z, "greater") < -7
+    found = log10_p_dot(z, moments, A, B, floor=-3.3)
+    assert found is None or found[0] > -4.2  # the meeting alone has probability 2/4096
+
+
+def _with_outliers(b: FloatArray, size: float) -> FloatArray:
+    spiked = b.copy()
+    spiked[:2], spiked[-2:] = -size, size
+    return spiked
+
+
+def _kurtosis(x: FloatArray) -> float:
+    x = x - x.mean()
+    return float(np.mean(x**4) / np.mean(x**2) ** 2 - 3.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -85,12 +130,17 @@ def test_p_never_rises_with_z_and_methods_follow_the_rules() -> None:
     moments = dot_moments(A, B)
     found = [log10_p_dot(z, moments, A, B, floor=-4.0) for z in (-1.0, 0.0, 2.0, 4.0, 6.0, 9.0, 14.0, 20.0, 30.0)]
     values = [item[0] for item in found if item is not None]
-    assert len(values) == len(found)
+    assert found[0] is not None
+    assert found[-1] is not None
     assert all(x >= y for x, y in itertools.pairwise(values))
     methods = [item[1] for item in found if item is not None]
     assert methods[0] == NORMAL
-    assert HELD in methods
     assert "Chernoff" in methods[-1]
+    gauss_a, gauss_b = (centred_rows(rng.normal(size=(1, 4096))) for _ in range(2))
+    held = log10_p_dot(40.0, dot_moments(gauss_a, gauss_b), gauss_a, gauss_b, floor=-4.0)
+    assert held is not None
+    assert held[1] == HELD
+    assert log10_p_normal(40.0, "greater") < held[0] < -30
 
 
 def test_far_tail_of_the_beta_null_lies_below_the_normal() -> None:

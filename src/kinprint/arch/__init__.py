@@ -1,5 +1,6 @@
 """Naming: which tensor of a checkpoint plays which part, by data files rather than by code."""
 
+from kinprint.arch.configs import ordered_axes
 from kinprint.arch.mapping import architectures, name_tensors, residual_width
 from kinprint.arch.naming import Excluded, Naming, RoleTensor
 from kinprint.arch.roles import Axis, Role
@@ -12,5 +13,6 @@ __all__ = [
     "RoleTensor",
     "architectures",
     "name_tensors",
+    "ordered_axes",
     "residual_width",
 ]

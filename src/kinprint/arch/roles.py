@@ -120,7 +120,7 @@ _MATRICES: dict[Role, tuple[str, Axis, Axis]] = {
     Role.TYPE_EMBEDDING: ("model", Axis.TYPE, _R),
     Role.HEAD: ("model", _T, _R),
     Role.HEAD_DENSE: ("model", _R, _R),
-    Role.POOLER: ("model", _R, _R),
+    Role.POOLER: ("model", _L, _R),  # its output is a basis of its own
     Role.ATTN_Q: ("layer", _H, _R),
     Role.ATTN_K: ("layer", _H, _R),
     Role.ATTN_V: ("layer", _H, _R),

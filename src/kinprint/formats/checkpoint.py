@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ from kinprint.formats.safetensors import (
     parse_header,
 )
 from kinprint.refs import ByteRange, ModelRef, check_member_name, parse_ref
-from kinprint.sources.base import Folder, Provenance, Source
+from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
 from kinprint.sources.session import Session
 
 INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.safetensors.index.json")
+CONFIG_NAME = "config.json"
 SINGLE_NAMES = ("model.safetensors", "pytorch_model.safetensors")
 
 
@@ -81,9 +83,9 @@ class Checkpoint:
             arrays.append(decode(raw, item.tensor.dtype, tensor=item.tensor.name).reshape(item.shape))
         return arrays
 
-    def read_json(self, name: str) -> dict[str, object] | None:
+    def read_json(self, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
         """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
-        return _read_json(self.session, self.folder, name)
+        return _read_json(self.session, self.folder, name, cap=cap)
 
 
 def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[Array]]:
@@ -108,7 +110,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     folder = session.open_folder(ref)
     # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm.
     index_job = None if ref.file else session.start(lambda: _weight_map(session, folder))
-    config_job = session.start(lambda: _read_json(session, folder, "config.json"))
+    config_job = session.start(lambda: _read_json(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
     opened: dict[str, Source] = {}
     lookups = _look_up_ahead(session, folder, opened) if ref.file is None else {}
     index = index_job.result() if index_job else {}
@@ -131,19 +133,31 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     )
 
 
-def _read_json(session: Session, folder: Folder, name: str) -> dict[str, object] | None:
-    raw = session.read_small(folder, name)
+def _read_json(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
+    raw = session.read_small(folder, name, cap)
     if raw is None:
         return None
+    where, again = f"{folder.provenance.reference}: {name}", f"fetch {name} again, or correct it"
+    dense = too_many_brackets(raw)
+    if dense:
+        raise FormatError(f"{where} {dense}", hint=again)
     try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise FormatError(f"{folder.provenance.reference}: {name} is not valid JSON: {error}") from error
+        value = _python_json(raw) if name == CONFIG_NAME else orjson.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is not valid JSON: {error}", hint=again) from error
     if not isinstance(value, dict):
-        raise FormatError(
-            f"{folder.provenance.reference}: {name} holds a JSON {type(value).__name__}, expected an object"
-        )
+        raise FormatError(f"{where} holds a JSON {type(value).__name__}, expected an object", hint=again)
     return value
+
+
+def _python_json(raw: bytes) -> object:
+    """Parse JSON as Python writes it, with NaN and Infinity, which the standard forbids and configs hold all the same."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        value: object = json.loads(raw.decode())
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report
+        return value
 
 
 def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) -> dict[str, Future[None]]:
@@ -169,12 +183,16 @@ def _weight_map(session: Session, folder: Folder) -> dict[str, str]:
         mapping = index.get("weight_map")
         where = f"{folder.provenance.reference}: {name}"
         if not isinstance(mapping, dict) or not mapping or not all(isinstance(v, str) for v in mapping.values()):
-            raise FormatError(f"{where} has no usable weight_map; expected tensor names with file names")
+            raise FormatError(
+                f"{where} has no usable weight_map; expected tensor names with file names", hint=f"fetch {name} again"
+            )
         for file in set(mapping.values()):
             try:
                 check_member_name(file, where=where)
             except KinprintError as error:
-                raise FormatError(error.message) from error
+                raise FormatError(
+                    error.message, hint="no sound index does this; fetch the model again, from a source you trust"
+                ) from error
         return mapping
     return {}
 
@@ -252,7 +270,10 @@ def _gather(
         if twice:
             tensor_name = min(twice)
             other = names[tensors[tensor_name].file]
-            raise FormatError(f"{shard.source.label}: tensor {tensor_name[:200]!r} is also stored in {other!r}")
+            raise FormatError(
+                f"{shard.source.label}: tensor {tensor_name[:200]!r} is also stored in {other!r}",
+                hint="the shards do not belong together; fetch the model again",
+            )
         tensors |= found
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
     for tensor_name, file in index.items():

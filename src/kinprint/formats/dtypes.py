@@ -34,13 +34,15 @@ ITEM_BYTES = {
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
-def item_bytes(dtype: str, *, tensor: str) -> int:
-    """Return the bytes per element, or say which tensor has a dtype we do not know."""
+def item_bytes(dtype: str, *, tensor: str, label: str = "") -> int:
+    """Return the bytes per element, or say which tensor (of which file, if given) has a dtype we do not know."""
     try:
         return ITEM_BYTES[dtype]
     except KeyError:
         raise UnsupportedDtype(
-            f"tensor {tensor[:200]!r} is stored as {dtype[:40]!r}; supported: {', '.join(ITEM_BYTES)}"
+            f"{f'{label}: ' if label else ''}tensor {tensor[:200]!r} is stored as {dtype[:40]!r}; "
+            f"supported: {', '.join(ITEM_BYTES)}",
+            hint="compare a copy of the model that is stored in one of these",
         ) from None
 
 

@@ -68,7 +68,8 @@ def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> i
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if length > HEADER_CAP:
         raise FormatError(
-            f"{label}: the header claims {length} bytes, more than the cap of {HEADER_CAP}; not a safetensors file"
+            f"{label}: the header claims {length} bytes, more than the cap of {HEADER_CAP}; not a safetensors file",
+            hint="check that this is the .safetensors file itself, not a page or an archive, and fetch it again",
         )
     if LENGTH_BYTES + length > file_size:
         raise FormatError(
@@ -129,7 +130,24 @@ def parse_header(
     return tensors, _strings(metadata)
 
 
+def _refuse_density(raw: bytes, label: str) -> None:
+    """Refuse a header with more lists or objects than tensors could have, before parsing makes objects of them.
+
+    The shortest sound entry has one object and two lists in 50 bytes; an empty list takes three bytes of text and sixty
+    of memory, so a header at the cap could otherwise ask for gigabytes.
+    """
+    for bracket, least in ((b"[", 20), (b"{", 30)):
+        found = raw.count(bracket)
+        if found * least > len(raw) + 4096:
+            raise FormatError(
+                f"{label}: the header has {found} of {bracket.decode()!r} in {len(raw)} bytes, "
+                f"expected at most one in {least}",
+                hint="no list of tensors looks like this; fetch the file again, from a source you trust",
+            )
+
+
 def _load(raw: bytes, label: str) -> dict[str, object]:
+    _refuse_density(raw, label)
     try:
         entries = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -160,7 +178,9 @@ def _refuse_duplicates(raw: bytes, label: str) -> None:
         seen: dict[str, object] = {}
         for key, value in pairs:
             if key in seen:
-                raise FormatError(f"{label}: the header names {key[:200]!r} twice")
+                raise FormatError(
+                    f"{label}: the header names {key[:200]!r} twice", hint="the file is damaged; fetch it again"
+                )
             seen[key] = value
         return seen
 
@@ -215,7 +235,7 @@ def _form(name: str, dtype: object, shape: object, label: str) -> tuple[tuple[in
         raise FormatError(
             f"{label}: tensor {name[:200]!r} has the shape {reprlib.repr(shape)}, more than an array can have"
         )
-    return tuple(shape), math.prod(shape) * item_bytes(dtype, tensor=name)
+    return tuple(shape), math.prod(shape) * item_bytes(dtype, tensor=name, label=label)
 
 
 def _not_described(name: str, entry: object, label: str) -> FormatError:

@@ -95,7 +95,8 @@ def deviation_cosine(a: FloatArray, b: FloatArray) -> float:
     bounds=(-1.0, 1.0),
     symmetric=False,
     invariant_to=("scale", "joint_scale"),
-    null="cosine",
+    null="shuffled",
+    kinds=("vector",),
     reference="one draw from the permutation null of the cosine, seed 42",
 )
 def shuffled_cosine(a: FloatArray, b: FloatArray) -> float:

@@ -23,7 +23,7 @@ from kinprint.results import (
 from kinprint.sizes import format_size
 
 DASH = "–"
-NARROW = 100  # below so many columns, tables leave out what can be spared
+NARROW = 118  # below so many columns, tables leave out what can be spared
 _BOUND = "upper bound"
 
 

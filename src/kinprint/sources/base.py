@@ -9,7 +9,10 @@ from typing import Protocol
 
 from kinprint.refs import ByteRange
 
-SMALL_FILE_CAP = 256 << 20  # tokenizer.json of a 250k vocabulary is about 35 MB; anything near this cap is not metadata
+# Parsed JSON takes many times its size in memory, so what a stranger may hand over is bounded by the kind of file.
+SMALL_FILE_CAP = 64 << 20  # tokenizer.json of a 250k vocabulary is about 35 MB, an index of 20,000 tensors 2 MB
+CONFIG_CAP = 4 << 20
+DESCRIPTION_CAP = 8 << 20  # the hub's description of a repository, with the names of all its files
 COMPANIONS = ("config.json", "tokenizer.json", "tokenizer_config.json")  # what is read beside a single weight file
 
 
@@ -40,6 +43,18 @@ def read_whole(source: Source) -> bytes:
     data = bytearray(source.size)
     source.read_into(ByteRange(0, len(data)), memoryview(data))
     return bytes(data)
+
+
+def too_many_brackets(raw: bytes) -> str | None:
+    """Say what is wrong with JSON that is denser in lists and objects than any sound file, before it is parsed.
+
+    An empty list takes three bytes of text and sixty of memory. The densest sound file is a tokenizer's list of merges,
+    with ten bytes for each.
+    """
+    brackets = raw.count(b"[") + raw.count(b"{")
+    if brackets > len(raw) / 8 + 4096:
+        return f"has {brackets} opening brackets in {len(raw)} bytes, expected at most one in 8"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ whole range or none. Failure to write (disk full) switches the cache off for the
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +27,11 @@ from kinprint.refs import ByteRange
 
 _MAGIC = b"kprange1"
 _HEAD = len(_MAGIC) + 32
+_SHELF_NAME = re.compile(r"^[0-9a-f]{2}$")
+_KEY_NAME = re.compile(r"^[0-9a-f]{64}$")
 _RANGE_NAME = re.compile(r"^([0-9]{1,19})-([0-9]{1,19})$")
+_ABOUT_NAME = "about.json"
+_TEMPORARY = ".tmp-"
 _ABOUT_CAP = 1 << 20
 _STALE_S = 3600.0  # a temporary file this old belongs to a process that died
 
@@ -91,7 +95,7 @@ class RangeCache:
     def about(self, key: str) -> dict[str, object] | None:
         """Return what was noted about a file when its first range was stored."""
         try:
-            with (self._folder(key) / "about.json").open("rb") as file:
+            with (self._folder(key) / _ABOUT_NAME).open("rb") as file:
                 noted = orjson.loads(file.read(_ABOUT_CAP))
         except (OSError, orjson.JSONDecodeError):
             return None
@@ -102,11 +106,12 @@ class RangeCache:
     def note(self, key: str, facts: dict[str, object]) -> None:
         """Record facts about a file: what it is, its size and tag."""
         if self.about(key) != facts:
-            self._put(self._folder(key) / "about.json", [orjson.dumps({"facts": facts, "sha256": cache_key(facts)})])
+            self._put(self._folder(key) / _ABOUT_NAME, [orjson.dumps({"facts": facts, "sha256": cache_key(facts)})])
 
     def forget(self, key: str) -> None:
         """Drop all that is kept of one file."""
-        shutil.rmtree(self._folder(key), ignore_errors=True)
+        with suppress(OSError):  # what cannot be deleted is not used either: its key or its checksum will not match
+            _empty(self._folder(key))
 
     # -- housekeeping -------------------------------------------------------------------------------------------------
 
@@ -138,7 +143,7 @@ class RangeCache:
                     info = path.stat()
                 except OSError:  # another process trims too
                     continue
-                if path.name.startswith(".tmp-"):
+                if path.name.startswith(_TEMPORARY):
                     if time.time() - info.st_mtime > _STALE_S:
                         _remove(path)
                 elif _RANGE_NAME.match(path.name):
@@ -160,13 +165,21 @@ class RangeCache:
             self.trim()
 
     def clear(self) -> int:
-        """Delete everything; return the bytes freed."""
-        freed = self.total_bytes()
+        """Delete all that this cache wrote, and nothing else that may lie in its folder; return the bytes freed.
+
+        Other runs may write meanwhile: what they put down behind our back stays, and they go on.
+        """
+        freed = 0
         try:
-            if self._base.exists():
-                shutil.rmtree(self._base)
+            for shelf in self._shelves():
+                freed += sum(_empty(folder) for folder in _subfolders(shelf, _KEY_NAME))
+                _remove_folder(shelf)
+            _remove_folder(self._base)
         except OSError as error:
-            raise StorageError(f"cache {self.root}: cannot be cleared: {error.strerror}") from error
+            raise StorageError(
+                f"cache {self.root}: cannot be cleared: {error.strerror}",
+                hint="check who owns the folder, or delete it by hand",
+            ) from error
         return freed
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -175,8 +188,11 @@ class RangeCache:
         return self._base / key[:2] / key
 
     def _folders(self) -> Iterator[Path]:
-        for shelf in _entries(self._base):
-            yield from (folder for folder in _entries(shelf) if folder.is_dir())
+        for shelf in self._shelves():
+            yield from _subfolders(shelf, _KEY_NAME)
+
+    def _shelves(self) -> list[Path]:
+        return _subfolders(self._base, _SHELF_NAME)
 
     def _stored(self, folder: Path) -> list[tuple[ByteRange, Path]]:
         found = []
@@ -199,19 +215,24 @@ class RangeCache:
         return raw[_HEAD:]
 
     def _put(self, path: Path, chunks: list[bytes | memoryview]) -> None:
-        if self.problem:
-            return
-        temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(6)}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.writelines(chunks)
-            temporary.replace(path)
-        except FileNotFoundError:  # another process cleared the cache just now: this range is lost, nothing else
-            return
-        except OSError as error:
-            self.problem = f"the range cache at {self.root} is off for this run: {error.strerror or error}"
-            _remove(temporary)
+        for _ in range(2):
+            if self.problem:
+                return
+            temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with temporary.open("wb") as file:
+                    file.writelines(chunks)
+                temporary.replace(path)
+            except (FileNotFoundError, FileExistsError):
+                # Somebody cleared the cache between two of these steps. A second try mostly succeeds; if not, this one
+                # range is not kept, and nothing else is lost.
+                _remove(temporary)
+            except OSError as error:
+                self.problem = f"the range cache at {self.root} is off for this run: {error.strerror or error}"
+                _remove(temporary)
+            else:
+                return
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -220,6 +241,35 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
+
+
+def _subfolders(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    """List the real folders in `folder` whose names are like ours; a link could lead anywhere."""
+    return [path for path in _entries(folder) if name.match(path.name) and path.is_dir() and not path.is_symlink()]
+
+
+def _empty(folder: Path) -> int:
+    """Delete what a cache wrote into one of its folders, and the folder if nothing else is left; return range bytes."""
+    freed = 0
+    for path in _entries(folder):
+        is_range = bool(_RANGE_NAME.match(path.name))
+        ours = is_range or path.name == _ABOUT_NAME or path.name.startswith(_TEMPORARY)
+        if ours and not path.is_dir():
+            with suppress(FileNotFoundError):  # another process clears or trims too
+                size = path.lstat().st_size
+                path.unlink()
+                freed += size if is_range else 0
+    _remove_folder(folder)
+    return freed
+
+
+def _remove_folder(folder: Path) -> None:
+    """Delete a folder if it is empty; somebody else's file, or a range just written, keeps it."""
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+            raise
 
 
 def _remove(path: Path) -> bool:

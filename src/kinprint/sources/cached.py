@@ -12,8 +12,9 @@ from kinprint.sources.remote import RemoteFile
 class CachedSource:
     """Serves ranges from disk where they are there, and keeps those it had to fetch.
 
-    With `pinned` facts (a commit), the key is known before any request, so a second run needs none. Without (a plain
-    URL) the server is asked first, and its entity tag becomes part of the key; no tag, no caching.
+    With `pinned` facts (a commit), the key is known before any request, so a second run needs none: size and tag are
+    noted as soon as a look-up tells them, whether or not a range is read. Without (a plain URL) the server is asked
+    first, and its entity tag becomes part of the key; no tag or a weak one, no caching.
     """
 
     def __init__(
@@ -23,6 +24,7 @@ class CachedSource:
         self._cache = cache
         self._traffic = traffic
         self._facts = facts
+        self._pinned = pinned
         self._key: str | None = cache_key(facts) if pinned else None
         self._about: dict[str, object] = (self._key and cache.about(self._key)) or {}
 
@@ -35,18 +37,27 @@ class CachedSource:
     def size(self) -> int:
         """Length in bytes: as noted when the first range was stored, else as the server says."""
         noted = self._about.get("size")
-        return noted if isinstance(noted, int) else self._inner.size
+        if isinstance(noted, int):
+            return noted
+        size = self._inner.size
+        self._note_look_up()
+        return size
 
     @property
     def identity(self) -> str:
         """The content's tag: as noted, else as the server says."""
         noted = self._about.get("identity")
-        return noted if isinstance(noted, str) else self._inner.identity
+        if isinstance(noted, str):
+            return noted
+        identity = self._inner.identity
+        self._note_look_up()
+        return identity
 
     def prefetch(self) -> None:
         """Ask the server where the bytes are, unless the cache already knows the file."""
         if not self._about:
             self._inner.prefetch()
+            self._note_look_up()
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer` from the cache, else from the server and then into the cache."""
@@ -55,9 +66,9 @@ class CachedSource:
             self._traffic.add(cache_bytes=len(span))
             return
         self._inner.read_into(span, buffer)
-        if key is None or not self._inner.has_strong_identity:
+        if key is None or not self._may_keep:
             return
-        seen: dict[str, object] = {**self._facts, "size": self._inner.size, "identity": self._inner.identity}
+        seen = self._seen()
         if self._about and self._about != seen:
             self._cache.forget(key)
             raise SourceChanged(
@@ -71,8 +82,23 @@ class CachedSource:
 
     def _find_key(self) -> str | None:
         if self._key is None:
-            size = self._inner.size
-            if self._inner.has_strong_identity:
-                self._key = cache_key({**self._facts, "size": size, "identity": self._inner.identity})
+            _ = self._inner.size  # asks the server
+            if self._may_keep:
+                self._key = cache_key(self._seen())
                 self._about = self._cache.about(self._key) or {}
         return self._key
+
+    @property
+    def _may_keep(self) -> bool:
+        # A commit pins every byte, whatever the tag; a URL is pinned by nothing but a strong tag.
+        return self._inner.has_tag if self._pinned else self._inner.has_strong_identity
+
+    def _seen(self) -> dict[str, object]:
+        return {**self._facts, "size": self._inner.size, "identity": self._inner.identity}
+
+    def _note_look_up(self) -> None:
+        """Keep what a look-up told, so that the next run needs none and can be offline."""
+        if self._pinned and self._key is not None and not self._about and self._inner.is_known:
+            seen = self._seen()
+            self._cache.note(self._key, seen)
+            self._about = seen

@@ -1,6 +1,7 @@
 """Everything HTTP: one pooled client, its retries and redirects, and the checks that make a ranged reply believable.
 
-Rules, each with a test: a token goes only to the endpoint's own origin; a range must be answered by 206 with the very
+Rules, each with a test: a token goes only to the endpoint's own origin,
+and only in chains that began there; a range must be answered by 206 with the very
 Content-Range, length and entity tag expected; a 200 is refused before its body is read; https never falls back to http.
 """
 
@@ -24,6 +25,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
 from kinprint.plain import printable
+from kinprint.refs import shown
 from kinprint.sources.base import Traffic
 from kinprint.sources.settings import Settings
 
@@ -33,6 +35,7 @@ Response = urllib3.BaseHTTPResponse
 _REDIRECTS = {301, 302, 303, 307, 308}
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # worth another try; any other status is an answer
 _MAX_HOPS = 5
+OFFLINE_HINT = "unset HF_HUB_OFFLINE or leave out --offline"
 _SLOWEST = 1000  # bytes a second; a server that drips slower is as good as stalled, though it never times out
 
 
@@ -51,13 +54,6 @@ def origin_of(url: str) -> tuple[str, str, int]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
 
 
-def shown(url: str) -> str:
-    """Return a URL fit for messages: query strings of signed links are secrets, user names too."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
 class HttpClient:
     """A pooled client shared by all threads of a run."""
 
@@ -73,17 +69,18 @@ class HttpClient:
 
     # -- one exchange -------------------------------------------------------------------------------------------------
 
-    def send(self, method: str, url: str, *, span: tuple[int, int] | None = None) -> Response:
-        """Send one request, following nothing. `span` is half-open; the body is left unread."""
+    def send(self, method: str, url: str, *, begun_at: str, span: tuple[int, int] | None = None) -> Response:
+        """Send one request, following nothing. `span` is half-open; the body is left unread.
+
+        `begun_at` is where the chain of redirects began that led to `url`: a stranger's address which redirects to the
+        endpoint must not make use of the token there.
+        """
         if self.settings.offline:
-            raise OfflineError(
-                f"offline, and {shown(url)} is not on this machine",
-                hint="unset HF_HUB_OFFLINE to let kinprint fetch it",
-            )
+            raise OfflineError(f"offline, and {shown(url)} is not on this machine", hint=OFFLINE_HINT)
         headers = {"User-Agent": f"kinprint/{__version__}", "Accept-Encoding": "identity"}
         if span is not None:
             headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
-        if self.settings.token and origin_of(url) == self._trusted:
+        if self.settings.token and origin_of(url) == origin_of(begun_at) == self._trusted:
             headers["Authorization"] = f"Bearer {self.settings.token}"
         self.traffic.add(requests=1)
         try:
@@ -95,6 +92,12 @@ class HttpClient:
                 f"{shown(url)}: the TLS connection failed: {error}",
                 hint="if your network has its own certificate authority, point SSL_CERT_FILE at its bundle",
             ) from error
+        except ValueError as error:  # an address or a proxy that urllib3 cannot use: no later try will change that
+            # Such errors quote the address, the proxy's password included; nor may a traceback repeat it.
+            raise TransferError(
+                f"{shown(url)}: cannot be asked for: {_without_addresses(error)}",
+                hint="check the address, and the proxy if one is set (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)",
+            ) from None
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
 
@@ -172,9 +175,10 @@ class HttpClient:
                 if number + 1 < self.settings.attempts:
                     backoff = self.settings.backoff_s * 2**number * (0.75 + 0.5 * self._jitter.random())
                     self._stop.wait(again.after_s if again.after_s is not None else backoff)
+        kept = "; ranges already read are kept in the cache" if self.settings.range_cache else ""
         raise TransferError(
             f"{label}: gave up after {self.settings.attempts} attempts; the last failed with: {reason}",
-            hint="check the connection and try again; ranges already read are kept in the cache",
+            hint=f"check the connection and try again{kept}",
         )
 
     # -- redirects and whole small bodies -----------------------------------------------------------------------------
@@ -202,7 +206,7 @@ class HttpClient:
         def attempt() -> tuple[bytes, str]:
             address, hops, linked = url, 0, ""
             while True:
-                reply = self.send("GET", address)
+                reply = self.send("GET", address, begun_at=url)
                 if reply.status in _REDIRECTS:
                     hops += 1
                     linked = linked or reply.headers.get("X-Linked-ETag", "")
@@ -311,7 +315,7 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
             hint = "the token in use has no access: accept the model's terms on its page with the token's account"
         return AccessDenied(f"{label}: access denied (HTTP {status}){f': {said}' if said else ''}", hint=hint)
     if status in (404, 410):
-        return NotFound(f"{label}: no such file (HTTP {status})")
+        return NotFound(f"{label}: no such file (HTTP {status})", hint="check the spelling of the address and the file")
     return TransferError(f"{label}: unexpected reply HTTP {status}{f': {said}' if said else ''}")
 
 
@@ -328,3 +332,9 @@ def _retry_after_s(text: str) -> float | None:
 def _describe(error: BaseException) -> str:
     text = printable(str(error).split("(Caused by")[0].strip())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _without_addresses(error: ValueError) -> str:
+    """Describe an error that may quote an address, by its kind alone if it does."""
+    text = _describe(error)
+    return type(error).__name__ if "@" in text or "?" in text or "Bearer" in text else text

@@ -10,16 +10,23 @@ import orjson
 
 from kinprint.errors import BadReference, FileTooLarge, NotFound, OfflineError, TransferError
 from kinprint.plain import printable
-from kinprint.refs import ByteRange, check_member_name
-from kinprint.sources.base import SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole
+from kinprint.refs import ByteRange, check_member_name, shown
+from kinprint.sources.base import (
+    DESCRIPTION_CAP,
+    SMALL_FILE_CAP,
+    Provenance,
+    Source,
+    Traffic,
+    read_whole,
+    too_many_brackets,
+)
 from kinprint.sources.cache import RangeCache, cache_key
 from kinprint.sources.cached import CachedSource
-from kinprint.sources.http import HttpClient, shown
+from kinprint.sources.http import OFFLINE_HINT, HttpClient
 from kinprint.sources.local import LocalFile
 from kinprint.sources.remote import RemoteFile
 
 _SHA = re.compile(r"^[0-9a-f]{40}$")
-_API_CAP = 64 << 20
 
 
 class HubFolder:
@@ -65,12 +72,23 @@ class HubFolder:
             return LocalFile(local, str(local), self._traffic)
         label = f"{self._repo}@{self._commit[:8]}/{printable(name)}"
         if name not in self._names:
-            raise NotFound(f"{label}: the repository has no such file")
+            raise self._missing(label)
         url = f"{self._endpoint}/{self._repo}/resolve/{self._commit}/{quote(name)}"
         remote = RemoteFile(self._client, url, label, commit=self._commit)
         if self._cache is None:
             return remote
         return CachedSource(remote, self._cache, self._traffic, facts=self._facts(path=name), pinned=True)
+
+    def _missing(self, label: str) -> NotFound | OfflineError:
+        if self._client.settings.offline and self._known_names(self._commit) is None:
+            # Only what happens to be on this machine is known: the repository itself may well have the file.
+            return OfflineError(f"offline, and {label} is not on this machine", hint=OFFLINE_HINT)
+        weights = sorted(printable(name) for name in self._names if name.endswith(".safetensors"))
+        more = f" and {len(weights) - 3} more" if len(weights) > 3 else ""
+        hint = f"check the spelling; its .safetensors files are: {', '.join(weights[:3])}{more}"
+        return NotFound(
+            f"{label}: the repository has no such file", hint=hint if weights else "it has no .safetensors file at all"
+        )
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file, from the cache if it was read before."""
@@ -102,7 +120,10 @@ class HubFolder:
             return self._pin_offline()
         url = f"{self._endpoint}/api/models/{self._repo}/revision/{quote(self._revision, safe='')}"
         label = f"{self._repo}@{self._revision}"
-        body, _ = self._client.get_small(url, label=label, cap=_API_CAP)
+        body, _ = self._client.get_small(url, label=label, cap=DESCRIPTION_CAP)
+        dense = too_many_brackets(body)
+        if dense:
+            raise TransferError(f"{label}: {shown(url)} did not answer with a model's description: it {dense}")
         try:
             info = orjson.loads(body)
             commit = info["sha"]
@@ -134,7 +155,7 @@ class HubFolder:
         if commit is None or (self._official("snapshots", commit) is None and self._known_names(commit) is None):
             raise OfflineError(
                 f"offline, and {self._repo}@{self._revision} is in no cache on this machine",
-                hint="unset HF_HUB_OFFLINE, or fetch the model once while online",
+                hint=f"{OFFLINE_HINT}; once fetched, the model is here for offline use",
             )
         return commit, self._known_names(commit) or frozenset()
 

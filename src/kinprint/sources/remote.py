@@ -7,7 +7,7 @@ import threading
 import time
 
 from kinprint.errors import SourceChanged, TransferError
-from kinprint.refs import ByteRange
+from kinprint.refs import ByteRange, shown
 from kinprint.sources.http import (
     HttpClient,
     Response,
@@ -16,7 +16,6 @@ from kinprint.sources.http import (
     is_redirect,
     plain_tag,
     read_some,
-    shown,
     spend,
     status_error,
     whole_number,
@@ -44,6 +43,7 @@ class RemoteFile:
         self._size: int | None = None
         self._linked_tag: str | None = None  # the hub's own tag for the content: stable whichever CDN serves it
         self._reply_tag: str | None = None  # the tag on the ranged replies themselves
+        self._weak = False  # whether a tag came marked as weak: equal tags then do not promise equal bytes
         self._answered = False  # whether a ranged reply has come, with a tag or without
 
     @property
@@ -68,17 +68,27 @@ class RemoteFile:
     @property
     def identity(self) -> str:
         """The entity tag that stands for the content, else the size."""
-        if not self.has_strong_identity:
+        if not self.has_tag:
             self.prefetch()
-        if not self.has_strong_identity and not self._answered:  # else it would change with the first read
+        if not self.has_tag and not self._answered:  # else it would change with the first read
             self._probe()
         tag = self._linked_tag or self._reply_tag
         return f"etag:{tag}" if tag else f"size:{self.size}"
 
     @property
-    def has_strong_identity(self) -> bool:
-        """Whether the server gave anything that would change with the content."""
+    def has_tag(self) -> bool:
+        """Whether a reply has told an entity tag, weak or strong."""
         return bool(self._linked_tag or self._reply_tag)
+
+    @property
+    def has_strong_identity(self) -> bool:
+        """Whether the server gave anything that would change with any byte of the content."""
+        return self.has_tag and not self._weak
+
+    @property
+    def is_known(self) -> bool:
+        """Whether size and tag are known without asking for them."""
+        return self._size is not None and self.has_tag
 
     def prefetch(self) -> None:
         """Resolve the redirect, if there is one, without asking its target for anything."""
@@ -97,7 +107,7 @@ class RemoteFile:
     # -- one attempt --------------------------------------------------------------------------------------------------
 
     def _resolve(self) -> None:
-        reply = self._client.send("GET", self._url, span=(0, 1))
+        reply = self._client.send("GET", self._url, begun_at=self._url, span=(0, 1))
         if is_redirect(reply):
             self._learn_from_redirect(reply)
             self._target = self._client.next_hop(self._url, reply, 1, self._label)
@@ -108,7 +118,7 @@ class RemoteFile:
         renewed = self._target is None
         address, hops = self._target or self._url, 0
         while True:
-            reply = self._client.send("GET", address, span=(span.start, span.end))
+            reply = self._client.send("GET", address, begun_at=self._url, span=(span.start, span.end))
             if is_redirect(reply):
                 self._learn_from_redirect(reply)
                 hops += 1
@@ -233,11 +243,12 @@ class RemoteFile:
     def _learn(self, which: str, tag: str | None) -> None:
         if not tag:
             return
-        tag = plain_tag(tag)
+        weak, tag = tag.startswith("W/"), plain_tag(tag)
         attribute = "_linked_tag" if which == "linked tag" else "_reply_tag"
         with self._lock:
             known = getattr(self, attribute) or tag
             setattr(self, attribute, known)
+            self._weak = self._weak or weak
         if known != tag:
             raise SourceChanged(
                 f"{self._label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})",

@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from kinprint.errors import BadReference
+from kinprint.errors import BadReference, BadSetting
+from kinprint.refs import quotable
 from kinprint.sizes import parse_size
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -35,7 +37,8 @@ class Settings:
     def __post_init__(self) -> None:
         # http.client would quote a header it cannot send, and with it the token, in its error.
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
-            raise BadReference("the hub token holds characters that no token has", hint="check HF_TOKEN and its file")
+            raise BadSetting("the hub token holds characters that no token has", hint="check HF_TOKEN and its file")
+        _check_endpoint(self.endpoint)
 
     def __repr__(self) -> str:  # a token must not reach a log through a repr
         return f"Settings(endpoint={self.endpoint!r}, token={'set' if self.token else None}, offline={self.offline})"
@@ -46,19 +49,43 @@ class Settings:
         env = os.environ if env is None else env
         user_cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
         hf_home = Path(env.get("HF_HOME") or user_cache / "huggingface").expanduser()
-        endpoint = (env.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-        if not endpoint.startswith(("http://", "https://")):
-            raise BadReference(f"HF_ENDPOINT is {endpoint!r}: expected an http(s) address")
         own = env.get("KINPRINT_CACHE")
         return cls(
-            endpoint=endpoint,
+            endpoint=(env.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).strip().rstrip("/"),
             token=_find_token(env, hf_home),
             offline=any(env.get(k, "").lower() in _TRUE for k in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")),
             hub_cache=Path(env.get("HF_HUB_CACHE") or hf_home / "hub").expanduser(),
             range_cache=None if own in ("", "off", "0") else Path(own or user_cache / "kinprint").expanduser(),
-            range_cache_cap_bytes=parse_size(env.get("KINPRINT_CACHE_SIZE") or "4GiB"),
+            range_cache_cap_bytes=_cache_size(env.get("KINPRINT_CACHE_SIZE") or "4GiB"),
             ca_file=env.get("SSL_CERT_FILE") or env.get("REQUESTS_CA_BUNDLE") or env.get("CURL_CA_BUNDLE"),
         )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        fine = fine and not parts.query and not parts.fragment
+    except ValueError:
+        fine = False
+    if "@" in endpoint:  # where the user name ends is of no interest: the address is not quoted at all
+        raise BadSetting(
+            "HF_ENDPOINT holds a user name or password: expected http(s)://host[:port][/path] without any",
+            hint="leave them out of HF_ENDPOINT, and set HF_TOKEN if the hub asks for one",
+        )
+    if not fine:
+        raise BadSetting(
+            f"HF_ENDPOINT is {quotable(endpoint)[:200]!r}: expected an http(s) address, http(s)://host[:port][/path]",
+            hint=f"correct HF_ENDPOINT, or unset it to use {DEFAULT_ENDPOINT}",
+        )
+
+
+def _cache_size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except BadReference as error:
+        hint = "correct KINPRINT_CACHE_SIZE, or unset it for 4 GiB"
+        raise BadSetting(f"KINPRINT_CACHE_SIZE: {error.message}", hint=hint) from error
 
 
 def _find_token(env: Mapping[str, str], hf_home: Path) -> str | None:

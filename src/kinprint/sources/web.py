@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound
-from kinprint.refs import check_member_name
+from kinprint.refs import check_member_name, shown
 from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.cached import CachedSource
-from kinprint.sources.http import HttpClient, shown
+from kinprint.sources.http import HttpClient
 from kinprint.sources.remote import RemoteFile
 
 
@@ -45,7 +46,12 @@ class WebFolder:
         remote = RemoteFile(self._client, url, shown(url))
         if self._cache is None:
             return remote
-        return CachedSource(remote, self._cache, self._traffic, facts={"url": shown(url)}, pinned=False)
+        # One path may stand for many files told apart by the query, which may be secret: it enters as a digest.
+        facts: dict[str, object] = {
+            "url": shown(url),
+            "url_sha256": hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest(),
+        }
+        return CachedSource(remote, self._cache, self._traffic, facts=facts, pinned=False)
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file, or None if the server has none; by range, so that the cache serves it next time."""

@@ -8,6 +8,7 @@ closed form wherever one exists.
 from kinprint.results import NullResult
 from kinprint.stats.allpairs import AllPairs, all_pairs, joint
 from kinprint.stats.jointly import joint_blocks, joint_independent
+from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
 from kinprint.stats.nulls import KINDS, null_for, null_from_draws
 from kinprint.stats.shared import PermutationNulls
@@ -18,6 +19,7 @@ __all__ = [
     "NullResult",
     "PermutationNulls",
     "all_pairs",
+    "check_range",
     "draw_columns",
     "joint",
     "joint_blocks",

@@ -10,9 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.results import NullResult
-from kinprint.stats.moments import NEAR_CONSTANT, FloatArray, Powers, as_rows, centred_rows, shape_from_powers
+from kinprint.stats.moments import (
+    NEAR_CONSTANT,
+    FloatArray,
+    Moments,
+    Powers,
+    as_rows,
+    centred_rows,
+    check_range,
+    shape_from_powers,
+)
 from kinprint.stats.nulls import Request, dot_null
-from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, least_log10_p
+from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, analytic_tail, least_log10_p
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class _RowSums:
     length: FloatArray  # norm of the row itself
     third: FloatArray  # sums of powers of the centred row over its spread
     fourth: FloatArray
+    largest: FloatArray  # largest magnitude of the centred row over its spread
 
     @classmethod
     def of(cls, X: FloatArray) -> _RowSums:
@@ -77,7 +87,8 @@ class _RowSums:
         with np.errstate(divide="ignore", invalid="ignore"):
             third = np.einsum("ij,ij->i", square, centred) / spread**3
             fourth = np.einsum("ij,ij->i", square, square) / spread**4
-        return cls(centred, mean, spread, np.sqrt(second + X.shape[1] * mean * mean), third, fourth)
+            largest = np.maximum(centred.max(axis=1), -centred.min(axis=1)) / spread
+        return cls(centred, mean, spread, np.sqrt(second + X.shape[1] * mean * mean), third, fourth, largest)
 
 
 def _checked_rows(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -88,6 +99,7 @@ def _checked_rows(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
         bad = int(X.size - np.count_nonzero(np.isfinite(X)))
         if bad:
             raise DegenerateInput(f"{side} holds {bad} non-finite of {X.size} values: expected none")
+        check_range(X, side)
     return left, right
 
 
@@ -97,17 +109,26 @@ def _tails(z: FloatArray, a: _RowSums, b: _RowSums, valid: NDArray[np.bool_]) ->
 
     d = a.centred.shape[1]
     thirds, fourths = np.outer(a.third, b.third), np.outer(a.fourth, b.fourth)
-    powers = Powers(thirds, fourths, a.fourth[:, None], b.fourth[None, :], 1.0)
-    skewness, kurtosis = (np.asarray(x) for x in shape_from_powers(powers, 1.0 / (d - 1), d))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        linear, quadratic = np.maximum(skewness, 0.0) / 3.0, np.maximum(kurtosis, 0.0) / 12.0
-        limit = 2.0 * MAX_CORRECTION / (linear + np.sqrt(linear**2 + 4.0 * quadratic * MAX_CORRECTION))
-        limit[(np.abs(skewness) > MAX_SKEWNESS) | (np.abs(kurtosis) > MAX_KURTOSIS)] = 0.0
-        believed = np.where(limit > 0.0, log_ndtr(-np.minimum(z, limit)), 0.0)
-        moments = np.where(z > 0.0, np.minimum(-np.log1p(z * z), np.log(3.0 + kurtosis) - 4.0 * np.log(np.abs(z))), 0.0)
-    normal = valid & (limit > 0.0) & (z <= limit)
-    log_p = np.where(normal, believed, np.minimum(np.minimum(believed, moments), 0.0))
-    return np.where(valid, np.maximum(log_p / math.log(10.0), least_log10_p(d)), np.nan), normal
+    largest = np.outer(a.largest, b.largest)
+    powers = Powers(thirds, fourths, a.fourth[:, None], b.fourth[None, :], 1.0, largest)
+    variance = 1.0 / (d - 1)
+    skewness, kurtosis = (np.asarray(x) for x in shape_from_powers(powers, variance, d))
+    fourth, reach = fourths / (d * variance**2), largest / math.sqrt(variance)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        up, x = np.maximum(z, 0.0), np.maximum(z, 0.0) * reach
+        known = np.maximum(skewness, 0.0) * up**3 / 6.0 + np.maximum(kurtosis, 0.0) * up**4 / 24.0
+        series = x / 120.0 * (1.0 + x / 6.0 * (1.0 + x / 7.0 * (1.0 + x / 8.0 * (1.0 + x / 9.0 * (1.0 + x / 10.0)))))
+        rest = np.where(x < 1.0, series, (np.exp(x) - 1.0 - x - x**2 / 2.0 - x**3 / 6.0 - x**4 / 24.0) / x**4)
+        correction = known + fourth * up**4 * rest
+        normal = valid & (np.abs(skewness) <= MAX_SKEWNESS) & (np.abs(kurtosis) <= MAX_KURTOSIS)
+        normal &= correction <= MAX_CORRECTION * up**2 / 2.0
+        log10_p = np.minimum((log_ndtr(-z) + correction) / math.log(10.0), 0.0)
+    log10_p = np.where(valid, np.maximum(log10_p, least_log10_p(d)), np.nan)
+    for i, k in np.argwhere(valid & ~normal):  # the few pairs beyond the normal tail
+        shape = (float(y[i, k]) for y in (skewness, kurtosis, fourth, reach))
+        moments = Moments(0.0, variance, d, *shape)  # type: ignore[arg-type]  # four floats, in the order of the fields
+        log10_p[i, k] = analytic_tail(float(z[i, k]), moments)[0]
+    return log10_p, normal
 
 
 def joint(A: ArrayLike, B: ArrayLike, *, rng_seed: int = 0, draws: int | None = None) -> NullResult:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kinprint.errors import DegenerateInput
 from kinprint.results import NullResult
 from kinprint.stats.moments import FloatArray, Moments, unit_scaled
-from kinprint.stats.nulls import EXCHANGEABLE, Request, dot_null
-from kinprint.stats.tails import HELD, MOMENT_BOUND, NORMAL, least_log10_p, log10_p_moments, log10_p_normal, trusted_z
+from kinprint.stats.nulls import EXCHANGEABLE, SAMPLED, Request, dot_null
+from kinprint.stats.tails import analytic_tail, least_log10_p
 
 
 def joint_blocks(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
@@ -51,25 +52,23 @@ def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) ->
     variances = [null.sd**2 for null in nulls]
     total = sum(variances)
     mean = sum(null.mean for null in nulls) / count
-    tail, n = "greater", min(null.n for null in nulls)
+    n = min(null.n for null in nulls)
     if total == 0.0:
         raise DegenerateInput("joint: every permutation gives the same value")
-    skewness: float | None = None
-    kurtosis: float | None = None
-    if all(null.skewness is not None and null.excess_kurtosis is not None for null in nulls):
-        skewness = sum((null.skewness or 0.0) * null.sd**3 for null in nulls) / total**1.5
-        kurtosis = sum((null.excess_kurtosis or 0.0) * null.sd**4 for null in nulls) / total**2
-    moments = Moments(mean, total / count**2, n, skewness, kurtosis)
+    shape: tuple[float, float, float, float] | None = None
+    if all(None not in (null.skewness, null.excess_kurtosis, null.fourth, null.reach) for null in nulls):
+        shape = (
+            sum((null.skewness or 0.0) * null.sd**3 for null in nulls) / total**1.5,
+            sum((null.excess_kurtosis or 0.0) * null.sd**4 for null in nulls) / total**2,
+            sum((null.fourth or 0.0) * null.sd**4 for null in nulls) / total**2,
+            max((null.reach or 0.0) * null.sd for null in nulls) / math.sqrt(total),
+        )
+    sampled = any(SAMPLED in null.assumptions for null in nulls)
+    moments = Moments(mean, total / count**2, n, sampled=sampled)
+    if shape is not None:
+        moments = replace(moments, skewness=shape[0], excess_kurtosis=shape[1], fourth=shape[2], reach=shape[3])
     z = (math.fsum(observed) / count - mean) / moments.sd
-    limit = trusted_z(skewness, kurtosis)
-    least = sum(least_log10_p(null.n) for null in nulls)
-    if limit > 0.0 and z <= limit:
-        log10_p, method = max(log10_p_normal(z, tail), least), NORMAL
-    else:
-        options = [(log10_p_moments(z, kurtosis), MOMENT_BOUND)]
-        if limit > 0.0:
-            options.append((max(log10_p_normal(limit, tail), least), HELD))
-        log10_p, method = min(options)
+    log10_p, method = analytic_tail(z, moments, least=sum(least_log10_p(null.n) for null in nulls))
     return NullResult(
         name="joint",
         mean=mean,
@@ -77,9 +76,11 @@ def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) ->
         z=z,
         log10_p=log10_p,
         p_method=method,
-        tail=tail,
+        tail="greater",
         n=n,
-        skewness=skewness,
-        excess_kurtosis=kurtosis,
+        skewness=moments.skewness,
+        excess_kurtosis=moments.excess_kurtosis,
+        fourth=moments.fourth,
+        reach=moments.reach,
         assumptions=(EXCHANGEABLE, "each block has units of its own, permuted independently"),
     )

@@ -15,6 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinprint.errors import DegenerateInput
+
 FloatArray: TypeAlias = NDArray[np.float64]
 Number: TypeAlias = float | FloatArray
 
@@ -40,6 +42,9 @@ class Moments:
     n: int
     skewness: float | None = None
     excess_kurtosis: float | None = None
+    fourth: float | None = None  # ΣC⁴/(d·variance²): cannot be small by cancellation, as the kurtosis can
+    reach: float | None = None  # max|C| in standard deviations: what one coincidence of outliers would add
+    sampled: bool = False  # whether the shape was estimated from some columns
 
     @property
     def sd(self) -> float:
@@ -56,6 +61,19 @@ class Powers:
     rows: Number  # Σ_j (Σ_k C²)²
     columns: Number  # Σ_k (Σ_j C²)²
     cycles: Number  # tr((CCᵀ)²)
+    largest: Number  # max |C|, or a bound on it
+
+
+SAFE_MAGNITUDES = (1e-60, 1e60)
+"""Largest magnitudes of an array whose fourth powers still fit float64. No weight comes near; a hostile file may."""
+
+
+def check_range(X: ArrayLike, side: str) -> None:
+    """Refuse values whose powers would leave the range of float64."""
+    largest = float(np.abs(np.asarray(X)).max(initial=0.0))
+    if largest and not SAFE_MAGNITUDES[0] <= largest <= SAFE_MAGNITUDES[1]:
+        low, high = SAFE_MAGNITUDES
+        raise DegenerateInput(f"the largest value of {side} is {largest:.3g}: expected between {low:g} and {high:g}")
 
 
 def as_rows(values: ArrayLike) -> FloatArray:
@@ -100,11 +118,18 @@ def dot_moments(A: ArrayLike, B: ArrayLike, *, shape: bool = True, max_flops: fl
     # no variance can exceed the product of the traces; far below it only rounding is left
     if variance <= 1e-28 * float(np.trace(gram_a)) * float(np.trace(gram_b)) / (d - 1):
         return Moments(mean, 0.0, d)
-    if not shape or d < 4 or (m > 1 and 2.0 * m * d * d > max_flops):
+    if not shape or d < 4 or (m > 1 and 2.0 * m * d * min(d, EXACT_UNITS) > max_flops):
         return Moments(mean, variance, d)
     powers = _vector_powers(left[0], right[0]) if m == 1 else _stack_powers(left, right, gram_a, gram_b)
-    skewness, kurtosis = shape_from_powers(powers, variance, d)
-    return Moments(mean, variance, d, float(skewness), float(kurtosis))
+    return _shaped(mean, variance, d, powers, sampled=m > 1 and d > EXACT_UNITS)
+
+
+def _shaped(mean: float, variance: float, d: int, powers: Powers, *, sampled: bool = False) -> Moments:
+    skewness, kurtosis = (float(x) for x in shape_from_powers(powers, variance, d))
+    if sampled:  # estimates need not be possible values; every distribution has kurtosis ≥ skewness² + 1
+        kurtosis = max(kurtosis, skewness**2 - 2.0)
+    fourth, reach = float(powers.fourths) / (d * variance**2), float(powers.largest) / math.sqrt(variance)
+    return Moments(mean, variance, d, skewness, kurtosis, fourth, reach, sampled)
 
 
 def _tall_moments(A: FloatArray, B: FloatArray, mean: float, *, shape: bool) -> Moments:
@@ -124,9 +149,9 @@ def _tall_moments(A: FloatArray, B: FloatArray, mean: float, *, shape: bool) -> 
         float(rows @ rows),
         float(columns @ columns),
         float(np.vdot(gram, gram)),
+        float(np.abs(C).max()),
     )
-    skewness, kurtosis = shape_from_powers(powers, variance, d)
-    return Moments(mean, variance, d, float(skewness), float(kurtosis))
+    return _shaped(mean, variance, d, powers)
 
 
 def shape_from_powers(powers: Powers, variance: float, d: int) -> tuple[Number, Number]:
@@ -157,43 +182,46 @@ def shape_from_powers(powers: Powers, variance: float, d: int) -> tuple[Number, 
 
 def _vector_powers(a: FloatArray, b: FloatArray) -> Powers:
     (a2, a3, a4), (b2, b3, b4) = ([float(np.sum(x**p)) for p in (2, 3, 4)] for x in (a, b))
-    return Powers(a3 * b3, a4 * b4, a4 * b2**2, a2**2 * b4, (a2 * b2) ** 2)
+    largest = float(np.abs(a).max()) * float(np.abs(b).max())
+    return Powers(a3 * b3, a4 * b4, a4 * b2**2, a2**2 * b4, (a2 * b2) ** 2, largest)
 
 
 def _stack_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: FloatArray) -> Powers:
     """Sum powers of C = AᵀB; the second-order sums come from the small Gram matrices.
 
-    The third and fourth powers need C itself. Up to `EXACT_UNITS` columns of B it is formed whole, in blocks. Beyond, the
-    longest columns of B are taken, since outliers decide these sums, and the others are represented by an even sample
-    in the order of their length.
+    The third and fourth powers need C itself. Up to `EXACT_UNITS` columns it is formed whole, in blocks. Beyond, its longest
+    columns are taken, since outliers decide these sums, and the others are represented by an even sample in the order of
+    their length; a column's length also bounds its largest entry.
     """
-    cubes = fourths = 0.0
-    for columns_of_b, weights in _columns_to_sum(B):
-        block = A.T @ columns_of_b
-        square = block * block
-        cubes += float(np.einsum("jk,jk,k->", square, block, weights))
-        fourths += float(np.einsum("jk,jk,k->", square, square, weights))
     rows = np.einsum("ij,ij->j", A, gram_b @ A)
     columns = np.einsum("ij,ij->j", B, gram_a @ B)
     mixed = gram_a @ gram_b
-    return Powers(cubes, fourths, float(rows @ rows), float(columns @ columns), float(np.sum(mixed * mixed.T)))
+    cubes = fourths = largest = 0.0
+    for chosen, weights in _columns_to_sum(columns):
+        block = A.T @ B[:, chosen]
+        square = block * block
+        cubes += float(np.einsum("jk,jk,k->", square, block, weights))
+        fourths += float(np.einsum("jk,jk,k->", square, square, weights))
+        largest = max(largest, math.sqrt(float(square.max())))
+    if columns.size > EXACT_UNITS:
+        largest = max(largest, math.sqrt(float(np.partition(columns, -SAMPLED_UNITS - 1)[-SAMPLED_UNITS - 1])))
+    return Powers(cubes, fourths, float(rows @ rows), float(columns @ columns), float(np.sum(mixed * mixed.T)), largest)
 
 
-def _columns_to_sum(B: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield blocks of columns of B with the number of columns that each stands for."""
-    d = B.shape[1]
+def _columns_to_sum(lengths: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
+    """Yield blocks of columns of C, given their squared lengths, with the number of columns that each stands for."""
+    d = lengths.size
     if d <= EXACT_UNITS:
         step = max(1, _BLOCK // d)
         for start in range(0, d, step):
-            block = B[:, start : start + step]
-            yield block, np.ones(block.shape[1])
+            block = np.arange(start, min(d, start + step))
+            yield block, np.ones(block.size)
         return
-    by_length = np.argsort(-np.einsum("ij,ij->j", B, B), kind="stable")
+    by_length = np.argsort(-lengths, kind="stable")
     longest, others = by_length[:SAMPLED_UNITS], by_length[SAMPLED_UNITS:]
     bounds = np.linspace(0, others.size, SAMPLED_UNITS + 1).astype(int)
-    sample = others[(bounds[:-1] + bounds[1:] - 1) // 2]
-    yield B[:, longest], np.ones(SAMPLED_UNITS)
-    yield B[:, sample], np.diff(bounds).astype(np.float64)
+    yield longest, np.ones(SAMPLED_UNITS)
+    yield others[(bounds[:-1] + bounds[1:] - 1) // 2], np.diff(bounds).astype(np.float64)
 
 
 def identity_log_probability(A: ArrayLike, B: ArrayLike) -> float:

@@ -36,6 +36,7 @@ POINT = "none: every permutation gives the same value"
 BLIND = "none: the metric cannot see order"
 EXCHANGEABLE = "the units of the permuted axis are exchangeable if the sides are unrelated"
 ONE_PERMUTATION = "one permutation serves all rows, so rows may be correlated"
+SAMPLED = "skewness and kurtosis of the null estimated from its longest columns and a sample of the others"
 DELTA = "mean and sd by a second-order delta method; z and p are those of the dot product, of which this is a function"
 
 
@@ -85,7 +86,7 @@ def null_for(
         For Monte-Carlo; by default 1,999 draws for dot products, 999 for costs of vectors and CKA, 99 for matrices.
     known
         A null already computed on the same data whose statistic is a function of the same dot product (the Pearson
-        correlation, say). If the observation turns out to lie at the same z, its p-value is taken over.
+        correlation, say) and was observed together with it: its z and p-value are taken over.
     """
     try:
         handler = _HANDLERS[kind]
@@ -118,6 +119,8 @@ def dot_null(A: FloatArray, B: FloatArray, t: float, request: Request, *, rising
     moments = dot_moments(A, B, shape=known is None)
     side = 1.0 if rising == request.higher_is_closer else -1.0
     assumptions = (EXCHANGEABLE,) if A.shape[0] == 1 else (EXCHANGEABLE, ONE_PERMUTATION)
+    if moments.sampled:
+        assumptions = (*assumptions, SAMPLED)
     result = NullResult(
         name=request.kind,
         mean=moments.mean,
@@ -130,15 +133,15 @@ def dot_null(A: FloatArray, B: FloatArray, t: float, request: Request, *, rising
         skewness=moments.skewness,
         excess_kurtosis=moments.excess_kurtosis,
         assumptions=assumptions,
+        fourth=moments.fourth,
+        reach=moments.reach,
     )
     if moments.variance == 0.0:
         return replace(result, log10_p=0.0)
+    if known is not None and side > 0:
+        # z and p as found on the correlation itself: re-derived from a cosine near one they would be mostly rounding
+        return replace(known, name=result.name, mean=result.mean, sd=result.sd, tail=result.tail)
     z = (t - moments.mean) / moments.sd
-    if known is not None:
-        if side > 0 and known.z is not None and abs(z - known.z) <= 1e-6 * (1.0 + abs(z)):
-            return replace(known, name=result.name, mean=result.mean, sd=result.sd, z=z, tail=result.tail)
-        moments = dot_moments(A, B)
-        result = replace(result, skewness=moments.skewness, excess_kurtosis=moments.excess_kurtosis)
     left, right = centred_rows(A), centred_rows(B) * side
     upper = moments if side > 0 else replace(moments, skewness=None if moments.skewness is None else -moments.skewness)
     draws = request.draws or _affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape))
@@ -293,7 +296,9 @@ def null_from_draws(name: str, values: FloatArray, *, observed: float, higher_is
     tail = "greater" if higher_is_closer else "less"
     assumptions = (EXCHANGEABLE, ONE_PERMUTATION, f"mean and sd estimated from {values.size} draws")
     if sd <= 1e-12 * abs(mean):
-        return NullResult(name, mean, 0.0, None, 0.0, POINT, tail, n, values.size, assumptions=assumptions)
+        closer = observed > mean if higher_is_closer else observed < mean
+        log10_p = log10_p_monte_carlo(0, values.size) if closer and abs(observed - mean) > 1e-12 * abs(mean) else 0.0
+        return NullResult(name, mean, 0.0, None, log10_p, POINT, tail, n, values.size, assumptions=assumptions)
     log10_p = _monte_carlo(values, observed, sd, greater=higher_is_closer)
     z = (observed - mean) / sd
     return NullResult(name, mean, sd, z, log10_p, MONTE_CARLO, tail, n, values.size, assumptions=assumptions)
@@ -341,6 +346,12 @@ def _identity(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     )
 
 
+def _shuffled(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
+    """Null of a cosine that is itself a draw from it: where it lies is shown, but it tests nothing, so it has no p."""
+    found = _cosine(A, B, replace(request, draws=MATRIX_DRAWS))
+    return replace(found, log10_p=None, p_method="none: the value is itself a draw from this null", n_draws=None)
+
+
 def _invariant(A: NDArray[Any], _B: NDArray[Any], request: Request) -> NullResult:
     return NullResult(request.kind, request.observed, 0.0, None, None, BLIND, request.tail, as_rows(A).shape[1])
 
@@ -378,6 +389,7 @@ _HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], Request], NullResult]
     "changed": _cost(costs.unequal_cost_moments, _mean_unequal),
     "ulp": _ulp,
     "identity": _identity,
+    "shuffled": _shuffled,
     "invariant": _invariant,
     "cka": _cka,
     "cka_unbiased": _cka,

@@ -3,12 +3,11 @@
 A normal tail at z = 60 reads 10⁻⁷⁸⁶, and is nonsense if two outliers happened to coincide. The choice for a permuted dot
 product therefore rests on its exact skewness γ and excess kurtosis κ (`kinprint.stats.moments`):
 
-1. **Normal tail**, if |γ| ≤ 0.1 and |κ| ≤ 0.2 and z is not beyond `trusted_z`. Within these limits the Edgeworth terms
-   γ(z²−1)φ(z)/6 and κ(z³−3z)φ(z)/24 move a p-value by less than 0.007 and 0.005: not visible in a Kolmogorov-Smirnov test of
-   thousands of independent pairs (the tests repeat that simulation). `trusted_z` is where the next terms of Cramér's
-   series, γz³/6 + κz⁴/24, reach a tenth of z²/2; a tail lighter than normal (negative terms) sets no limit.
+1. **Normal tail**, if |γ| ≤ 0.1 and |κ| ≤ 0.2 and z is not beyond `trusted_z`, where `tail_correction`, which knows the
+   largest single term too, reaches a tenth of z²/2. The correction is added to ln p, so the figure errs towards caution; at
+   moderate z it is not visible in a Kolmogorov-Smirnov test of thousands of independent pairs (the tests repeat that).
 2. **Beyond that**, p is held at its value at `trusted_z` (p can only fall with z), or a theorem gives something
-   smaller: Cantelli's 1/(1+z²), Markov's E z⁴/z⁴, or the Chernoff bound below.
+   smaller: Cantelli's 1/(1+z²), Markov's E z⁴/z⁴ where the fourth moment is exact, or the Chernoff bound below.
 3. No p-value is below 1/n! for n permuted units: the identity is one of the permutations.
 4. **Monte-Carlo** with the +1 correction otherwise. Its floor 1/(draws+1) is honest.
 
@@ -35,7 +34,7 @@ DECISIVE = -30.0
 """A cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number."""
 
 NORMAL = "normal tail on exact permutation moments"
-HELD = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound)"
+HELD = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound, not a theorem)"
 MOMENT_BOUND = "moment inequality on exact permutation moments (upper bound)"
 CHERNOFF = "Chernoff bound by negative association (upper bound)"
 MONTE_CARLO = "Monte-Carlo permutations with +1 correction"
@@ -71,19 +70,53 @@ def least_log10_p(units: int) -> float:
     return -math.lgamma(units + 1) / _LN10
 
 
-def trusted_z(skewness: float | None, excess_kurtosis: float | None) -> float:
+def tail_correction(z: float, moments: Moments) -> float:
+    """Return how much heavier than normal, in ln p, the upper tail may be at z: Cramér's series with a bound on its rest.
+
+    γz³/6 + κz⁴/24 are its first terms, taken only where they are positive. Of the rest, the n-th term is about
+    (1/d)·Σ_jk (z·C_jk/sd)ⁿ/n! ≤ F·zⁿMⁿ⁻⁴/n! with F = `Moments.fourth` and M = `Moments.reach`, so that all terms from the
+    fifth on sum to at most F/M⁴ · (eˣ − 1 − x − … − x⁴/24), x = zM. Neither F nor M can be small because of a
+    cancellation: a light-tailed body and a few outliers may have κ = 0, yet M gives the outliers away.
+    """
+    assert moments.skewness is not None
+    assert moments.excess_kurtosis is not None
+    assert moments.fourth is not None
+    assert moments.reach is not None
+    if z <= 0.0:
+        return 0.0
+    known = max(moments.skewness, 0.0) * z**3 / 6.0 + max(moments.excess_kurtosis, 0.0) * z**4 / 24.0
+    x = z * moments.reach
+    if x > 500.0:
+        return math.inf
+    if x < 1.0:  # the series itself: the difference below would cancel
+        rest = x / 120.0 * (1.0 + x / 6.0 * (1.0 + x / 7.0 * (1.0 + x / 8.0 * (1.0 + x / 9.0 * (1.0 + x / 10.0)))))
+    else:
+        rest = (math.exp(x) - 1.0 - x - x**2 / 2.0 - x**3 / 6.0 - x**4 / 24.0) / x**4
+    return known + moments.fourth * z**4 * rest
+
+
+def trusted_z(moments: Moments) -> float:
     """Return the largest z ≥ 0 in the upper tail up to which the normal tail is believed; 0 if it is not at all.
 
-    Negate the skewness for the lower tail.
+    That is where the correction reaches a tenth of z²/2. For the lower tail negate the skewness.
     """
-    if skewness is None or excess_kurtosis is None:
+    if None in (moments.skewness, moments.excess_kurtosis, moments.fourth, moments.reach):
         return 0.0
-    if abs(skewness) > MAX_SKEWNESS or abs(excess_kurtosis) > MAX_KURTOSIS:
+    assert moments.skewness is not None
+    assert moments.excess_kurtosis is not None
+    if abs(moments.skewness) > MAX_SKEWNESS or abs(moments.excess_kurtosis) > MAX_KURTOSIS:
         return 0.0
-    # γz/3 + κz²/12 = MAX_CORRECTION, heavier-than-normal parts only
-    linear, quadratic = max(skewness, 0.0) / 3.0, max(excess_kurtosis, 0.0) / 12.0
-    denominator = linear + math.sqrt(linear**2 + 4.0 * quadratic * MAX_CORRECTION)
-    return 2.0 * MAX_CORRECTION / denominator if denominator > 0.0 else math.inf
+
+    def believed(z: float) -> bool:
+        return tail_correction(z, moments) <= MAX_CORRECTION * z * z / 2.0
+
+    low, high = 0.0, 1.0
+    while believed(high) and high < 1e6:
+        low, high = high, 2.0 * high
+    for _ in range(40):  # correction/z² rises with z, so there is one crossing
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if believed(middle) else (low, middle)
+    return low
 
 
 def log10_p_moments(z: float, excess_kurtosis: float | None) -> float:
@@ -92,8 +125,28 @@ def log10_p_moments(z: float, excess_kurtosis: float | None) -> float:
         return 0.0
     bound = -math.log1p(z * z) / _LN10
     if excess_kurtosis is not None:
-        bound = min(bound, math.log10(3.0 + excess_kurtosis) - 4.0 * math.log10(z))
+        bound = min(bound, math.log10(max(3.0 + excess_kurtosis, 1.0)) - 4.0 * math.log10(z))
     return min(0.0, bound)
+
+
+def analytic_tail(z: float, moments: Moments, *, least: float | None = None) -> tuple[float, str]:
+    """Return (log10 p, method) of the upper tail without drawing: the normal tail if it is trusted at z, else a bound.
+
+    `least` is the smallest p-value there can be, by default 1/n! for the n permuted units.
+    """
+    least = least_log10_p(moments.n) if least is None else least
+    limit = trusted_z(moments)
+    if limit > 0.0 and z <= limit:
+        return max(_corrected(z, moments), least), NORMAL
+    # Markov's inequality needs the fourth moment itself, not an estimate of it
+    options = [(log10_p_moments(z, None if moments.sampled else moments.excess_kurtosis), MOMENT_BOUND)]
+    if limit > 0.0:
+        options.append((max(_corrected(limit, moments), least), HELD))
+    return min(options)
+
+
+def _corrected(z: float, moments: Moments) -> float:
+    return min(0.0, log10_p_normal(z, "greater") + tail_correction(z, moments) / _LN10)
 
 
 def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
@@ -156,14 +209,11 @@ def log10_p_dot(z: float, moments: Moments, A: FloatArray, B: FloatArray, *, flo
     floor
         log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
     """
-    limit = trusted_z(moments.skewness, moments.excess_kurtosis)
-    least = least_log10_p(moments.n)
-    if limit > 0.0 and z <= limit:
-        return max(log10_p_normal(z, "greater"), least), NORMAL
-    options = [(log10_p_moments(z, moments.excess_kurtosis), MOMENT_BOUND)]
-    if limit > 0.0:
-        options.append((max(log10_p_normal(limit, "greater"), least), HELD))
-    if A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and min(options)[0] > DECISIVE:
+    log10_p, method = analytic_tail(z, moments)
+    if method == NORMAL:
+        return log10_p, method
+    options = [(log10_p, method)]
+    if A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and log10_p > DECISIVE:
         options.append((log10_p_chernoff(A, B, z * moments.sd), CHERNOFF))
     best = min(options)
     return best if best[0] < floor else None
