@@ -16,11 +16,12 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 from scipy.stats import norm, pearsonr
 
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
 from kinprint.stats import all_pairs
+from kinprint.stats.moments import Moments
+from kinprint.stats.tails import analytic_tail, is_trusted, tail_correction
 
 Floats = NDArray[np.float64]
 FIELDS = ("cosine", "pearson", "cosine_null_mean", "cosine_null_sd", "z", "log10_p")
@@ -36,33 +37,6 @@ def make_layers(count: int, width: int) -> tuple[Floats, Floats]:
     B[::3] = A[::3] * (1.0 + 0.05 * rng.standard_normal(A[::3].shape))
     A[1, 7] = B[1, 7] = 60.0
     return A, B
-
-
-def lean_log_tail(z: float) -> float:
-    """Return ln P(Z ≥ z) of the normal."""
-    return float(log_ndtr(-z))
-
-
-def library_log_tail(z: float) -> float:
-    """Return the same by scipy.stats."""
-    return float(norm.logsf(z))
-
-
-def tail(z: float, skewness: float, kurtosis: float, log_tail: Callable[[float], float]) -> float:
-    """Return log10 p of the upper tail: normal where the exact moments allow it, a bound elsewhere."""
-    limit = 0.0
-    if abs(skewness) <= 0.1 and abs(kurtosis) <= 0.2:
-        linear, quadratic = max(skewness, 0.0) / 3.0, max(kurtosis, 0.0) / 12.0
-        under = linear + math.sqrt(linear**2 + 0.4 * quadratic)
-        limit = 0.2 / under if under > 0.0 else math.inf
-    if limit > 0.0 and z <= limit:
-        return log_tail(z) / LN10
-    bounds = [0.0]
-    if limit > 0.0:
-        bounds.append(log_tail(limit))
-    if z > 0.0:
-        bounds += [-math.log1p(z * z), math.log(3.0 + kurtosis) - 4.0 * math.log(z)]
-    return min(bounds) / LN10
 
 
 def pair(a: Floats, b: Floats, *, library: bool) -> tuple[float, ...]:
@@ -93,7 +67,16 @@ def pair(a: Floats, b: Floats, *, library: bool) -> tuple[float, ...]:
         + (36 * s4 - 18 * a4 - 18 * b4 + 3 + 6) / (d * (d - 1) * (d - 2) * (d - 3))
     )
     shape = third * (d - 1) ** 1.5, fourth * (d - 1) ** 2 - 3.0
-    return cosine, pearson, mean, sd, z, tail(z, *shape, library_log_tail if library else lean_log_tail)
+    largest = float(np.abs(x).max()) * float(np.abs(y).max()) / math.sqrt(sx * sy)
+    moments = Moments(0.0, 1 / (d - 1), d, *shape, s4 * (d - 1) ** 2 / d, largest * math.sqrt(d - 1))
+    return cosine, pearson, mean, sd, z, tail(z, moments, library=library)
+
+
+def tail(z: float, moments: Moments, *, library: bool) -> float:
+    """Return log10 p of the upper tail, by the library's own rules for one pair."""
+    if library and is_trusted(z, moments):
+        return min(0.0, (float(norm.logsf(z)) + tail_correction(z, moments)) / LN10)
+    return analytic_tail(z, moments)[0]
 
 
 def loop(A: Floats, B: Floats, *, library: bool) -> Floats:

@@ -95,28 +95,26 @@ def tail_correction(z: float, moments: Moments) -> float:
     return known + moments.fourth * z**4 * rest
 
 
+def is_trusted(z: float, moments: Moments) -> bool:
+    """Whether the normal tail is believed at z: the correction is at most a tenth of z²/2, and the shape is known."""
+    skewness, kurtosis = moments.skewness, moments.excess_kurtosis
+    if skewness is None or kurtosis is None or abs(skewness) > MAX_SKEWNESS or abs(kurtosis) > MAX_KURTOSIS:
+        return False
+    return tail_correction(z, moments) <= MAX_CORRECTION * z * z / 2.0
+
+
 def trusted_z(moments: Moments) -> float:
-    """Return the largest z ≥ 0 in the upper tail up to which the normal tail is believed; 0 if it is not at all.
+    """Return the largest z ≥ 0 in the upper tail at which the normal tail is trusted; 0 if it is not at all.
 
-    That is where the correction reaches a tenth of z²/2. For the lower tail negate the skewness.
+    For the lower tail negate the skewness.
     """
-    if None in (moments.skewness, moments.excess_kurtosis, moments.fourth, moments.reach):
-        return 0.0
-    assert moments.skewness is not None
-    assert moments.excess_kurtosis is not None
-    if abs(moments.skewness) > MAX_SKEWNESS or abs(moments.excess_kurtosis) > MAX_KURTOSIS:
-        return 0.0
-
-    def believed(z: float) -> bool:
-        return tail_correction(z, moments) <= MAX_CORRECTION * z * z / 2.0
-
     low, high = 0.0, 1.0
-    while believed(high) and high < 1e6:
+    while is_trusted(high, moments) and high < 1e6:
         low, high = high, 2.0 * high
     for _ in range(40):  # correction/z² rises with z, so there is one crossing
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if believed(middle) else (low, middle)
-    return low
+        low, high = (middle, high) if is_trusted(middle, moments) else (low, middle)
+    return low if low > 1e-6 else 0.0
 
 
 def log10_p_moments(z: float, excess_kurtosis: float | None) -> float:
@@ -135,9 +133,9 @@ def analytic_tail(z: float, moments: Moments, *, least: float | None = None) -> 
     `least` is the smallest p-value there can be, by default 1/n! for the n permuted units.
     """
     least = least_log10_p(moments.n) if least is None else least
-    limit = trusted_z(moments)
-    if limit > 0.0 and z <= limit:
+    if is_trusted(z, moments):
         return max(_corrected(z, moments), least), NORMAL
+    limit = trusted_z(moments)
     # Markov's inequality needs the fourth moment itself, not an estimate of it
     options = [(log10_p_moments(z, None if moments.sampled else moments.excess_kurtosis), MOMENT_BOUND)]
     if limit > 0.0:
