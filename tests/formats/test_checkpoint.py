@@ -160,7 +160,7 @@ def test_unusable_config(place, model_folder, text, words):
 
 def test_config_nested_beyond_reason(model_folder, session_for):
     (model_folder / "config.json").write_text('{"a": NaN, "b": ' + "[" * 3000 + "]" * 3000 + "}")
-    with pytest.raises(FormatError, match="config.json is not valid JSON: maximum recursion"):
+    with pytest.raises(FormatError, match=r"config.json is not valid JSON: maximum recursion"):
         open_checkpoint(str(model_folder), session_for())
 
 
