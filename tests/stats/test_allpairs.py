@@ -11,7 +11,9 @@ from numpy.testing import assert_allclose
 
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
-from kinprint.stats import all_pairs, joint, null_for
+from kinprint.results import NullResult
+from kinprint.stats import all_pairs, joint_blocks, null_for
+from kinprint.stats.moments import FloatArray
 from kinprint.stats.tails import NORMAL
 
 
@@ -55,14 +57,18 @@ def test_degenerate_rows_are_masked() -> None:
     assert not found.normal[~found.valid].any()
 
 
+def joint(A: FloatArray, B: FloatArray) -> NullResult:
+    return joint_blocks([(a[None], b[None]) for a, b in zip(A, B, strict=True)])
+
+
 def test_bad_input_is_refused() -> None:
     with pytest.raises(DegenerateInput, match="equal length"):
         all_pairs(np.ones((2, 5)), np.ones((2, 6)))
     with pytest.raises(DegenerateInput, match="b holds 1 non-finite of 10"):
         all_pairs(np.ones((2, 5)), np.array([[1, 2, 3, 4, np.nan]] * 1 + [[1, 2, 3, 4, 5]]))
-    with pytest.raises(DegenerateInput, match="shapes differ"):
-        joint(np.ones((2, 5)), np.ones((3, 5)))
-    with pytest.raises(DegenerateInput, match="rows of a are constant: 0, 1"):
+    with pytest.raises(DegenerateInput, match="block 0 has shapes"):
+        joint_blocks([(np.ones((1, 5)), np.ones((1, 6)))])
+    with pytest.raises(DegenerateInput, match="block 0 is constant"):
         joint(np.ones((2, 5)), np.arange(10.0).reshape(2, 5))
 
 

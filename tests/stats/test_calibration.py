@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from kinprint.metrics import METRICS
-from kinprint.stats import all_pairs, joint, null_for
+from kinprint.stats import all_pairs, joint_blocks, null_for
 from kinprint.stats.tails import MONTE_CARLO, NORMAL
 
 DRAWERS = {
@@ -61,7 +61,8 @@ def test_joint_of_correlated_layers_is_uniform() -> None:
     for seed in range(500):
         common = rng.normal(size=(2, 1, 64))  # small, so that BLAS does not start threads for it
         A, B = np.exp(0.2 * (common + 0.5 * rng.normal(size=(2, 6, 64))))
-        log10_p = joint(A, B, rng_seed=seed, draws=199).log10_p
+        rows = [(a[None], b[None]) for a, b in zip(A, B, strict=True)]
+        log10_p = joint_blocks(rows, seed=seed, draws=199).log10_p
         assert log10_p is not None
         values.append(10**log10_p)
     assert scipy.stats.kstest(values, "uniform").pvalue > 0.001

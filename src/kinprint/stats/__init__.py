@@ -6,7 +6,7 @@ closed form wherever one exists.
 """
 
 from kinprint.results import NullResult
-from kinprint.stats.allpairs import AllPairs, all_pairs, joint
+from kinprint.stats.allpairs import AllPairs, all_pairs
 from kinprint.stats.jointly import joint_blocks, joint_independent
 from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
@@ -21,7 +21,6 @@ __all__ = [
     "all_pairs",
     "check_range",
     "draw_columns",
-    "joint",
     "joint_blocks",
     "joint_independent",
     "null_for",

@@ -1,4 +1,4 @@
-"""Every layer against every layer by matrix products, and all layers together in one test."""
+"""Every layer against every layer by matrix products."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
-from kinprint.results import NullResult
 from kinprint.stats.moments import (
     NEAR_CONSTANT,
     FloatArray,
     Moments,
     Powers,
     as_rows,
-    centred_rows,
     check_range,
     shape_from_powers,
 )
-from kinprint.stats.nulls import Request, dot_null
 from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, analytic_tail, least_log10_p
 
 
@@ -129,25 +126,3 @@ def _tails(z: FloatArray, a: _RowSums, b: _RowSums, valid: NDArray[np.bool_]) ->
         moments = Moments(0.0, variance, d, *shape)  # type: ignore[arg-type]  # four floats, in the order of the fields
         log10_p[i, k] = analytic_tail(float(z[i, k]), moments)[0]
     return log10_p, normal
-
-
-def joint(A: ArrayLike, B: ArrayLike, *, rng_seed: int = 0, draws: int | None = None) -> NullResult:
-    """Test all rows (layers) at once: T = mean over l of the correlation of row l of `A` with row l of `B`.
-
-    ONE permutation serves all rows, because layers of one model resemble each other: with centred unit rows
-    E T = 0 and Var T = Σ_lm (a_l·a_m)(b_l·b_m) / (L²(d−1)), exactly. Treating layers as independent would be wrong.
-    The tails are judged by the exact skewness and kurtosis of T, which the d×d matrix AᵀB gives (`dot_moments`).
-    """
-    left, right = _checked_rows(A, B)
-    if left.shape != right.shape:
-        raise DegenerateInput(f"joint: shapes differ: got {left.shape} and {right.shape}")
-    left, right = centred_rows(left), centred_rows(right)
-    norms = [np.linalg.norm(X, axis=1) for X in (left, right)]
-    for side, values in zip("ab", norms, strict=True):
-        if not values.all():
-            rows = ", ".join(map(str, np.flatnonzero(values == 0.0)))
-            raise DegenerateInput(f"joint: rows of {side} are constant: {rows}", hint="leave these rows out")
-    left, right = left / norms[0][:, None], right / norms[1][:, None] / left.shape[0]
-    observed = float(np.vdot(left, right))
-    request = Request("joint", observed, higher_is_closer=True, rng_seed=rng_seed, draws=draws)
-    return dot_null(left, right, observed, request)

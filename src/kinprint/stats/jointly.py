@@ -10,17 +10,20 @@ import numpy as np
 
 from kinprint.errors import DegenerateInput
 from kinprint.results import NullResult
-from kinprint.stats.moments import FloatArray, Moments, unit_scaled
+from kinprint.stats.moments import NEAR_CONSTANT, FloatArray, Moments, unit_scaled
 from kinprint.stats.nulls import EXCHANGEABLE, SAMPLED, Request, dot_null
 from kinprint.stats.tails import analytic_tail, least_log10_p
 
 
-def joint_blocks(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
+def joint_blocks(
+    blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0, draws: int | None = None
+) -> NullResult:
     """Test all blocks at once: T = mean of their correlations, ONE permutation of the last axis for all.
 
     Each block is (m, d) on either side, d being the same for all. A block's correlation is that of its flattened values, so
     blocks of vectors (m = 1) give the joint norm test and blocks of row slices the same for matrices. Var T holds all
-    the covariances between layers, because the Gram matrices are those of the whole stack.
+    the covariances between layers, because the Gram matrices are those of the whole stack: for vectors it is
+    Σ_lm (a_l·a_m)(b_l·b_m) / (L²(d−1)). Treating layers as independent would be wrong.
     """
     if not blocks:
         raise DegenerateInput("joint: no block to test")
@@ -28,16 +31,22 @@ def joint_blocks(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int =
     for number, (A, B) in enumerate(blocks):
         if A.shape != B.shape or A.shape[-1] != blocks[0][0].shape[-1]:
             raise DegenerateInput(f"joint: block {number} has shapes {A.shape} and {B.shape}; expected equal widths")
-        A, B = (X - X.mean() for X in (unit_scaled(A), unit_scaled(B)))
-        length = float(np.linalg.norm(A) * np.linalg.norm(B))
-        if length == 0.0:
-            raise DegenerateInput(f"joint: block {number} is constant", hint="leave it out")
-        left.append(A / float(np.linalg.norm(A)))
-        right.append(B / float(np.linalg.norm(B)) / len(blocks))
+        left.append(_unit(A, number))
+        right.append(_unit(B, number) / len(blocks))
     stack_a, stack_b = np.concatenate(left), np.concatenate(right)
     observed = float(np.vdot(stack_a, stack_b))
-    request = Request("joint", observed, higher_is_closer=True, rng_seed=seed, draws=None)
+    request = Request("joint", observed, higher_is_closer=True, rng_seed=seed, draws=draws)
     return dot_null(stack_a, stack_b, observed, request)
+
+
+def _unit(X: FloatArray, number: int) -> FloatArray:
+    scaled = unit_scaled(X)
+    mean = float(scaled.mean())
+    centred = scaled - mean
+    length = float(np.linalg.norm(centred))
+    if length <= NEAR_CONSTANT * abs(mean):
+        raise DegenerateInput(f"joint: block {number} is constant up to rounding", hint="leave it out")
+    return centred / length
 
 
 def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) -> NullResult:
