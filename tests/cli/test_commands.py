@@ -73,13 +73,13 @@ def test_the_table_shows_every_metric_of_every_layer_beside_its_null(invoke, dem
                 if found.null is not None and found.null.z is not None:
                     assert any(f"{found.null.z:+.2f}" in line for line in rows), (role, found.metric)
     assert "This version states evidence and draws no conclusion." in shown
-    assert "By role, all layers under one null" in shown
+    assert "By role, all layers tested together" in shown
     assert {metric.name for metric in METRICS.values()} <= set(re.findall(r"\w+", shown))
 
 
 def test_summary_leaves_the_layers_out(invoke, demo):
     shown = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "table", "--summary").output
-    assert "By role, all layers under one null" in shown
+    assert "By role, all layers tested together" in shown
     assert "spearman" not in shown
     assert "not compared: 31 tensors: its role was not asked for" not in shown
     assert "its role was not asked for" in shown

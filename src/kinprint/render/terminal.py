@@ -23,7 +23,7 @@ from kinprint.results import (
 from kinprint.sizes import format_size
 
 DASH = "–"
-NARROW = 118  # below so many columns, tables leave out what can be spared
+NARROW = 124  # below so many columns, tables leave out what can be spared
 _BOUND = "upper bound"
 
 
@@ -185,17 +185,22 @@ def _summary(report: Report, console: Console) -> None:
     narrow = console.width < NARROW
     table = _table()
     table.add_column("role", no_wrap=True)
-    _figures(table, "n" if narrow else "compared", *(() if narrow else ("not",)), "cosine", "its null", "Pearson")
+    _figures(table, *(() if narrow else ("compared", "not", "n")), "cosine", "its null", "Pearson")
     _figures(table, *(() if narrow else ("null mean",)), "null sd", "z", "log10 p")
     if not narrow:
         table.add_column("p from", no_wrap=True)
     for item in report.summary:
         table.add_row(*_summary_cells(item, narrow=narrow))
-    _show(console, "By role, all layers under one null", table)
+    _show(console, "By role, all layers tested together", table)
     reasons: dict[str, list[str]] = {}
+    ways: dict[str, list[str]] = {}
     for item in report.summary:
         if item.null is None:
             reasons.setdefault(item.reason or DASH, []).append(item.role)
+        elif item.permutation is not None and item.compared > 1:
+            ways.setdefault(item.permutation, []).append(item.role)
+    for way, roles in ways.items():
+        _line(console, f"{printable(way)}: {', '.join(roles)}", style="dim")
     for reason, roles in reasons.items():
         _line(console, f"no test of {_shortened(roles)}: {printable(reason)}", style="yellow")
 
@@ -203,8 +208,8 @@ def _summary(report: Report, console: Console) -> None:
 def _summary_cells(item: RoleSummary, *, narrow: bool) -> list[Text]:
     null = item.null
     statistic = item.statistic if item.statistic is not None else item.mean_pearson
-    cells = [item.role, str(item.compared)]
-    cells += [] if narrow else [str(item.not_compared)]
+    cells = [item.role]
+    cells += [] if narrow else [str(item.compared), str(item.not_compared), str(null.n) if null else DASH]
     cells += [_number(item.median_cosine), _number(item.median_cosine_null), _number(statistic)]
     cells += [] if narrow else [_number(null.mean) if null else DASH]
     cells += [_number(null.sd), _z(null.z), _log_p(null)] if null else [DASH, DASH, DASH]
