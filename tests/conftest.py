@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,11 @@ from kinprint.testing.layouts import write_checkpoint
 
 REPO = "owner/Small-Model"
 _LEAKING = ("HF_", "HUGGING_FACE", "TRANSFORMERS_", "KINPRINT_", "XDG_", "SSL_CERT", "REQUESTS_CA", "CURL_CA")
+
+# A suite started in the background by a shell inherits an ignored SIGINT and would hand it on to the programs whose
+# interruption it tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

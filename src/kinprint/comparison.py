@@ -126,9 +126,9 @@ def _measure_all(
     return comparisons, summary
 
 
-def _settings(options: Options, metrics: Sequence[Metric], session: Session) -> results.Settings:
+def _settings(options: Options, metrics: Sequence[Metric], session: Session) -> results.ReportSettings:
     names = tuple(metric.name for metric in metrics)
-    return results.Settings(
+    return results.ReportSettings(
         session.budget_bytes, options.rows, options.experts, options.layers, options.roles, names, options.seed
     )
 

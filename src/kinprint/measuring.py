@@ -13,7 +13,7 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.metrics import METRICS, Metric, cosine_identity
-from kinprint.metrics.identity import on_grid, ordinals
+from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model import FloatArray
 from kinprint.results import (
     NO_NULL,
@@ -202,7 +202,7 @@ class _Bench:
         if self._grid is None:
             raise DegenerateInput("ulp_distance: expected floating-point storage on both sides")
         a, b = (ordinals(on_grid(values, self._grid), self._grid) for values in self._stored)
-        value = metric(*self._stored, dtype=self._grid)
+        value = mean_steps(a, b)
         if self._nulls is None:
             return value, None
         return value, self._nulls.get("ulp", a, b, observed=value, higher_is_closer=metric.higher_is_closer)

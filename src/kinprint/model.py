@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,39 +60,9 @@ class Model:
 
 def open_model(reference: str, session: Session) -> Model:
     """Open a checkpoint and name its tensors. Reads headers and config, no tensor."""
-    with _no_collections():
-        checkpoint = open_checkpoint(reference, session)
-        naming = name_tensors(checkpoint.config, {name: tensor.shape for name, tensor in checkpoint.tensors.items()})
-        return Model(checkpoint, naming, residual_width(naming, checkpoint.config))
-
-
-_collections_lock = threading.Lock()
-_collections_paused_by = 0
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Pause Python's cycle collector while a model is opened.
-
-    18,000 tensors mean a hundred thousand small objects without a cycle among them, and full collections that find nothing
-    took as long as the naming itself. Several models may be opened at once: the last to finish switches it on again.
-    """
-    global _collections_paused_by
-    with _collections_lock:
-        if _collections_paused_by == 0 and not gc.isenabled():
-            paused = False  # somebody else's choice: leave it alone
-        else:
-            paused = True
-            _collections_paused_by += 1
-            gc.disable()
-    try:
-        yield
-    finally:
-        with _collections_lock:
-            if paused:
-                _collections_paused_by -= 1
-                if _collections_paused_by == 0:
-                    gc.enable()
+    checkpoint = open_checkpoint(reference, session)
+    naming = name_tensors(checkpoint.config, {name: tensor.shape for name, tensor in checkpoint.tensors.items()})
+    return Model(checkpoint, naming, residual_width(naming, checkpoint.config))
 
 
 def open_models(references: Sequence[str], session: Session) -> list[Model]:

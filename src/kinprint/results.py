@@ -225,7 +225,7 @@ class ModelSummary:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReportSettings:
     """What the user chose; together with the commits it determines every number in the report."""
 
     budget_bytes: int | None
@@ -263,7 +263,7 @@ class Report:
     reason: str | None
     a: ModelSummary
     b: ModelSummary
-    settings: Settings
+    settings: ReportSettings
     bytes_read: int
     bytes_planned: int
     config: ConfigDifference

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -11,10 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("requests") is None, reason="the benches race against requests"),
-]
+pytestmark = pytest.mark.slow
 
 
 def run(module: str, out: Path, *options: str) -> dict:

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
-from kinprint.metrics.angular import ranks
+from kinprint.numeric import ranks
 
 D = 4096
 

@@ -24,11 +24,6 @@ KEY = cache_key({"a": 1})
 
 
 @pytest.fixture
-def ranges(tmp_path):
-    return tmp_path / "ranges"
-
-
-@pytest.fixture
 def cache(ranges):
     return RangeCache(ranges, 1 << 30)
 

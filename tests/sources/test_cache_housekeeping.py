@@ -17,11 +17,6 @@ WEIGHTS = "model-00001-of-00002.safetensors"
 KEY = cache_key({"a": 1})
 
 
-@pytest.fixture
-def ranges(tmp_path):
-    return tmp_path / "ranges"
-
-
 def put(cache, data, key=KEY):
     cache.write(key, ByteRange(0, len(data)), memoryview(data))
 

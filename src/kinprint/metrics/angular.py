@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.base import FloatArray, centred, register, unit_scaled
+from kinprint.metrics.base import centred, register
+from kinprint.numeric import FloatArray, ranks, unit_scaled
 
 SHUFFLE_SEED = 42
 """Seed of `shuffled_cosine`: fixed, so that the value is a function of its input."""
@@ -18,13 +19,6 @@ def _cosine(a: FloatArray, b: FloatArray, metric: str) -> float:
     a, b = unit_scaled(a), unit_scaled(b)
     value = float(a @ b) / (float(np.linalg.norm(a)) * float(np.linalg.norm(b)))
     return min(1.0, max(-1.0, value))  # rounding may overstep by an ulp
-
-
-def ranks(values: FloatArray) -> FloatArray:
-    """Return the ranks 1..d of a vector; equal values share the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    shared: FloatArray = np.cumsum(counts) - (counts - 1) / 2.0
-    return shared[inverse]
 
 
 @register(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kinprint.errors import DegenerateInput
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, unit_scaled
 from kinprint.registry import Registry
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Kind: TypeAlias = Literal["vector", "matrix"]
 
 INVARIANCES = (
@@ -28,9 +28,6 @@ INVARIANCES = (
     "one_sided_permutation",  # b alone reordered: the metric cannot see order
     "rotation",  # columns of b turned by an orthogonal matrix (matrix metrics only)
 )
-
-NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
-"""A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
 
 
 @dataclass(frozen=True)
@@ -130,16 +127,6 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
             f"{metric}: {side} holds {array.size - finite} non-finite of {array.size} values: expected none"
         )
     return array
-
-
-def exponent(*arrays: FloatArray) -> int:
-    """Return e such that every value times 2**-e lies in [-1, 1]; scaling by it is exact and prevents overflow."""
-    return int(np.frexp(max(float(np.abs(array).max()) for array in arrays))[1])
-
-
-def unit_scaled(array: FloatArray) -> FloatArray:
-    """Return `array` times the power of two that brings its largest value near one."""
-    return np.ldexp(array, -exponent(array))
 
 
 def centred(array: FloatArray, *, side: str, metric: str) -> FloatArray:

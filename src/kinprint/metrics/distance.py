@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.base import FloatArray, checked, exponent, register
+from kinprint.metrics.base import checked, register
+from kinprint.numeric import FloatArray, exponent
 
 MAX_CV = 10.0
 """Coefficients of variation above this are refused.

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
-from kinprint.metrics.base import unit_scaled, validate
+from kinprint.metrics.base import validate
 from kinprint.metrics.distance import MAX_CV
+from kinprint.numeric import unit_scaled
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput, UnsupportedDtype
-from kinprint.metrics.base import FloatArray, register
+from kinprint.metrics.base import register
+from kinprint.numeric import FloatArray
 
 IntArray: TypeAlias = NDArray[np.int64]
 

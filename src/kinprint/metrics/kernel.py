@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.base import NEAR_CONSTANT, FloatArray, register, unit_scaled
+from kinprint.metrics.base import register
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, unit_scaled
 
 
 def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 
-from kinprint.errors import SourceChanged, TransferError
+from kinprint.errors import SourceChanged, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
 from kinprint.sources.http import (
     HttpClient,
@@ -158,7 +158,7 @@ class RemoteFile:
             self._check_range(reply, span)
             self._learn("reply tag", reply.headers.get("ETag"))
             self._answered = True
-        except BaseException:
+        except SourceError:
             reply.close()
             raise
         if buffer is None:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
+from kinprint.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.stats.moments import (
-    NEAR_CONSTANT,
-    FloatArray,
     Moments,
     Powers,
     as_rows,

@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinprint.stats.moments import FloatArray, Moments
+from kinprint.numeric import FloatArray
+from kinprint.stats.moments import Moments
 
 
 def _from_sums(squares: float, rows: FloatArray, columns: FloatArray, n: int) -> Moments:

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint.errors import DegenerateInput
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, unit_scaled
 from kinprint.results import NullResult
-from kinprint.stats.moments import NEAR_CONSTANT, FloatArray, Moments, unit_scaled
+from kinprint.stats.moments import Moments
 from kinprint.stats.nulls import EXCHANGEABLE, SAMPLED, Request, dot_null
 from kinprint.stats.tails import analytic_tail, least_log10_p
 

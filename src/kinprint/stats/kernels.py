@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.stats.moments import FloatArray, Moments
+from kinprint.numeric import FloatArray
+from kinprint.stats.moments import Moments
 
 
 def centred_gram(X: FloatArray) -> FloatArray:

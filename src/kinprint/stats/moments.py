@@ -16,12 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
+from kinprint.numeric import NEAR_CONSTANT, FloatArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Number: TypeAlias = float | FloatArray
-
-NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
-"""A row whose centred norm is below this share of |mean| is taken as constant (as ``scipy.stats.pearsonr`` does)."""
 
 MAX_FLOPS = 2e11
 """Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""
@@ -80,11 +77,6 @@ def as_rows(values: ArrayLike) -> FloatArray:
     """Return `values` as float64 of shape (m, d); a vector is one row."""
     array = np.asarray(values, dtype=np.float64)
     return array[None, :] if array.ndim == 1 else array
-
-
-def unit_scaled(A: FloatArray) -> FloatArray:
-    """Return A times the power of two that brings its largest value near one: exact, and squares cannot overflow."""
-    return np.ldexp(A, -int(np.frexp(float(np.abs(A).max()))[1]))
 
 
 def centred_rows(A: FloatArray) -> FloatArray:

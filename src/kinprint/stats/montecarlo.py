@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.stats.moments import FloatArray, as_rows
+from kinprint.numeric import FloatArray
+from kinprint.stats.moments import as_rows
 
 _BLOCK = 1 << 20  # elements permuted at a time: 8 MiB
 _MAX_KEPT = 1 << 23  # entries of a table of permutations worth keeping (32 MiB)

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
+from kinprint.numeric import FloatArray, ranks, unit_scaled
 from kinprint.results import NullResult
 from kinprint.stats import costs, kernels, montecarlo
 from kinprint.stats.moments import (
-    FloatArray,
     Moments,
     as_rows,
     centred_rows,
     dot_moments,
     identity_log_probability,
-    unit_scaled,
 )
 from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, log10_p_dot, log10_p_moments, log10_p_monte_carlo
 
@@ -193,13 +192,7 @@ def _pearson(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
 
 
 def _spearman(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
-    return _pearson(_ranks(A), _ranks(B), request)
-
-
-def _ranks(A: NDArray[Any]) -> FloatArray:
-    _, inverse, counts = np.unique(A.ravel(), return_inverse=True, return_counts=True)
-    shared: FloatArray = np.cumsum(counts) - (counts - 1) / 2.0
-    return shared[inverse].reshape(A.shape)
+    return _pearson(ranks(A), ranks(B), request)
 
 
 def _distance(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
@@ -348,8 +341,13 @@ def _identity(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
 
 def _shuffled(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     """Null of a cosine that is itself a draw from it: where it lies is shown, but it tests nothing, so it has no p."""
-    found = _cosine(A, B, replace(request, draws=MATRIX_DRAWS))
-    return replace(found, log10_p=None, p_method="none: the value is itself a draw from this null", n_draws=None)
+    left, right = _scaled(A), _scaled(B)
+    length = float(np.linalg.norm(left) * np.linalg.norm(right))
+    moments = dot_moments(left, right, shape=False)
+    mean, sd = moments.mean / length, moments.sd / length
+    z = (request.observed - mean) / sd if sd > 0.0 else None
+    method = "none: the value is itself a draw from this null"
+    return NullResult(request.kind, mean, sd, z, None, method, request.tail, moments.n, assumptions=(EXCHANGEABLE,))
 
 
 def _invariant(A: NDArray[Any], _B: NDArray[Any], request: Request) -> NullResult:

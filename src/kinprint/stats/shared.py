@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
+from kinprint.numeric import unit_scaled
 from kinprint.results import NullResult
-from kinprint.stats.moments import unit_scaled
 from kinprint.stats.nulls import null_for
 
 DOT_FAMILY = frozenset({"pearson", "cosine", "deviation", "l2", "rel_l2_a", "rel_l2"})

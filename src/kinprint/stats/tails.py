@@ -21,7 +21,8 @@ import math
 
 import numpy as np
 
-from kinprint.stats.moments import FloatArray, Moments
+from kinprint.numeric import FloatArray
+from kinprint.stats.moments import Moments
 
 MAX_SKEWNESS = 0.1
 MAX_KURTOSIS = 0.2

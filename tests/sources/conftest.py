@@ -1,0 +1,6 @@
+import pytest
+
+
+@pytest.fixture
+def ranges(tmp_path):
+    return tmp_path / "ranges"
