@@ -35,6 +35,15 @@ def width_of(tensors: Iterable[RoleTensor]) -> int | None:
     return min(votes, key=lambda width: (-votes[width], width)) if votes else None
 
 
+def _role_tensor(
+    rule: Rule, role: Role, expert: int | None, name: str, first: int, shape: tuple[int, ...]
+) -> RoleTensor:
+    layer = None if first < 0 else first
+    if rule.transposed:
+        return RoleTensor(role, layer, expert, name, shape[::-1], None, 1, True, rule.offset)
+    return RoleTensor._make((role, layer, expert, name, shape, None, 0, False, rule.offset))
+
+
 class _Entry(NamedTuple):
     """What is known about all names of one form."""
 
@@ -74,8 +83,17 @@ class Draft:
         mtp, layers = self.dims.values.get("mtp"), self.dims.values.get("layers")
         last = layers if mtp and layers else LAYERS
         mtp_reason = f"multi-token-prediction layer (num_nextn_predict_layers = {mtp})"
+        found, priorities = self.found, self._priorities
         for name, form, first in forms.names:
             entry = entries[id(form)]
+            rule = entry.rule
+            # The short way, for a plain tensor whose slot is free: all but a few of a large model's 18,000.
+            if rule is not None and rule.role is not None and entry.exclusion is None and not packed:
+                slot, shape = entry.base + first * LAYER_STRIDE, shapes[name]
+                if len(shape) == entry.axes and slot not in found and not (entry.in_block and first >= last):
+                    found[slot] = _role_tensor(rule, rule.role, entry.expert, name, first, shape)
+                    priorities[slot] = rule.priority
+                    continue
             if entry.exclusion is not None:
                 self.excluded.append(Excluded(name, entry.exclusion.reason))
             elif name in packed:
@@ -126,18 +144,7 @@ class Draft:
             self._fused.append((rule.priority, name, rule, entry, first, shape))
         else:
             slot = base + first * LAYER_STRIDE
-            transposed = rule.transposed
-            tensor = RoleTensor(
-                rule.role,
-                None if first < 0 else first,
-                expert,
-                name,
-                shape[::-1] if transposed else shape,
-                None,
-                1 if transposed else 0,
-                transposed,
-                rule.offset,
-            )
+            tensor = _role_tensor(rule, rule.role, expert, name, first, shape)
             rival = self.found.get(slot)
             if rival is not None:
                 if (self._priorities[slot], rival.name) < (rule.priority, name):

@@ -276,15 +276,21 @@ def _gather(
             )
         tensors |= found
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
-    for tensor_name, file in index.items():
-        stored = tensors.get(tensor_name)
-        if stored is None or names[stored.file] != file:
-            where = "nowhere" if stored is None else names[stored.file]
-            raise FormatError(
-                f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}",
-                hint="index and shards do not belong together; fetch the model again",
-            )
+    _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
     extra = len(tensors) - len(index) if index else 0
     if extra:
         notes.append(f"{extra} stored tensors are not in the index; they are read all the same")
     return tensors, files, notes
+
+
+def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
+    """Refuse an index that puts a tensor anywhere but where it is."""
+    if index.items() <= stored.items():
+        return
+    for tensor_name, file in index.items():
+        where = stored.get(tensor_name, "nowhere")
+        if where != file:
+            raise FormatError(
+                f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}",
+                hint="index and shards do not belong together; fetch the model again",
+            )
