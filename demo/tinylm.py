@@ -290,7 +290,8 @@ def tokenise(documents: list[str], tokenizer: Tokenizer) -> Tokens:
     return Tokens(train, torch.stack(rows[:256]))
 
 
-def _loss(model: TinyLlama, rows: Tensor) -> Tensor:
+def token_loss(model: TinyLlama, rows: Tensor) -> Tensor:
+    """Mean loss in nats of predicting each token of the rows from those before it."""
     logits = model(rows[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
@@ -300,8 +301,11 @@ def evaluate(model: TinyLlama, tokens: Tokens) -> float:
     """Mean held-out loss in nats per token."""
     total = 0.0
     for rows in tokens.held_out.split(32):
-        total += float(_loss(model, rows)) * len(rows)
+        total += float(token_loss(model, rows)) * len(rows)
     return total / len(tokens.held_out)
+
+
+Loss = Callable[[TinyLlama, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -314,11 +318,11 @@ class Recipe:
     weight_decay: float = 0.1
 
 
-def train(model: TinyLlama, tokens: Tokens, recipe: Recipe, label: str) -> None:
+def train(model: TinyLlama, tokens: Tokens, recipe: Recipe, label: str, loss_of: Loss = token_loss) -> None:
     """Train in place with AdamW, linear warm-up and cosine decay; batches depend on ``recipe.data_seed`` alone."""
     # Weight decay on the gains would pull all of them together and hide what training did to each.
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    gains = [p for p in model.parameters() if p.ndim == 1]
+    matrices = [p for p in model.parameters() if p.ndim > 1 and p.requires_grad]
+    gains = [p for p in model.parameters() if p.ndim == 1 and p.requires_grad]
     optimiser = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": gains, "weight_decay": 0.0}],
         lr=recipe.learning_rate,
@@ -336,7 +340,7 @@ def train(model: TinyLlama, tokens: Tokens, recipe: Recipe, label: str) -> None:
     window = torch.arange(SEQUENCE + 1)
     for step in range(1, recipe.steps + 1):
         starts = torch.randint(len(tokens.train) - SEQUENCE - 1, (BATCH, 1), generator=generator)
-        loss = _loss(model, tokens.train[starts + window])
+        loss = loss_of(model, tokens.train[starts + window])
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -2,7 +2,7 @@
 
 >>> import kinprint
 >>> report = kinprint.compare("demo/models/base", "demo/models/finetune")   # doctest: +SKIP
->>> report.summary[0].null.log10_p                                          # doctest: +SKIP
+>>> report.verdict.sentence                                                 # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from kinprint._version import __version__
 
 if TYPE_CHECKING:
     from kinprint.comparison import compare
+    from kinprint.evidence.calibration import calibrate
+    from kinprint.evidence.examine import Inquiry
+    from kinprint.findings import Evidence, Verdict
     from kinprint.inspection import inspect
     from kinprint.model import Model, open_model, open_models
     from kinprint.results import Inspection, Report
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
 
 # Resolved on first use: `kinprint --help` must not wait for numpy.
 _HOMES = {
+    "Evidence": "kinprint.findings",
+    "Inquiry": "kinprint.evidence.examine",
     "Inspection": "kinprint.results",
     "Model": "kinprint.model",
     "Options": "kinprint.selection",
     "Report": "kinprint.results",
     "Session": "kinprint.sources.session",
     "Settings": "kinprint.sources.settings",
+    "Verdict": "kinprint.findings",
+    "calibrate": "kinprint.evidence.calibration",
     "compare": "kinprint.comparison",
     "inspect": "kinprint.inspection",
     "open_model": "kinprint.model",
@@ -35,13 +42,17 @@ _HOMES = {
 }
 
 __all__ = [
+    "Evidence",
+    "Inquiry",
     "Inspection",
     "Model",
     "Options",
     "Report",
     "Session",
     "Settings",
+    "Verdict",
     "__version__",
+    "calibrate",
     "compare",
     "inspect",
     "open_model",

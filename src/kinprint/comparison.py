@@ -1,7 +1,4 @@
-"""The pipeline: open both models, choose what to read, read it, measure it, and return a Report.
-
-Evidence only: every number beside its null. This version draws no conclusion.
-"""
+"""The pipeline: open both models, choose what to read, read it, measure it, judge it, and return a Report."""
 
 from __future__ import annotations
 
@@ -19,8 +16,11 @@ import numpy as np
 
 from kinprint import results
 from kinprint._version import __version__
-from kinprint.arch import ordered_axes
-from kinprint.differences import compare_configs, compare_tokenizers
+from kinprint.arch import Role, ordered_axes
+from kinprint.differences import TokenPairs, compare_configs, compare_tokenizers
+from kinprint.evidence.examine import Inquiry, examine
+from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.reading import new_probe
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.measuring import Values, chosen_metrics, measure, not_compared
@@ -33,6 +33,7 @@ from kinprint.sources.settings import Settings
 from kinprint.summary import RoleStack
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
+MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
 Progress = Callable[[str, int, int], None]
 
 
@@ -40,24 +41,27 @@ def compare(
     a: str,
     b: str,
     options: Options | None = None,
+    inquiry: Inquiry | None = None,
     *,
     budget_bytes: int | None = DEFAULT_BUDGET_BYTES,
     settings: Settings | None = None,
     session: Session | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Compare two models and return the evidence.
+    """Compare two models and return measurements, evidence and verdict.
 
     Parameters
     ----------
     a, b : models, as the command line takes them (hub id, folder, file or URL).
     options : which layers, roles, metrics, and how many rows of each matrix.
+    inquiry : controls, possible further parents, and whether to look for reordered neurons in any case.
     budget_bytes : limit on all bytes read, headers and tokenizers included; None for no limit.
     settings : where and how to read; by default from the environment.
     session : an open session to use instead of making one; its own budget then applies.
     progress : called with (stage, done, total) as the work proceeds.
     """
     options = options or Options()
+    inquiry = replace(inquiry or Inquiry(), seed=options.seed)
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
@@ -66,14 +70,18 @@ def compare(
         first, second = open_models([a, b], run)
         models = first, second
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
-        tokenizer = compare_tokenizers(*models, share=TOKENIZER_SHARE)
+        tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
         pairs, skipped = pair_up(*models, options)
-        pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=run.remaining_bytes)
+        left = run.remaining_bytes
+        affordable = None if left is None else int(left * MEASURED_SHARE)
+        pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
         batches = list(_plan_batches(pairs, *models))
-        comparisons, summary = _measure_all(run, batches, *models, metrics, options.seed, tell)
+        probes = new_probe(first), new_probe(second)
+        comparisons, summary = _measure_all(run, batches, *models, probes, metrics, options.seed, tell)
         blocked = [pair for pair in pairs if pair.reason is not None]
         comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
         status, reason = _status(comparisons, [*skipped, *unaffordable])
+        verdict, evidence = examine(models, probes, run, _tokens(tokenizer, tokens, *models), inquiry, tell)
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
             schema=results.SCHEMA,
@@ -82,7 +90,7 @@ def compare(
             reason=reason,
             a=first.summary(),
             b=second.summary(),
-            settings=_settings(options, metrics, run),
+            settings=_settings(options, inquiry, metrics, run),
             bytes_read=run.bytes_delivered,
             bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
             config=config,
@@ -91,6 +99,8 @@ def compare(
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
             notes=(run.cache.problem,) if run.cache and run.cache.problem else (),
+            verdict=verdict,
+            evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
         )
 
@@ -100,11 +110,15 @@ def _measure_all(
     batches: Sequence[_Batch],
     a: Model,
     b: Model,
+    probes: tuple[Probe, Probe],
     metrics: Sequence[Metric],
     seed: int,
     tell: Progress,
 ) -> tuple[list[TensorComparison], list[RoleSummary]]:
-    """Read and measure batch by batch, on all cores; a role's line is made as soon as its last tensor is measured."""
+    """Read and measure batch by batch, on all cores; a role's line is made as soon as its last tensor is measured.
+
+    The slices themselves are kept in the probes, for the evidence engine.
+    """
     comparisons: list[TensorComparison] = []
     summary: list[RoleSummary] = []
     total = sum(len(batch.pairs) for batch in batches)
@@ -121,15 +135,41 @@ def _measure_all(
                 comparisons.append(found)
                 pair, left, right = job
                 stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
+                _keep(probes, pair, left, right)
                 tell("measuring", len(comparisons), total)
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
     return comparisons, summary
 
 
-def _settings(options: Options, metrics: Sequence[Metric], session: Session) -> results.ReportSettings:
-    names = tuple(metric.name for metric in metrics)
+def _keep(probes: tuple[Probe, Probe], pair: Pair, a: Values, b: Values) -> None:
+    for probe, part, values in zip(probes, (pair.a, pair.b), (a, b), strict=True):
+        sample = Sample(values.stored, values.dtype, part.shape, part.offset, pair.rows, pair.columns)
+        probe.samples[pair.role, pair.layer, pair.expert] = sample
+
+
+def _tokens(found: results.TokenizerDifference, tokens: TokenPairs | None, a: Model, b: Model) -> TokenPairs | None:
+    """Return the ids of shared tokens; equal files that were not read have the same ids throughout."""
+    if tokens is None and found.identical_files:
+        rows = [part.shape[0] for model in (a, b) for part in model.naming.tensors if part.role is Role.EMBEDDING]
+        return tuple((number, number) for number in range(min(rows, default=0)))
+    return tokens
+
+
+def _settings(
+    options: Options, inquiry: Inquiry, metrics: Sequence[Metric], session: Session
+) -> results.ReportSettings:
     return results.ReportSettings(
-        session.budget_bytes, options.rows, options.experts, options.layers, options.roles, names, options.seed
+        budget_bytes=session.budget_bytes,
+        rows=options.rows,
+        experts=options.experts,
+        layers=options.layers,
+        roles=options.roles,
+        metrics=tuple(metric.name for metric in metrics),
+        seed=options.seed,
+        controls=inquiry.controls,
+        related=inquiry.related,
+        parents=inquiry.parents,
+        deep=inquiry.deep,
     )
 
 

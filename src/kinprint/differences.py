@@ -57,11 +57,28 @@ def _as_text(value: object) -> str:
         return "(nested too deeply to show)"
 
 
-def compare_tokenizers(a: Model, b: Model, *, share: float) -> TokenizerDifference:
+TokenPairs = tuple[tuple[int, int], ...]  # ids of the same token in A and in B
+
+
+def compare_tokenizers(a: Model, b: Model, *, share: float) -> tuple[TokenizerDifference, TokenPairs | None]:
     """Compare vocabularies and merges by text and id. At most `share` of the bytes left in the budget is spent on it.
 
-    Tokens are compared as the files spell them. Equal files (by the hub's content tag) are not read at all.
+    Tokens are compared as the files spell them. Equal files (by the hub's content tag) are not read at all. Beside the
+    differences come the ids of all tokens that both have, in A's order; None where that is not known.
     """
+    found = _tokenizers(a, b, share=share)
+    if isinstance(found, TokenizerDifference):
+        return found, None
+    one, two = found
+    vocab_a, vocab_b = vocabulary(one), vocabulary(two)
+    common = sorted((number, vocab_b[token]) for token, number in vocab_a.items() if token in vocab_b)
+    return compare_vocabularies(one, two), tuple(common)
+
+
+def _tokenizers(
+    a: Model, b: Model, *, share: float
+) -> tuple[dict[str, object], dict[str, object]] | TokenizerDifference:
+    """Return both files parsed, or what can be said without them."""
     session, models = a.checkpoint.session, (a, b)
     found = session.map(_look_up, models)
     for side, file in zip("AB", found, strict=True):
@@ -83,7 +100,7 @@ def compare_tokenizers(a: Model, b: Model, *, share: float) -> TokenizerDifferen
         if isinstance(content, str):
             return TokenizerDifference(NOT_COMPARABLE, content)
     one, two = (content for content in parsed if isinstance(content, dict))
-    return compare_vocabularies(one, two)
+    return one, two
 
 
 @dataclass(frozen=True, slots=True)

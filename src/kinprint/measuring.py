@@ -47,15 +47,15 @@ class Values:
     dtype: str
 
 
-def permuted_axis(pair: Pair, ordered: Mapping[Axis, str]) -> tuple[int | None, str]:
+def permuted_axis(role: Role, ordered: Mapping[Axis, str]) -> tuple[int | None, str]:
     """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason).
 
     Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
     these models although they have none in general. A square matrix from the residual stream to itself has one order for
     rows and columns: permuting either alone would destroy a diagonal that is there from the start.
     """
-    axes = pair.role.info.axes
-    if pair.role is Role.POSITION_EMBEDDING:
+    axes = role.info.axes
+    if role is Role.POSITION_EMBEDDING:
         return None, "a table of positions may be a fixed pattern, which every model shares"
     if axes.count(Axis.RESIDUAL) > 1:
         return None, "rows and columns are one axis, so neither may be permuted alone"
@@ -82,7 +82,7 @@ def measure(
         TensorSide(part.name, values.dtype, part.shape, int(values.logical.size - np.isfinite(values.logical).sum()))
         for part, values in ((pair.a, a), (pair.b, b))
     )
-    axis, axis_name = permuted_axis(pair, ordered)
+    axis, axis_name = permuted_axis(pair.role, ordered)
     reason = None
     measurements: tuple[Measurement, ...] = ()
     explained = None

@@ -61,7 +61,7 @@ class Model:
 def open_model(reference: str, session: Session) -> Model:
     """Open a checkpoint and name its tensors. Reads headers and config, no tensor."""
     checkpoint = open_checkpoint(reference, session)
-    naming = name_tensors(checkpoint.config, {name: tensor.shape for name, tensor in checkpoint.tensors.items()})
+    naming = name_tensors(checkpoint.config, checkpoint.tensors.shapes())
     return Model(checkpoint, naming, residual_width(naming, checkpoint.config))
 
 

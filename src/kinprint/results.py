@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from kinprint.errors import SchemaError
+from kinprint.findings import Evidence, Verdict
 
 SCHEMA = "kinprint.report"
 INSPECTION_SCHEMA = "kinprint.inspection"
@@ -235,6 +236,10 @@ class ReportSettings:
     roles: tuple[str, ...]
     metrics: tuple[str, ...]
     seed: int
+    controls: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    deep: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,7 +260,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one comparison found. States evidence; this version draws no conclusion."""
+    """Everything one comparison found: measurements beside their nulls, the evidence drawn from them, and the verdict.
+
+    ``verdict`` and ``evidence`` are None only in a comparison that was asked for measurements alone.
+    """
 
     schema: str
     schema_version: int
@@ -272,11 +280,14 @@ class Report:
     comparisons: tuple[TensorComparison, ...]
     skipped: tuple[Skipped, ...]
     notes: tuple[str, ...]
+    verdict: Verdict | None
+    evidence: Evidence | None
     run: Run
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
-        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+        option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
+        return orjson.dumps(self, default=_plain, option=option)
 
     @classmethod
     def from_json(cls, raw: bytes) -> Report:
@@ -343,6 +354,18 @@ class Inspection:
         return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
 
 
+@cache
+def _names(kind: type) -> tuple[tuple[str, str], ...]:
+    """Return attribute names with the names they have in JSON: ``class_`` is written as ``class``."""
+    return tuple((field.name, field.name.rstrip("_")) for field in fields(kind))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"cannot write a {type(value).__name__}")
+    return {key: getattr(value, name) for name, key in _names(type(value))}
+
+
 def build(kind: type[T], data: Any) -> T:
     """Make a dataclass of this module from plain JSON data, following the declared types."""
     return typing.cast(T, _convert(kind, data))
@@ -369,7 +392,7 @@ def _convert(kind: Any, data: Any) -> Any:
         if not isinstance(data, dict):
             raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
         hints = _hints(kind)
-        return kind(**{field.name: _convert(hints[field.name], data[field.name]) for field in fields(kind)})
+        return kind(**{name: _convert(hints[name], data[key]) for name, key in _names(kind)})
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):

@@ -13,9 +13,8 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.model import FloatArray
 from kinprint.results import OK, NullResult, RoleSummary, TensorComparison
-from kinprint.stats import joint_blocks, joint_independent
+from kinprint.stats import joint_independent, joint_tail, rows_taken
 
-JOINT_ROWS = 512  # rows of all layers' matrices together that enter the joint null; its cost grows with their square
 ONE = "one permutation for all layers"
 OWN = "its own permutation for each layer"
 
@@ -64,20 +63,20 @@ class RoleStack:
         try:
             if axis == Axis.RESIDUAL:
                 blocks, cut = self._blocks()
-                return joint_blocks(blocks, seed=seed), ONE + cut, None
+                return joint_tail(blocks, seed=seed), ONE + cut, None
             observed = [value for value, _ in usable if value is not None]
             return joint_independent(observed, [null for _, null in usable]), OWN, None
         except DegenerateInput as error:
             return None, None, error.message
 
     def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], str]:
-        """Return the layers as (rows × residual) blocks, at most `JOINT_ROWS` rows in all, and what was cut to get there."""
+        """Return the layers as (rows × residual) blocks, as many rows as the joint test takes, and what was cut."""
         if self._values[0][0].ndim == 1:
             return [(a[None, :], b[None, :]) for a, b in self._values], ""
         if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
             return [(a.T, b.T) for a, b in self._values], ""
         turned = self._values
-        share = max(1, JOINT_ROWS // len(turned))
+        share = rows_taken(len(turned), turned[0][0].shape[1])
         cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in turned) else ""
         return [(a[:share], b[:share]) for a, b in turned], cut
 

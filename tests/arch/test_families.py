@@ -5,11 +5,16 @@ A new family needs one data file and one entry in FAMILIES: a config excerpt, th
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
 import pytest
 
 from kinprint.arch import Role, architectures, name_tensors, residual_width
+from kinprint.arch.configs import flattened
+from kinprint.arch.draft import Draft
+from kinprint.arch.loading import load
+from kinprint.arch.templates import Forms
 
 # V tokens, D width, Q = heads × head_dim, K = kv_heads × head_dim, F neurons, M neurons of an expert, E experts,
 # H head_dim, P positions, and the sums that fused tensors have.
@@ -343,3 +348,27 @@ def test_multi_token_prediction_layer_is_excluded_with_its_reason() -> None:
     reasons = {each.reason for each in naming.excluded if each.name == "model.layers.2.self_attn.q_proj.weight"}
     assert reasons == {"multi-token-prediction layer (num_nextn_predict_layers = 1)"}
     assert max(t.layer for t in naming.tensors if t.layer is not None) == 1
+
+
+def _in_order(family: Family, shapes: dict[str, tuple[int, ...]]) -> Draft:
+    draft = Draft(load(family.file), flattened(family.config))
+    draft.fill(Forms(shapes), shapes, in_order=True)
+    return draft
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.label or family.file)
+def test_form_by_form_and_one_by_one_give_the_same(family, shuffled):
+    items = [*listing(family.names).items(), ("model.layers.0.strange.weight", (4,)), ("model.layers.1.", (2, 2))]
+    items += [("another.norm.weight", (3,)), (items[0][0] + ".weight", (1,)), (items[-3][0] + "x", (1,))]
+    if shuffled:
+        Random(7).shuffle(items)
+        items[3] = items[3][0], (*items[3][1], 2)  # one axis too many
+    shapes = dict(items)
+    found = name_tensors(family.config, shapes)
+    expected = _in_order(family, shapes)
+    assert found.architecture == family.file
+    assert found.tensors == tuple(expected.found[slot] for slot in sorted(expected.found))
+    assert found.unmapped == tuple(sorted(expected.unmapped))
+    assert found.excluded == tuple(sorted(expected.excluded, key=lambda each: each.name))
+    assert found.notes[: len(expected.notes())] == tuple(expected.notes())

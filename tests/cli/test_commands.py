@@ -43,7 +43,7 @@ def test_help_lists_commands_and_exit_codes(kinprint):
 def test_json_is_one_object_and_the_file_says_the_same(kinprint, demo, tmp_path):
     out = tmp_path / "deep" / "er"
     done = kinprint("compare", demo / "base", demo / "finetune", *QUICK, "--format", "json", "--out", out)
-    assert done.code == 0
+    assert done.code == 11
     assert done.out.encode() == (out / "report.json").read_bytes() + b"\n"
     report = Report.from_json(done.out.encode())
     assert len(report.comparisons) == 6
@@ -53,7 +53,7 @@ def test_json_is_one_object_and_the_file_says_the_same(kinprint, demo, tmp_path)
 
 def test_piped_output_is_json_by_default(kinprint, demo):
     done = kinprint("compare", demo / "base", demo / "base", *QUICK, "--metrics", "l2")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (10, "")
     assert json.loads(done.out)["status"] == "ok"
 
 
@@ -72,7 +72,7 @@ def test_the_table_shows_every_metric_of_every_layer_beside_its_null(invoke, dem
                 assert len(rows) == 2, (role, found.metric)
                 if found.null is not None and found.null.z is not None:
                     assert any(f"{found.null.z:+.2f}" in line for line in rows), (role, found.metric)
-    assert "This version states evidence and draws no conclusion." in shown
+    assert "Verdict: no evidence" in shown
     assert "By role, all layers tested together" in shown
     assert {metric.name for metric in METRICS.values()} <= set(re.findall(r"\w+", shown))
 

@@ -11,7 +11,15 @@ from safetensors import safe_open
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES
-from kinprint.formats.safetensors import HEADER_CAP, expected_header_bytes, header_length, parse_header
+from kinprint.formats.safetensors import (
+    HEADER_CAP,
+    Tensors,
+    _any_entries,
+    _plain_entries,
+    expected_header_bytes,
+    header_length,
+    parse_header,
+)
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 TWO = {"a": F32, "b": {"dtype": "F32", "shape": [1, 3], "data_offsets": [8, 20]}}
@@ -35,6 +43,47 @@ def test_a_good_header():
 
 def test_order_of_entries_does_not_matter():
     assert [t.name for t in parse(dict(reversed(TWO.items())))[0]] == ["a", "b"]
+
+
+FOUR = {
+    "a": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]},
+    "b": {"dtype": "F32", "shape": [1, 2], "data_offsets": [8, 16]},
+    "c": {"dtype": "BF16", "shape": [], "data_offsets": [16, 18]},
+    "d": {"dtype": "BF16", "shape": [1], "data_offsets": [18, 20]},
+}
+
+
+def test_columns_and_entries_agree():
+    raw = json.dumps(FOUR).encode()
+    where = 0, 8 + len(raw), 28 + len(raw)
+    at_once = _plain_entries(FOUR, *where)
+    assert len(at_once) == 4
+    assert at_once == _any_entries(FOUR, *where, "x")
+    tensors = Tensors({row[0]: row for row in at_once})
+    assert list(tensors.values()) == parse(FOUR)[0]
+    assert (len(tensors), tensors.shapes()) == (4, {"a": (1, 2), "b": (1, 2), "c": (), "d": (1,)})
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", "12", "", None, [], {}, -1, 1, 8, [1], 10**30, [0, 8], {"a": 1}])
+@pytest.mark.parametrize("place", ["dtype", "shape", "data_offsets", "start", "end", "side", "missing"])
+@pytest.mark.parametrize("name", ["a", "b", "c", "d"])
+def test_what_the_columns_take_the_entries_take(name, place, value):
+    header = json.loads(json.dumps(FOUR))
+    if place in ("start", "end"):
+        header[name]["data_offsets"][place == "end"] = value
+    elif place == "side":
+        header[name]["shape"].append(value)
+    elif place == "missing":
+        del header[name]["shape"]
+    else:
+        header[name][place] = value
+    where = 0, 8 + 500, 28 + 500
+    at_once = _plain_entries(header, *where)
+    if at_once:
+        assert at_once == _any_entries(header, *where, "x")
+    else:
+        with pytest.raises(FormatError):
+            _any_entries(header, *where, "x")
 
 
 def test_empty_tensors_share_a_place():

@@ -48,7 +48,7 @@ def test_independent_norms_with_heavy_tails_are_no_accusation(llama, run, seed):
 
 def test_a_noisy_copy_is_seen_in_every_role(llama, run):
     report = run(llama("a", 1), llama("b", 1, change=noisy(5, 0.3)), layers="0-1", rows=16, metrics=("pearson",))
-    assert {line.null.log10_p < -4 for line in report.summary} == {True}
+    assert {line.null.log10_p < -3.5 for line in report.summary} == {True}
     assert {line.null.z > 8 for line in report.summary} == {True}
 
 

@@ -48,11 +48,11 @@ def test_every_tensor_is_accounted_for(demo, demo_folder, checked, name):
 def test_a_fine_tune_is_seen_in_every_role(demo):
     found = {line.role: line.null for line in demo("finetune").summary}
     assert len(found) == ROLES
-    assert max(null.log10_p for null in found.values()) < -5
+    assert max(null.log10_p for null in found.values()) < -4.5
     assert min(null.z for null in found.values()) > 9
     norms = [line for line in demo("finetune").summary if line.kind == "norm"]
     assert [line.role for line in norms] == ["final_norm", "input_norm", "post_attention_norm"]
-    assert all(line.null.log10_p < -10 and line.mean_pearson > 0.98 for line in norms)
+    assert all(line.null.log10_p < -9.5 and line.mean_pearson > 0.98 for line in norms)
 
 
 def test_an_unrelated_model_is_not_accused_however_high_its_cosine(demo):

@@ -142,10 +142,10 @@ def open_pair(session, *folders):
 def test_a_missing_tokenizer_is_a_reason(llama, session_for, tmp_path):
     a, b = llama("a", 1), llama("b", 2)
     models = open_pair(session_for(), a, b)
-    assert compare_tokenizers(*models, share=1.0).reason == "model A has no tokenizer.json"
+    assert compare_tokenizers(*models, share=1.0)[0].reason == "model A has no tokenizer.json"
     (tmp_path / "a" / "tokenizer.json").write_text(json.dumps(BPE))
     models = open_pair(session_for(), a, b)
-    assert compare_tokenizers(*models, share=1.0).reason == "model B has no tokenizer.json"
+    assert compare_tokenizers(*models, share=1.0)[0].reason == "model B has no tokenizer.json"
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "", "\ud800".encode("utf-8", "surrogatepass")])
@@ -153,7 +153,7 @@ def test_a_broken_tokenizer_is_a_reason(llama, session_for, tmp_path, content):
     a, b = llama("a", 1), llama("b", 2)
     (tmp_path / "a" / "tokenizer.json").write_text(json.dumps(BPE))
     (tmp_path / "b" / "tokenizer.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    found = compare_tokenizers(*open_pair(session_for(), a, b), share=1.0)
+    found = compare_tokenizers(*open_pair(session_for(), a, b), share=1.0)[0]
     assert found.status == "not_comparable"
     assert "tokenizer.json" in found.reason
 
@@ -176,11 +176,11 @@ def test_tokenizers_beyond_their_share_of_the_budget_are_not_read(llama, session
     session = session_for(budget_bytes=500_000)
     models = open_pair(session, a, b)
     before = session.traffic.bytes_read
-    found = compare_tokenizers(*models, share=1 / 3)
+    found = compare_tokenizers(*models, share=1 / 3)[0]
     assert found.status == "not_comparable"
     assert "more than 33% of the budget left" in found.reason
     assert session.traffic.bytes_read == before
-    assert compare_tokenizers(*models, share=1.0).jaccard == 1.0
+    assert compare_tokenizers(*models, share=1.0)[0].jaccard == 1.0
 
 
 def test_equal_tags_on_the_hub_save_the_reading(llama, session_for, tmp_path):
@@ -192,7 +192,7 @@ def test_equal_tags_on_the_hub_save_the_reading(llama, session_for, tmp_path):
         hub.add_repo("o/b", b)
         models = open_pair(session_for(hub), "o/a", "o/b")
         hub.reset()
-        found = compare_tokenizers(*models, share=1.0)
+        found = compare_tokenizers(*models, share=1.0)[0]
         sent = sum(item.body_bytes for item in hub.requests)
     assert found.identical_files
     assert found.reason == "the files have the same content tag and were not read"
@@ -216,7 +216,7 @@ def test_the_two_tokenizers_are_looked_up_and_read_together(llama, session_for, 
             return real(*args, **more)
 
         session._client.send = meet
-        assert compare_tokenizers(*models, share=1.0).jaccard == 1.0
+        assert compare_tokenizers(*models, share=1.0)[0].jaccard == 1.0
 
 
 def test_tags_of_a_plain_web_server_say_nothing_about_another_file(llama, session_for, tmp_path, web):
@@ -231,5 +231,5 @@ def test_tags_of_a_plain_web_server_say_nothing_about_another_file(llama, sessio
         serve(request, status, body, **{**headers, "ETag": '"same"'})
 
     web.reply = same_tag
-    found = compare_tokenizers(*open_pair(session_for(), f"{web.url}/a", f"{web.url}/b"), share=1.0)
+    found = compare_tokenizers(*open_pair(session_for(), f"{web.url}/a", f"{web.url}/b"), share=1.0)[0]
     assert (found.identical_files, found.tokens_common) == (False, 0)

@@ -40,10 +40,10 @@ def test_a_table_of_positions_has_no_null():
 )
 def test_fixed_positions_order_the_residual_stream(config):
     ordered = ordered_axes(config)
-    assert permuted_axis(pair_of(Role.INPUT_NORM, (64,)), ordered)[0] is None
-    assert permuted_axis(pair_of(Role.ATTN_Q, (64, 64)), ordered)[0] is None
-    assert permuted_axis(pair_of(Role.MLP_UP, (64, 64)), ordered) == (0, "neuron")
-    assert permuted_axis(pair_of(Role.MLP_DOWN, (64, 64)), ordered) == (1, "neuron")
+    assert permuted_axis(Role.INPUT_NORM, ordered)[0] is None
+    assert permuted_axis(Role.ATTN_Q, ordered)[0] is None
+    assert permuted_axis(Role.MLP_UP, ordered) == (0, "neuron")
+    assert permuted_axis(Role.MLP_DOWN, ordered) == (1, "neuron")
     found = measured(Role.INPUT_NORM, np.arange(1.0, 65), np.arange(1.0, 65), ordered)
     assert "sinusoidal" in found.measurements[0].reason
 
@@ -52,8 +52,8 @@ def test_grouped_experts_are_ordered():
     assert ordered_axes({"n_group": 1}) == {}
     assert ordered_axes({"n_group": True}) == {}
     assert list(ordered_axes({"n_group": 8})) == [Axis.EXPERT]
-    assert permuted_axis(pair_of(Role.ROUTER_BIAS, (256,)), ordered_axes({"n_group": 8}))[0] is None
-    assert permuted_axis(pair_of(Role.ROUTER, (256, 64)), ordered_axes({"n_group": 8})) == (1, "residual")
+    assert permuted_axis(Role.ROUTER_BIAS, ordered_axes({"n_group": 8}))[0] is None
+    assert permuted_axis(Role.ROUTER, ordered_axes({"n_group": 8})) == (1, "residual")
 
 
 def test_a_shuffled_cosine_has_a_place_but_no_p():

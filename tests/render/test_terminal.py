@@ -16,7 +16,8 @@ from rich.console import Console
 from kinprint.comparison import compare
 from kinprint.inspection import inspect
 from kinprint.plain import printable
-from kinprint.render.terminal import _log_p, _method, _number, _z, print_cache, print_inspection, print_report
+from kinprint.render.layout import number
+from kinprint.render.terminal import _log_p, _method, _z, print_cache, print_inspection, print_report
 from kinprint.results import NullResult, Report, Skipped
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings
@@ -154,7 +155,7 @@ def test_the_command_prints_hostile_names_inert(hostile, tmp_path):
     ],
 )
 def test_numbers(value, text):
-    assert _number(value) == text
+    assert number(value) == text
 
 
 def null(**changes):
@@ -196,11 +197,11 @@ def test_no_figure_is_cut_however_narrow_the_terminal(width):
     assert "…" not in text
     for item in report.comparisons:
         for measured in item.measurements:
-            wanted = [measured.metric, _number(measured.value)]
+            wanted = [measured.metric, number(measured.value)]
             if measured.null is not None:
                 wanted += [
-                    _number(measured.null.mean),
-                    _number(measured.null.sd),
+                    number(measured.null.mean),
+                    number(measured.null.sd),
                     _z(measured.null.z),
                     _log_p(measured.null),
                 ]

@@ -312,3 +312,9 @@ def test_web_folder_with_nothing_there(web, session_for):
 def test_empty_web_file(web, session_for, model_folder):
     (model_folder / "empty.json").write_bytes(b"")
     assert session_for().open_folder(web.url).read_small("empty.json") == b""
+
+
+def test_connections():
+    assert Settings().connections == 48
+    assert Settings(endpoint="http://mirror.test").connections == 96  # nothing to shake hands over
+    assert Settings(endpoint="http://mirror.test", concurrency=3).connections == 3

@@ -132,28 +132,28 @@ def test_map_stops_at_the_first_failure(session_for):
 
 
 def test_pool_uses_few_threads_and_ends_them():
-    pool = DaemonPool(3, "test-pool")
+    pool = DaemonPool(3)
     barrier = threading.Barrier(3)
     jobs = [pool.submit(lambda: barrier.wait(5)) for _ in range(6)]
     assert sorted(job.result(5) for job in jobs) == [0, 0, 1, 1, 2, 2]
-    assert sum(thread.name.startswith("test-pool") for thread in threading.enumerate()) == 3
+    assert pool.threads == 3
     pool.close(wait=True)
-    assert not any(thread.name.startswith("test-pool") for thread in threading.enumerate())
+    assert pool.threads == 0
     with pytest.raises(RuntimeError, match=r"closed"):
         pool.submit(str)
 
 
 def test_pool_starts_a_thread_only_when_none_is_free():
-    pool = DaemonPool(8, "idle-pool")
+    pool = DaemonPool(8)
     for _ in range(5):
         assert pool.submit(lambda: 5).result(5) == 5
         time.sleep(0.01)
-    assert sum(thread.name.startswith("idle-pool") for thread in threading.enumerate()) == 1
+    assert pool.threads == 1
     pool.close(wait=True)
 
 
 def test_closing_cancels_what_waits():
-    pool = DaemonPool(1, "busy-pool")
+    pool = DaemonPool(1)
     gate = threading.Event()
     first, second = pool.submit(gate.wait), pool.submit(str)
     while not first.running():
@@ -165,10 +165,10 @@ def test_closing_cancels_what_waits():
 
 
 def test_session_leaves_no_threads(hub, settings_for):
-    before = set(threading.enumerate())  # an interrupted session of another test may still be winding down
     with Session(settings_for(hub)) as session:
         open_checkpoint(REPO, session)
-    assert not any(thread.name.startswith("kinprint") for thread in set(threading.enumerate()) - before)
+        assert session._pool.threads > 0
+    assert (session._pool.threads, session._coordinators.threads) == (0, 0)
 
 
 # ---- interrupts ----

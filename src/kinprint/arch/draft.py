@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import compress, repeat
 from typing import NamedTuple
 
 from kinprint.arch.configs import Dims
@@ -26,7 +28,7 @@ def width_of(tensors: Iterable[RoleTensor]) -> int | None:
     """Return the width of the residual stream that most norms, or else the embeddings, agree on."""
     norms: Counter[int] = Counter()
     embeddings: Counter[int] = Counter()
-    for tensor in tensors:
+    for tensor in [tensor for tensor in tensors if tensor.expert is None]:  # experts have neither, and are most
         if tensor.role is Role.EMBEDDING:
             embeddings[tensor.shape[1]] += 1
         elif len(tensor.shape) == 1 and tensor.role.info == _RESIDUAL_NORM[tensor.layer is None]:
@@ -35,13 +37,20 @@ def width_of(tensors: Iterable[RoleTensor]) -> int | None:
     return min(votes, key=lambda width: (-votes[width], width)) if votes else None
 
 
-def _role_tensor(
-    rule: Rule, role: Role, expert: int | None, name: str, first: int, shape: tuple[int, ...]
-) -> RoleTensor:
-    layer = None if first < 0 else first
+# Past NamedTuple's own constructors, which are Python: a large model has 18,000 tensors.
+_new_role_tensor: partial[RoleTensor] = partial(tuple.__new__, RoleTensor)
+
+
+def _role_tensors(
+    rule: Rule, expert: int | None, names: Sequence[str], firsts: Sequence[int], shapes: Sequence[tuple[int, ...]]
+) -> list[RoleTensor]:
+    """Make tensors of one form: either all of them have a first index, or none."""
+    layers: Iterable[int | None] = firsts if firsts[0] >= 0 else repeat(None)
     if rule.transposed:
-        return RoleTensor(role, layer, expert, name, shape[::-1], None, 1, True, rule.offset)
-    return RoleTensor._make((role, layer, expert, name, shape, None, 0, False, rule.offset))
+        shapes = [shape[::-1] for shape in shapes]
+    rest = repeat(None), repeat(int(rule.transposed)), repeat(rule.transposed), repeat(rule.offset)
+    fields = zip(repeat(rule.role), layers, repeat(expert), names, shapes, *rest, strict=False)
+    return list(map(_new_role_tensor, fields))
 
 
 class _Entry(NamedTuple):
@@ -53,6 +62,13 @@ class _Entry(NamedTuple):
     base: int  # slot of the role in layer 0
     expert: int | None
     axes: int
+
+
+_Aside = dict[str, tuple[_Entry, int]]  # names with their entry and first index
+
+
+def _named(form: Form) -> Iterable[tuple[str, int]]:
+    return zip(form.names, form.firsts, strict=True)
 
 
 class Draft:
@@ -68,32 +84,28 @@ class Draft:
         self.excluded: list[Excluded] = []
         self.dims = Dims(architecture.dims, config)
         self._config = config
-        self._entries: dict[int, _Entry] = {}  # by identity of the form: much faster to hash than the form
+        self._known: dict[str, tuple[Rule | None, Exclusion | None]] = {}  # by key
         self._priorities: dict[int, int] = {}
         self._fused: list[tuple[int, str, Rule, _Entry, int, tuple[int, ...]]] = []
         self._problems: dict[str, list[str]] = {}
 
-    def fill(self, forms: Forms, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Give every stored tensor its place."""
-        entries = self._entries
-        for _, form, _ in forms.names:
-            if id(form) not in entries:
-                entries[id(form)] = self._entry(form)
-        packed = self._packed(forms)
+    def fill(self, forms: Forms, shapes: Mapping[str, tuple[int, ...]], *, in_order: bool = False) -> None:
+        """Give every stored tensor its place.
+
+        Plain tensors, all but a few of a large model's, are taken form by form. The others, and all `in_order` or if two
+        claim one slot, are taken one by one in the order stored, as notes and reasons depend on it.
+        """
+        entries = [self._entry(form) for form in forms.forms]
+        packed = self._packed(forms, entries)
         mtp, layers = self.dims.values.get("mtp"), self.dims.values.get("layers")
         last = layers if mtp and layers else LAYERS
         mtp_reason = f"multi-token-prediction layer (num_nextn_predict_layers = {mtp})"
-        found, priorities = self.found, self._priorities
-        for name, form, first in forms.names:
-            entry = entries[id(form)]
-            rule = entry.rule
-            # The short way, for a plain tensor whose slot is free: all but a few of a large model's 18,000.
-            if rule is not None and rule.role is not None and entry.exclusion is None and not packed:
-                slot, shape = entry.base + first * LAYER_STRIDE, shapes[name]
-                if len(shape) == entry.axes and slot not in found and not (entry.in_block and first >= last):
-                    found[slot] = _role_tensor(rule, rule.role, entry.expert, name, first, shape)
-                    priorities[slot] = rule.priority
-                    continue
+        aside = None if in_order or packed else self._take_plain(forms, entries, last)
+        if aside is None:
+            self.found.clear()
+            aside = {n: (e, i) for f, e in zip(forms.forms, entries, strict=True) for n, i in _named(f)}
+        for name in filter(aside.__contains__, shapes) if aside else ():
+            entry, first = aside[name]
             if entry.exclusion is not None:
                 self.excluded.append(Excluded(name, entry.exclusion.reason))
             elif name in packed:
@@ -118,8 +130,9 @@ class Draft:
         self._problems.setdefault(problem, []).append(name)
 
     def _entry(self, form: Form) -> _Entry:
-        exclusion = self.architecture.exclusion(form.key)
-        rule = self.architecture.rule(form.key)
+        if form.key not in self._known:  # the experts of a layer share one
+            self._known[form.key] = self.architecture.rule(form.key), self.architecture.exclusion(form.key)
+        rule, exclusion = self._known[form.key]
         if rule is None or rule.indices != form.indices:
             in_block = form.indices > 0 and form.key.partition(".#")[0] in self.architecture.block_heads
             return _Entry(None, exclusion, in_block, 0, None, 0)
@@ -127,12 +140,32 @@ class Draft:
         expert = form.later[0] if rule.has_expert else None
         return _Entry(rule, exclusion, rule.has_layer, _slot(role, expert), expert, len(role.info.axes))
 
-    def _packed(self, forms: Forms) -> set[str]:
+    def _take_plain(self, forms: Forms, entries: Sequence[_Entry], last: int) -> _Aside | None:
+        """Find the tensors that a template names whole; return the others, or None if two claim one slot."""
+        aside: _Aside = {}
+        taken = 0
+        for form, entry in zip(forms.forms, entries, strict=True):
+            rule, names, firsts, shapes = entry.rule, form.names, form.firsts, form.shapes
+            if rule is None or rule.role is None or entry.exclusion is not None:
+                aside.update((name, (entry, first)) for name, first in _named(form))
+                continue
+            end = last if entry.in_block else LAYERS
+            if max(firsts) >= end or set(map(len, shapes)) != {entry.axes}:
+                fits = [i < end and len(shape) == entry.axes for i, shape in zip(firsts, shapes, strict=True)]
+                aside.update((name, (entry, i)) for (name, i), fit in zip(_named(form), fits, strict=True) if not fit)
+                names, firsts = list(compress(names, fits)), list(compress(firsts, fits))
+                shapes = list(compress(shapes, fits))
+            if names:
+                slots = [entry.base + first * LAYER_STRIDE for first in firsts]
+                self.found.update(zip(slots, _role_tensors(rule, entry.expert, names, firsts, shapes), strict=True))
+                taken += len(names)
+        return aside if taken == len(self.found) else None
+
+    def _packed(self, forms: Forms, entries: Sequence[_Entry]) -> set[str]:
         """Names of tensors whose quantiser state is stored next to them."""
-        if not any(entry.exclusion and entry.exclusion.packs for entry in self._entries.values()):
-            return set()
-        pairs = ((name, self._entries[id(form)].exclusion) for name, form, _ in forms.names)
-        return {partner for name, exclusion in pairs if exclusion and (partner := exclusion.packed_name(name))}
+        exclusions = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
+        names = ((name, each) for form, each in exclusions if each and each.packs for name in form.names)
+        return {partner for name, exclusion in names if (partner := exclusion.packed_name(name))}
 
     def _place(self, name: str, entry: _Entry, first: int, shape: tuple[int, ...]) -> None:
         rule, _, _, base, expert, axes = entry
@@ -144,7 +177,7 @@ class Draft:
             self._fused.append((rule.priority, name, rule, entry, first, shape))
         else:
             slot = base + first * LAYER_STRIDE
-            tensor = _role_tensor(rule, rule.role, expert, name, first, shape)
+            (tensor,) = _role_tensors(rule, expert, [name], [first], [shape])
             rival = self.found.get(slot)
             if rival is not None:
                 if (self._priorities[slot], rival.name) < (rule.priority, name):

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import attrgetter
 
 from kinprint.arch.configs import Dims, flattened, selecting_names
 from kinprint.arch.draft import Draft, short, width_of
@@ -45,12 +46,13 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
     """
     flat = flattened(config)
     forms = Forms(shapes)
-    choice = _choose(config, forms.counts)
+    choice = _choose(config, forms.counts())
     draft = Draft(choice.architecture, flat)
-    draft.fill(forms, shapes)
-    if choice.architecture is generic():
+    by_pattern = choice.architecture is generic()
+    draft.fill(forms, shapes, in_order=by_pattern)
+    if by_pattern:
         _drop_misfits(draft)
-    tensors = tuple(draft.found[slot] for slot in sorted(draft.found))
+    tensors = tuple(map(draft.found.__getitem__, sorted(draft.found)))
     layers, layer_notes = _layers(draft.dims, tensors)
     experts, expert_notes = _experts(draft.dims, tensors)
     notes = [*choice.notes, *draft.notes(), *layer_notes, *expert_notes, *_width_notes(draft.dims, tensors)]
@@ -138,7 +140,8 @@ def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]
 
 
 def _experts(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]]:
-    stored = max((tensor.expert + 1 for tensor in tensors if tensor.expert is not None), default=0)
+    numbers = set(map(attrgetter("expert"), tensors)) - {None}
+    stored = max(numbers) + 1 if numbers else 0
     declared = dims.values.get("experts")
     if declared is None or stored == 0:
         return stored, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kinprint.arch.roles import Role
@@ -27,37 +27,52 @@ def name_key(name: str) -> tuple[str, tuple[int, ...]]:
     return _PLACEHOLDER.join(parts[::2]), tuple(map(int, parts[1::2]))
 
 
-@dataclass(frozen=True, slots=True)
 class Form:
-    """What is left of a name without its first index: names that differ only in the layer share it."""
+    """What is left of a name without its first index, and the stored tensors that share it: they differ in the layer."""
 
-    key: str
-    later: tuple[int, ...]  # indices after the first
-    indices: int
+    __slots__ = ("firsts", "indices", "key", "later", "names", "shapes")
+
+    def __init__(self, name: str) -> None:
+        self.key, indices = name_key(name)
+        self.later = indices[1:]  # indices after the first
+        self.indices = len(indices)
+        self.names: list[str] = []
+        self.firsts: list[int] = []  # the first index of each name, -1 if it has none
+        self.shapes: list[tuple[int, ...]] = []
 
 
 class Forms:
-    """The stored names of a checkpoint, parsed: for each its form and its first index (-1 if it has none)."""
+    """The tensors of a checkpoint, gathered by form: what is found out about a form holds for all its names."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names: list[tuple[str, Form, int]] = []
-        self.counts: Counter[str] = Counter()  # of keys
-        known: dict[tuple[str, str], Form] = {}
-        search = _INDEX.search
-        for name in names:
-            found = search(name)
-            if found is None:
-                self.names.append((name, Form(name, (), 0), -1))
-                continue
-            start, end = found.span()
-            around = name[:start], name[end:]
-            form = known.get(around)
+    def __init__(self, stored: Mapping[str, tuple[int, ...]]) -> None:
+        self.forms: list[Form] = []
+        known: dict[str | None, dict[str, Form]] = {}  # by what stands before the first index, then by what follows it
+        tails: dict[str, Form] = {}
+        head, length, first = "", 0, -1
+        for name, shape in stored.items():
+            # Names mostly come by layer: then the head, up to and with the first index, is that of the name before.
+            if first < 0 or not name.startswith(head):
+                found = _INDEX.search(name)
+                if found is None:
+                    head, first, before = "", -1, None
+                else:
+                    head, first, before = name[: found.end() + 1], int(found[1]), name[: found.start()]
+                length = len(head)
+                tails = known.setdefault(before, {})
+            form = tails.get(name[length:])
             if form is None:
-                key, indices = name_key(name)
-                form = known[around] = Form(key, indices[1:], len(indices))
-            self.names.append((name, form, int(name[start + 1 : end])))
-        for _, form, _ in self.names:
-            self.counts[form.key] += 1
+                form = tails[name[length:]] = Form(name)
+                self.forms.append(form)
+            form.names.append(name)
+            form.firsts.append(first)
+            form.shapes.append(shape)
+
+    def counts(self) -> Counter[str]:
+        """Count the names of each key."""
+        counts: Counter[str] = Counter()
+        for form in self.forms:
+            counts[form.key] += len(form.names)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)

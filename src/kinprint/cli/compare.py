@@ -8,7 +8,15 @@ import click
 
 from kinprint.cli.options import shared, split
 
-NOTHING_COMPARABLE = 7
+EXIT_CODES = {
+    "no_evidence": 0,
+    "not_testable": 7,
+    "identical": 10,
+    "derived": 11,
+    "shares_components": 12,
+    "shares_initialisation": 13,
+}
+"""What a script sees of the verdict; the codes of failures are in `kinprint.errors`."""
 
 
 @click.command("compare")
@@ -16,6 +24,16 @@ NOTHING_COMPARABLE = 7
 @click.argument("b")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write report.json into this folder.")
 @click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
+@click.option("--control", "controls", multiple=True, metavar="MODEL", help="A model known to be unrelated to A.")
+@click.option("--related", multiple=True, metavar="MODEL", help="A model known to be related to A.")
+@click.option(
+    "--parent", "parents", multiple=True, metavar="MODEL", help="A further model B may be a merge of, beside A."
+)
+@click.option("--deep", is_flag=True, help="Look for reordered neurons even if nothing else shows a relation.")
+@click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
+@click.option(
+    "--null", type=click.Path(path_type=Path, dir_okay=False), help="Empirical null made by kinprint calibrate."
+)
 @click.option("--layers", help="Only these layers, such as 0,5,10-20.")
 @click.option("--roles", help="Only these roles, comma-separated (see kinprint inspect).")
 @click.option("--metrics", help="Only these metrics, comma-separated (docs/metrics.md).")
@@ -30,6 +48,12 @@ def compare_command(
     b: str,
     out: Path | None,
     brief: bool,
+    controls: tuple[str, ...],
+    related: tuple[str, ...],
+    parents: tuple[str, ...],
+    deep: bool,
+    explain: bool,
+    null: Path | None,
     layers: str | None,
     roles: str | None,
     metrics: str | None,
@@ -42,14 +66,16 @@ def compare_command(
     no_cache: bool,
     quiet: bool,
 ) -> int:
-    """Compare models A and B: every metric, by role and layer, beside its permutation null.
+    """Compare models A and B, and say whether one derives from the other.
 
-    States the evidence and draws no conclusion.
+    Prints every metric beside its permutation null, the tests, and a verdict. The exit code tells the verdict: 0 no evidence,
+    7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation.
     """
     from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import terminal, write_file, write_json
     from kinprint.cli.progress import ProgressLine
     from kinprint.comparison import compare
+    from kinprint.evidence.examine import Inquiry
     from kinprint.plain import printable
     from kinprint.results import OK
     from kinprint.selection import Options, checked_roles
@@ -63,7 +89,8 @@ def compare_command(
         ProgressLine(enabled=False if quiet else None) as line,
         Session(settings, budget_bytes=budget, on_traffic=line.traffic) as session,
     ):
-        report = compare(a, b, options, session=session, progress=line.stage)
+        inquiry = Inquiry(controls=controls, related=related, parents=parents, deep=deep, null=null)
+        report = compare(a, b, options, inquiry, session=session, progress=line.stage)
     data = report.to_json()
     if out is not None:
         target = write_file(out, "report.json", data)
@@ -73,11 +100,10 @@ def compare_command(
     else:
         from kinprint.render.terminal import print_report
 
-        print_report(report, terminal(), details=not brief)
+        print_report(report, terminal(), details=not brief, explain=explain)
     if report.status != OK:
         click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
         click.echo(
             "  next: kinprint inspect shows what either model holds; see also --roles, --layers and --budget", err=True
         )
-        return NOTHING_COMPARABLE
-    return 0
+    return EXIT_CODES[report.verdict.class_] if report.verdict else 0

@@ -10,6 +10,7 @@ import click
 
 from kinprint._version import __version__
 from kinprint.cli.cache import cache_command
+from kinprint.cli.calibrate import calibrate_command
 from kinprint.cli.compare import compare_command
 from kinprint.cli.inspect import inspect_command
 from kinprint.cli.output import ReaderGone
@@ -24,6 +25,10 @@ A model is one of
   https://host/folder, https://host/file.safetensors            on a web server that serves ranges
 
 \b
+Verdicts of compare, as exit codes: 0 no evidence of derivation; 7 not testable; 10 identical; 11 derived;
+12 shares components; 13 shares initialisation.
+
+\b
 Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revision or file; 4 access denied;
 5 network or server; 6 malformed checkpoint or report; 7 nothing comparable, or the budget is too small;
 8 disk full or unwritable; 130 interrupted.
@@ -33,11 +38,12 @@ Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revisio
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="kinprint")
 def main() -> None:
-    """Measure from their weights what two language models have in common, every number beside its null."""
+    """Say from their weights whether one language model derives from another, how, and how sure we are."""
 
 
 main.add_command(compare_command)
 main.add_command(inspect_command)
+main.add_command(calibrate_command)
 main.add_command(cache_command)
 
 

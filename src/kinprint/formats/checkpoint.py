@@ -15,10 +15,11 @@ from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.safetensors import (
     FIRST_READ,
     LENGTH_BYTES,
-    TensorInfo,
+    Row,
+    Tensors,
     expected_header_bytes,
     header_length,
-    parse_header,
+    parse_rows,
 )
 from kinprint.refs import ByteRange, ModelRef, check_member_name, parse_ref
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
@@ -46,7 +47,7 @@ class Checkpoint:
     provenance: Provenance
     config: Mapping[str, object]
     files: tuple[WeightFile, ...]
-    tensors: Mapping[str, TensorInfo]
+    tensors: Tensors
     notes: tuple[str, ...]
     session: Session = field(repr=False)
     folder: Folder = field(repr=False)
@@ -108,11 +109,12 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     """
     ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
     folder = session.open_folder(ref)
-    # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm.
+    # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm. The
+    # config is the last to be needed.
     index_job = None if ref.file else session.start(lambda: _weight_map(session, folder))
-    config_job = session.start(lambda: _read_json(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
     opened: dict[str, Source] = {}
     lookups = _look_up_ahead(session, folder, opened) if ref.file is None else {}
+    config_job = session.start(lambda: _read_json(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
     index = index_job.result() if index_job else {}
     names = sorted(set(index.values())) if index else [ref.file or _single_file(folder)]
     sources = _open_all(folder, names, opened, from_index=bool(index))
@@ -241,7 +243,7 @@ class _Shard:
     source: Source
     size: int
     header_bytes: int
-    tensors: list[TensorInfo]
+    rows: dict[str, Row]
 
 
 def _load_shard(session: Session, source: Source, number: int, guess: int) -> _Shard:
@@ -253,40 +255,44 @@ def _load_shard(session: Session, source: Source, number: int, guess: int) -> _S
     end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
     if end > len(head):
         head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
-    tensors, _ = parse_header(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
-    return _Shard(source, size, end, tensors)
+    rows, _ = parse_rows(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
+    return _Shard(source, size, end, {row[0]: row for row in rows})
 
 
 def _gather(
     names: Sequence[str], shards: Sequence[_Shard], index: Mapping[str, str]
-) -> tuple[dict[str, TensorInfo], list[WeightFile], list[str]]:
+) -> tuple[Tensors, list[WeightFile], list[str]]:
     """Join the shards' headers, and hold them against the index."""
-    tensors: dict[str, TensorInfo] = {}
+    rows: dict[str, Row] = {}
     files: list[WeightFile] = []
-    notes: list[str] = []
-    for name, shard in zip(names, shards, strict=True):
-        found = {tensor.name: tensor for tensor in shard.tensors}
-        twice = tensors.keys() & found.keys()
-        if twice:
-            tensor_name = min(twice)
-            other = names[tensors[tensor_name].file]
-            raise FormatError(
-                f"{shard.source.label}: tensor {tensor_name[:200]!r} is also stored in {other!r}",
-                hint="the shards do not belong together; fetch the model again",
-            )
-        tensors |= found
+    agreed = 0
+    for number, (name, shard) in enumerate(zip(names, shards, strict=True)):
+        before = len(rows)
+        rows |= shard.rows
+        if len(rows) != before + len(shard.rows):
+            raise _stored_twice(names, shards, number)
+        agreed += list(map(index.get, shard.rows)).count(name)
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
-    _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
-    extra = len(tensors) - len(index) if index else 0
-    if extra:
-        notes.append(f"{extra} stored tensors are not in the index; they are read all the same")
+    tensors = Tensors(rows)
+    if agreed != len(index):
+        _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
+    extra = len(rows) - len(index) if index else 0
+    notes = [f"{extra} stored tensors are not in the index; they are read all the same"] if extra else []
     return tensors, files, notes
+
+
+def _stored_twice(names: Sequence[str], shards: Sequence[_Shard], number: int) -> FormatError:
+    """Say which tensor of a shard is in an earlier one too."""
+    places = {tensor: names[at] for at, shard in enumerate(shards[:number]) for tensor in shard.rows}
+    twice = min(places.keys() & shards[number].rows.keys())
+    return FormatError(
+        f"{shards[number].source.label}: tensor {twice[:200]!r} is also stored in {places[twice]!r}",
+        hint="the shards do not belong together; fetch the model again",
+    )
 
 
 def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
     """Refuse an index that puts a tensor anywhere but where it is."""
-    if index.items() <= stored.items():
-        return
     for tensor_name, file in index.items():
         where = stored.get(tensor_name, "nowhere")
         if where != file:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Mapping
-from operator import attrgetter
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
+from operator import attrgetter, itemgetter, sub
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,7 +28,7 @@ _LFS_POINTER = b"version https://git-lfs"
 FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
 
 
-class TensorInfo(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast
+class TensorInfo(NamedTuple):
     """Where one tensor's bytes are. ``start`` and ``end`` are absolute in the file (half-open)."""
 
     name: str
@@ -51,6 +52,29 @@ class TensorInfo(NamedTuple):  # a tuple: a large model has 18,000 of them, and 
     def itemsize(self) -> int:
         """Bytes per element."""
         return item_bytes(self.dtype, tensor=self.name)
+
+
+Row = tuple[str, str, tuple[int, ...], int, int, int]  # the fields of a TensorInfo
+
+
+class Tensors(Mapping[str, TensorInfo]):
+    """Stored tensors by name. Each is made when it is asked for: a large model has 18,000, and few are looked at."""
+
+    def __init__(self, rows: Mapping[str, Row]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        return TensorInfo._make(self._rows[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes alone."""
+        return {name: row[2] for name, row in self._rows.items()}
 
 
 def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> int:
@@ -87,8 +111,9 @@ def expected_header_bytes(weight_map: Mapping[str, str]) -> dict[str, int]:
     request, nothing else.
     """
     lengths: dict[str, int] = {}
-    for name, file in weight_map.items():
-        lengths[file] = lengths.get(file, LENGTH_BYTES + 512) + len(name) + 86
+    for file, run in groupby(weight_map, weight_map.__getitem__):  # an index mostly names a file's tensors together
+        names = list(run)
+        lengths[file] = lengths.get(file, LENGTH_BYTES + 512) + len("".join(names)) + 86 * len(names)
     return lengths
 
 
@@ -96,24 +121,51 @@ def parse_header(
     raw: bytes | memoryview, *, file: int, file_size: int, label: str
 ) -> tuple[list[TensorInfo], dict[str, str]]:
     """Return the tensors, ordered by position, and the free metadata of a header (without its length field)."""
+    rows, metadata = parse_rows(raw, file=file, file_size=file_size, label=label)
+    return list(map(TensorInfo._make, rows)), metadata
+
+
+def parse_rows(
+    raw: bytes | memoryview, *, file: int, file_size: int, label: str
+) -> tuple[Sequence[Row], dict[str, str]]:
+    """Do what `parse_header` does, and leave it to `Tensors` to give the fields their names."""
     entries = _load(bytes(raw), label)
     metadata = entries.pop("__metadata__", {})
     base = LENGTH_BYTES + len(raw)
-    data_bytes = file_size - base
+    rows = _plain_entries(entries, file, base, file_size) or _any_entries(entries, file, base, file_size, label)
+    return rows, _strings(metadata)
+
+
+def _plain_entries(entries: Mapping[str, object], file: int, base: int, file_size: int) -> Sequence[Row]:
+    """Make the rows of a sound header whose entries stand in the order of the data, as writers leave them.
+
+    Whole columns are checked at once, which saves a third of the time: a large model has 18,000 entries. At anything else nothing
+    is returned, and nothing said about the reason.
+    """
+    try:
+        dtypes, shapes, offsets = zip(*map(_FIELDS, entries.values()), strict=True)
+        starts, ends = zip(*offsets, strict=True)
+        lists = set(map(type, shapes)) == {list}
+        keys = list(zip(dtypes, map(tuple, shapes), strict=True))
+        # The experts of a model have few shapes between them, so each shape is checked once.
+        forms = {key: (key[0], *_form("", key[0], list(key[1]), "")) for key in dict.fromkeys(keys)}
+        dtypes, shapes, needed = zip(*map(forms.__getitem__, keys), strict=True)
+        sound = {*map(type, starts), *map(type, ends)} == {int} and lists and tuple(map(sub, ends, starts)) == needed
+    except (KeyError, TypeError, ValueError):  # FormatError is one of the last
+        return []
+    # Each tensor begins where the one before ends, the first with the data and the last ends with the file.
+    if not sound or starts[0] != 0 or starts[1:] != ends[:-1] or base + ends[-1] != file_size:
+        return []
+    bounds = [*(base + start for start in starts), file_size]
+    return list(zip(entries, dtypes, shapes, repeat(file), bounds, bounds[1:], strict=False))
+
+
+def _any_entries(entries: Mapping[str, object], file: int, base: int, file_size: int, label: str) -> list[TensorInfo]:
+    """Make the tensors of any header, one by one, or say what is wrong with it."""
     forms: _Forms = {}
-    tensors = []
-    for name, entry in entries.items():
-        # The short way, for an entry whose dtype and shape have been checked before; anything else goes through `_entry`.
-        try:
-            dtype, (start, end) = entry["dtype"], entry["data_offsets"]  # type: ignore[index]
-            shape, needed = forms[dtype, tuple(entry["shape"])]  # type: ignore[index]
-            if type(start) is int and type(end) is int and start >= 0 and end - start == needed and end <= data_bytes:
-                tensors.append(TensorInfo._make((name, dtype, shape, file, base + start, base + end)))
-                continue
-        except (KeyError, TypeError, ValueError):
-            pass
-        tensors.append(_entry(name, entry, forms, file, base, data_bytes, label))
-    tensors.sort(key=_POSITION)
+    data_bytes = file_size - base
+    tensors = [_entry(name, entry, forms, file, base, data_bytes, label) for name, entry in entries.items()]
+    tensors.sort(key=attrgetter("start", "end"))
     at = base
     for tensor in tensors:
         if tensor.start != at:
@@ -127,7 +179,7 @@ def parse_header(
             f"{label}: the tensors end at byte {at}, the file at {file_size}",
             hint="the file is damaged; fetch it again",
         )
-    return tensors, _strings(metadata)
+    return tensors
 
 
 def _refuse_density(raw: bytes, label: str) -> None:
@@ -193,17 +245,18 @@ def _refuse_duplicates(raw: bytes, label: str) -> None:
 
 
 _Forms = dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]]  # dtype and shape: the shape, bytes needed
-_POSITION = attrgetter("start", "end")
+_FIELDS: Callable[[Any], Any] = itemgetter("dtype", "shape", "data_offsets")
 
 
 def _entry(name: str, entry: object, forms: _Forms, file: int, base: int, data_bytes: int, label: str) -> TensorInfo:
-    """Check one entry. The experts of a model have few shapes between them, so each shape is checked once."""
+    """Check one entry; each shape is checked once."""
     try:
         dtype, (start, end) = entry["dtype"], entry["data_offsets"]  # type: ignore[index]
         key = (dtype, tuple(entry["shape"]))  # type: ignore[index]
         if key not in forms:
             forms[key] = _form(name, dtype, entry["shape"], label)  # type: ignore[index]
-        fine = type(start) is int and type(end) is int
+        # A string or an object would pass for a list once a tensor of that shape has been seen.
+        fine = type(start) is int and type(end) is int and isinstance(entry["shape"], list)  # type: ignore[index]
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):
             raise

@@ -28,9 +28,9 @@ from kinprint.plain import printable
 from kinprint.refs import shown
 from kinprint.sources.base import Traffic
 from kinprint.sources.settings import Settings
+from kinprint.sources.wire import DEFAULT_PORTS, Place, Response, Wire, decoded, is_plain
 
 T = TypeVar("T")
-Response = urllib3.BaseHTTPResponse
 
 _REDIRECTS = {301, 302, 303, 307, 308}
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # worth another try; any other status is an answer
@@ -51,7 +51,7 @@ class TryAgain(Exception):
 def origin_of(url: str) -> tuple[str, str, int]:
     """Scheme, host and port: the unit of trust for a token."""
     parts = urlsplit(url)
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
 
 
 class HttpClient:
@@ -63,7 +63,9 @@ class HttpClient:
         self._stop = stop
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
-        self._managers: dict[tuple[str | None, bool], urllib3.PoolManager] = {}
+        self._wire = Wire(settings.connect_timeout_s, settings.read_timeout_s)
+        self._managers: dict[tuple[str | None, bool], urllib3.PoolManager] = {}  # by proxy, and whether with TLS
+        self._tls: ssl.SSLContext | None = None
         self._lock = threading.Lock()
         self._proxies = urllib.request.getproxies()
 
@@ -101,7 +103,27 @@ class HttpClient:
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
 
+    def _request(self, method: str, url: str, headers: dict[str, str]) -> Response:
+        parts = urlsplit(url)
+        proxy = self._proxy(parts.scheme, parts.netloc)
+        secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
+        context = self._context() if secure else None
+        if proxy is None and method == "GET":
+            place = Place(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
+            target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+            if is_plain(place, target):
+                return self._wire.get(place, target, headers, context)
+        manager = self._manager(proxy, context)
+        return manager.request(method, url, headers=headers, redirect=False, retries=False, preload_content=False)
+
     def _context(self) -> ssl.SSLContext:
+        """One TLS context for all connections, and none as long as all is plain http: loading it takes 50 ms."""
+        with self._lock:
+            if self._tls is None:
+                self._tls = self._new_context()
+            return self._tls
+
+    def _new_context(self) -> ssl.SSLContext:
         trusted = self.settings.ca_file
         try:
             if trusted and Path(trusted).is_dir():
@@ -113,42 +135,28 @@ class HttpClient:
                 hint="SSL_CERT_FILE, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE must name a file of certificates, or be unset",
             ) from error
 
-    def _request(self, method: str, url: str, headers: dict[str, str]) -> Response:
-        # Straight to the host's pool: the manager would parse and re-encode a long signed URL twice for every range, a
-        # quarter of a request's CPU time.
-        parts = urlsplit(url)
-        manager = self._manager(url)
-        if manager.proxy is not None:
-            return manager.request(method, url, headers=headers, redirect=False, retries=False, preload_content=False)
-        pool = manager.connection_from_host(parts.hostname, parts.port, parts.scheme)
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        return pool.urlopen(method, target, headers=headers, redirect=False, retries=False, preload_content=False)
+    def _proxy(self, scheme: str, netloc: str) -> str | None:
+        proxy = self._proxies.get(scheme) or self._proxies.get("all")
+        if not proxy or urllib.request.proxy_bypass(netloc):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
 
-    def _manager(self, url: str) -> urllib3.PoolManager:
-        parts = urlsplit(url)
-        proxy = self._proxies.get(parts.scheme) or self._proxies.get("all")
-        if proxy and urllib.request.proxy_bypass(parts.netloc):
-            proxy = None
-        if proxy and "://" not in proxy:
-            proxy = f"http://{proxy}"
-        secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
+    def _manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
         with self._lock:
-            if (proxy, secure) not in self._managers:
-                self._managers[proxy, secure] = self._new_manager(proxy, secure=secure)
-            return self._managers[proxy, secure]
+            at = proxy, context is not None
+            if at not in self._managers:
+                self._managers[at] = self._new_manager(proxy, context)
+            return self._managers[at]
 
-    def _new_manager(self, proxy: str | None, *, secure: bool) -> urllib3.PoolManager:
+    def _new_manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
         timeout = urllib3.Timeout(connect=self.settings.connect_timeout_s, read=self.settings.read_timeout_s)
-        # One TLS context for all connections, and none for plain http: loading the certificates takes 50 ms.
-        context = self._context() if secure else None
+        size = self.settings.connections
         if proxy is None:
-            return urllib3.PoolManager(
-                num_pools=16, maxsize=self.settings.concurrency, timeout=timeout, ssl_context=context
-            )
+            return urllib3.PoolManager(num_pools=16, maxsize=size, timeout=timeout, ssl_context=context)
         user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
         return urllib3.ProxyManager(
             proxy,
-            maxsize=self.settings.concurrency,
+            maxsize=size,
             timeout=timeout,
             ssl_context=context,
             proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None,
@@ -223,6 +231,7 @@ class HttpClient:
         if declared is not None and declared > cap:
             reply.close()
             raise FileTooLarge(f"{label}: {declared} bytes, more than the {cap} allowed here")
+        reply = decoded(reply)  # some proxies compress whatever they were asked
         body = bytearray()
         began = time.monotonic()
         while chunk := read_some(reply, 1 << 20):
@@ -245,6 +254,7 @@ class HttpClient:
 
     def close(self) -> None:
         """Close all idle connections."""
+        self._wire.close()
         for manager in self._managers.values():
             manager.clear()
 

@@ -10,7 +10,6 @@ from kinprint.errors import SourceChanged, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
 from kinprint.sources.http import (
     HttpClient,
-    Response,
     TryAgain,
     content_length,
     is_redirect,
@@ -20,6 +19,7 @@ from kinprint.sources.http import (
     status_error,
     whole_number,
 )
+from kinprint.sources.wire import Response
 
 _CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)$")
 _UNSATISFIED = re.compile(r"^bytes \*/([0-9]{1,19})$")

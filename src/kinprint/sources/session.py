@@ -52,8 +52,8 @@ class Session:
         self._client = HttpClient(self.settings, self.traffic, self._stop)
         root = self.settings.range_cache
         self.cache = RangeCache(root, self.settings.range_cache_cap_bytes) if root else None
-        self._pool = DaemonPool(self.settings.concurrency, "kinprint")
-        self._coordinators = DaemonPool(8, "kinprint-coordinator")
+        self._pool = DaemonPool(self.settings.connections)
+        self._coordinators = DaemonPool(8)
 
     def open_folder(self, reference: str | ModelRef) -> Folder:
         """Return the files of the model that `reference` names; a hub revision is pinned to a commit here."""

@@ -27,7 +27,7 @@ class Settings:
     range_cache: Path | None = None  # ours; None switches it off
     range_cache_cap_bytes: int = 4 << 30
     ca_file: str | None = None
-    concurrency: int = 48  # more connections cost more in handshakes than they save in waiting
+    concurrency: int | None = None  # connections at once to one host; None for as many as pay
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 30.0
     attempts: int = 5
@@ -39,6 +39,11 @@ class Settings:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
             raise BadSetting("the hub token holds characters that no token has", hint="check HF_TOKEN and its file")
         _check_endpoint(self.endpoint)
+
+    @property
+    def connections(self) -> int:
+        """Connections at once: with TLS, more than 48 cost more in handshakes than they save in waiting."""
+        return self.concurrency or (48 if self.endpoint.startswith("https:") else 96)
 
     def __repr__(self) -> str:  # a token must not reach a log through a repr
         return f"Settings(endpoint={self.endpoint!r}, token={'set' if self.token else None}, offline={self.offline})"

@@ -7,7 +7,7 @@ closed form wherever one exists.
 
 from kinprint.results import NullResult
 from kinprint.stats.allpairs import AllPairs, all_pairs
-from kinprint.stats.jointly import joint_blocks, joint_independent
+from kinprint.stats.jointly import joint_blocks, joint_independent, joint_tail, rows_taken
 from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
 from kinprint.stats.nulls import KINDS, null_for, null_from_draws
@@ -23,6 +23,8 @@ __all__ = [
     "draw_columns",
     "joint_blocks",
     "joint_independent",
+    "joint_tail",
     "null_for",
     "null_from_draws",
+    "rows_taken",
 ]

@@ -49,6 +49,7 @@ class Request:
     rng_seed: int
     draws: int | None
     known: NullResult | None = None
+    bound: bool = True
 
     @property
     def tail(self) -> str:
@@ -144,7 +145,7 @@ def dot_null(A: FloatArray, B: FloatArray, t: float, request: Request, *, rising
     left, right = centred_rows(A), centred_rows(B) * side
     upper = moments if side > 0 else replace(moments, skewness=None if moments.skewness is None else -moments.skewness)
     draws = request.draws or _affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape))
-    found = log10_p_dot(side * z, upper, left, right, floor=log10_p_monte_carlo(0, draws))
+    found = log10_p_dot(side * z, upper, left, right, floor=log10_p_monte_carlo(0, draws), bound=request.bound)
     if found is not None:
         return replace(result, z=z, log10_p=found[0], p_method=found[1])
     values = montecarlo.draw_dots(left, right, draws=draws, seed=request.rng_seed)

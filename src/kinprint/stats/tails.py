@@ -194,7 +194,9 @@ def _log_mgf_bound(a: FloatArray, b: FloatArray, thetas: FloatArray) -> FloatArr
     return bounds
 
 
-def log10_p_dot(z: float, moments: Moments, A: FloatArray, B: FloatArray, *, floor: float) -> tuple[float, str] | None:
+def log10_p_dot(
+    z: float, moments: Moments, A: FloatArray, B: FloatArray, *, floor: float, bound: bool = True
+) -> tuple[float, str] | None:
     """Return (log10 p, method) for the upper tail of a permuted dot product, or None where only drawing helps.
 
     Parameters
@@ -207,12 +209,14 @@ def log10_p_dot(z: float, moments: Moments, A: FloatArray, B: FloatArray, *, flo
         The row-centred stacks in this orientation.
     floor
         log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
+    bound
+        Whether to compute the Chernoff bound where the normal tail is not trusted.
     """
     log10_p, method = analytic_tail(z, moments)
     if method == NORMAL:
         return log10_p, method
     options = [(log10_p, method)]
-    if A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and log10_p > DECISIVE:
+    if bound and A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and log10_p > DECISIVE:
         options.append((log10_p_chernoff(A, B, z * moments.sd), CHERNOFF))
     best = min(options)
     return best if best[0] < floor else None

@@ -1,0 +1,56 @@
+"""Make the empirical null that ships with kinprint, from the independent models of the demo and test families.
+
+Usage::
+
+    python demo/make_null.py            (about a minute; needs kinprint alone, no torch)
+    python demo/make_null.py --check    (fails if the committed null is not what these models give)
+
+Models of one group share weights, an initialisation or a teacher's text, and are never paired across that group. A distilled
+model is independent of its teacher in its weights: they started from other random numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from kinprint.evidence.calibration import calibrate
+from kinprint.sources.session import Session
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "src/kinprint/evidence/data/default_null.json"
+NAME = "kinprint's default null (6 tiny Llama models, trained independently)"
+NOTE = "Tiny models of width 96, really trained on small corpora; wider models agree less by chance."
+GROUPS = {
+    "demo/models/base": "base",
+    "demo/models/unrelated": "unrelated",
+    "tests/family/twin": "twin",
+    "tests/family/distilled_1": "distilled_1",
+    "tests/family/distilled_2": "distilled_2",
+    "tests/family/indep": "indep",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with the committed file instead of writing it")
+    arguments = parser.parse_args()
+    groups = {str(ROOT / folder): group for folder, group in GROUPS.items()}
+    with Session(budget_bytes=None) as session:
+        null = calibrate(list(groups), session, name=NAME, note=NOTE, groups=groups)
+    data = null.to_json()
+    if arguments.check:
+        if TARGET.read_bytes() != data:
+            print(f"{TARGET.name} is not what the models give; run demo/make_null.py")
+            return 1
+        print(f"{TARGET.name} is what the models give")
+        return 0
+    TARGET.write_bytes(data)
+    for sample in null.samples:
+        print(f"{sample.statistic}: {sample.pairs} values, mean {sample.mean:.4f}, largest {sample.largest:.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

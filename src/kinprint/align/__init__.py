@@ -1,0 +1,38 @@
+"""Alignment: find which layer, neuron or residual dimension of one model is which of another's, before anything is tested.
+
+A derived model may have been reordered, resized or turned. Each map found here comes with the evidence for it, beside a null
+wherever one exists. Pure numerics: arrays in, maps out.
+"""
+
+from kinprint.align.layers import (
+    BestMap,
+    LayerMap,
+    LayerScores,
+    assignment_map,
+    best_map,
+    choose_map,
+    monotone_map,
+    pair_scores,
+)
+from kinprint.align.neurons import NeuronMap, NeuronMatch, gate_up_agreement, match_rows, recovered_map
+from kinprint.align.residual import ColumnMatch, Rotation, match_columns, rotation
+
+__all__ = [
+    "BestMap",
+    "ColumnMatch",
+    "LayerMap",
+    "LayerScores",
+    "NeuronMap",
+    "NeuronMatch",
+    "Rotation",
+    "assignment_map",
+    "best_map",
+    "choose_map",
+    "gate_up_agreement",
+    "match_columns",
+    "match_rows",
+    "monotone_map",
+    "pair_scores",
+    "recovered_map",
+    "rotation",
+]

@@ -1,0 +1,64 @@
+"""`kinprint calibrate M…`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kinprint.cli.options import shared
+
+
+@click.command("calibrate")
+@click.argument("models", nargs=-1, required=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("null.json"),
+    show_default=True,
+    help="Where to write the null.",
+)
+@click.option("--name", help="How reports name this null; by default after the number of models.")
+@shared
+def calibrate_command(
+    models: tuple[str, ...],
+    out: Path,
+    name: str | None,
+    budget: int | None,
+    style: str,
+    offline: bool,
+    no_cache: bool,
+    quiet: bool,
+) -> int:
+    """Build an empirical null from MODELS, all known to be independent of each other.
+
+    Tests that align before they look (neuron matching) need to know how much unrelated models agree by chance. compare uses
+    the result with --null. Models that turn out to be related are refused.
+    """
+    from kinprint.cli.options import make_settings, wants_json
+    from kinprint.cli.output import write_file, write_json
+    from kinprint.cli.progress import ProgressLine
+    from kinprint.evidence.calibration import calibrate
+    from kinprint.plain import printable
+    from kinprint.sources.session import Session
+
+    if len(models) < 2:
+        raise click.UsageError("calibrate needs at least two models")
+    settings = make_settings(offline=offline, no_cache=no_cache)
+    label = name or f"null from {len(models)} models given to kinprint calibrate"
+    with (
+        ProgressLine(enabled=False if quiet else None) as line,
+        Session(settings, budget_bytes=budget, on_traffic=line.traffic) as session,
+    ):
+        null = calibrate(models, session, name=label, progress=line.stage)
+    target = write_file(out.parent, out.name, null.to_json())
+    click.echo(f"wrote {printable(str(target))}", err=True)
+    if wants_json(style):
+        write_json(null.to_json())
+    else:
+        for sample in null.samples:
+            click.echo(
+                f"{sample.statistic}: {sample.pairs} pairs of layers, mean {sample.mean:.4f}, sd {sample.sd:.4f}, "
+                f"largest {sample.largest:.4f}"
+            )
+    return 0

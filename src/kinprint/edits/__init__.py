@@ -1,0 +1,36 @@
+"""How one matrix was edited into another: copied, cast, scaled, quantised, pruned, adapted, perturbed, merged or trained.
+
+Pure numerics on pairs of equal-shaped matrices or row slices. Nothing here says that two models are related; it describes
+what was done if they are.
+"""
+
+from kinprint.edits.grids import GridFit, find_grid
+from kinprint.edits.lowrank import LowRank, difference_rank
+from kinprint.edits.merging import Mixture, MixtureSums, mixture
+from kinprint.edits.naming import Name, Verdict, explain_edit, name_edit
+from kinprint.edits.pair import PairEdit, describe
+from kinprint.edits.residual import Residual, Slope
+from kinprint.edits.sameness import Identity, identity_of
+from kinprint.edits.sparsity import Sparsity, sparsity_of
+
+__all__ = [
+    "GridFit",
+    "Identity",
+    "LowRank",
+    "Mixture",
+    "MixtureSums",
+    "Name",
+    "PairEdit",
+    "Residual",
+    "Slope",
+    "Sparsity",
+    "Verdict",
+    "describe",
+    "difference_rank",
+    "explain_edit",
+    "find_grid",
+    "identity_of",
+    "mixture",
+    "name_edit",
+    "sparsity_of",
+]

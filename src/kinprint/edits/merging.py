@@ -1,0 +1,140 @@
+"""A child as a weighted sum of parents: least squares over many tensors, with errors one can believe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.errors import DegenerateInput
+from kinprint.numeric import FloatArray
+
+RELATED = 10.0
+"""Variance inflation above which parents are called related: a cosine of 0.95 between two of them."""
+
+INSEPARABLE = 1e10
+"""Condition of the parents' cosines beyond which a solution would be rounding."""
+
+_CLUSTERS = 8  # slices from which their own scatter is a usable estimate of the error
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """child ≈ Σ coefficient·parent, without intercept.
+
+    `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept. `inflation` is the factor by which the
+    other parents' likeness to one widens the variance of its coefficient; 1 is none.
+    """
+
+    coefficients: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    r_squared: float
+    elements: int
+    slices: int
+    condition: float
+    inflation: tuple[float, ...]
+    related_parents: bool
+    notes: tuple[str, ...]
+
+    @property
+    def total(self) -> float:
+        """Sum of the coefficients: one for a weighted mean, not for SLERP or added task vectors."""
+        return math.fsum(self.coefficients)
+
+
+@dataclass
+class MixtureSums:
+    """Normal equations, accumulated slice by slice in float64; memory does not grow with the tensors."""
+
+    parents: int
+    _grams: list[FloatArray] = field(default_factory=list, repr=False)
+    _products: list[FloatArray] = field(default_factory=list, repr=False)
+    _square: float = field(default=0.0, repr=False)
+    _elements: int = field(default=0, repr=False)
+
+    def add(self, parent_slices: Sequence[NDArray[Any]], child_slice: NDArray[Any]) -> None:
+        """Add one tensor, or the same rows of each model's tensor."""
+        if len(parent_slices) != self.parents:
+            raise DegenerateInput(f"mixture: {len(parent_slices)} parents: expected {self.parents}")
+        shapes = {np.shape(x) for x in (*parent_slices, child_slice)}
+        if len(shapes) != 1 or np.size(child_slice) == 0:
+            raise DegenerateInput(f"mixture: shapes {sorted(shapes)}: expected one shape, not empty")
+        child = np.asarray(child_slice, dtype=np.float64).ravel()
+        columns = [np.asarray(x, dtype=np.float64).ravel() for x in parent_slices]
+        gram = np.array([[float(x @ y) for y in columns] for x in columns])
+        product = np.array([float(x @ child) for x in columns])
+        square = float(child @ child)
+        if not (np.isfinite(gram).all() and np.isfinite(product).all() and math.isfinite(square)):
+            raise DegenerateInput(
+                "mixture: values that are not finite, or whose squares are not: expected finite weights"
+            )
+        self._grams.append(gram)
+        self._products.append(product)
+        self._square += square
+        self._elements += child.size
+
+    def solve(self) -> Mixture:
+        """Return the coefficients; parents that cannot be told apart are refused."""
+        if self._elements <= self.parents or self._square == 0.0:
+            raise DegenerateInput(f"mixture: {self._elements} elements, child norm {self._square:g}: expected more")
+        gram, product = np.sum(self._grams, axis=0), np.sum(self._products, axis=0)
+        norms = np.sqrt(np.diag(gram))
+        if np.any(norms == 0.0):
+            raise DegenerateInput(f"mixture: parent {int(np.argmin(norms))} is zero: expected weights")
+        cosines = gram / np.outer(norms, norms)
+        spectrum = np.linalg.eigvalsh(cosines)
+        condition = float(spectrum[-1] / max(float(spectrum[0]), 1e-300))
+        if condition > INSEPARABLE:
+            raise DegenerateInput(
+                f"mixture: parents are collinear (condition {condition:.1e}): expected distinct models"
+            )
+        inverse = np.linalg.inv(cosines)
+        scaled = inverse @ (product / norms)
+        residual = max(self._square - float(scaled @ (product / norms)), 1e-15 * self._square)
+        variance = residual / (self._elements - self.parents)
+        plain = np.sqrt(variance * np.diag(inverse)) / norms
+        errors = np.maximum(plain, self._clustered(scaled / norms, norms, inverse))
+        inflation = np.maximum(1.0, np.diag(inverse))
+        related = bool(inflation.max() > RELATED)
+        return Mixture(
+            coefficients=tuple(float(x) for x in scaled / norms),
+            standard_errors=tuple(float(x) for x in errors),
+            r_squared=1.0 - residual / self._square,
+            elements=self._elements,
+            slices=len(self._grams),
+            condition=condition,
+            inflation=tuple(float(x) for x in inflation),
+            related_parents=related,
+            notes=self._notes(related, float(inflation.max())),
+        )
+
+    def _clustered(self, coefficients: FloatArray, norms: FloatArray, inverse: FloatArray) -> FloatArray:
+        """Return errors from the scatter of the slices' scores (Liang & Zeger 1986): elements of one tensor err alike."""
+        count = len(self._grams)
+        if count < max(_CLUSTERS, 2 * self.parents):
+            return np.zeros(self.parents)
+        pairs = zip(self._products, self._grams, strict=True)
+        scores = np.array([(product - gram @ coefficients) / norms for product, gram in pairs])
+        middle = scores.T @ scores * count / (count - self.parents)
+        return np.asarray(np.sqrt(np.maximum(np.diag(inverse @ middle @ inverse), 0.0)) / norms)
+
+    def _notes(self, related: bool, inflation: float) -> tuple[str, ...]:
+        notes = []
+        if related:
+            notes.append(
+                f"the parents are much alike (variance inflated {inflation:.3g} times): coefficients trade off"
+            )
+        if len(self._grams) < max(_CLUSTERS, 2 * self.parents):
+            notes.append(f"{len(self._grams)} slices: errors assume independent elements")
+        return tuple(notes)
+
+
+def mixture(parents: Sequence[NDArray[Any]], child: NDArray[Any]) -> Mixture:
+    """Return the weights of one child tensor in terms of equal-shaped parents."""
+    sums = MixtureSums(len(parents))
+    sums.add(parents, child)
+    return sums.solve()

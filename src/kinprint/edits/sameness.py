@@ -1,0 +1,91 @@
+"""Whether two stored tensors hold the same numbers, outright or after a cast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.edits.rounding import is_float
+from kinprint.errors import DegenerateInput
+from kinprint.metrics.identity import GRIDS, mean_steps, on_grid, ordinals
+
+SAMPLE = 1 << 14
+"""Elements whose distance in units in the last place is averaged."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How far two stored tensors are the same.
+
+    `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a
+    cast without loss counts. `mean_ulps` is over at most `SAMPLE` evenly spaced elements, on the coarser grid, and None
+    where a side is stored as integers or out of the coarser range.
+    """
+
+    dtype_parent: str
+    dtype_child: str
+    elements: int
+    changed_share: float
+    byte_identical: bool
+    cast: str | None
+    mean_ulps: float | None
+
+    @property
+    def same_values(self) -> bool:
+        """Whether every number is equal, whatever the format and the sign of a zero."""
+        return self.changed_share == 0.0
+
+
+def identity_of(stored_a: NDArray[Any], stored_b: NDArray[Any], dtype_a: str, dtype_b: str) -> Identity:
+    """Compare a parent's stored numbers with a child's; arrays are as `kinprint.formats.dtypes.decode` gives them."""
+    if stored_a.shape != stored_b.shape or stored_a.size == 0:
+        raise DegenerateInput(f"identity_of: shapes {stored_a.shape} and {stored_b.shape}: expected equal, not empty")
+    changed = int(np.count_nonzero(stored_a != stored_b))
+    signs = changed == 0 and np.array_equal(np.signbit(stored_a), np.signbit(stored_b))
+    return Identity(
+        dtype_parent=dtype_a,
+        dtype_child=dtype_b,
+        elements=stored_a.size,
+        changed_share=changed / stored_a.size,
+        byte_identical=bool(signs) and dtype_a == dtype_b,
+        cast=_cast(stored_a, stored_b, dtype_a, dtype_b, same=changed == 0),
+        mean_ulps=0.0 if changed == 0 else _mean_ulps(stored_a, stored_b, dtype_a, dtype_b),
+    )
+
+
+def _strided(values: NDArray[Any], limit: int) -> NDArray[Any]:
+    flat = values.ravel()
+    return flat[:: max(1, -(-flat.size // limit))]
+
+
+def _cast(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str, *, same: bool) -> str | None:
+    if dtype_a == dtype_b or not (is_float(dtype_a) and is_float(dtype_b)):
+        return None
+    if same or _rounds_to(a, b, dtype_b) or _rounds_to(b, a, dtype_a):
+        return f"{dtype_a} to {dtype_b}"
+    return None
+
+
+def _rounds_to(finer: NDArray[Any], coarser: NDArray[Any], dtype: str) -> bool:
+    """Whether `finer` on the grid of `dtype` is `coarser`; a sample refutes almost every pair that is not."""
+    for limit in (4096, finer.size):
+        try:
+            if not np.array_equal(on_grid(_strided(finer, limit), dtype), _strided(coarser, limit)):
+                return False
+        except DegenerateInput:  # beyond the range of the format
+            return False
+    return True
+
+
+def _mean_ulps(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str) -> float | None:
+    if not (is_float(dtype_a) and is_float(dtype_b)):
+        return None
+    coarser = min(dtype_a, dtype_b, key=lambda dtype: GRIDS[dtype].precision)
+    try:
+        left, right = (ordinals(on_grid(_strided(x, SAMPLE), coarser), coarser) for x in (a, b))
+    except DegenerateInput:
+        return None
+    return mean_steps(left, right)

@@ -1,0 +1,216 @@
+"""Everything that two probes in memory say: layer map, battery, experts, parts, identity, power. Reads nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.battery import LayerMap, places, run_battery
+from kinprint.evidence.components import component_map, expert_map
+from kinprint.evidence.layers import LayerEvidence, align_layers
+from kinprint.evidence.probe import Probe
+from kinprint.evidence.verdict import LOG10_ALPHA, Identity
+from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding, PowerFinding
+from kinprint.stats.combine import bonferroni, holm
+from kinprint.stats.moments import centred_rows, dot_moments
+from kinprint.stats.power import least_correlation, least_row_cosine
+from kinprint.stats.tails import MAX_CHERNOFF, NORMAL, analytic_tail, log10_p_chernoff
+
+POWER = 0.95
+CHERNOFF_POWER = 1 << 15  # elements of a stack up to which the Chernoff bound is inverted for the power of a test
+SEARCHED = "layers are paired by the map found from matrices; p is corrected for the search"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What two probes show. ``tests`` carry Holm's correction over all of them."""
+
+    tests: tuple[EvidenceTest, ...]
+    layers: LayerEvidence
+    layer_map: Mapping[int, int]
+    experts: tuple[ExpertFinding, ...]
+    components: tuple[ComponentFinding, ...]
+    identity: Identity
+    neurons: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def log10_p(self) -> float:
+        """The least corrected p-value."""
+        return min((t.log10_p_holm for t in self.tests if t.log10_p_holm is not None), default=0.0)
+
+    @property
+    def strongest(self) -> EvidenceTest | None:
+        """The test with the least corrected p-value."""
+        ran = [test for test in self.tests if test.log10_p_holm is not None]
+        return min(ran, key=lambda test: test.log10_p_holm or 0.0, default=None)
+
+
+def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
+    """Run the layer map, the battery under it, and all that follows from them."""
+    layers = align_layers(a, b, seed=seed)
+    found = layers.layer_map
+    searched = any(layer != source for layer, source in found.items())
+    layer_map = found if searched else {layer: layer for layer in range(min(a.layers, b.layers))}
+    tests = run_battery(a, b, layer_map, seed=seed)
+    if searched:
+        tries = max(1, a.layers * b.layers)
+        tests = [_penalised(test, tries) if test.scope not in _OUTSIDE else test for test in tests]
+    experts = expert_map(a, b, layer_map)
+    tests += _summaries(layers, experts)
+    return conclude(tests, layers, layer_map, experts, _identity(a, b, layer_map))
+
+
+_OUTSIDE = {role.value for role in Role if role.info.scope == "model"}
+
+
+def conclude(
+    tests: Sequence[EvidenceTest],
+    layers: LayerEvidence,
+    layer_map: LayerMap,
+    experts: Sequence[ExpertFinding],
+    identity: Identity,
+    neurons: Mapping[int, float] | None = None,
+) -> Assessment:
+    """Correct the tests for their number and derive the parts that share."""
+    numbered = [index for index, test in enumerate(tests) if test.log10_p is not None]
+    adjusted = holm([tests[index].log10_p or 0.0 for index in numbered])
+    corrected = list(tests)
+    for index, value in zip(numbered, adjusted, strict=True):
+        corrected[index] = replace(tests[index], log10_p_holm=value)
+    parts = component_map(corrected, layers, experts, neurons or {})
+    return Assessment(tuple(corrected), layers, layer_map, tuple(experts), tuple(parts), identity, neurons or {})
+
+
+def _penalised(test: EvidenceTest, tries: int) -> EvidenceTest:
+    if test.log10_p is None:
+        return test
+    return replace(test, log10_p=bonferroni(test.log10_p, tries), assumptions=(*test.assumptions, SEARCHED))
+
+
+def _summaries(layers: LayerEvidence, experts: Sequence[ExpertFinding]) -> list[EvidenceTest]:
+    """Return the layer map and the expert map as one test each: their best entry, already corrected for the search."""
+    tests = []
+    tested = [item for item in layers.alignment.layers if item.log10_p is not None]
+    if tested:
+        tests.append(
+            EvidenceTest(
+                "layer_map",
+                "layers",
+                statistic=float(sum(item.shared for item in tested)),
+                null_mean=0.0,
+                log10_p=min(item.log10_p or 0.0 for item in tested),
+                n=tested[0].tries,
+                blocks=len(layers.alignment.layers),
+                null="random orders of residual dimensions and neurons",
+                p_method=f"least of {len(tested)} layers, corrected for {tested[0].tries} candidates each and for the layers",
+            )
+        )
+    known = [item.log10_p for item in experts if item.log10_p is not None]
+    if known:
+        tests.append(
+            EvidenceTest(
+                "expert_map",
+                "experts",
+                statistic=float(sum(item.shared for item in experts)),
+                null_mean=0.0,
+                log10_p=min(known),
+                n=len(known),
+                blocks=len(known),
+                null="a random order of neurons in each expert",
+                p_method="least of the experts' fixed-point bounds, corrected for candidates and experts",
+            )
+        )
+    return tests
+
+
+def _identity(a: Probe, b: Probe, layer_map: LayerMap) -> Identity:
+    pairs = list(places(a, b, layer_map))
+    identical = sum(
+        place.a.dtype == place.b.dtype
+        and place.a.stored.shape == place.b.stored.shape
+        and place.a.shape == place.b.shape
+        and place.a.stored.tobytes() == place.b.stored.tobytes()
+        for place in pairs
+    )
+    same = a.layers == b.layers and a.experts == b.experts and a.samples.keys() == b.samples.keys()
+    same = same and all(a.samples[key].shape == b.samples[key].shape for key in a.samples)
+    same = same and all(layer == source for layer, source in layer_map.items())
+    read = sum(sample.stored.size for sample in b.samples.values())
+    total = sum(math.prod(sample.shape) for sample in b.samples.values())
+    return Identity(len(pairs), identical, same, read / total if total else 0.0)
+
+
+# -- power ---------------------------------------------------------------------------------------------------------------
+
+
+def power_of(a: Probe, b: Probe, assessment: Assessment) -> list[PowerFinding]:
+    """State for each norm role and each matrix of neurons the weakest relation that its test would have seen."""
+    count = sum(test.log10_p is not None for test in assessment.tests)
+    level = LOG10_ALPHA - math.log10(max(count, 1))  # the first step of Holm's correction
+    found = []
+    for test in assessment.tests:
+        if test.status != TESTED or test.log10_p is None:
+            continue
+        if test.name == "norm_joint":
+            found.append(_norm_power(a, b, assessment.layer_map, test, level))
+        elif test.name == "fixed_points" and test.blocks:
+            found.append(_row_power(a, b, assessment.layer_map, test, level))
+    return found
+
+
+def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, level: float) -> PowerFinding:
+    left, right = [], []
+    for place in places(a, b, layer_map):
+        if place.role.value != test.scope or place.a.stored.shape != place.b.stored.shape:
+            continue
+        one, two = (centred_rows(sample.values[None, :]) for sample in (place.a, place.b))
+        lengths = float(np.linalg.norm(one)), float(np.linalg.norm(two))
+        if min(lengths) > 0.0:
+            left.append(one[0] / lengths[0])
+            right.append(two[0] / lengths[1])
+    A, B = np.array(left), np.array(right) / max(len(right), 1)
+    try:
+        moments = dot_moments(A, B)
+        small = A.size <= min(CHERNOFF_POWER, MAX_CHERNOFF)
+
+        def log10_p_of(statistic: float) -> float:
+            log10_p, method = analytic_tail(statistic / moments.sd, moments)
+            if method == NORMAL or not small or log10_p <= level:
+                return log10_p
+            return min(log10_p, log10_p_chernoff(A, B, statistic))
+
+        least = least_correlation(moments.sd, level, POWER, log10_p_of=log10_p_of)
+        reason = None if least is not None else "no correlation reaches the level at this width"
+    except (DegenerateInput, ValueError) as error:
+        least, reason = None, str(error)
+    return PowerFinding(
+        "norm_joint",
+        test.scope,
+        "correlation of norm scales",
+        least,
+        POWER,
+        level,
+        test.n,
+        A.shape[-1],
+        test.blocks,
+        reason,
+    )
+
+
+def _row_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, level: float) -> PowerFinding:
+    sizes, width = [], 0
+    for place in places(a, b, layer_map):
+        if place.role.value == test.scope and place.role.info.axes[1] is Axis.RESIDUAL:
+            limit = b.head_size(place.b) if place.role is Role.ATTN_V else None
+            rows = min(len(place.a.stored), len(place.b.stored))
+            sizes.append(min(rows, limit or rows))
+            width = place.b.stored.shape[1]
+    n = min(sizes)
+    least = least_row_cosine(n, width, len(sizes), level, POWER)
+    reason = None if least is not None else f"{n} rows in each of {len(sizes)} layers cannot reach the level"
+    return PowerFinding("fixed_points", test.scope, "cosine of rows", least, POWER, level, n, width, len(sizes), reason)

@@ -1,0 +1,129 @@
+"""Models whose residual dimensions were reordered, negated or narrowed: aligned by shared tokens, tested on other matrices.
+
+The alignment looks at embeddings alone. The tests that follow count neurons that stand at their places, and under the null the
+order of neurons is independent of everything the alignment saw, so their p-values stay exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kinprint.align.residual import MAX_WIDTH, ColumnMatch, match_columns
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.battery import Place, places, row_test
+from kinprint.evidence.origin import Origin, origin_of
+from kinprint.evidence.probe import Key, Probe, Sample
+from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.findings import EvidenceTest
+from kinprint.model import Model
+from kinprint.numeric import FloatArray
+
+BASIS_TOKENS = 1024
+LEAST_TOKENS = 64
+ALIGNED = "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
+
+
+@dataclass(frozen=True)
+class BasisEvidence:
+    """Tests after the alignment, log10 p of each layer of B, and how sure the alignment was of its columns."""
+
+    tests: tuple[EvidenceTest, ...] = ()
+    by_layer: Mapping[int, float] | None = None
+    match: ColumnMatch | None = None
+    origin: Origin | None = None
+    spent: int = 0
+    untested: str | None = None
+
+
+def align_basis(
+    models: tuple[Model, Model],
+    probes: tuple[Probe, Probe],
+    layer_map: Mapping[int, int],
+    tokens: Sequence[tuple[int, int]] | None,
+    *,
+    allowance: int | None,
+    seed: int,
+) -> BasisEvidence:
+    """Pair residual dimensions by tokens that both models have, then count neurons at their places."""
+    why = "reordered or narrowed residual stream"
+    if not tokens or len(tokens) < LEAST_TOKENS:
+        return BasisEvidence(untested=f"{why}: fewer than {LEAST_TOKENS} tokens are known to be in both vocabularies")
+    if any((probe.hidden or 0) > MAX_WIDTH for probe in probes):
+        return BasisEvidence(untested=f"{why}: wider than {MAX_WIDTH}, too costly to align")
+    embedded, spent = shared_embeddings(models, tokens, allowance)
+    if embedded is None:
+        return BasisEvidence(spent=spent, untested=f"{why}: embeddings do not fit the budget, or a side has none")
+    try:
+        match = match_columns(*embedded, seed=seed)
+    except DegenerateInput as error:
+        return BasisEvidence(spent=spent, untested=f"{why}: {error.message}")
+    tests: list[EvidenceTest] = []
+    by_layer: dict[int, float] = {}
+    by_role: dict[Role, list[Place]] = {}
+    for place in places(*probes, layer_map):
+        if place.role.info.axes == (Axis.NEURON, Axis.RESIDUAL) and place.a.finite and place.b.finite:
+            by_role.setdefault(place.role, []).append(_aligned(place, match))
+    for role, group in by_role.items():
+        try:
+            tests.append(_named(row_test(role, group)))
+            for place in group:
+                found = row_test(role, [place])
+                if place.layer is not None and found.log10_p is not None:
+                    by_layer[place.layer] = min(by_layer.get(place.layer, 0.0), found.log10_p)
+        except DegenerateInput as error:
+            tests.append(EvidenceTest("fixed_points_aligned", role.value, status="off", reason=error.message))
+    slices = {role.value: [(place.a.values, place.b.values) for place in group] for role, group in by_role.items()}
+    norms = [_aligned_norm(place, match) for place in places(*probes, layer_map) if _is_norm(place)]
+    return BasisEvidence(tuple(tests), by_layer, match, origin_of(slices, norms), spent)
+
+
+def _is_norm(place: Place) -> bool:
+    if place.role.info.kind != "norm" or place.role.info.axes[0] is not Axis.RESIDUAL:
+        return False
+    return place.a.finite and place.b.finite
+
+
+def _aligned_norm(place: Place, match: ColumnMatch) -> tuple[FloatArray, FloatArray]:
+    kept = np.flatnonzero(match.index >= 0)
+    return place.a.values[kept], place.b.values[match.index[kept]]
+
+
+def _named(test: EvidenceTest) -> EvidenceTest:
+    return replace(test, name="fixed_points_aligned", assumptions=(*test.assumptions, ALIGNED))
+
+
+def _aligned(place: Place, match: ColumnMatch) -> Place:
+    moved, kept = match.columns_of_a(place.b.values)
+    return replace(place, a=_plain(place.a, place.a.values[:, kept]), b=_plain(place.b, moved))
+
+
+def _plain(sample: Sample, values: FloatArray) -> Sample:
+    return replace(sample, stored=values, offset=0.0)
+
+
+def shared_embeddings(
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]], allowance: int | None
+) -> tuple[tuple[FloatArray, FloatArray] | None, int]:
+    """Read the embeddings of up to `BASIS_TOKENS` shared tokens; None where a side has none or they do not fit."""
+    key: Key = (Role.EMBEDDING, None, None)
+    parts = [parts_of(model).get(key) for model in models]
+    if parts[0] is None or parts[1] is None:
+        return None, 0
+    usable = [pair for pair in tokens if pair[0] < parts[0].shape[0] and pair[1] < parts[1].shape[0]]
+    count = min(BASIS_TOKENS, len(usable))
+    chosen = [usable[index * len(usable) // count] for index in range(count)] if count else []
+    sides = new_probe(models[0]), new_probe(models[1])
+    wants = [
+        Want(side, "tokens", key, part, tuple((pair[side], pair[side] + 1) for pair in chosen))
+        for side, part in enumerate(parts)
+        if part is not None and chosen
+    ]
+    spent = read_wants(models, sides, wants, allowance)
+    found = [probe.tokens.get(key) for probe in sides]
+    if found[0] is None or found[1] is None or not (found[0].finite and found[1].finite):
+        return None, spent
+    return (found[0].values, found[1].values), spent

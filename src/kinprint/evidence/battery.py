@@ -1,0 +1,275 @@
+"""The exact tests: norms, fixed points of rows and heads, correlation of matrices and of token rows.
+
+Each is of one hypothesis, "the two models share nothing", under which the order of residual dimensions, neurons and heads
+of one model says nothing about the other's. None uses the data to align anything; tests after an alignment are elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.probe import Probe, Sample
+from kinprint.findings import OFF, EvidenceTest
+from kinprint.measuring import permuted_axis
+from kinprint.numeric import NEAR_CONSTANT, FloatArray
+from kinprint.results import NullResult
+from kinprint.stats import check_range, joint_independent, joint_tail, null_for
+from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points
+
+ORDER_Z = 6.0
+"""A norm whose entries follow their index, or their neighbours, by so many standard deviations has an order of its own."""
+
+RESIDUAL_ORDER = "residual dimensions have no order of their own"
+NEURON_ORDER = "neurons have no order of their own"
+HEAD_ORDER = "key/value heads have no order of their own"
+
+LayerMap = Mapping[int, int]  # layer of B to layer of A
+Block = tuple[FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One pair of slices: where it is in B, and both samples."""
+
+    role: Role
+    layer: int | None
+    expert: int | None
+    a: Sample
+    b: Sample
+
+
+def places(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[Place]:
+    """Pair the slices of B with those of A under a layer map; what has no partner is left to the caller to count."""
+    for (role, layer, expert), sample in b.samples.items():
+        source = None if layer is None else layer_map.get(layer)
+        if layer is not None and source is None:
+            continue
+        partner = a.samples.get((role, source, expert))
+        if partner is not None:
+            yield Place(role, layer, expert, partner, sample)
+
+
+def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> list[EvidenceTest]:
+    """Run every test that the two probes allow. What an assumption forbids is in the list too, switched off."""
+    ordered = {**a.ordered, **b.ordered}
+    by_role: dict[Role, list[Place]] = {}
+    for place in places(a, b, layer_map):
+        by_role.setdefault(place.role, []).append(place)
+    tests: list[EvidenceTest] = []
+    for role in (role for role in Role if role in by_role):
+        group = by_role[role]
+        kind = role.info.kind
+        if kind == "norm" and role.info.axes[0] is Axis.RESIDUAL:
+            tests.append(_guarded("norm_joint", role, partial(norm_test, role, group, ordered, seed)))
+        elif kind == "matrix":
+            tests.append(_guarded("matrix_correlation", role, partial(matrix_test, role, group, ordered, seed)))
+            if role.info.axes == (Axis.NEURON, Axis.RESIDUAL):
+                tests.append(_guarded("fixed_points", role, partial(row_test, role, group)))
+            elif role is Role.ATTN_V and b.kv_heads and a.kv_heads == b.kv_heads:
+                size = b.head_size(group[0].b)
+                tests.append(_guarded("fixed_points", role, partial(row_test, role, group, size)))
+    for role in (Role.ATTN_K, Role.ATTN_V):
+        common = [(k, s) for k, s in b.heads.items() if k[0] is role and k[1] is not None and k[1] in layer_map]
+        pairs = [(a.heads.get((role, layer_map[k[1] or 0], None)), s) for k, s in common]
+        blocks = [(one, two) for one, two in pairs if one is not None]
+        if blocks:
+            tests.append(_guarded("head_fixed_points", role, partial(head_test, role, blocks)))
+    for key, two in b.tokens.items():
+        if (one := a.tokens.get(key)) is not None:
+            tests.append(_guarded("token_rows", key[0], partial(token_test, one, two, ordered, seed)))
+    return tests
+
+
+def _guarded(name: str, role: Role, test: Callable[[], EvidenceTest]) -> EvidenceTest:
+    try:
+        return test()
+    except DegenerateInput as error:
+        return EvidenceTest(name, role.value, status=OFF, reason=error.message)
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
+
+
+def norm_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+    """Test the scales of one norm role in all layers at once, under ONE permutation of the residual stream."""
+    if Axis.RESIDUAL in ordered:
+        raise DegenerateInput(ordered[Axis.RESIDUAL])
+    blocks = []
+    for place in group:
+        one, two = _values(place)
+        if one.shape != two.shape:
+            raise DegenerateInput(f"widths differ: {one.size} and {two.size}")
+        if not (_is_constant(one) or _is_constant(two)):
+            blocks.append((one[None, :], two[None, :]))
+    if not blocks:
+        raise DegenerateInput(f"all {len(group)} norms are constant on at least one side: there is no order to compare")
+    if (order := _own_order(blocks)) is not None:
+        raise DegenerateInput(order)
+    return _from_null(
+        "norm_joint", role, joint_tail(blocks, seed=seed), len(blocks), "one permutation of residual dimensions"
+    )
+
+
+def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+    """Test the Pearson correlation of equal slices, averaged over layers, under permutation of a free axis."""
+    axis, name = permuted_axis(role, ordered)
+    if axis is None:
+        raise DegenerateInput(f"no axis may be permuted: {name}")
+    blocks = [block for place in group if (block := _matrix_block(place, axis)) is not None]
+    if not blocks:
+        raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
+    if role.info.axes[axis] is Axis.RESIDUAL:
+        null, permutation = joint_tail(blocks, seed=seed), f"one permutation of {name} units for all layers"
+    else:
+        found = []
+        for one, two in blocks:
+            observed = _correlation(one, two)
+            found.append((observed, null_for("pearson", one, two, observed=observed, higher_is_closer=True)))
+        null = joint_independent([x for x, _ in found], [n for _, n in found]) if len(found) > 1 else found[0][1]
+        permutation = f"its own permutation of {name} units for each layer"
+    return _from_null("matrix_correlation", role, null, len(blocks), permutation)
+
+
+def row_test(role: Role, group: Sequence[Place], rows: int | None = None) -> EvidenceTest:
+    """Count rows whose nearest row in the other model stands at the same place; each layer has its own order."""
+    counts, sizes = [], []
+    for place in group:
+        one, two = _values(place)
+        m = min(len(one), len(two), rows or len(one))
+        if m < 2 or one.shape[1] != two.shape[1]:
+            continue
+        found = fixed_points(one[:m], two[:m])
+        counts.append(found.count)
+        sizes.append(found.n)
+    if not counts:
+        raise DegenerateInput("no slice has two rows of equal width on both sides")
+    return _counted("fixed_points", role, counts, sizes, NEURON_ORDER)
+
+
+def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
+    """Count key/value heads whose nearest head in the other model stands at the same place."""
+    counts, sizes = [], []
+    for one, two in group:
+        if one.stored.shape == two.stored.shape and len(one.stored) > 1 and one.finite and two.finite:
+            found = fixed_points(one.values, two.values)
+            counts.append(found.count)
+            sizes.append(found.n)
+    if not counts:
+        raise DegenerateInput("the numbers of key/value heads differ, or there is only one")
+    return _counted("head_fixed_points", role, counts, sizes, HEAD_ORDER)
+
+
+def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+    """Test the embeddings of the same token strings under permutation of residual dimensions."""
+    if Axis.RESIDUAL in ordered:
+        raise DegenerateInput(ordered[Axis.RESIDUAL])
+    one, two = a.values, b.values
+    if one.shape != two.shape:
+        raise DegenerateInput(f"widths differ: {one.shape[1]} and {two.shape[1]}")
+    null = joint_tail([(one, two)], seed=seed)
+    test = _from_null("token_rows", Role.EMBEDDING, null, 1, "one permutation of residual dimensions")
+    return replace(test, assumptions=(*test.assumptions, "rows are paired by token string"))
+
+
+# -- their parts -------------------------------------------------------------------------------------------------------
+
+
+def _values(place: Place) -> Block:
+    for side, sample in (("A", place.a), ("B", place.b)):
+        if not sample.finite:
+            raise DegenerateInput(f"NaN or infinity in what was read of {side} in layer {place.layer}")
+    one, two = place.a.values, place.b.values
+    check_range(one, "A")
+    check_range(two, "B")
+    return one, two
+
+
+def _matrix_block(place: Place, axis: int) -> Block | None:
+    """Return the pair with the permuted axis last, or None where it cannot be correlated."""
+    if place.a.stored.ndim != 2 or place.b.stored.ndim != 2 or not (place.a.finite and place.b.finite):
+        return None
+    if place.a.shape[1] != place.b.shape[1]:
+        return None
+    if place.role.info.axes[0] is Axis.RESIDUAL and place.a.shape[0] != place.b.shape[0]:
+        return None
+    one, two = _values(place)
+    rows, columns = (min(x, y) for x, y in zip(one.shape, two.shape, strict=True))
+    one, two = one[:rows, :columns], two[:rows, :columns]
+    if _is_constant(one) or _is_constant(two):
+        return None
+    return (one, two) if axis == 1 else (one.T, two.T)
+
+
+def _is_constant(values: FloatArray) -> bool:
+    return bool(np.linalg.norm(values - values.mean()) <= NEAR_CONSTANT * abs(float(values.mean())))
+
+
+def _correlation(one: FloatArray, two: FloatArray) -> float:
+    left, right = one - one.mean(), two - two.mean()
+    return float(np.vdot(left, right) / (np.linalg.norm(left) * np.linalg.norm(right)))
+
+
+def _own_order(blocks: Sequence[Block]) -> str | None:
+    """Say if the entries of both sides follow their index or their neighbours: then their order is not arbitrary."""
+    d = blocks[0][0].shape[1]
+    index = np.arange(d) - (d - 1) / 2.0
+    index /= np.linalg.norm(index)
+    for what in ("index", "neighbours"):
+        strongest = []
+        for side in (0, 1):
+            zs = []
+            for block in blocks:
+                ranks = np.argsort(np.argsort(block[side][0], kind="stable")) - (d - 1) / 2.0
+                ranks = ranks / np.linalg.norm(ranks)
+                r = float(ranks @ index) if what == "index" else float(ranks @ np.roll(ranks, 1))
+                zs.append(abs(r) * math.sqrt(d - 1))
+            strongest.append(float(np.median(zs)))
+        if min(strongest) > ORDER_Z:
+            return (
+                f"in both models the entries follow their {what} (|z| {min(strongest):.0f}): their order has a meaning"
+            )
+    return None
+
+
+def _from_null(name: str, role: Role, null: NullResult, blocks: int, permutation: str) -> EvidenceTest:
+    statistic = None if null.z is None else null.mean + null.z * null.sd
+    return EvidenceTest(
+        name=name,
+        scope=role.value,
+        statistic=statistic,
+        null_mean=null.mean,
+        null_sd=null.sd,
+        z=null.z,
+        log10_p=null.log10_p,
+        n=null.n,
+        blocks=blocks,
+        null=permutation,
+        p_method=null.p_method,
+        assumptions=(RESIDUAL_ORDER if "residual" in permutation else NEURON_ORDER,),
+    )
+
+
+def _counted(name: str, role: Role, counts: Sequence[int], sizes: Sequence[int], assumption: str) -> EvidenceTest:
+    """Return the test of a number of fixed points: mean and spread as of a random order, one expected in each layer."""
+    total, layers = sum(counts), len(counts)
+    return EvidenceTest(
+        name=name,
+        scope=role.value,
+        statistic=float(total),
+        null_mean=float(layers),
+        null_sd=math.sqrt(layers),
+        z=(total - layers) / math.sqrt(layers),
+        log10_p=combined_fixed_points(counts, sizes),
+        n=sum(sizes),
+        blocks=layers,
+        null="a random order in each layer",
+        p_method="factorial-moment bound (1/k! in one layer), exact inequality",
+        assumptions=(assumption,),
+    )

@@ -1,0 +1,147 @@
+"""Building an empirical null from models known to be independent, for tests that align before they look."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from kinprint._version import __version__
+from kinprint.align.neurons import match_rows
+from kinprint.align.residual import ColumnMatch, match_columns
+from kinprint.arch import Role
+from kinprint.differences import compare_tokenizers
+from kinprint.errors import DegenerateInput, NotComparable
+from kinprint.evidence.assess import assess
+from kinprint.evidence.basis import LEAST_TOKENS, shared_embeddings
+from kinprint.evidence.neurons import ALIGNED_STATISTIC, STATISTIC, moved
+from kinprint.evidence.nulls import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
+from kinprint.evidence.probe import Probe
+from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.model import Model, open_models
+from kinprint.sources.session import Session
+
+MAX_LAYERS = 4
+ROLES = (Role.MLP_GATE, Role.MLP_UP)
+CHECKED = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM, Role.ATTN_Q, Role.ATTN_V, *ROLES)
+_CHECK_ROWS = 32
+
+
+def calibrate(
+    references: Sequence[str],
+    session: Session,
+    *,
+    name: str,
+    note: str = "",
+    groups: Mapping[str, str] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> EmpiricalNull:
+    """Measure on every pair of independent models what neuron matching finds by chance.
+
+    Parameters
+    ----------
+    references : the models. Those of one group (`groups`: reference to group) are related and are not paired.
+    name, note : how reports name this null, and what else its reader should know.
+
+    Raises
+    ------
+    NotComparable
+        If two models said to be independent are related by the exact tests, or no pair can be matched.
+    """
+    groups = groups or {reference: reference for reference in references}
+    models = open_models(references, session)
+    probes = [_probe(model) for model in models]
+    values: list[float] = []
+    aligned: list[float] = []
+    pairs = [(i, j) for i, j in combinations(range(len(models)), 2) if groups[references[i]] != groups[references[j]]]
+    for done, (i, j) in enumerate(pairs):
+        _check_independent(probes[i], probes[j])
+        values += _agreements(probes[i], probes[j])
+        columns = _columns((models[i], models[j]))
+        if columns is not None:
+            aligned += _agreements(probes[i], probes[j], columns)
+        if progress is not None:
+            progress("pairs", done + 1, len(pairs))
+    if not values:
+        raise NotComparable(
+            "no two of these models have gate and up matrices of one width",
+            hint="give at least two independent models of the same hidden size",
+        )
+    return EmpiricalNull(
+        schema=NULL_SCHEMA,
+        schema_version=NULL_VERSION,
+        name=name,
+        made_by=f"kinprint {__version__}",
+        note=note,
+        models=tuple(
+            NullModel(PurePosixPath(reference).name or reference, _fingerprint(probe), groups[reference])
+            for probe, reference in zip(probes, references, strict=True)
+        ),
+        samples=(
+            summarise(STATISTIC, tuple(values)),
+            *((summarise(ALIGNED_STATISTIC, tuple(aligned)),) if aligned else ()),
+        ),
+    )
+
+
+def _fingerprint(probe: Probe) -> str:
+    """Return a digest of everything that was read: it pins the model's content, whatever its folder is called."""
+    digest = hashlib.sha256()
+    for key in sorted(probe.samples, key=str):
+        digest.update(np.ascontiguousarray(probe.samples[key].stored).tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _probe(model: Model) -> Probe:
+    """Read whole gate and up matrices and what the exact tests need, in a few layers."""
+    probe = new_probe(model)
+    count = model.naming.layers
+    layers = {index * count // MAX_LAYERS for index in range(MAX_LAYERS)} if count > MAX_LAYERS else set(range(count))
+    wants = []
+    for key, part in parts_of(model).items():
+        if key[0] in CHECKED and key[1] in layers:
+            rows = None if key[0] in ROLES or part.shape[0] <= _CHECK_ROWS else (0, _CHECK_ROWS)
+            wants.append(Want(0, "sample", key, part, (rows,)))
+    read_wants([model], [probe], wants, None)
+    return probe
+
+
+def _check_independent(a: Probe, b: Probe) -> None:
+    found = assess(a, b)
+    if found.log10_p <= LOG10_ALPHA:
+        raise NotComparable(
+            f"{a.label} and {b.label} are not independent: log10 p {found.log10_p:.1f}",
+            hint="leave one of them out: a null made from related models would hide relations",
+        )
+
+
+def _columns(models: tuple[Model, Model]) -> ColumnMatch | None:
+    """Pair residual dimensions by the tokens that both models have, or say that this cannot be done."""
+    _, tokens = compare_tokenizers(*models, share=1.0)
+    if not tokens or len(tokens) < LEAST_TOKENS:
+        return None
+    embedded, _ = shared_embeddings(models, tokens, None)
+    return None if embedded is None else match_columns(*embedded)
+
+
+def _agreements(a: Probe, b: Probe, columns: ColumnMatch | None = None) -> list[float]:
+    """Return the share of neurons that gate and up pair alike, for every pair of layers read."""
+    values = []
+    gates = [probe.of(Role.MLP_GATE) for probe in (a, b)]
+    ups = [probe.of(Role.MLP_UP) for probe in (a, b)]
+    for i, gate_a in gates[0].items():
+        for j, gate_b in gates[1].items():
+            if i not in ups[0] or j not in ups[1]:
+                continue
+            try:
+                gates_up = moved([gate_a.values, ups[0][i].values, gate_b.values, ups[1][j].values], columns)
+                by_gate, by_up = match_rows(gates_up[0], gates_up[2]), match_rows(gates_up[1], gates_up[3])
+            except DegenerateInput:
+                continue
+            agreement = int(np.count_nonzero((by_gate == by_up) & (by_gate >= 0)))
+            values.append(agreement / min(len(gate_a.stored), len(gate_b.stored)))
+    return values

@@ -1,0 +1,127 @@
+"""Which parts of the two models share weights: embeddings, norms, attention, MLPs, experts, router, head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kinprint.arch import Role
+from kinprint.evidence.battery import LayerMap, Place, row_test
+from kinprint.evidence.layers import LAYER_ALPHA, LayerEvidence
+from kinprint.evidence.probe import Probe
+from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
+from kinprint.stats.combine import bonferroni
+
+SHARED, PARTLY, NOT_SHARED, NOT_TESTED = "shared", "partly shared", "not shared", "not tested"
+
+_WHOLE = {
+    "embedding": (Role.EMBEDDING,),
+    "head": (Role.HEAD,),
+    "router": (Role.ROUTER,),
+}
+_DENSE = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
+
+
+def component_map(
+    tests: Sequence[EvidenceTest], layers: LayerEvidence, experts: Sequence[ExpertFinding], neurons: Mapping[int, float]
+) -> list[ComponentFinding]:
+    """Say of each part whether it shares, from tests corrected for their number (`log10_p_holm`).
+
+    `neurons` holds log10 p of layers whose neurons were matched one by one, where that was done.
+    """
+    found = [_whole(name, roles, tests) for name, roles in _WHOLE.items()]
+    found.insert(1, _norms(tests))
+    count = len(layers.alignment.layers)
+    found.append(_by_layer("attention", layers.attention, count, layers))
+    mlp = {layer: min(p, neurons.get(layer, 0.0)) for layer, p in layers.mlp.items()} | {
+        layer: p for layer, p in neurons.items() if layer not in layers.mlp
+    }
+    note = "neurons were matched one by one" if neurons else None
+    found.append(_by_layer("mlp", mlp, count, layers, note))
+    if experts:
+        hits = sum(item.shared for item in experts)
+        least = min((item.log10_p for item in experts if item.log10_p is not None), default=None)
+        found.append(ComponentFinding("experts", _state(hits, len(experts)), len(experts), hits, least))
+    return [item for item in found if item.tested or item.state != NOT_TESTED or item.note]
+
+
+def _state(hits: int, tested: int) -> str:
+    if not tested:
+        return NOT_TESTED
+    return SHARED if hits == tested else PARTLY if hits else NOT_SHARED
+
+
+def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest]) -> ComponentFinding:
+    """Judge a part tested as one: its best test decides, being corrected for the whole battery."""
+    scopes = {role.value for role in roles}
+    ok = [test for test in tests if test.scope in scopes and test.status == TESTED and test.log10_p_holm is not None]
+    if not ok:
+        reason = next((test.reason for test in tests if test.scope in scopes and test.reason), None)
+        return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason)
+    best = min(test.log10_p_holm or 0.0 for test in ok)
+    hit = best <= LAYER_ALPHA
+    return ComponentFinding(name, SHARED if hit else NOT_SHARED, 1, int(hit), best)
+
+
+def _norms(tests: Sequence[EvidenceTest]) -> ComponentFinding:
+    ok = [t for t in tests if t.name == "norm_joint" and t.status == TESTED and t.log10_p_holm is not None]
+    if not ok:
+        reason = next((t.reason for t in tests if t.name == "norm_joint" and t.reason), None)
+        return ComponentFinding("norms", NOT_TESTED, 0, 0, None, reason)
+    hits = sum((t.log10_p_holm or 0.0) <= LAYER_ALPHA for t in ok)
+    return ComponentFinding("norms", _state(hits, len(ok)), len(ok), hits, min(t.log10_p_holm or 0.0 for t in ok))
+
+
+def _by_layer(
+    name: str, found: Mapping[int, float], count: int, layers: LayerEvidence, note: str | None = None
+) -> ComponentFinding:
+    """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers."""
+    tries = max(1, layers.alignment.layers[0].tries if layers.alignment.layers else 1) * max(count, 1)
+    corrected = {layer: bonferroni(p, tries) for layer, p in found.items()}
+    hits = sum(p <= LAYER_ALPHA for p in corrected.values())
+    # a layer of B that matches none of A was tested too, and did not share
+    tested = max(count, len(corrected)) if layers.alignment.status == TESTED or corrected else 0
+    least = min(corrected.values(), default=None)
+    return ComponentFinding(name, _state(hits, tested), tested, hits, least, note)
+
+
+def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
+    """Match each sampled expert of B with the sampled experts of A's layer, or with its dense MLP (upcycling)."""
+    found = []
+    wanted = sorted(
+        {
+            (layer, expert)
+            for role, layer, expert in b.samples
+            if role in _DENSE and layer is not None and expert is not None
+        }
+    )
+    total = len(wanted)
+    for layer, expert in wanted:
+        source = layer_map.get(layer)
+        if source is None:
+            continue
+        candidates = sorted({e for role, at, e in a.samples if role in _DENSE and at == source and e is not None})
+        options: list[int | None] = list(candidates) or [None]
+        scored = [
+            (p, option) for option in options if (p := _expert_p(a, b, source, layer, option, expert)) is not None
+        ]
+        if not scored:
+            continue
+        best, option = min(scored, key=lambda item: item[0])
+        best = bonferroni(best, len(options) * total)
+        found.append(ExpertFinding(layer, expert, option, best, best <= LAYER_ALPHA))
+    return found
+
+
+def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, expert: int) -> float | None:
+    ps = []
+    for role, dense in _DENSE.items():
+        mine = b.samples.get((role, layer, expert))
+        other = a.samples.get((role, source, option) if option is not None else (dense, source, None))
+        if mine is None or other is None or mine.stored.shape[1] != other.stored.shape[1]:
+            continue
+        if (mine.rows or (0, 0))[0] != (other.rows or (0, 0))[0] or not (mine.finite and other.finite):
+            continue
+        test = row_test(role, [Place(role, layer, expert, other, mine)])
+        if test.log10_p is not None:
+            ps.append(test.log10_p)
+    return bonferroni(min(ps), len(ps)) if ps else None

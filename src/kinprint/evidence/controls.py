@@ -1,0 +1,78 @@
+"""Comparisons whose answer is known, run by the same code beside every verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinprint.errors import KinprintError
+from kinprint.evidence.assess import Assessment, assess
+from kinprint.evidence.probe import Probe
+from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
+from kinprint.model import Model, open_model
+from kinprint.sources.session import Session
+
+if TYPE_CHECKING:
+    from kinprint.evidence.examine import Inquiry
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+RELATED = "related"
+SELF, SHUFFLED = "self", "shuffled self"
+
+
+def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
+    """Run A against itself, which must be identical, and against itself with all free orders drawn anew: unrelated.
+
+    Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
+    """
+    same = assess(a, a, seed=seed)
+    shuffled = assess(a, a.shuffled(seed + 1), seed=seed)
+    able = frozenset((t.name, t.scope) for t in same.tests if (t.log10_p_holm or 0.0) <= LOG10_ALPHA)
+    return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], able
+
+
+def run_controls(inquiry: Inquiry, a: Probe, session: Session) -> list[ControlFinding]:
+    """Run A against each control that the user gave. One that cannot be read is reported, not dropped."""
+    found = []
+    wanted = [(ref, NO_EVIDENCE) for ref in inquiry.controls] + [(ref, RELATED) for ref in inquiry.related]
+    for reference, expected in wanted:
+        try:
+            probe = read_alike(open_model(reference, session), a, session.remaining_bytes)
+            found.append(_judged(reference, expected, assess(a, probe, seed=inquiry.seed)))
+        except KinprintError as error:
+            found.append(ControlFinding(reference, expected, NOT_RUN, None, None, None, error.message))
+    return found
+
+
+def read_alike(model: Model, like: Probe, allowance: int | None) -> Probe:
+    """Read of a model the same slices that another probe has, as far as it has such tensors and the budget lets."""
+    probe = new_probe(model)
+    wants = []
+    for key, part in parts_of(model).items():
+        sample = like.samples.get(key)
+        if sample is None or len(part.shape) != len(sample.shape):
+            continue
+        if sample.rows is None or sample.rows[1] <= part.shape[0]:
+            wants.append(Want(0, "sample", key, part, (sample.rows,), sample.columns))
+    read_wants([model], [probe], wants, allowance)
+    return probe
+
+
+def classify(assessment: Assessment) -> str:
+    """Return the class that a control is held to: identical, related, or nothing."""
+    identity = assessment.identity
+    if identity.same_structure and identity.identical == identity.tensors > 0:
+        return IDENTICAL
+    return RELATED if assessment.log10_p <= LOG10_ALPHA else NO_EVIDENCE
+
+
+def _judged(name: str, expected: str, assessment: Assessment) -> ControlFinding:
+    strongest = assessment.strongest
+    if strongest is None and not assessment.identity.tensors:
+        return ControlFinding(name, expected, NOT_RUN, None, None, None, "no test applies to this pair")
+    found = classify(assessment)
+    passed = found == expected or (expected == RELATED and found == IDENTICAL)
+    reason = None if passed else f"expected {expected}, found {found}"
+    z = None if strongest is None else strongest.z
+    return ControlFinding(name, expected, PASSED if passed else FAILED, found, assessment.log10_p, z, reason)

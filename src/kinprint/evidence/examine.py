@@ -1,0 +1,249 @@
+"""The evidence engine: cheap and decisive tests first, more reading only where it can change the answer, then the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kinprint.align.layers import NONE as NO_MAP
+from kinprint.evidence.assess import Assessment, assess, conclude, power_of
+from kinprint.evidence.basis import BasisEvidence, align_basis
+from kinprint.evidence.controls import own_controls, run_controls
+from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
+from kinprint.evidence.identity import confirm_identity
+from kinprint.evidence.neurons import NeuronEvidence, match_neurons
+from kinprint.evidence.nulls import EmpiricalNull, load_null
+from kinprint.evidence.probe import Probe
+from kinprint.evidence.reading import TOKEN_ROWS, plan_extras, read_wants
+from kinprint.evidence.verdict import LOG10_ALPHA, Facts, decide
+from kinprint.findings import Evidence, MergeFinding, Verdict
+from kinprint.model import Model
+from kinprint.sources.session import Session
+
+EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
+EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
+Tell = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What the user asked of the engine beyond the two models.
+
+    Attributes
+    ----------
+    controls, related
+        Models known to be unrelated to A, and known to be related to it.
+    parents
+        Further models that B may be a merge of, beside A.
+    deep
+        Look for reordered neurons even where nothing else suggests a relation.
+    null
+        File of an empirical null; None for the one that ships.
+    """
+
+    controls: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    deep: bool = False
+    null: Path | None = None
+    seed: int = 0
+
+
+@dataclass
+class _Diary:
+    """What was read when, for the report."""
+
+    session: Session
+    stages: list[str] = field(default_factory=list)
+
+    def allowance(self, share: float) -> int | None:
+        left = self.session.remaining_bytes
+        return None if left is None else int(left * share)
+
+    def note(self, text: str) -> None:
+        self.stages.append(text)
+
+
+def examine(
+    models: tuple[Model, Model],
+    probes: tuple[Probe, Probe],
+    session: Session,
+    tokens: Sequence[tuple[int, int]] | None,
+    inquiry: Inquiry,
+    tell: Tell,
+) -> tuple[Verdict, Evidence]:
+    """Judge two models of which the comparison's slices are in the probes."""
+    null = load_null(inquiry.null)
+    diary = _Diary(session)
+    a, b = probes
+    diary.note(f"comparison: {len(a.samples)} slices of A and {len(b.samples)} of B")
+    tell("evidence", 0, 4)
+    wants = plan_extras(models, probes, sample_tokens(tokens))
+    spent = read_wants(models, probes, wants, diary.allowance(EXTRA_SHARE))
+    diary.note(
+        f"exact tests: {spent:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need"
+    )
+    assessment = assess(a, b, seed=inquiry.seed)
+    tell("evidence", 1, 4)
+    if _all_same(assessment):
+        identity, spent = confirm_identity(models, assessment.identity, diary.allowance(1.0))
+        assessment = replace(assessment, identity=identity)
+        diary.note(f"identity: {spent:,} further bytes; {identity.share_read:.1%} of all weights are now known")
+    assessment, neurons = _escalate(models, assessment, inquiry, null, diary)
+    assessment, basis = _rebase(models, probes, assessment, tokens, inquiry, null, diary)
+    tell("evidence", 2, 4)
+    basis_word = _basis_word(probes, basis)
+    edits = EditEvidence()
+    if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
+        edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE))
+        diary.note(f"kind of edit: {edits.spent:,} further bytes, for larger slices of a few matrices")
+    merge = _merge(models, probes, inquiry, session, diary) if inquiry.parents else None
+    tell("evidence", 3, 4)
+    own, able = own_controls(a, seed=inquiry.seed)
+    controls = [*own, *run_controls(inquiry, a, session)]
+    diary.note(f"controls: {sum(item.status != 'not run' for item in controls)} run")
+    power = power_of(a, b, assessment)
+    facts = Facts(
+        tests=assessment.tests,
+        alignment=assessment.layers.alignment,
+        components=assessment.components,
+        identity=assessment.identity,
+        layers_a=a.layers,
+        experts=assessment.experts,
+        origin=basis.origin if basis_word else edits.origin,
+        edits=edits.findings,
+        merge=merge,
+        controls=controls,
+        power=power,
+        neuron_kind=neurons.kind,
+        basis=basis_word,
+        able=able,
+        untested=[text for text in (neurons.untested, basis.untested, edits.untested) if text],
+        null=null.name if neurons.tests else None,
+    )
+    tell("evidence", 4, 4)
+    return decide(facts), _evidence(facts, diary.stages)
+
+
+def _evidence(facts: Facts, stages: Sequence[str]) -> Evidence:
+    return Evidence(
+        tests=tuple(facts.tests),
+        alignment=facts.alignment,
+        components=tuple(facts.components),
+        experts=tuple(facts.experts),
+        edits=tuple(facts.edits),
+        merge=facts.merge,
+        controls=tuple(facts.controls),
+        power=tuple(facts.power),
+        stages=tuple(stages),
+    )
+
+
+def sample_tokens(tokens: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]] | None:
+    """Return up to `TOKEN_ROWS` shared tokens, evenly spaced from a quarter on: the first are special tokens and bytes."""
+    if not tokens:
+        return None
+    late = tokens[len(tokens) // 4 :]
+    count = min(TOKEN_ROWS, len(late))
+    return [late[index * len(late) // count] for index in range(count)]
+
+
+def _all_same(assessment: Assessment) -> bool:
+    identity = assessment.identity
+    return identity.same_structure and identity.identical == identity.tensors
+
+
+def _escalate(
+    models: tuple[Model, Model], assessment: Assessment, inquiry: Inquiry, null: EmpiricalNull, diary: _Diary
+) -> tuple[Assessment, NeuronEvidence]:
+    """Match neurons where other parts share and the MLPs do not, or where the user wants to be sure."""
+    mlp = next((item for item in assessment.components if item.component == "mlp"), None)
+    experts = any(item.shared for item in assessment.experts)
+    suspicious = assessment.log10_p <= LOG10_ALPHA and (mlp is None or mlp.shared < mlp.tested) and not experts
+    if not suspicious and not inquiry.deep:
+        why = (
+            "the MLPs share in place"
+            if assessment.log10_p <= LOG10_ALPHA
+            else "nothing suggests it; --deep looks anyway"
+        )
+        diary.note(f"reordered neurons were not looked for: {why}")
+        silent = assessment.log10_p > LOG10_ALPHA
+        return assessment, NeuronEvidence(untested=f"reordered neurons: {why}" if silent else None)
+    neurons = match_neurons(
+        models, _candidates(assessment), allowance=diary.allowance(0.8), null=null, seed=inquiry.seed
+    )
+    diary.note(f"reordered neurons: {neurons.spent:,} further bytes, {len(neurons.tests)} layers")
+    if not neurons.tests:
+        return assessment, neurons
+    tests = [*assessment.tests, *neurons.tests]
+    again = conclude(
+        tests,
+        assessment.layers,
+        assessment.layer_map,
+        assessment.experts,
+        assessment.identity,
+        {layer: p for layer, p in (neurons.by_layer or {}).items() if p <= LOG10_ALPHA / 2 or assessment.layers.mlp},
+    )
+    return again, neurons
+
+
+def _rebase(
+    models: tuple[Model, Model],
+    probes: tuple[Probe, Probe],
+    assessment: Assessment,
+    tokens: Sequence[tuple[int, int]] | None,
+    inquiry: Inquiry,
+    null: EmpiricalNull,
+    diary: _Diary,
+) -> tuple[Assessment, BasisEvidence]:
+    """Align the residual stream by shared tokens where widths differ, or where nothing was found and the user asks."""
+    widths_differ = probes[0].hidden != probes[1].hidden
+    if not widths_differ and not (inquiry.deep and assessment.log10_p > LOG10_ALPHA):
+        silent = assessment.log10_p > LOG10_ALPHA
+        return assessment, BasisEvidence(untested="reordered residual dimensions: see --deep" if silent else None)
+    found = align_basis(models, probes, assessment.layer_map, tokens, allowance=diary.allowance(0.8), seed=inquiry.seed)
+    diary.note(f"residual stream aligned by tokens: {found.spent:,} further bytes, {len(found.tests)} tests after it")
+    if found.match is not None and not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in found.tests):
+        # neurons may be reordered as well
+        matched = match_neurons(
+            models,
+            assessment.layer_map,
+            allowance=diary.allowance(0.8),
+            null=null,
+            seed=inquiry.seed,
+            columns=found.match,
+        )
+        diary.note(f"neurons matched after that: {matched.spent:,} further bytes, {len(matched.tests)} layers")
+        found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
+    if not found.tests:
+        return assessment, found
+    neurons = {**assessment.neurons, **(found.by_layer or {})}
+    again = conclude(
+        [*assessment.tests, *found.tests],
+        assessment.layers,
+        assessment.layer_map,
+        assessment.experts,
+        assessment.identity,
+        neurons,
+    )
+    return again, found
+
+
+def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence) -> str | None:
+    """Return how the residual stream was changed, if the tests after its alignment show a relation."""
+    if not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in basis.tests):
+        return None
+    return "narrowed or widened" if probes[0].hidden != probes[1].hidden else "reordered"
+
+
+def _candidates(assessment: Assessment) -> Mapping[int, int]:
+    return assessment.layers.layer_map if assessment.layers.alignment.kind != NO_MAP else assessment.layer_map
+
+
+def _merge(
+    models: tuple[Model, Model], probes: tuple[Probe, Probe], inquiry: Inquiry, session: Session, diary: _Diary
+) -> MergeFinding | None:
+    found, spent, problem = merge_of(models, probes, inquiry.parents, session, diary.allowance(0.9))
+    diary.note(f"merge: {spent:,} further bytes" + (f"; {problem}" if problem else ""))
+    return found

@@ -1,0 +1,166 @@
+"""The layer map: which layer of A each layer of B matches, decided by matrices, each entry with its own p-value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from kinprint.align.layers import NONE, LayerScores, best_map, choose_map, pair_scores
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.battery import Place, matrix_test, row_test
+from kinprint.evidence.probe import Probe, Sample, layer_keys, residual_columns
+from kinprint.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
+from kinprint.numeric import FloatArray
+from kinprint.stats.combine import bonferroni, holm
+
+STACK_ELEMENTS = 40 * 4096  # of one layer's stack: all pairs of layers are formed, so this is what the map costs
+ENOUGH = -12.0  # log10 p of one layer below which no costlier test is run
+
+LAYER_ALPHA = -4.0
+"""log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
+
+ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A)
+MLP = (
+    Role.MLP_GATE, Role.MLP_UP, Role.SHARED_GATE, Role.SHARED_UP, Role.EXPERT_GATE, Role.EXPERT_UP,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerEvidence:
+    """The map, and for each of its entries the evidence of attention and MLP apart (log10 p, None if not testable)."""
+
+    alignment: LayerAlignment
+    scores: LayerScores | None
+    attention: dict[int, float]
+    mlp: dict[int, float]
+
+    @property
+    def layer_map(self) -> dict[int, int]:
+        """Layers of B that share, with the layer of A each comes from."""
+        return {item.layer: item.source for item in self.alignment.layers if item.shared and item.source is not None}
+
+
+def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
+    """Find the layer map from row slices along the residual stream, and test every entry of it."""
+    scopes, reason = _scopes(a, b)
+    if not scopes:
+        return LayerEvidence(LayerAlignment(OFF, NONE, (), (), reason), None, {}, {})
+    stacks = [_stacks(probe, scopes, _rows(scopes, (a, b))) for probe in (a, b)]
+    numbers = [sorted(stack) for stack in stacks]
+    try:
+        scores = pair_scores(*([stack[n] for n in order] for stack, order in zip(stacks, numbers, strict=True)))
+    except DegenerateInput as error:
+        return LayerEvidence(LayerAlignment(OFF, NONE, (), (), error.message), None, {}, {})
+    chosen, rivals = choose_map(scores), best_map(scores)
+    tries = len(numbers[0])
+    attention: dict[int, float] = {}
+    mlp: dict[int, float] = {}
+    raw: dict[int, float] = {}
+    for position, layer in enumerate(numbers[1]):
+        source = chosen.pairs[position]
+        if source is None:
+            continue
+        for roles, found in ((ATTENTION, attention), (MLP, mlp)):
+            p = layer_p(a, b, numbers[0][source], layer, roles, seed=seed)
+            if p is not None:
+                found[layer] = p
+        tested = [found[layer] for found in (attention, mlp) if layer in found]
+        if tested:
+            raw[layer] = bonferroni(min(tested), tries * len(tested))
+    adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
+    findings = []
+    for position, layer in enumerate(numbers[1]):
+        source, second = chosen.pairs[position], rivals.runner_up[position]
+        findings.append(
+            LayerFinding(
+                layer=layer,
+                source=None if source is None else numbers[0][source],
+                correlation=None if source is None else _number(scores.correlation[source, position]),
+                z=None if source is None else _number(scores.z[source, position]),
+                log10_p=adjusted.get(layer),
+                tries=tries,
+                shared=adjusted.get(layer, 0.0) <= LAYER_ALPHA,
+                runner_up=None if second is None else numbers[0][second],
+                runner_up_z=None if second is None else _number(scores.z[second, position]),
+            )
+        )
+    alignment = LayerAlignment(TESTED, chosen.kind, tuple(findings), tuple(role.value for role in scopes))
+    return LayerEvidence(alignment, scores, attention, mlp)
+
+
+def layer_p(a: Probe, b: Probe, source: int, layer: int, roles: Sequence[Role], *, seed: int) -> float | None:
+    """Return log10 p that one layer of B has nothing to do with one of A, from the slices of these roles."""
+    ordered = {**a.ordered, **b.ordered}
+    cheap: list[Callable[[], EvidenceTest]] = []
+    costly: list[Callable[[], EvidenceTest]] = []
+    for (role, at, expert), sample in b.samples.items():
+        partner = a.samples.get((role, source, expert))
+        if at != layer or role not in roles or partner is None:
+            continue
+        place = [Place(role, layer, expert, partner, sample)]
+        costly.append(partial(matrix_test, role, place, ordered, seed))
+        if role.info.axes == (Axis.NEURON, Axis.RESIDUAL):
+            cheap.append(partial(row_test, role, place))
+        elif role is Role.ATTN_V and a.kv_heads == b.kv_heads and (size := b.head_size(sample)) is not None:
+            cheap.append(partial(row_test, role, place, size))
+    least: float | None = None
+    for test in (*cheap, *costly):
+        if least is not None and least <= ENOUGH:
+            break  # nothing depends on a smaller number; the correction below counts the tests left out all the same
+        with suppress(DegenerateInput):
+            log10_p = test().log10_p
+            least = log10_p if least is None else min(least, log10_p or 0.0)
+    return None if least is None else bonferroni(least, len(cheap) + len(costly))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _scopes(a: Probe, b: Probe) -> tuple[list[Role], str]:
+    """Return the roles whose row slices all layers of both models have, with equal width along the residual stream."""
+    if Axis.RESIDUAL in a.ordered or Axis.RESIDUAL in b.ordered:
+        return [], next(probe.ordered[Axis.RESIDUAL] for probe in (a, b) if Axis.RESIDUAL in probe.ordered)
+    if a.hidden != b.hidden:
+        return [], f"residual widths differ: {a.hidden} and {b.hidden}"
+    candidates = [role for role in (*ATTENTION, *MLP) if residual_columns(role) and role.info.scope == "layer"]
+    usable = []
+    for role in candidates:
+        found = [probe.of(role) for probe in (a, b)]
+        if all(len(side) == max(_layers_read(probe), 1) for side, probe in zip(found, (a, b), strict=True)) and all(
+            sample.finite for side in found for sample in side.values()
+        ):
+            usable.append(role)
+    return usable, "no matrix that reads the residual stream was read in every layer of both models"
+
+
+def _layers_read(probe: Probe) -> int:
+    return len({key[1] for key in probe.samples if key[1] is not None and residual_columns(key[0])})
+
+
+def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:
+    """Return how many rows of each role enter a stack: as many as all layers have, within the limit."""
+    least = {role: min(len(s.stored) for probe in probes for s in probe.of(role).values()) for role in scopes}
+    width = next(iter(probes[0].of(scopes[0]).values())).stored.shape[1]
+    share = max(1, STACK_ELEMENTS // (width * len(scopes)))
+    return {role: min(count, share) for role, count in least.items()}
+
+
+def _stacks(probe: Probe, scopes: Sequence[Role], rows: dict[Role, int]) -> dict[int, FloatArray]:
+    """Return each layer's slices on top of each other, every role at unit length so that none drowns the others."""
+    stacks = {}
+    for layer, keys in layer_keys(probe, scopes).items():
+        parts = [_unit(probe.samples[key], rows[key[0]]) for key in keys if key[2] is None]
+        stacks[layer] = np.concatenate(parts)
+    return stacks
+
+
+def _unit(sample: Sample, rows: int) -> FloatArray:
+    values = sample.values[:rows]
+    length = float(np.linalg.norm(values))
+    return values / length if length > 0.0 else values

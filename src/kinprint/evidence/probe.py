@@ -1,0 +1,147 @@
+"""What was read of one model for the evidence engine: slices of its tensors by role, layer and expert, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kinprint.arch import Axis, Role
+from kinprint.formats.dtypes import Array
+from kinprint.formats.plan import Run
+from kinprint.numeric import FloatArray
+
+Key = tuple[Role, int | None, int | None]  # role, layer, expert
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of one tensor, out × in. ``rows`` and ``columns`` say which were read (None: all)."""
+
+    stored: Array
+    dtype: str
+    shape: tuple[int, ...]
+    offset: float = 0.0
+    rows: Run | None = None
+    columns: Run | None = None
+
+    @property
+    def values(self) -> FloatArray:
+        """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
+        return self.stored.astype(np.float64) + self.offset
+
+    @property
+    def finite(self) -> bool:
+        """Whether the slice holds neither NaN nor infinity."""
+        return bool(np.isfinite(self.stored).all()) if self.stored.dtype.kind == "f" else True
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Slices of one model.
+
+    Attributes
+    ----------
+    label
+        The model as the user named it.
+    layers, experts, hidden
+        Counts; ``hidden`` is the width of the residual stream.
+    kv_heads
+        Number of key/value heads, where the config tells.
+    ordered
+        Axes that have an order in this model although they have none in general, with the reason.
+    samples
+        What was read. Row slices of one role start at the same row in all layers and in both models.
+    heads
+        For attn_k and attn_v, one row of every key/value head: (heads, width).
+    tokens
+        Rows of the embedding for tokens that both models have, in the same order (one entry, or none).
+    """
+
+    label: str
+    layers: int
+    experts: int = 0
+    hidden: int | None = None
+    kv_heads: int | None = None
+    ordered: Mapping[Axis, str] = field(default_factory=dict)
+    samples: dict[Key, Sample] = field(default_factory=dict)
+    heads: dict[Key, Sample] = field(default_factory=dict)
+    tokens: dict[Key, Sample] = field(default_factory=dict)
+
+    def of(self, role: Role, *, expert: int | None = None) -> dict[int | None, Sample]:
+        """Return a role's slices by layer, for one expert (None: the role has no experts)."""
+        return {layer: sample for (r, layer, e), sample in self.samples.items() if r is role and e == expert}
+
+    def roles(self) -> list[Role]:
+        """Return the roles that were read, in their order."""
+        found = {role for role, _, _ in self.samples}
+        return [role for role in Role if role in found]
+
+    def head_size(self, sample: Sample) -> int | None:
+        """Return the rows of one head of a key or value projection, where the config tells and the numbers agree."""
+        if not self.kv_heads or sample.shape[0] % self.kv_heads:
+            return None
+        return sample.shape[0] // self.kv_heads
+
+    def shuffled(self, seed: int) -> Probe:
+        """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else.
+
+        One permutation serves the residual stream of the whole model, each layer has its own for its neurons, heads and
+        experts' neurons. Along an axis of which only a slice was read, the slice is permuted in itself.
+        """
+        rng = np.random.default_rng(seed)
+        order: dict[object, np.ndarray] = {}
+
+        def drawn(name: object, count: int) -> np.ndarray:
+            if (name, count) not in order:
+                order[name, count] = rng.permutation(count)
+            return order[name, count]
+
+        def shuffle(key: Key, sample: Sample) -> Sample:
+            role, layer, expert = key
+            stored = sample.stored
+            for position, axis in enumerate(role.info.axes):
+                count = stored.shape[position]
+                if axis is Axis.RESIDUAL:
+                    chosen = drawn(("residual", position if count != self.hidden else None), count)
+                elif axis in (Axis.NEURON, Axis.LATENT, Axis.EXPERT):
+                    chosen = drawn((axis, layer, expert, role.info.scope, position), count)
+                elif role is Role.ATTN_V and (size := self.head_size(sample)) is not None:
+                    # values carry no rotary position, so their order inside a head is free
+                    cuts = range(0, count, size)
+                    chosen = np.concatenate([at + rng.permutation(min(size, count - at)) for at in cuts])
+                else:
+                    continue
+                stored = np.take(stored, chosen, axis=position)
+            return replace(sample, stored=stored)
+
+        def along_residual(sample: Sample) -> Sample:
+            return replace(sample, stored=sample.stored[:, drawn(("residual", None), sample.stored.shape[1])])
+
+        heads = {}
+        for key, sample in self.heads.items():
+            rows = drawn(("heads", key[1]), sample.stored.shape[0])
+            heads[key] = along_residual(replace(sample, stored=sample.stored[rows]))
+        tokens = {key: along_residual(sample) for key, sample in self.tokens.items()}
+        samples = {key: shuffle(key, sample) for key, sample in self.samples.items()}
+        return replace(self, label=f"{self.label}, shuffled", samples=samples, heads=heads, tokens=tokens)
+
+
+def residual_columns(role: Role) -> bool:
+    """Whether a row slice of the role holds whole rows along the residual stream."""
+    axes = role.info.axes
+    return len(axes) == 2 and axes[1] is Axis.RESIDUAL and axes[0] is not Axis.RESIDUAL
+
+
+def layer_keys(probe: Probe, roles: Iterable[Role]) -> dict[int, list[Key]]:
+    """Return for each layer the keys of these roles, in order of role and expert."""
+    wanted = list(roles)
+    found: dict[int, list[Key]] = {}
+    for key in sorted(
+        (key for key in probe.samples if key[0] in wanted and key[1] is not None),
+        key=lambda key: (key[1], wanted.index(key[0]), -1 if key[2] is None else key[2]),
+    ):
+        assert key[1] is not None
+        found.setdefault(key[1], []).append(key)
+    return found

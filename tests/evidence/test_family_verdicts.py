@@ -1,0 +1,200 @@
+"""Verdicts on the trained family: models whose relations are known because they were trained, or derived, that way."""
+
+from pathlib import Path
+
+import pytest
+
+from kinprint.comparison import compare
+from kinprint.evidence.examine import Inquiry
+from kinprint.selection import Options
+from kinprint.sources.settings import Settings
+from kinprint.testing import derive
+
+ROOT = Path(__file__).parents[2]
+DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
+BASE = str(DEMO / "base")
+QUICK = Options(metrics=("pearson",))
+
+
+def judge(a, b, **inquiry):
+    report = compare(str(a), str(b), QUICK, Inquiry(**inquiry), settings=Settings())
+    assert report.verdict is not None
+    assert report.evidence is not None
+    return report
+
+
+@pytest.fixture(scope="module")
+def base():
+    return derive.load_state(DEMO / "base")
+
+
+def saved(folder, state, config, tokenizer, dtype="BF16"):
+    derive.save_state(folder, state, config, tokenizer, dtype=dtype)
+    return folder
+
+
+# -- really trained ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("child", "kind"),
+    [
+        (DEMO / "finetune", "fine_tuned"),
+        pytest.param(FAMILY / "continued", "continued_pretraining", marks=pytest.mark.slow),
+        pytest.param(FAMILY / "norms_reset", "norms_replaced", marks=pytest.mark.slow),
+        pytest.param(FAMILY / "revocab", "vocabulary_replaced", marks=pytest.mark.slow),
+        pytest.param(FAMILY / "lora", "lora_merged", marks=pytest.mark.slow),
+        (DEMO / "permuted", "neurons_permuted"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_a_descendant_is_derived_and_its_kind_is_named(child, kind):
+    report = judge(BASE, child)
+    verdict = report.verdict
+    assert (verdict.class_, verdict.kind) == ("derived", kind)
+    assert verdict.log10_p < -100
+    assert "derive" in verdict.sentence
+    if kind == "lora_merged":
+        assert {item.rank for item in report.evidence.edits if item.edit == "low_rank"} == {4}
+
+
+@pytest.mark.parametrize(
+    ("child", "layers"),
+    [(DEMO / "grown", (0, 1, 2, 1, 2, 3))],
+    ids=["grown and trained on"],
+)
+def test_a_grown_model_gives_its_layer_map(child, layers):
+    report = judge(BASE, child)
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", "depth_changed")
+    assert report.verdict.layer_map == layers
+
+
+@pytest.mark.slow
+def test_experts_of_an_upcycled_model_come_from_the_dense_mlp():
+    report = judge(BASE, FAMILY / "upcycled")
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", "upcycled")
+    experts = report.evidence.experts
+    assert {(item.layer, item.expert) for item in experts if item.shared} == {
+        (i, e) for i in range(4) for e in range(4)
+    }
+    assert {item.source for item in experts} == {None}
+
+
+def test_the_same_start_on_other_data_is_not_called_fine_tuning():
+    report = judge(BASE, FAMILY / "sibling")
+    assert report.verdict.class_ == "shares_initialisation"
+    assert report.verdict.kind is None
+    assert "initialisation" in report.verdict.sentence
+
+
+def test_copied_norms_are_shared_norms_and_no_derivation():
+    report = judge(BASE, FAMILY / "norms_copied")
+    assert report.verdict.class_ == "shares_components"
+    assert [item.component for item in report.evidence.components if item.shared] == ["norms"]
+    assert "norms" in report.verdict.sentence
+
+
+INDEPENDENT = [
+    DEMO / "base",
+    DEMO / "unrelated",
+    *(FAMILY / n for n in ("twin", "distilled_1", "distilled_2", "indep")),
+]
+PAIRS = [(a, b) for i, a in enumerate(INDEPENDENT) for b in INDEPENDENT[i + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [pytest.param(a, b, marks=() if i < 3 else pytest.mark.slow) for i, (a, b) in enumerate(PAIRS)],
+    ids=lambda path: path.name,
+)
+def test_independent_models_are_not_accused(a, b):
+    """Same config; some share data, tokenizer, or a teacher. None shares a weight."""
+    report = judge(a, b)
+    assert report.verdict.class_ == "no_evidence"
+    assert report.verdict.log10_p > -3
+    assert all(item.least is not None or item.reason for item in report.evidence.power)
+    assert "would have been seen" in report.verdict.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("child", [DEMO / "unrelated", FAMILY / "twin", FAMILY / "distilled_1"], ids=lambda p: p.name)
+def test_looking_deeper_accuses_nobody(child):
+    assert judge(BASE, child, deep=True).verdict.class_ == "no_evidence"
+
+
+@pytest.mark.slow
+def test_two_children_of_one_parent_are_not_called_parent_and_child_without_more_ado():
+    verdict = judge(FAMILY / "continued", DEMO / "finetune").verdict
+    assert verdict.class_ == "derived"
+    assert "common ancestor" in verdict.sentence
+
+
+# -- derived by construction -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda s, c: (derive.prune(s, 0.5), c), "pruned"),
+        (lambda s, c: (derive.quantise(s, 4, 32), c), "quantised"),
+        pytest.param(lambda s, c: (derive.quantise(s, 8), c), "quantised", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.noise(s, 0.05, 8), c), "noise_added", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.scale(s, 1.5), c), "scaled", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.low_rank(s, 4, 0.05, 7), c), "lora_merged", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.permute_neurons(s, c, 1), c), "neurons_permuted", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.permute_heads(s, c, 1), c), "attention_changed", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: derive.prune_neurons(s, c, 160, 5), "width_pruned", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: derive.upcycle(s, c, 4, 0.02, 6), "upcycled", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.replace_embeddings(s, 9), c), "vocabulary_replaced", marks=pytest.mark.slow),
+    ],
+    ids=[
+        "pruned by half", "int4", "int8", "noise", "scaled", "low rank", "neurons permuted", "heads permuted",
+        "width pruned and reordered", "upcycled", "embeddings replaced",
+    ],
+)  # fmt: skip
+def test_an_edit_is_recognised(base, tmp_path, make, kind):
+    state, config, tokenizer = base
+    report = judge(BASE, saved(tmp_path / "child", *make(state, config), tokenizer))
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", kind)
+    if kind == "quantised":
+        assert {item.bits for item in report.evidence.edits} <= {4, 8, None}
+        assert any(item.bits in (4, 8) for item in report.evidence.edits)
+
+
+@pytest.mark.parametrize("dtype", ["F16", pytest.param("F32", marks=pytest.mark.slow)])
+def test_a_cast_is_a_cast(base, tmp_path, dtype):
+    verdict = judge(BASE, saved(tmp_path / "child", *base, dtype=dtype)).verdict
+    assert (verdict.class_, verdict.kind) == ("derived", "cast")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.7, 0.3])
+def test_both_parents_of_a_merge_and_their_shares_are_found(base, tmp_path, share):
+    state, config, tokenizer = base
+    other, _, _ = derive.load_state(DEMO / "unrelated")
+    child = saved(tmp_path / "child", derive.merge([state, other], [share, 1 - share]), config, tokenizer)
+    report = judge(BASE, child, parents=(str(DEMO / "unrelated"),))
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", "merged")
+    assert report.evidence.merge.coefficients == pytest.approx((share, 1 - share), abs=0.05)
+    assert report.evidence.merge.r_squared > 0.99
+    alone = judge(BASE, child).verdict
+    assert (alone.class_, alone.kind) == ("derived", "merged")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [(0, 2, 3), (0, 3), (1, 2, 3)], ids=str)
+def test_dropped_layers_are_named(base, tmp_path, keep):
+    state, config, tokenizer = base
+    verdict = judge(BASE, saved(tmp_path / "child", *derive.drop_layers(state, config, keep), tokenizer)).verdict
+    assert (verdict.class_, verdict.kind, verdict.layer_map) == ("derived", "depth_changed", keep)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [derive.permute_residual, derive.random_symmetry])
+def test_a_reordered_residual_stream_is_found_by_looking_deeper(base, tmp_path, make):
+    state, config, tokenizer = base
+    child = saved(tmp_path / "child", make(state, config, 3), config, tokenizer)
+    shallow, deep = judge(BASE, child).verdict, judge(BASE, child, deep=True).verdict
+    assert shallow.class_ == "no_evidence"
+    assert any("--deep" in text for text in shallow.untested)
+    assert (deep.class_, deep.kind) == ("derived", "re_based")

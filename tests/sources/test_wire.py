@@ -1,0 +1,243 @@
+"""Replies byte by byte: framing, reuse of connections, and everything that is no HTTP/1.1."""
+
+import socket
+import threading
+import zlib
+
+import pytest
+from urllib3.exceptions import NewConnectionError, ProtocolError
+
+from kinprint.sources.wire import Place, Wire, decoded, is_plain
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+class Scripted:
+    """A server that answers the n-th request with the n-th script: pieces to send, None to hang up."""
+
+    def __init__(self, *scripts):
+        self.scripts = list(scripts)
+        self.connections = 0
+        self.asked = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.place = Place("http", "127.0.0.1", self._listening.getsockname()[1])
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        while True:
+            try:
+                link, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with link:
+                self._converse(link)
+
+    def _converse(self, link):
+        while self.scripts:
+            request = b""
+            while not request.endswith(b"\r\n\r\n"):
+                more = link.recv(4096)
+                if not more:
+                    return
+                request += more
+            self.asked.append(request)
+            for piece in self.scripts.pop(0):
+                if piece is None:
+                    return
+                link.sendall(piece)
+
+    def close(self):
+        self._listening.close()
+
+
+@pytest.fixture
+def ask():
+    """Build a server of scripts, and a function that asks it over one wire."""
+    servers, wire = [], Wire(5.0, 5.0)
+
+    def build(*scripts):
+        servers.append(Scripted(*scripts))
+        return servers[-1], lambda: wire.get(servers[-1].place, "/a?b=c", {"Range": "bytes=0-4"}, None)
+
+    yield build
+    wire.close()
+    for server in servers:
+        server.close()
+
+
+def body(reply):
+    data = b""
+    while chunk := reply.read1(3):
+        data += chunk
+    return data
+
+
+def test_request_and_reply(ask):
+    server, get = ask([b"HTTP/1.1 206 Partial\r\nContent-Length:5 \r\nX-A: 1\r\nx-a:\t2\r\n\r\nhello"])
+    reply = get()
+    assert (reply.status, reply.headers["X-A"], reply.headers.get("x-none", "")) == (206, "1, 2", "")
+    assert body(reply) == b"hello"
+    place = f"127.0.0.1:{server.place.port}".encode()
+    assert server.asked == [b"GET /a?b=c HTTP/1.1\r\nHost: " + place + b"\r\nRange: bytes=0-4\r\n\r\n"]
+
+
+def test_usual_ports_are_not_named():
+    hosts = [Place("http", "h", 80).header, Place("https", "h", 443).header, Place("https", "h", 80).header]
+    assert hosts == ["h", "h", "h:80"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_pieces_of_any_size(ask, size):
+    whole = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nLong: a\r\n  b\r\nContent-Length: 5\r\n\r\nhello"
+    _, get = ask([whole[at : at + size] for at in range(0, len(whole), size)])
+    reply = get()
+    assert (reply.headers["Long"], body(reply)) == ("a b", b"hello")
+
+
+def test_bare_line_ends(ask):
+    _, get = ask([b"HTTP/1.0 200\nContent-Length: 2\n\nhi"])
+    assert body(get()) == b"hi"
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_chunks(ask, size):
+    whole = CHUNKED + b"4;x=y\r\nhell\r\n001\r\no\r\n0\r\nTrailer: t\r\n\r\n"
+    server, get = ask([whole[at : at + size] for at in range(0, len(whole), size)], [OK])
+    assert body(get()) == b"hello"
+    assert body(get()) == b"hello"
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"-1\r\n", b"3\r\nabcd\r\n", b"5\r\nab", b"2\r\nab\r\n", b"1" * 5000])
+def test_broken_chunks(ask, rest):
+    _, get = ask([CHUNKED + rest, None])
+    reply = get()
+    with pytest.raises(ProtocolError):
+        body(reply)
+    reply.close()
+
+
+def test_connections_are_kept(ask):
+    server, get = ask([OK], [b"HTTP/1.1 204 No Content\r\n\r\n"], [b"HTTP/1.1 304 Not\r\n\r\n"], [OK], [OK])
+    assert [body(get()) for _ in range(3)] == [b"hello", b"", b""]
+    get().drain_conn()
+    assert body(get()) == b"hello"
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        [
+            OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+        ],  # more than declared must not answer the next request
+        [OK, None],
+        [OK.replace(b"\r\n\r\n", b"\r\nConnection: Close\r\n\r\n"), None],
+        [OK.replace(b"1.1", b"1.0"), None],
+        [b"HTTP/1.1 200 OK\r\n\r\nhello", None],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nhello", None],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", None],  # too short: its reader will notice
+    ],
+)
+def test_connections_are_not_kept(ask, first):
+    server, get = ask(first, [OK])
+    assert body(get()) == b"hello"
+    if first[-1] is None:
+        threading.Event().wait(0.05)  # for the end of the connection to arrive
+    assert body(get()) == b"hello"
+    assert server.connections == 2
+
+
+def test_giving_up_a_body(ask):
+    server, get = ask([OK[:-2]], [OK])
+    reply = get()
+    assert reply.read1(2) == b"he"
+    reply.close()
+    reply.close()
+    assert reply.read1(2) == b""
+    assert body(get()) == b"hello"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ([None], "closed the connection after 0 bytes"),
+        ([b"HTTP/1.1 200 OK\r\nA: b", None], "closed the connection after 21 bytes"),
+        ([b"SSH-2.0-OpenSSH\r\n"], "not HTTP"),
+        ([b"HTTP/2 200\r\n\r\n"], "not HTTP"),
+        ([b"HTTP/1.1 2x0 OK\r\n\r\n"], "begins with"),
+        ([b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n"], "header line 'no colon'"),
+        ([b"HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n"], "header line"),
+        ([b"HTTP/1.1 200 OK\r\nA: x\0y\r\n\r\n"], "header line"),
+        ([b"HTTP/1.1 200 OK\r\nA: x\ry\r\n\r\n"], "header line"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"], "more than one Content-Length"),
+        ([b"HTTP/1.1 200 OK\r\n", *[b"A: " + b"b" * 8000 + b"\r\n"] * 20], "no end of the headers"),
+        ([b"HTTP/1.1 103 Early\r\n\r\n" * 9], "interim"),
+    ],
+)
+def test_what_is_no_reply(ask, script, words):
+    _, get = ask(script)
+    with pytest.raises(ProtocolError, match=words):
+        get()
+
+
+def test_a_length_said_twice_is_one_length(ask):
+    _, get = ask([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"])
+    assert body(get()) == b"hello"
+
+
+def test_silence_times_out():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        wire = Wire(5.0, 0.05)
+        with pytest.raises(ProtocolError, match=r"timed out"):
+            wire.get(Place("http", "127.0.0.1", silent.getsockname()[1]), "/", {}, None)
+        wire.close()
+
+
+def test_nobody_listens():
+    with pytest.raises(NewConnectionError):
+        Wire(5.0, 5.0).get(Place("http", "127.0.0.1", 9), "/", {}, None)
+
+
+def test_a_closed_wire_keeps_nothing(ask):
+    wire = Wire(5.0, 5.0)
+    server, _ = ask([OK], [OK])
+    reply = wire.get(server.place, "/", {}, None)
+    wire.close()
+    assert body(reply) == b"hello"
+    assert body(wire.get(server.place, "/", {}, None)) == b"hello"
+    assert server.connections == 2
+
+
+def test_decoding(ask):
+    packed = zlib.compress(b"hello" * 100)
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(packed)}\r\nContent-Encoding: deflate\r\n\r\n".encode()
+    server, get = ask([head + packed], [OK])
+    assert body(decoded(get())) == b"hello" * 100
+    assert body(decoded(get())) == b"hello"
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "target", "plain"),
+    [
+        ("cdn.example-1.test", "/a/b%20c?X-Sig=a/b~c&d=%2B?", True),
+        ("h", "/a b", False),
+        ("h", "/a\r\nX: y", False),
+        ("h", "/é", False),
+        ("h", "/a?b#c", False),
+        ("h", "*", False),
+        ("h\n", "/", False),
+        ("::1", "/", False),
+        ("é.test", "/", False),
+        ("", "/", False),
+    ],
+)
+def test_what_is_sent_as_it_is(host, target, plain):
+    assert is_plain(Place("http", host, 80), target) is plain

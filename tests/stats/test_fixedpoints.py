@@ -1,0 +1,323 @@
+"""Rows whose nearest row is at their own place: the count by construction, and p-values never too small."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kinprint.errors import DegenerateInput
+from kinprint.numeric import FloatArray
+from kinprint.stats import fixedpoints
+from kinprint.stats.fixedpoints import (
+    blocks_fixed_points,
+    combined_fixed_points,
+    fixed_points,
+    log10_p_total,
+    nearest_rows,
+    null_mean_sd,
+)
+
+
+def drawn(seed: int, *shape: int) -> FloatArray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def log10_one_over_factorial(k: int) -> float:
+    return -math.lgamma(k + 1) / math.log(10)
+
+
+# --- nearest rows -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1024])
+@pytest.mark.parametrize("centre", [False, True])
+def test_nearest_rows_as_defined(block: int, *, centre: bool) -> None:
+    A, B = drawn(1, 50, 12) + 1, drawn(2, 70, 12) + 1
+    if centre:
+        expected = np.corrcoef(A, B)[:50, 50:].argmax(axis=1)
+    else:
+        expected = ((A @ B.T) / np.linalg.norm(B, axis=1)).argmax(axis=1)
+    np.testing.assert_array_equal(nearest_rows(A, B, block=block, centre=centre), expected)
+
+
+def test_centring_matters() -> None:
+    A = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+    B = A + 100.0
+    np.testing.assert_array_equal(nearest_rows(A, B, centre=True), [0, 1])
+    np.testing.assert_array_equal(nearest_rows(A, -B, centre=True), [1, 0])
+
+
+@pytest.mark.parametrize("block", [2, 1024])
+def test_ties_and_zero_rows_have_no_nearest(block: int) -> None:
+    B = drawn(3, 9, 20)
+    A = B.copy()
+    B[7] = 3.7 * B[2]  # equal up to rounding, and in another block
+    A[4] = 0.0
+    B[5] = 0.0
+    found = nearest_rows(A, B, block=block)
+    np.testing.assert_array_equal(found[[0, 1, 2, 3, 4, 6, 8]], [0, 1, -1, 3, -1, 6, 8])
+    assert found[5] not in (-1, 5)  # nobody's nearest is a row of length zero
+    np.testing.assert_array_equal(nearest_rows(A, np.zeros((3, 20)), block=block), -1)
+    np.testing.assert_array_equal(nearest_rows(A[:1], B[:1], block=block), [0])
+
+
+def test_constant_rows_have_no_nearest_if_centred() -> None:
+    A, B = drawn(4, 4, 10), drawn(5, 4, 10)
+    A[1] = B[2] = 0.1
+    found = nearest_rows(A, B, centre=True)
+    assert found[1] == -1
+    assert 2 not in found
+
+
+def test_rows_of_any_magnitude() -> None:
+    A = drawn(6, 5, 30)
+    scales = np.array([1e300, 1e-300, 1.0, 1e-150, 5e-310])[:, None]
+    np.testing.assert_array_equal(nearest_rows(A * scales, A * scales[::-1]), np.arange(5))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("centre", [False, True])
+def test_single_precision_changes_no_answer(monkeypatch: pytest.MonkeyPatch, dtype: type, *, centre: bool) -> None:
+    rng = np.random.default_rng(7)
+    A, B = drawn(8, 200, 64).astype(dtype), drawn(9, 300, 64).astype(dtype)
+    B[:50] = A[:50]
+    B[50:100] = A[:50] + 1e-5 * rng.standard_normal((50, 64))  # cosines differ by 1e-10: beyond float32
+    B[200:220] = B[240:260]
+    order = rng.permutation(300)
+    B = B[order]
+    expected = nearest_rows(A, B, centre=centre)
+    np.testing.assert_array_equal(order[expected[:50]], np.arange(50))
+    single = fixedpoints._top_two(A, B, np.dtype(np.float32), 64, centre=centre).index
+    assert np.any(single[:50] != expected[:50])  # the first pass alone would be wrong
+    calls = []
+    top_two = fixedpoints._top_two
+
+    def spy(A, B, dtype, *args, **kwargs):
+        calls.append((dtype, len(A)))
+        return top_two(A, B, dtype, *args, **kwargs)
+
+    monkeypatch.setattr(fixedpoints, "_top_two", spy)
+    monkeypatch.setattr(fixedpoints, "SINGLE_WORK", 1)
+    np.testing.assert_array_equal(nearest_rows(A, B, centre=centre), expected)
+    (first, rows), (second, again) = calls
+    assert (first, rows, second) == (np.float32, 200, np.float64)
+    assert 50 <= again < 150  # only the rows in doubt are done twice
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(DegenerateInput, match="equal length"):
+        nearest_rows(np.ones((2, 3)), np.ones((2, 4)))
+    with pytest.raises(DegenerateInput, match="b holds 1 non-finite of 4"):
+        nearest_rows(np.ones((2, 2)), np.array([[1.0, np.inf], [1.0, 2.0]]))
+    with pytest.raises(DegenerateInput, match="non-empty matrix for a"):
+        nearest_rows(np.ones(3), np.ones((1, 3)))
+    with pytest.raises(ValueError, match="at least one row"):
+        nearest_rows(np.ones((2, 2)), np.ones((2, 2)), block=0)
+    with pytest.raises(DegenerateInput, match="equal shapes"):
+        fixed_points(np.ones((2, 3)), np.ones((4, 3)))
+    with pytest.raises(DegenerateInput, match="units"):
+        blocks_fixed_points(np.ones(4), np.ones(4))
+
+
+# --- fixed points by construction -------------------------------------------------------------------------------------
+
+
+def test_a_copy() -> None:
+    A = drawn(10, 300, 48)
+    found = fixed_points(A, A)
+    assert (found.count, found.n, found.ties) == (300, 300, 0)
+    assert found.log10_p == log10_one_over_factorial(300)
+
+
+def test_noise_at_cosine_one_half() -> None:
+    A, noise = drawn(11, 300, 128), drawn(12, 300, 128)
+    found = fixed_points(A, 0.5 * A + math.sqrt(0.75) * noise)
+    assert found.count > 290
+    assert found.log10_p == log10_one_over_factorial(found.count)
+
+
+def test_a_permuted_copy_has_the_fixed_points_of_the_permutation() -> None:
+    A = drawn(13, 300, 48)
+    order = np.arange(300)
+    moved = np.delete(order, [5, 60])
+    order[moved] = np.roll(moved, 1)
+    found = fixed_points(A, A[order])
+    assert found.count == 2
+    assert found.log10_p == pytest.approx(math.log10(0.5))
+
+
+def test_ties_are_told_and_do_not_count() -> None:
+    A = drawn(15, 20, 16)
+    A[3] = A[11]
+    A[7] = 0.0
+    found = fixed_points(A, A)
+    assert (found.count, found.n, found.ties) == (17, 20, 3)
+    same = fixed_points(np.ones((20, 16)), np.ones((20, 16)))
+    assert (same.count, same.ties, same.log10_p) == (0, 20, 0.0)
+
+
+def test_no_evidence_in_none_or_one() -> None:
+    A = np.eye(3)
+    assert fixed_points(A, A[[1, 2, 0]]).log10_p == 0.0
+    one = fixed_points(A, A[[0, 2, 1]])
+    assert (one.count, one.log10_p) == (1, 0.0)
+
+
+def test_heads_of_any_shape() -> None:
+    A = drawn(16, 12, 8, 20)
+    noise = drawn(17, 12, 8, 20)
+    found = blocks_fixed_points(A, A + noise)
+    assert found == fixed_points(A.reshape(12, -1), (A + noise).reshape(12, -1))
+    assert found.count == 12
+
+
+# --- the null ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "g", [(0, 1, 2, 3, 4), (1, 2, 3, 4, 0), (0, 0, 1, 1, 2), (3, 3, 3, 3, 3), (0, 1, 2, 2, -1), (4, -1, -1, 0, 1)]
+)
+def test_bound_holds_over_all_orders_for_any_nearest(g: tuple[int, ...]) -> None:
+    units = np.eye(5)
+    A = np.array([units[i] if i >= 0 else np.zeros(5) for i in g])
+    counts = np.array([fixed_points(A, units[list(order)]).count for order in itertools.permutations(range(5))])
+    for k in range(6):
+        assert (counts >= k).mean() <= 10 ** log10_one_over_factorial(k) + 1e-12
+    mean, sd = null_mean_sd(5)
+    assert counts.mean() == pytest.approx(sum(i >= 0 for i in g) / 5)
+    assert counts.mean() <= mean + 1e-12
+    assert counts.std() <= sd + 1e-12
+    if sorted(g) == list(range(5)):
+        assert (counts.mean(), counts.std()) == pytest.approx((mean, sd))
+
+
+def _plain(rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    A, B = rng.standard_normal((2, 12, 8))
+    return A, B
+
+
+def _flat(rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    A, B = rng.standard_normal((2, 12, 2))
+    return A, B
+
+
+def _duplicates(rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    A, B = rng.standard_normal((2, 12, 8))
+    B[6:9] = B[:3]
+    A[4:8] = A[:4]
+    return A, B
+
+
+def _zeros(rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    A, B = rng.standard_normal((2, 12, 8))
+    A[:3] = B[5:9] = 0.0
+    return A, B
+
+
+def _hub(rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    A, B = rng.standard_normal((2, 12, 8))
+    A[:, 0] += 5.0
+    B[0] = np.eye(8)[0]
+    return A, B
+
+
+def _same_rows(rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return related rows, of which only the order is random: the nearest row is a bijection."""
+    A = rng.standard_normal((12, 32))
+    return A, A + 0.1 * rng.standard_normal((12, 32))
+
+
+@pytest.mark.parametrize("family", [_plain, _flat, _duplicates, _zeros, _hub, _same_rows])
+def test_p_is_never_too_small_by_simulation(family: Callable[..., tuple[FloatArray, FloatArray]]) -> None:
+    rng = np.random.default_rng(20)
+    trials = 2500
+    found = []
+    for _ in range(trials):
+        A, B = family(rng)
+        found.append(fixed_points(A, rng.permutation(B)))
+    counts = np.array([result.count for result in found])
+    for k in range(2, 7):
+        bound = 1 / math.factorial(k)
+        assert np.mean(counts >= k) <= bound + 3.5 * math.sqrt(bound / trials)
+    p = 10 ** np.array([result.log10_p for result in found])
+    for alpha in (0.5, 0.17, 0.05, 0.01):
+        assert np.mean(p <= alpha) <= alpha + 3.5 * math.sqrt(alpha / trials)
+    assert counts.mean() <= 1 + 3.5 / math.sqrt(trials)
+    if family is _same_rows:
+        assert (counts.mean(), counts.std()) == pytest.approx(null_mean_sd(12), abs=0.07)
+
+
+def test_null_of_one_row() -> None:
+    assert null_mean_sd(1) == (1.0, 0.0)
+    assert null_mean_sd(10_000) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="at least one row"):
+        null_mean_sd(0)
+
+
+# --- layers together --------------------------------------------------------------------------------------------------
+
+
+def exact_tail(sizes: list[int]) -> list[float]:
+    """P(ΣF ≥ k) for independent uniform permutations: derangements counted, distributions convolved."""
+    total = np.ones(1)
+    for m in sizes:
+        deranged = [sum((-1) ** i / math.factorial(i) for i in range(m - k + 1)) for k in range(m + 1)]
+        total = np.convolve(total, [share / math.factorial(k) for k, share in enumerate(deranged)])
+    return [float(total[k:].sum()) for k in range(total.size)]
+
+
+@pytest.mark.parametrize("sizes", [[1], [2], [6], [2, 2, 2], [1, 3, 5], [4] * 6, [8] * 3, [30, 40], [3] * 12])
+def test_combined_bound_lies_above_the_exact_tail_and_not_far(sizes: list[int]) -> None:
+    for k, exact in enumerate(exact_tail(sizes)):
+        bound = log10_p_total(k, sizes)
+        # the sums of `exact_tail` round at 1e-16 of the largest term
+        assert 10**bound >= exact * (1 - 1e-9) - 1e-14
+        if exact > 1e-12:
+            assert bound <= math.log10(exact) + 0.5 * math.log10(2 * math.pi * max(k, 1)) + 0.8
+    everything = combined_fixed_points(sizes, sizes)
+    assert everything == pytest.approx(sum(log10_one_over_factorial(m) for m in sizes), abs=1e-12)
+
+
+def test_one_layer_is_the_plain_bound() -> None:
+    for k in range(30):
+        assert combined_fixed_points([k], [40]) == pytest.approx(min(0.0, log10_one_over_factorial(k)), abs=1e-9)
+
+
+def test_only_the_total_counts_and_empty_layers_do_not() -> None:
+    assert combined_fixed_points([5, 0, 1], [9, 9, 9]) == combined_fixed_points([2, 2, 2], [9, 9, 9])
+    assert combined_fixed_points([5, 0], [9, 0]) == combined_fixed_points([5], [9])
+    assert combined_fixed_points([], []) == combined_fixed_points([0, 0], [3, 3]) == 0.0
+    assert combined_fixed_points([1] * 20, [100] * 20) == 0.0  # as many as expected
+
+
+def test_combined_never_rises_with_the_count() -> None:
+    for sizes in ([7] * 5, [2, 30, 400], [1000] * 10):
+        most = sum(sizes)
+        values = [log10_p_total(k, sizes) for k in sorted({*range(0, most, max(1, most // 20)), most - 1, most})]
+        assert np.all(np.diff(values) <= 1e-9)
+        assert values[-1] == pytest.approx(sum(log10_one_over_factorial(m) for m in sizes), rel=1e-12)
+
+
+def test_a_hundred_layers_of_ten_thousand() -> None:
+    sizes = [10_000] * 100
+    everything = combined_fixed_points(sizes, sizes)
+    assert everything == pytest.approx(100 * log10_one_over_factorial(10_000), rel=1e-12)
+    nearly = combined_fixed_points([9_999, *sizes[1:]], sizes)
+    assert everything <= nearly < everything + 10
+    half = combined_fixed_points([5_000] * 100, sizes)
+    assert everything < half < 0.4 * everything
+    # the Poisson tail of mean 100 at 200 is 10^-17.8
+    assert -18.0 < combined_fixed_points([2] * 100, sizes) < -16.5
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 of 3 rows"):
+        combined_fixed_points([1, 4], [9, 3])
+    with pytest.raises(ValueError, match="as many counts"):
+        combined_fixed_points([1], [9, 3])
+    with pytest.raises(ValueError, match="13 of 12 rows"):
+        log10_p_total(13, [9, 3])
