@@ -21,12 +21,14 @@ BENCHES = {
     "startup": ["bench.startup"],
     "all_pairs": ["bench.all_pairs"],
     "remote_norms": ["bench.remote_norms", "--all"],
+    "calibration": ["bench.calibration"],
 }
 _ABOUT = """# Bench results
 
 Written by `python -m bench --page`. To repeat: `make bench` (about four minutes, most of it spent waiting for the slowest
-rivals); `make bench-quick` is a smoke test. Each table compares ways of doing one thing in one run on one machine; only the
-ratios are judged, and "NO" marks a goal that this run missed.
+rivals, and some ten for the calibration, which has a page of its own); `make bench-quick` is a smoke test. Each table
+compares ways of doing one thing in one run on one machine; only the ratios are judged, and "NO" marks a goal that this run
+missed.
 
 Machine: {machine}.
 

@@ -19,15 +19,16 @@ from kinprint._version import __version__
 from kinprint.arch import Role, ordered_axes
 from kinprint.differences import TokenPairs, compare_configs, compare_tokenizers
 from kinprint.evidence.examine import Inquiry, examine
+from kinprint.evidence.nulls import load_null
 from kinprint.evidence.probe import Probe, Sample
-from kinprint.evidence.reading import new_probe
+from kinprint.evidence.reading import Scope, new_probe
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.measuring import Values, chosen_metrics, measure, not_compared
 from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
 from kinprint.results import NOT_COMPARABLE, OK, Report, RoleSummary, Run, TensorComparison
-from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up
+from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up, parse_layers
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.summary import RoleStack
@@ -63,6 +64,7 @@ def compare(
     options = options or Options()
     inquiry = replace(inquiry or Inquiry(), seed=options.seed)
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
+    null = load_null(inquiry.null)  # and so does a broken null
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
@@ -72,6 +74,7 @@ def compare(
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
         pairs, skipped = pair_up(*models, options)
+        inquiry = replace(inquiry, scope=_scope(options, *models))
         left = run.remaining_bytes
         affordable = None if left is None else int(left * MEASURED_SHARE)
         pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
@@ -81,7 +84,7 @@ def compare(
         blocked = [pair for pair in pairs if pair.reason is not None]
         comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
         status, reason = _status(comparisons, [*skipped, *unaffordable])
-        verdict, evidence = examine(models, probes, run, _tokens(tokenizer, tokens, *models), inquiry, tell)
+        verdict, evidence = examine(models, probes, run, _tokens(tokenizer, tokens, *models), inquiry, null, tell)
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
             schema=results.SCHEMA,
@@ -139,6 +142,13 @@ def _measure_all(
                 tell("measuring", len(comparisons), total)
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
     return comparisons, summary
+
+
+def _scope(options: Options, a: Model, b: Model) -> Scope:
+    """Return what may be read; a layer number means that layer in both models."""
+    layers = parse_layers(options.layers, max(a.naming.layers, b.naming.layers)) if options.layers else None
+    roles = frozenset(Role(name) for name in options.roles) if options.roles else None
+    return Scope(None if layers is None else frozenset(layers), roles)
 
 
 def _keep(probes: tuple[Probe, Probe], pair: Pair, a: Values, b: Values) -> None:

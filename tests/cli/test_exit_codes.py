@@ -157,7 +157,7 @@ def test_a_token_is_told_to_nobody(inside, demo_hub, tmp_path):
         inside("inspect", "demo/none", env=env),
         inside("cache", env=env),
     ]
-    assert [done.code for done in runs] == [11, 0, 4, 3, 0]
+    assert [done.code for done in runs] == [12, 0, 4, 3, 0]
     assert any(item.authorization for item in demo_hub.requests)
     for done in runs:
         assert TOKEN not in done.out + done.err

@@ -136,6 +136,7 @@ def weigh() -> Callable[[Probe, Probe], tuple[Verdict, Facts]]:
             components=found.components,
             identity=found.identity,
             layers_a=a.layers,
+            layers_b=b.layers,
             experts=found.experts,
             controls=own,
             power=power_of(a, b, found),

@@ -12,7 +12,7 @@ from kinprint.evidence.verdict import decide
 from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.derive import upcycle
+from kinprint.testing.derive import noise, upcycle
 from kinprint.testing.probes import probe_from_state
 
 
@@ -28,7 +28,7 @@ def controls(demo_probe):
     return run
 
 
-@pytest.mark.parametrize("name", ["base", "finetune", "unrelated", "grown", "permuted"])
+@pytest.mark.parametrize("name", ["base", "unrelated", pytest.param("grown", marks=pytest.mark.slow)])
 def test_the_built_in_controls_pass(demo_probe, name):
     (same, shuffled), able = own_controls(demo_probe(name), seed=0)
     assert (same.name, same.expected, same.status, same.found) == ("self", IDENTICAL, PASSED, IDENTICAL)
@@ -40,7 +40,7 @@ def test_the_built_in_controls_pass(demo_probe, name):
     assert ("head_fixed_points", "attn_k") not in able  # two heads in four layers: 1/2!^4 could not show a copy
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_shuffled_self_passes_whatever_the_seed(small, seed):
     probe = probe_from_state(*small(50, layers=2)[:2])
     _, shuffled = own_controls(probe, seed=seed)[0]
@@ -115,12 +115,15 @@ def test_a_control_of_another_width_has_tested_nothing(controls, folder, small):
 
 
 @pytest.fixture(scope="module")
-def judged(judge, folder, tmp_path_factory):
-    """The demo's base and fine-tune, with three controls of which one does not exist; and with a bad one."""
+def judged(judge, folder, small, tmp_path_factory):
+    """A model and its child, with three controls of which one does not exist; and with a bad one."""
+    state, config, tokenizer = small(53)
+    a = folder("controls", state, config, tokenizer)
+    b, other = (folder(f"controls_{seed}", noise(state, 0.1, seed), config, tokenizer) for seed in (1, 2))
+    unrelated = folder("controls_unrelated", *small(54))
     missing = str(tmp_path_factory.mktemp("controls") / "none")
-    a, b = folder("base"), folder("finetune")
-    three = judge(a, b, controls=(folder("unrelated"), missing), related=(folder("grown"),))
-    return three, judge(a, b, controls=(folder("finetune"),)), missing
+    three = judge(a, b, controls=(unrelated, missing), related=(other,))
+    return three, judge(a, b, controls=(other,)), missing
 
 
 def test_three_controls_of_which_one_does_not_exist(judged):

@@ -110,7 +110,11 @@ def test_norms_alone_make_no_map(demo, demo_probe):
 def test_a_wrong_map_gives_wrong_layers_no_evidence(demo_probe):
     """The same code that finds 10^-100 at the right layer finds nothing at a wrong one."""
     base, other = demo_probe("base"), demo_probe("grown")
-    roles = [role for role in base.roles() if role.value in ("attn_q", "attn_k", "attn_v", "mlp_gate", "mlp_up")]
+    roles = [
+        role
+        for role in {key[0] for key in base.samples}
+        if role.value in ("attn_q", "attn_k", "attn_v", "mlp_gate", "mlp_up")
+    ]
     for layer, source in enumerate(GROWN):
         for candidate in range(4):
             p = layer_p(base, other, candidate, layer, roles, seed=0)

@@ -167,7 +167,7 @@ def test_norms_that_follow_their_neighbours():
     at = np.arange(256)
     a = np.array([2 + np.sin(at / 9 + phase) for phase in range(4)])
     b = np.array([2 + np.cos(at / 11 + phase) for phase in range(4)])
-    off(only(probe(a), probe(b)), "follow their neighbours")
+    off(only(probe(a), probe(b)), "their neighbours")
 
 
 def test_one_side_in_no_order_is_enough():

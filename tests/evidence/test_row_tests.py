@@ -208,6 +208,18 @@ def test_token_rows_in_memory():
     assert (test.status, test.reason) == (OFF, "widths differ: 128 and 64")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_token_rows_that_are_no_numbers(value):
+    key = (Role.EMBEDDING, None, None)
+    a = rows_of(19, 64, 128)
+    b = a.copy()
+    b[7, 7] = value
+    one, two = (Probe("tokens", 1, hidden=128, tokens={key: sample(x)}) for x in (a, b))
+    test = battery(one, two)["token_rows", "embedding"]
+    assert (test.status, test.log10_p) == (OFF, None)
+    assert "NaN or infinity" in test.reason
+
+
 @pytest.fixture(scope="module")
 def reordered_vocabulary(small, folder, judge):
     """An unrelated model with the embeddings of the first, both vocabularies being the same strings in another order."""

@@ -38,6 +38,8 @@ def test_the_embedding_alone(demo, parts):
         "head": "not shared",
         "attention": "not shared",
         "mlp": "not shared",
+        "mlp output": "not shared",
+        "attention output": "not tested",
     }
     assert {"norms: not shared", "attention: not shared", "mlp: not shared"} <= set(verdict.against)
     assert verdict.layer_map == (None,) * 4
@@ -90,18 +92,41 @@ def test_mlps_alone(demo, parts):
     assert "attention: not shared" in verdict.against
 
 
+def test_output_matrices_alone(demo, parts):
+    """Only what writes into the residual stream is the base's. It is seen, and the sentence names something."""
+    base, other = demo("base")[0], demo("unrelated")[0]
+    state = {n: base[n] if "down_proj" in n or "o_proj" in n else value for n, value in other.items()}
+    verdict, _, _ = parts(state)
+    assert verdict.class_ in (SHARES_COMPONENTS, DERIVED)
+    assert "share ," not in verdict.sentence
+
+
+@pytest.mark.parametrize(("related", "class_"), [(True, DERIVED), (False, NO_EVIDENCE)])
+def test_models_with_sinusoidal_positions(small, weigh, related, class_):
+    """Residual dimensions have an order, so norms and the layer map are off. Neurons have none: they still decide."""
+    state, config, _ = small(31)
+    fixed = {**config, "sinusoidal_pos_embds": True}
+    other = noise(state, 0.1, 8) if related else small(32)[0]
+    verdict, facts = weigh(probe_from_state(state, fixed), probe_from_state(other, fixed))
+    off = {test.scope for test in facts.tests if test.name == "norm_joint" and test.status == "off"}
+    assert off == {"input_norm", "post_attention_norm", "final_norm"}
+    assert any("sinusoidal" in text for text in verdict.untested)
+    assert "share ," not in verdict.sentence
+    assert verdict.class_ == class_
+
+
 def test_everything(demo, parts):
     verdict, found, _ = parts(demo("finetune")[0])
     assert verdict.class_ == DERIVED
-    assert set(states(found).values()) == {"shared"}
-    assert set(found) == {"embedding", "norms", "head", "attention", "mlp"}
-    assert all(item.shared == item.tested and item.log10_p < -4 for item in found.values())
+    assert set(found) == {"embedding", "norms", "head", "attention", "mlp", "mlp output", "attention output"}
+    assert states(found).pop("attention output") in ("shared", "not tested")  # 32 rows: a copy is barely seen
+    assert all(i.shared == i.tested and i.log10_p < -4 for i in found.values() if i.component != "attention output")
 
 
 def test_nothing(demo, parts):
     verdict, found, _ = parts(demo("unrelated")[0])
     assert verdict.class_ == NO_EVIDENCE
-    assert set(states(found).values()) == {"not shared"}
+    assert set(states(found).values()) == {"not shared", "not tested"}
     assert verdict.layer_map is None
 
 

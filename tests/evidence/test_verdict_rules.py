@@ -65,6 +65,7 @@ def facts(log10_p=-100.0, **changes):
         components=(part("embedding", 1, 1), part("norms", 3, 3), part("attention", 4), part("mlp", 4)),
         identity=Identity(40, 0, True, 0.3),
         layers_a=4,
+        layers_b=4,
         origin=origin(TRAINING),
         edits=(EditFinding("mlp_up", "changed", 3, 0, 1.0, 50.0, 0.98, 0.97, 0.2, 0.0, 0.0, reasons=("r",)),),
         controls=(SELF, SHUFFLED),
@@ -186,6 +187,16 @@ def test_shares_components_outside_the_trunk():
     assert {"norms: not shared", "attention: not shared", "mlp: not shared"} <= set(verdict.against)
 
 
+def test_a_strong_test_of_no_listed_part_is_named_all_the_same():
+    """Down projections belong to no part that is tested by itself: the sentence must not say "share ,"."""
+    none = tuple(part(name, 0) for name in ("embedding", "norms", "attention", "mlp"))
+    strong = finding(-50.0, "matrix_correlation", "mlp_down")
+    verdict = sound(decide(facts(tests=(strong,), components=none, alignment=layers(None, None, None, None))))
+    assert verdict.class_ == SHARES_COMPONENTS
+    assert "share ," not in verdict.sentence
+    assert "mlp_down" in " ".join((verdict.sentence, *verdict.reasons))
+
+
 def test_shares_components_by_coverage():
     few = (part("embedding", 0, 1), part("norms", 3, 3), part("attention", 1), part("mlp", 1))
     verdict = sound(decide(facts(components=few, alignment=layers(None, 1, None, None))))
@@ -207,7 +218,7 @@ def test_shares_components_by_coverage():
 def test_half_of_the_layers_of_either_model(sources, layers_a, class_):
     count = sum(source is not None for source in sources)
     parts = (part("attention", max(count, 1), 99),)
-    verdict = decide(facts(components=parts, alignment=layers(*sources), layers_a=layers_a))
+    verdict = decide(facts(components=parts, alignment=layers(*sources), layers_a=layers_a, layers_b=len(sources)))
     assert verdict.class_ == class_
 
 

@@ -101,7 +101,7 @@ def compare_command(
         from kinprint.render.terminal import print_report
 
         print_report(report, terminal(), details=not brief, explain=explain)
-    if report.status != OK:
+    if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):
         click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
         click.echo(
             "  next: kinprint inspect shows what either model holds; see also --roles, --layers and --budget", err=True

@@ -17,12 +17,13 @@ from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import LOG10_ALPHA, Identity
 from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding, PowerFinding
 from kinprint.stats.combine import bonferroni, holm
+from kinprint.stats.jointly import BOUND_ROWS
 from kinprint.stats.moments import centred_rows, dot_moments
 from kinprint.stats.power import least_correlation, least_row_cosine
-from kinprint.stats.tails import MAX_CHERNOFF, NORMAL, analytic_tail, log10_p_chernoff
+from kinprint.stats.tails import NORMAL, analytic_tail, log10_p_chernoff
 
 POWER = 0.95
-CHERNOFF_POWER = 1 << 15  # elements of a stack up to which the Chernoff bound is inverted for the power of a test
+HALVINGS = 14  # of the interval in which the least correlation is sought: four digits
 SEARCHED = "layers are paired by the map found from matrices; p is corrected for the search"
 
 
@@ -62,13 +63,14 @@ def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
         tests = [_penalised(test, tries) if test.scope not in _OUTSIDE else test for test in tests]
     experts = expert_map(a, b, layer_map)
     tests += _summaries(layers, experts)
-    return conclude(tests, layers, layer_map, experts, _identity(a, b, layer_map))
+    return conclude((a, b), tests, layers, layer_map, experts, _identity(a, b, layer_map))
 
 
 _OUTSIDE = {role.value for role in Role if role.info.scope == "model"}
 
 
 def conclude(
+    probes: tuple[Probe, Probe],
     tests: Sequence[EvidenceTest],
     layers: LayerEvidence,
     layer_map: LayerMap,
@@ -82,7 +84,7 @@ def conclude(
     corrected = list(tests)
     for index, value in zip(numbered, adjusted, strict=True):
         corrected[index] = replace(tests[index], log10_p_holm=value)
-    parts = component_map(corrected, layers, experts, neurons or {})
+    parts = component_map(probes, corrected, layers, experts, neurons or {})
     return Assessment(tuple(corrected), layers, layer_map, tuple(experts), tuple(parts), identity, neurons or {})
 
 
@@ -174,18 +176,19 @@ def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, lev
             left.append(one[0] / lengths[0])
             right.append(two[0] / lengths[1])
     A, B = np.array(left), np.array(right) / max(len(right), 1)
+    step = max(1, -(-len(A) // BOUND_ROWS))
+    few_a, few_b = A[::step], np.array(right)[::step] / max(len(right[::step]), 1)  # as `joint_tail` takes them
     try:
         moments = dot_moments(A, B)
-        small = A.size <= min(CHERNOFF_POWER, MAX_CHERNOFF)
 
         def log10_p_of(statistic: float) -> float:
             log10_p, method = analytic_tail(statistic / moments.sd, moments)
-            if method == NORMAL or not small or log10_p <= level:
+            if method == NORMAL:
                 return log10_p
-            return min(log10_p, log10_p_chernoff(A, B, statistic))
+            return bonferroni(min(log10_p, log10_p_chernoff(few_a, few_b, statistic)), 2)
 
-        least = least_correlation(moments.sd, level, POWER, log10_p_of=log10_p_of)
-        reason = None if least is not None else "no correlation reaches the level at this width"
+        least = least_correlation(moments.sd, level, POWER, log10_p_of=log10_p_of, halvings=HALVINGS)
+        reason = None if least is not None else "not even a copy reaches the level at this width"
     except (DegenerateInput, ValueError) as error:
         least, reason = None, str(error)
     return PowerFinding(

@@ -23,8 +23,14 @@ from kinprint.results import NullResult
 from kinprint.stats import check_range, joint_independent, joint_tail, null_for
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points
 
-ORDER_Z = 6.0
-"""A norm whose entries follow their index, or their neighbours, by so many standard deviations has an order of its own."""
+ORDER_Z, ORDER_R = 6.0, 0.5
+"""A norm whose entries follow their index, or their neighbours, by so many standard deviations, or so closely, has an order
+of its own; the second matters for narrow models, where a correlation cannot be six standard deviations."""
+
+COPY_R = 0.1
+"""Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
+
+_CORNER = (16, 512)
 
 RESIDUAL_ORDER = "residual dimensions have no order of their own"
 NEURON_ORDER = "neurons have no order of their own"
@@ -101,20 +107,23 @@ def norm_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], s
     """Test the scales of one norm role in all layers at once, under ONE permutation of the residual stream."""
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
-    blocks = []
+    varying = []
     for place in group:
         one, two = _values(place)
         if one.shape != two.shape:
             raise DegenerateInput(f"widths differ: {one.size} and {two.size}")
         if not (_is_constant(one) or _is_constant(two)):
-            blocks.append((one[None, :], two[None, :]))
-    if not blocks:
+            varying.append((one[None, :], two[None, :]))
+    if not varying:
         raise DegenerateInput(f"all {len(group)} norms are constant on at least one side: there is no order to compare")
-    if (order := _own_order(blocks)) is not None:
-        raise DegenerateInput(order)
-    return _from_null(
-        "norm_joint", role, joint_tail(blocks, seed=seed), len(blocks), "one permutation of residual dimensions"
-    )
+    blocks = [block for block in varying if not _own_order(block)]
+    if not blocks:
+        raise DegenerateInput(
+            "in both models the entries follow their index or their neighbours: their order has a meaning"
+        )
+    null = joint_tail(blocks, seed=seed)
+    test = _from_null("norm_joint", role, null, len(blocks), "one permutation of residual dimensions")
+    return replace(test, reason=_left_out(len(group) - len(blocks), len(group)))
 
 
 def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
@@ -122,10 +131,13 @@ def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str],
     axis, name = permuted_axis(role, ordered)
     if axis is None:
         raise DegenerateInput(f"no axis may be permuted: {name}")
-    blocks = [block for place in group if (block := _matrix_block(place, axis)) is not None]
+    residual = role.info.axes[axis] is Axis.RESIDUAL
+    # one permutation serves all layers along the residual stream, so copies do no harm there
+    places = group if residual else _distinct(group)
+    blocks = [block for place in places if (block := _matrix_block(place, axis)) is not None]
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
-    if role.info.axes[axis] is Axis.RESIDUAL:
+    if residual:
         null, permutation = joint_tail(blocks, seed=seed), f"one permutation of {name} units for all layers"
     else:
         found = []
@@ -134,13 +146,14 @@ def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str],
             found.append((observed, null_for("pearson", one, two, observed=observed, higher_is_closer=True)))
         null = joint_independent([x for x, _ in found], [n for _, n in found]) if len(found) > 1 else found[0][1]
         permutation = f"its own permutation of {name} units for each layer"
-    return _from_null("matrix_correlation", role, null, len(blocks), permutation)
+    test = _from_null("matrix_correlation", role, null, len(blocks), permutation)
+    return replace(test, reason=_left_out(len(group) - len(blocks), len(group)))
 
 
 def row_test(role: Role, group: Sequence[Place], rows: int | None = None) -> EvidenceTest:
     """Count rows whose nearest row in the other model stands at the same place; each layer has its own order."""
     counts, sizes = [], []
-    for place in group:
+    for place in _distinct(group):
         one, two = _values(place)
         m = min(len(one), len(two), rows or len(one))
         if m < 2 or one.shape[1] != two.shape[1]:
@@ -156,7 +169,8 @@ def row_test(role: Role, group: Sequence[Place], rows: int | None = None) -> Evi
 def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
     """Count key/value heads whose nearest head in the other model stands at the same place."""
     counts, sizes = [], []
-    for one, two in group:
+    for place in _distinct([Place(role, None, None, one, two) for one, two in group]):
+        one, two = place.a, place.b
         if one.stored.shape == two.stored.shape and len(one.stored) > 1 and one.finite and two.finite:
             found = fixed_points(one.values, two.values)
             counts.append(found.count)
@@ -170,9 +184,11 @@ def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> 
     """Test the embeddings of the same token strings under permutation of residual dimensions."""
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
-    one, two = a.values, b.values
+    one, two = _values(Place(Role.EMBEDDING, None, None, a, b))
     if one.shape != two.shape:
         raise DegenerateInput(f"widths differ: {one.shape[1]} and {two.shape[1]}")
+    if _is_constant(one) or _is_constant(two):
+        raise DegenerateInput("the rows of one side are constant")
     null = joint_tail([(one, two)], seed=seed)
     test = _from_null("token_rows", Role.EMBEDDING, null, 1, "one permutation of residual dimensions")
     return replace(test, assumptions=(*test.assumptions, "rows are paired by token string"))
@@ -184,7 +200,8 @@ def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> 
 def _values(place: Place) -> Block:
     for side, sample in (("A", place.a), ("B", place.b)):
         if not sample.finite:
-            raise DegenerateInput(f"NaN or infinity in what was read of {side} in layer {place.layer}")
+            where = "" if place.layer is None else f" in layer {place.layer}"
+            raise DegenerateInput(f"NaN or infinity in what was read of {side}{where}")
     one, two = place.a.values, place.b.values
     check_range(one, "A")
     check_range(two, "B")
@@ -207,6 +224,10 @@ def _matrix_block(place: Place, axis: int) -> Block | None:
     return (one, two) if axis == 1 else (one.T, two.T)
 
 
+def _left_out(count: int, total: int) -> str | None:
+    return f"{count} of {total} left out: NaN, infinity, constant or ordered values, unequal shapes" if count else None
+
+
 def _is_constant(values: FloatArray) -> bool:
     return bool(np.linalg.norm(values - values.mean()) <= NEAR_CONSTANT * abs(float(values.mean())))
 
@@ -216,26 +237,44 @@ def _correlation(one: FloatArray, two: FloatArray) -> float:
     return float(np.vdot(left, right) / (np.linalg.norm(left) * np.linalg.norm(right)))
 
 
-def _own_order(blocks: Sequence[Block]) -> str | None:
-    """Say if the entries of both sides follow their index or their neighbours: then their order is not arbitrary."""
-    d = blocks[0][0].shape[1]
+def _own_order(block: Block) -> bool:
+    """Whether the entries of both sides follow their index or their neighbours: then their order is not arbitrary."""
+    d = block[0].shape[1]
+    limit = min(ORDER_Z / math.sqrt(d - 1), ORDER_R) if d > 1 else 0.0
     index = np.arange(d) - (d - 1) / 2.0
     index /= np.linalg.norm(index)
-    for what in ("index", "neighbours"):
-        strongest = []
-        for side in (0, 1):
-            zs = []
-            for block in blocks:
-                ranks = np.argsort(np.argsort(block[side][0], kind="stable")) - (d - 1) / 2.0
-                ranks = ranks / np.linalg.norm(ranks)
-                r = float(ranks @ index) if what == "index" else float(ranks @ np.roll(ranks, 1))
-                zs.append(abs(r) * math.sqrt(d - 1))
-            strongest.append(float(np.median(zs)))
-        if min(strongest) > ORDER_Z:
-            return (
-                f"in both models the entries follow their {what} (|z| {min(strongest):.0f}): their order has a meaning"
-            )
-    return None
+    by_index, by_neighbour = [], []
+    for side in block:
+        ranks = np.argsort(np.argsort(side[0], kind="stable")) - (d - 1) / 2.0
+        ranks = ranks / np.linalg.norm(ranks)
+        by_index.append(abs(float(ranks @ index)))
+        by_neighbour.append(abs(float(ranks @ np.roll(ranks, 1))))
+    return min(by_index) > limit or min(by_neighbour) > limit
+
+
+def _distinct(group: Sequence[Place]) -> list[Place]:
+    """Leave out places that stand for another one in both models: copied layers or experts have one order between them.
+
+    Two models deepened alike, or upcycled alike, would else be counted as if each copy had been ordered by a draw of its own.
+    """
+    kept: list[tuple[Place, FloatArray, FloatArray]] = []
+    for place in group:
+        one, two = _profile(place.a), _profile(place.b)
+        if not any(_alike(one, a) and _alike(two, b) for _, a, b in kept):
+            kept.append((place, one, two))
+    return [place for place, _, _ in kept]
+
+
+def _profile(sample: Sample) -> FloatArray:
+    """Return a corner of a slice without what all its rows have in common, at unit length."""
+    corner = np.nan_to_num(sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64), posinf=0.0, neginf=0.0)
+    corner -= corner.mean(axis=0)
+    length = float(np.linalg.norm(corner))
+    return corner / length if length > 0.0 else corner
+
+
+def _alike(one: FloatArray, two: FloatArray) -> bool:
+    return one.shape == two.shape and float(np.vdot(one, two)) > COPY_R
 
 
 def _from_null(name: str, role: Role, null: NullResult, blocks: int, permutation: str) -> EvidenceTest:

@@ -52,7 +52,7 @@ def calibrate(
     NotComparable
         If two models said to be independent are related by the exact tests, or no pair can be matched.
     """
-    groups = groups or {reference: reference for reference in references}
+    groups = groups or {reference: f"model {number}" for number, reference in enumerate(references, 1)}
     models = open_models(references, session)
     probes = [_probe(model) for model in models]
     values: list[float] = []

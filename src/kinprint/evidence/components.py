@@ -4,44 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kinprint.arch import Role
+from kinprint.arch import Axis, Role
 from kinprint.evidence.battery import LayerMap, Place, row_test
-from kinprint.evidence.layers import LAYER_ALPHA, LayerEvidence
+from kinprint.evidence.layers import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
 from kinprint.evidence.probe import Probe
 from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
 from kinprint.stats.combine import bonferroni
 
 SHARED, PARTLY, NOT_SHARED, NOT_TESTED = "shared", "partly shared", "not shared", "not tested"
 
+_NORMS = tuple(role for role in Role if role.info.kind == "norm" and role.info.axes[0] is Axis.RESIDUAL)
 _WHOLE = {
     "embedding": (Role.EMBEDDING,),
     "head": (Role.HEAD,),
     "router": (Role.ROUTER,),
+    "attention output": (Role.ATTN_O,),
+    "mlp output": (Role.MLP_DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN),
 }
+_LAYERED = {"attention": ATTENTION, "mlp": MLP}
+LEAST_UNITS = 64  # permuted units below which a part that shows nothing counts as not tested
+MISSING = "not stored in both models, or not read"
 _DENSE = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
 
 
 def component_map(
-    tests: Sequence[EvidenceTest], layers: LayerEvidence, experts: Sequence[ExpertFinding], neurons: Mapping[int, float]
+    probes: tuple[Probe, Probe],
+    tests: Sequence[EvidenceTest],
+    layers: LayerEvidence,
+    experts: Sequence[ExpertFinding],
+    neurons: Mapping[int, float],
 ) -> list[ComponentFinding]:
-    """Say of each part whether it shares, from tests corrected for their number (`log10_p_holm`).
+    """Say of each part that either model has whether it shares, from tests corrected for their number (`log10_p_holm`).
 
-    `neurons` holds log10 p of layers whose neurons were matched one by one, where that was done.
+    `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done.
     """
-    found = [_whole(name, roles, tests) for name, roles in _WHOLE.items()]
-    found.insert(1, _norms(tests))
+    stored = {"norms": _NORMS, **_WHOLE, **_LAYERED}
+    known = {name for name, roles in stored.items() if any(probe.has(roles) for probe in probes)}
+    found = [_whole(name, roles, tests) for name, roles in _WHOLE.items() if name in known]
+    if "norms" in known:
+        found.insert(1, _norms(tests))
     count = len(layers.alignment.layers)
-    found.append(_by_layer("attention", layers.attention, count, layers))
+    if "attention" in known:
+        found.append(_by_layer("attention", layers.attention, count, layers))
     mlp = {layer: min(p, neurons.get(layer, 0.0)) for layer, p in layers.mlp.items()} | {
         layer: p for layer, p in neurons.items() if layer not in layers.mlp
     }
-    note = "neurons were matched one by one" if neurons else None
-    found.append(_by_layer("mlp", mlp, count, layers, note))
+    note = "compared after an alignment" if neurons else None
+    if "mlp" in known:
+        found.append(_by_layer("mlp", mlp, count, layers, note))
     if experts:
         hits = sum(item.shared for item in experts)
         least = min((item.log10_p for item in experts if item.log10_p is not None), default=None)
         found.append(ComponentFinding("experts", _state(hits, len(experts)), len(experts), hits, least))
-    return [item for item in found if item.tested or item.state != NOT_TESTED or item.note]
+    return found
 
 
 def _state(hits: int, tested: int) -> str:
@@ -56,9 +71,13 @@ def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest]) -> C
     ok = [test for test in tests if test.scope in scopes and test.status == TESTED and test.log10_p_holm is not None]
     if not ok:
         reason = next((test.reason for test in tests if test.scope in scopes and test.reason), None)
-        return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason)
+        return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason or MISSING)
     best = min(test.log10_p_holm or 0.0 for test in ok)
     hit = best <= LAYER_ALPHA
+    units = max(test.n for test in ok)
+    if not hit and units < LEAST_UNITS:
+        note = f"only {units} units could be permuted: too few to see even a copy"
+        return ComponentFinding(name, NOT_TESTED, 0, 0, best, note)
     return ComponentFinding(name, SHARED if hit else NOT_SHARED, 1, int(hit), best)
 
 
@@ -66,7 +85,7 @@ def _norms(tests: Sequence[EvidenceTest]) -> ComponentFinding:
     ok = [t for t in tests if t.name == "norm_joint" and t.status == TESTED and t.log10_p_holm is not None]
     if not ok:
         reason = next((t.reason for t in tests if t.name == "norm_joint" and t.reason), None)
-        return ComponentFinding("norms", NOT_TESTED, 0, 0, None, reason)
+        return ComponentFinding("norms", NOT_TESTED, 0, 0, None, reason or MISSING)
     hits = sum((t.log10_p_holm or 0.0) <= LAYER_ALPHA for t in ok)
     return ComponentFinding("norms", _state(hits, len(ok)), len(ok), hits, min(t.log10_p_holm or 0.0 for t in ok))
 
@@ -79,8 +98,12 @@ def _by_layer(
     corrected = {layer: bonferroni(p, tries) for layer, p in found.items()}
     hits = sum(p <= LAYER_ALPHA for p in corrected.values())
     # a layer of B that matches none of A was tested too, and did not share
-    tested = max(count, len(corrected)) if layers.alignment.status == TESTED or corrected else 0
+    searched = layers.alignment.status == TESTED and name in layers.testable
+    tested = max(count, len(corrected)) if searched else len(corrected)
     least = min(corrected.values(), default=None)
+    if not tested:
+        reason = layers.alignment.reason if name in layers.testable else MISSING
+        return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason)
     return ComponentFinding(name, _state(hits, tested), tested, hits, least, note)
 
 

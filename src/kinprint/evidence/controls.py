@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 RELATED = "related"
 SELF, SHUFFLED = "self", "shuffled self"
+CONTROL_LAYERS = 8
 
 
 def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
@@ -26,6 +27,7 @@ def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozense
 
     Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
     """
+    a = a.thinned(CONTROL_LAYERS)  # these show that the tests work on this model, for which some layers do
     same = assess(a, a, seed=seed)
     shuffled = assess(a, a.shuffled(seed + 1), seed=seed)
     able = frozenset((t.name, t.scope) for t in same.tests if (t.log10_p_holm or 0.0) <= LOG10_ALPHA)
@@ -69,10 +71,15 @@ def classify(assessment: Assessment) -> str:
 
 def _judged(name: str, expected: str, assessment: Assessment) -> ControlFinding:
     strongest = assessment.strongest
-    if strongest is None and not assessment.identity.tensors:
-        return ControlFinding(name, expected, NOT_RUN, None, None, None, "no test applies to this pair")
     found = classify(assessment)
+    if strongest is None and not assessment.identity.tensors:
+        return ControlFinding(name, expected, NOT_RUN, None, None, None, "nothing was read")
+    if strongest is None and name == SHUFFLED:  # nothing is claimed of such models, so nothing can be claimed falsely
+        return ControlFinding(name, expected, PASSED, NO_EVIDENCE, None, None, "no test applies")
+    if strongest is None and name != SELF:
+        return ControlFinding(name, expected, NOT_RUN, None, None, None, "no test applies to this pair")
     passed = found == expected or (expected == RELATED and found == IDENTICAL)
     reason = None if passed else f"expected {expected}, found {found}"
     z = None if strongest is None else strongest.z
-    return ControlFinding(name, expected, PASSED if passed else FAILED, found, assessment.log10_p, z, reason)
+    log10_p = None if strongest is None else assessment.log10_p
+    return ControlFinding(name, expected, PASSED if passed else FAILED, found, log10_p, z, reason)

@@ -17,7 +17,7 @@ from kinprint.evidence.controls import read_alike
 from kinprint.evidence.layers import LAYER_ALPHA
 from kinprint.evidence.origin import Origin, origin_of
 from kinprint.evidence.probe import Key, Probe, Sample
-from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.reading import EVERYTHING, Scope, Want, new_probe, parts_of, read_wants
 from kinprint.findings import EditFinding, MergeFinding
 from kinprint.model import Model, open_model
 from kinprint.sources.session import Session
@@ -44,12 +44,16 @@ Matrices = dict[str, list[tuple[Sample, Sample]]]
 
 
 def examine_edits(
-    models: tuple[Model, Model], probes: tuple[Probe, Probe], assessment: Assessment, allowance: int | None
+    models: tuple[Model, Model],
+    probes: tuple[Probe, Probe],
+    assessment: Assessment,
+    allowance: int | None,
+    scope: Scope = EVERYTHING,
 ) -> EditEvidence:
     """Read more rows of a few matrices in layers that match, and describe what was done to them."""
     a, b = probes
     layer_map = assessment.layers.layer_map or dict(assessment.layer_map)
-    wants = _plan(models, layer_map, _in_place(assessment))
+    wants = _plan((parts_of(models[0], scope), parts_of(models[1], scope)), models[0], layer_map, _in_place(assessment))
     sides = new_probe(models[0]), new_probe(models[1])
     spent = read_wants(models, sides, wants, allowance)
     matrices: Matrices = {}
@@ -76,9 +80,13 @@ def _in_place(assessment: Assessment) -> dict[str, set[int]]:
     }
 
 
-def _plan(models: tuple[Model, Model], layer_map: dict[int, int], in_place: dict[str, set[int]]) -> list[Want]:
+Parts = dict[Key, RoleTensor]
+
+
+def _plan(
+    parts: tuple[Parts, Parts], model: Model, layer_map: dict[int, int], in_place: dict[str, set[int]]
+) -> list[Want]:
     """Ask for the same leading rows of a few roles, in up to three matching layers, on both sides."""
-    parts = parts_of(models[0]), parts_of(models[1])
     layers = sorted(layer_map)
     if len(layers) > EDIT_LAYERS:
         layers = [layers[index * (len(layers) - 1) // (EDIT_LAYERS - 1)] for index in range(EDIT_LAYERS)]
@@ -94,7 +102,7 @@ def _plan(models: tuple[Model, Model], layer_map: dict[int, int], in_place: dict
             one, two = (side[key] for key, side in zip(keys, parts, strict=True))
             if one.shape != two.shape:
                 continue
-            rows = min(one.shape[0], max(8, SLICE_BYTES // max(1, _row_bytes(models[0], one))))
+            rows = min(one.shape[0], max(8, SLICE_BYTES // max(1, _row_bytes(model, one))))
             run = None if rows == one.shape[0] else (0, rows)
             wants += [Want(0, "sample", keys[0], one, (run,)), Want(1, "sample", keys[1], two, (run,))]
     return wants

@@ -9,13 +9,13 @@ from pathlib import Path
 from kinprint.align.layers import NONE as NO_MAP
 from kinprint.evidence.assess import Assessment, assess, conclude, power_of
 from kinprint.evidence.basis import BasisEvidence, align_basis
-from kinprint.evidence.controls import own_controls, run_controls
+from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_controls
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.neurons import NeuronEvidence, match_neurons
-from kinprint.evidence.nulls import EmpiricalNull, load_null
+from kinprint.evidence.nulls import EmpiricalNull
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import TOKEN_ROWS, plan_extras, read_wants
+from kinprint.evidence.reading import EVERYTHING, TOKEN_ROWS, Scope, plan_extras, read_wants
 from kinprint.evidence.verdict import LOG10_ALPHA, Facts, decide
 from kinprint.findings import Evidence, MergeFinding, Verdict
 from kinprint.model import Model
@@ -40,6 +40,8 @@ class Inquiry:
         Look for reordered neurons even where nothing else suggests a relation.
     null
         File of an empirical null; None for the one that ships.
+    scope
+        Which layers and roles may be looked at.
     """
 
     controls: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ class Inquiry:
     deep: bool = False
     null: Path | None = None
     seed: int = 0
+    scope: Scope = EVERYTHING
 
 
 @dataclass
@@ -71,15 +74,15 @@ def examine(
     session: Session,
     tokens: Sequence[tuple[int, int]] | None,
     inquiry: Inquiry,
+    null: EmpiricalNull,
     tell: Tell,
 ) -> tuple[Verdict, Evidence]:
     """Judge two models of which the comparison's slices are in the probes."""
-    null = load_null(inquiry.null)
     diary = _Diary(session)
     a, b = probes
     diary.note(f"comparison: {len(a.samples)} slices of A and {len(b.samples)} of B")
     tell("evidence", 0, 4)
-    wants = plan_extras(models, probes, sample_tokens(tokens))
+    wants = plan_extras(models, probes, sample_tokens(tokens), inquiry.scope)
     spent = read_wants(models, probes, wants, diary.allowance(EXTRA_SHARE))
     diary.note(
         f"exact tests: {spent:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need"
@@ -90,19 +93,20 @@ def examine(
         identity, spent = confirm_identity(models, assessment.identity, diary.allowance(1.0))
         assessment = replace(assessment, identity=identity)
         diary.note(f"identity: {spent:,} further bytes; {identity.share_read:.1%} of all weights are now known")
-    assessment, neurons = _escalate(models, assessment, inquiry, null, diary)
+    assessment, neurons = _escalate(models, probes, assessment, inquiry, null, diary)
     assessment, basis = _rebase(models, probes, assessment, tokens, inquiry, null, diary)
     tell("evidence", 2, 4)
     basis_word = _basis_word(probes, basis)
     edits = EditEvidence()
     if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
-        edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE))
+        edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), inquiry.scope)
         diary.note(f"kind of edit: {edits.spent:,} further bytes, for larger slices of a few matrices")
     merge = _merge(models, probes, inquiry, session, diary) if inquiry.parents else None
     tell("evidence", 3, 4)
     own, able = own_controls(a, seed=inquiry.seed)
     controls = [*own, *run_controls(inquiry, a, session)]
     diary.note(f"controls: {sum(item.status != 'not run' for item in controls)} run")
+    diary.note(f"self and shuffled self look at {CONTROL_LAYERS} layers at most")
     power = power_of(a, b, assessment)
     facts = Facts(
         tests=assessment.tests,
@@ -110,6 +114,7 @@ def examine(
         components=assessment.components,
         identity=assessment.identity,
         layers_a=a.layers,
+        layers_b=b.layers,
         experts=assessment.experts,
         origin=basis.origin if basis_word else edits.origin,
         edits=edits.findings,
@@ -119,7 +124,10 @@ def examine(
         neuron_kind=neurons.kind,
         basis=basis_word,
         able=able,
-        untested=[text for text in (neurons.untested, basis.untested, edits.untested) if text],
+        untested=[
+            *inquiry.scope.limits,
+            *(text for text in (neurons.untested, basis.untested, edits.untested) if text),
+        ],
         null=null.name if neurons.tests else None,
     )
     tell("evidence", 4, 4)
@@ -155,7 +163,12 @@ def _all_same(assessment: Assessment) -> bool:
 
 
 def _escalate(
-    models: tuple[Model, Model], assessment: Assessment, inquiry: Inquiry, null: EmpiricalNull, diary: _Diary
+    models: tuple[Model, Model],
+    probes: tuple[Probe, Probe],
+    assessment: Assessment,
+    inquiry: Inquiry,
+    null: EmpiricalNull,
+    diary: _Diary,
 ) -> tuple[Assessment, NeuronEvidence]:
     """Match neurons where other parts share and the MLPs do not, or where the user wants to be sure."""
     mlp = next((item for item in assessment.components if item.component == "mlp"), None)
@@ -171,13 +184,19 @@ def _escalate(
         silent = assessment.log10_p > LOG10_ALPHA
         return assessment, NeuronEvidence(untested=f"reordered neurons: {why}" if silent else None)
     neurons = match_neurons(
-        models, _candidates(assessment), allowance=diary.allowance(0.8), null=null, seed=inquiry.seed
+        models,
+        _candidates(assessment),
+        allowance=diary.allowance(0.8),
+        null=null,
+        seed=inquiry.seed,
+        scope=inquiry.scope,
     )
     diary.note(f"reordered neurons: {neurons.spent:,} further bytes, {len(neurons.tests)} layers")
     if not neurons.tests:
         return assessment, neurons
     tests = [*assessment.tests, *neurons.tests]
     again = conclude(
+        probes,
         tests,
         assessment.layers,
         assessment.layer_map,
@@ -213,6 +232,7 @@ def _rebase(
             null=null,
             seed=inquiry.seed,
             columns=found.match,
+            scope=inquiry.scope,
         )
         diary.note(f"neurons matched after that: {matched.spent:,} further bytes, {len(matched.tests)} layers")
         found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
@@ -220,6 +240,7 @@ def _rebase(
         return assessment, found
     neurons = {**assessment.neurons, **(found.by_layer or {})}
     again = conclude(
+        probes,
         [*assessment.tests, *found.tests],
         assessment.layers,
         assessment.layer_map,

@@ -56,12 +56,12 @@ def name_kind(
     neuron_kind: str | None,
     basis: str | None,
     origin: Origin | None,
-    layers_a: int,
+    depths: tuple[int, int],
 ) -> Kind:
     """Return the most specific edit; the others that show become reasons."""
     found = [
         *_merged(merge),
-        *_rebuilt(alignment, experts, neuron_kind, basis, layers_a),
+        *_rebuilt(alignment, experts, neuron_kind, basis, depths),
         *_replaced(components, experts=any(item.shared for item in experts)),
         *_norms_reset(components, origin),
         *_weights(edits),
@@ -92,12 +92,12 @@ def _merged(merge: MergeFinding | None) -> Iterator[Kind]:
         yield Kind("merged", f" as a weighted merge, {text}", (f"B = {text} explains {merge.r_squared:.1%} of B",))
 
 
-def moved_layers(alignment: LayerAlignment, layers_a: int) -> bool:
+def moved_layers(alignment: LayerAlignment, depths: tuple[int, int]) -> bool:
     """Whether layers that match do not stand where they stood, or some of either side are gone."""
     matched = [item for item in alignment.layers if item.shared and item.source is not None]
     if any(item.source != item.layer for item in matched):
         return True
-    return bool(matched) and len(alignment.layers) != layers_a
+    return bool(matched) and depths[0] != depths[1]
 
 
 def map_text(alignment: LayerAlignment) -> str:
@@ -118,7 +118,7 @@ def _rebuilt(
     experts: Sequence[ExpertFinding],
     neuron_kind: str | None,
     basis: str | None,
-    layers_a: int,
+    depths: tuple[int, int],
 ) -> Iterator[Kind]:
     upcycled = [item for item in experts if item.shared and item.source is None]
     if upcycled:
@@ -127,8 +127,8 @@ def _rebuilt(
         yield Kind("upcycled", " by turning its MLPs into experts", (text,))
     if basis is not None:
         yield Kind("re_based", f" with its residual dimensions {basis}", (f"residual dimensions are {basis}",))
-    if moved_layers(alignment, layers_a):
-        text = f"layers of A in the order of B: {map_text(alignment)} of 0–{layers_a - 1} ({alignment.kind})"
+    if moved_layers(alignment, depths):
+        text = f"layers of A in the order of B: {map_text(alignment)} of 0–{depths[0] - 1} ({alignment.kind})"
         yield Kind("depth_changed", " by dropping, repeating or moving layers", (text,))
     if neuron_kind == SUBSET:
         yield Kind(

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from kinprint.align.layers import NONE, LayerScores, best_map, choose_map, pair_scores
+from kinprint.align.layers import IDENTITY, NONE, best_map, choose_map, pair_scores
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, matrix_test, row_test
@@ -35,9 +35,9 @@ class LayerEvidence:
     """The map, and for each of its entries the evidence of attention and MLP apart (log10 p, None if not testable)."""
 
     alignment: LayerAlignment
-    scores: LayerScores | None
     attention: dict[int, float]
     mlp: dict[int, float]
+    testable: frozenset[str] = frozenset()  # "attention", "mlp": parts that both models have
 
     @property
     def layer_map(self) -> dict[int, int]:
@@ -49,13 +49,13 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
     """Find the layer map from row slices along the residual stream, and test every entry of it."""
     scopes, reason = _scopes(a, b)
     if not scopes:
-        return LayerEvidence(LayerAlignment(OFF, NONE, (), (), reason), None, {}, {})
+        return _in_order(a, b, reason, seed)
     stacks = [_stacks(probe, scopes, _rows(scopes, (a, b))) for probe in (a, b)]
     numbers = [sorted(stack) for stack in stacks]
     try:
         scores = pair_scores(*([stack[n] for n in order] for stack, order in zip(stacks, numbers, strict=True)))
     except DegenerateInput as error:
-        return LayerEvidence(LayerAlignment(OFF, NONE, (), (), error.message), None, {}, {})
+        return _in_order(a, b, error.message, seed)
     chosen, rivals = choose_map(scores), best_map(scores)
     tries = len(numbers[0])
     attention: dict[int, float] = {}
@@ -90,7 +90,36 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
             )
         )
     alignment = LayerAlignment(TESTED, chosen.kind, tuple(findings), tuple(role.value for role in scopes))
-    return LayerEvidence(alignment, scores, attention, mlp)
+    return LayerEvidence(alignment, attention, mlp, _testable(a, b))
+
+
+def _testable(a: Probe, b: Probe) -> frozenset[str]:
+    groups = {"attention": ATTENTION, "mlp": MLP}
+    return frozenset(name for name, roles in groups.items() if _common(a, b, roles))
+
+
+def _common(a: Probe, b: Probe, roles: Sequence[Role]) -> bool:
+    found = [{key[0] for key in probe.samples} for probe in (a, b)]
+    return any(role in found[0] and role in found[1] for role in roles)
+
+
+def _in_order(a: Probe, b: Probe, reason: str, seed: int) -> LayerEvidence:
+    """Test layers at their own places, where no map can be sought: what needs no residual order may still speak."""
+    attention: dict[int, float] = {}
+    mlp: dict[int, float] = {}
+    count = min(a.layers, b.layers)
+    for layer in range(count):
+        for roles, found in ((ATTENTION, attention), (MLP, mlp)):
+            p = layer_p(a, b, layer, layer, roles, seed=seed)
+            if p is not None:
+                found[layer] = p
+    tested = {layer: min(side[layer] for side in (attention, mlp) if layer in side) for layer in {*attention, *mlp}}
+    adjusted = dict(zip(tested, holm([bonferroni(p, 2) for p in tested.values()]), strict=True))
+    findings = tuple(
+        LayerFinding(layer, layer, None, None, p, 1, p <= LAYER_ALPHA) for layer, p in sorted(adjusted.items())
+    )
+    kind = IDENTITY if any(item.shared for item in findings) else NONE
+    return LayerEvidence(LayerAlignment(OFF, kind, findings, (), reason), attention, mlp, _testable(a, b))
 
 
 def layer_p(a: Probe, b: Probe, source: int, layer: int, roles: Sequence[Role], *, seed: int) -> float | None:

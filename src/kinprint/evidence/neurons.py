@@ -14,7 +14,7 @@ from kinprint.arch import Role, RoleTensor
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.nulls import EmpiricalNull
 from kinprint.evidence.probe import Key
-from kinprint.evidence.reading import parts_of
+from kinprint.evidence.reading import EVERYTHING, Scope, parts_of
 from kinprint.findings import OFF, EvidenceTest
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import plan_reads
@@ -51,13 +51,14 @@ def match_neurons(
     null: EmpiricalNull,
     seed: int,
     columns: ColumnMatch | None = None,
+    scope: Scope = EVERYTHING,
 ) -> NeuronEvidence:
     """Read whole gate and up matrices of a few layers, as many as the allowance lets, and match their neurons.
 
     With `columns` the residual dimensions of B are first brought into A's order.
     """
     a, b = models
-    parts = parts_of(a), parts_of(b)
+    parts = parts_of(a, scope), parts_of(b, scope)
     chosen = _chosen(parts, layer_map)
     if not chosen:
         return NeuronEvidence(untested="reordered neurons: no layer has gate and up matrices on both sides")

@@ -57,6 +57,8 @@ class Probe:
         For attn_k and attn_v, one row of every key/value head: (heads, width).
     tokens
         Rows of the embedding for tokens that both models have, in the same order (one entry, or none).
+    stored_roles
+        Every role the model has, read or not.
     """
 
     label: str
@@ -68,21 +70,31 @@ class Probe:
     samples: dict[Key, Sample] = field(default_factory=dict)
     heads: dict[Key, Sample] = field(default_factory=dict)
     tokens: dict[Key, Sample] = field(default_factory=dict)
+    stored_roles: frozenset[Role] = frozenset()
 
     def of(self, role: Role, *, expert: int | None = None) -> dict[int | None, Sample]:
         """Return a role's slices by layer, for one expert (None: the role has no experts)."""
         return {layer: sample for (r, layer, e), sample in self.samples.items() if r is role and e == expert}
 
-    def roles(self) -> list[Role]:
-        """Return the roles that were read, in their order."""
-        found = {role for role, _, _ in self.samples}
-        return [role for role in Role if role in found]
+    def has(self, roles: Iterable[Role]) -> bool:
+        """Whether the model has any of the roles, as far as is known."""
+        return any(role in self.stored_roles or any(key[0] is role for key in self.samples) for role in roles)
 
     def head_size(self, sample: Sample) -> int | None:
         """Return the rows of one head of a key or value projection, where the config tells and the numbers agree."""
         if not self.kv_heads or sample.shape[0] % self.kv_heads:
             return None
         return sample.shape[0] // self.kv_heads
+
+    def thinned(self, count: int) -> Probe:
+        """Return the same probe with at most `count` evenly spaced layers."""
+        read = sorted({key[1] for key in self.samples if key[1] is not None})
+        if len(read) <= count:
+            return self
+        kept: set[int | None] = {None, *(read[index * len(read) // count] for index in range(count))}
+        samples = {key: sample for key, sample in self.samples.items() if key[1] in kept}
+        heads = {key: sample for key, sample in self.heads.items() if key[1] in kept}
+        return replace(self, samples=samples, heads=heads)
 
     def shuffled(self, seed: int) -> Probe:
         """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else.

@@ -42,6 +42,7 @@ def new_probe(model: Model) -> Probe:
         hidden=model.hidden,
         kv_heads=_kv_heads(flattened(config)),
         ordered=ordered_axes(config),
+        stored_roles=frozenset(part.role for part in model.naming.tensors),
     )
 
 
@@ -53,9 +54,40 @@ def _kv_heads(config: dict[str, object]) -> int | None:
     return None
 
 
-def parts_of(model: Model) -> dict[Key, RoleTensor]:
-    """Return a model's tensors by role, layer and expert."""
-    return {(part.role, part.layer, part.expert): part for part in model.naming.tensors}
+@dataclass(frozen=True)
+class Scope:
+    """What the user wants looked at; None for everything."""
+
+    layers: frozenset[int] | None = None
+    roles: frozenset[Role] | None = None
+
+    def allows(self, role: Role, layer: int | None) -> bool:
+        """Whether a tensor may be read."""
+        if self.roles is not None and role not in self.roles:
+            return False
+        return self.layers is None or layer is None or layer in self.layers
+
+    @property
+    def limits(self) -> list[str]:
+        """What was left out on request, in words."""
+        named = []
+        if self.layers is not None:
+            named.append("layers other than those asked for (--layers)")
+        if self.roles is not None:
+            named.append("roles other than those asked for (--roles)")
+        return named
+
+
+EVERYTHING = Scope()
+
+
+def parts_of(model: Model, scope: Scope = EVERYTHING) -> dict[Key, RoleTensor]:
+    """Return a model's tensors by role, layer and expert, as far as they may be read."""
+    return {
+        (part.role, part.layer, part.expert): part
+        for part in model.naming.tensors
+        if scope.allows(part.role, part.layer)
+    }
 
 
 def read_wants(models: Sequence[Model], probes: Sequence[Probe], wants: Sequence[Want], allowance: int | None) -> int:
@@ -107,10 +139,13 @@ def _put(probe: Probe, want: Want, sample: Sample) -> None:
 
 
 def plan_extras(
-    models: Sequence[Model], probes: Sequence[Probe], tokens: Sequence[tuple[int, int]] | None
+    models: Sequence[Model],
+    probes: Sequence[Probe],
+    tokens: Sequence[tuple[int, int]] | None,
+    scope: Scope = EVERYTHING,
 ) -> list[Want]:
     """List what the exact tests and the layer map need beyond the comparison's slices, most useful first."""
-    parts = [parts_of(model) for model in models]
+    parts = [parts_of(model, scope) for model in models]
     return [
         *_more_neurons(probes, parts),
         *_lonely_layers(probes, parts),

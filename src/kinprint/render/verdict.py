@@ -180,6 +180,9 @@ def _controls(evidence: Evidence, console: Console) -> None:
                 power.name, power.scope, power.quantity, number(power.least), str(power.n), width, str(power.blocks)
             )
         show(console, "Power", shown)
+        for power in evidence.power:
+            if power.reason:
+                line(console, f"{power.name} of {power.scope}: {printable(power.reason, 200)}", style="yellow")
 
 
 def _rules(verdict: Verdict, evidence: Evidence, console: Console) -> None:

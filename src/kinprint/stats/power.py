@@ -14,7 +14,7 @@ import numpy as np
 from kinprint.stats.fixedpoints import log10_p_total
 
 _LN10 = math.log(10.0)
-_HALVINGS = 24  # of an interval of length one: seven digits
+_HALVINGS = 40  # of an interval of length one: twelve digits
 _GRID = np.linspace(-12.0, 12.0, 2401)
 """Nodes of the trapezoidal rule against a normal density, whose error falls exponentially with the step."""
 
@@ -34,6 +34,7 @@ def least_correlation(
     *,
     log10_p_of: Callable[[float], float] | None = None,
     limit: float = 1.0,
+    halvings: int = _HALVINGS,
 ) -> float | None:
     """Return the smallest true correlation that is found at the level alpha with probability `power`.
 
@@ -49,6 +50,8 @@ def least_correlation(
         normal tail (a held tail, a Chernoff bound). Its critical value takes the place of the normal one.
     limit
         Largest value of the statistic.
+    halvings
+        Of the interval in which the critical value of `log10_p_of` is sought.
 
     Returns
     -------
@@ -63,25 +66,27 @@ def least_correlation(
     if log10_p_of is None:
         critical = normal_quantile(log10_alpha) * sd
     else:
-        critical = _critical_value(log10_p_of, log10_alpha, limit)
+        critical = _critical_value(log10_p_of, log10_alpha, limit, halvings)
     if critical is None:
         return None
     least = critical - normal_quantile(math.log10(power)) * sd
     return least if least <= limit else None
 
 
-def _critical_value(log10_p_of: Callable[[float], float], log10_alpha: float, limit: float) -> float | None:
+def _critical_value(
+    log10_p_of: Callable[[float], float], log10_alpha: float, limit: float, halvings: int
+) -> float | None:
     """Return the smallest statistic in [0, limit] that reaches the level, by bisection; None if none does."""
     _check_level(log10_alpha)
     if log10_p_of(limit) > log10_alpha:
         return None
-    return _first(lambda statistic: log10_p_of(statistic) <= log10_alpha, limit)
+    return _first(lambda statistic: log10_p_of(statistic) <= log10_alpha, limit, halvings)
 
 
-def _first(holds: Callable[[float], bool], limit: float) -> float:
+def _first(holds: Callable[[float], bool], limit: float, halvings: int = _HALVINGS) -> float:
     """Return the smallest value in [0, limit] for which `holds`, which does not become false again and is true at limit."""
     low, high = 0.0, limit
-    for _ in range(_HALVINGS):
+    for _ in range(halvings):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -157,7 +157,8 @@ def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
 
         ln E exp(θ a·(b∘π)) ≤ ½ Σ_j φ(2θa_j),   φ(u) = ln (1/d) Σ_k exp(u·b_k)
 
-    φ is convex, so the chord between knots lies above it: a few knots replace all a_j and the bound still holds. Rows
+    φ is convex, and so is exp: chords between knots lie above, so a few knots replace all a_j and b_k and the bound
+    still holds. Rows
     combine by Jensen's inequality, exp of a weighted mean being at most the weighted mean of exps, with the weights
     ‖a_i‖‖b_i‖. Then P(T ≥ t) ≤ exp(−θt)·E exp(θT); any θ is valid and the best of a grid is taken. For one row of
     Gaussian values the exponent is half that of the normal tail.
@@ -177,21 +178,36 @@ def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
 
 
 def _log_mgf_bound(a: FloatArray, b: FloatArray, thetas: FloatArray) -> FloatArray:
-    """Return ½ Σ_j φ(2θa_j) for each θ, with φ replaced by its chords between some thirty to ninety knots."""
-    a = np.sort(a)
-    edge = min(12, a.size)
-    knots = np.unique(np.concatenate([a[:edge], a[-edge:], a[:: max(1, a.size // 32)]]))
-    right = np.clip(np.searchsorted(knots, a), 1, knots.size - 1)
-    share = (a - knots[right - 1]) / (knots[right] - knots[right - 1])
-    weights = np.bincount(right, share, knots.size) + np.bincount(right - 1, 1.0 - share, knots.size)
+    """Return ½ Σ_j φ(2θa_j) for each θ, with φ and the exponentials in it replaced by their chords between knots."""
+    knots_a, weights_a = _knots(a)
+    knots_b, weights_b = _knots(b)
+    weights_b = weights_b / b.size
     bounds = np.empty(thetas.size)
     for i, theta in enumerate(thetas):
-        exponents = np.multiply.outer(2.0 * theta * knots, b)
+        exponents = np.multiply.outer(2.0 * theta * knots_a, knots_b)
         peak = exponents.max(axis=1)
         exponents -= peak[:, None]
-        phi = peak + np.log(np.mean(np.exp(exponents, out=exponents), axis=1))
-        bounds[i] = 0.5 * float(weights @ phi)
+        phi = peak + np.log(np.exp(exponents, out=exponents) @ weights_b)
+        bounds[i] = 0.5 * float(weights_a @ phi)
     return bounds
+
+
+def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return some thirty to ninety of the values, and weights that carry every value's share to its two neighbours.
+
+    For a convex function f, Σ weight·f(knot) is at least Σ f(value): a chord lies above its arc. The extremes, where f bends
+    most, are all among the knots.
+    """
+    values = np.sort(values)
+    edge = min(12, values.size)
+    knots = np.unique(np.concatenate([values[:edge], values[-edge:], values[:: max(1, values.size // 64)]]))
+    if knots.size == 1:
+        return knots, np.full(1, float(values.size))
+    right = np.clip(np.searchsorted(knots, values), 1, knots.size - 1)
+    share = (values - knots[right - 1]) / (knots[right] - knots[right - 1])
+    weights: FloatArray = np.bincount(right, share, knots.size).astype(np.float64)
+    weights += np.bincount(right - 1, 1.0 - share, knots.size)
+    return knots, weights
 
 
 def log10_p_dot(
