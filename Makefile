@@ -8,15 +8,19 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # One thread for each matrix product: the tests themselves run in parallel.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test test-all test-slow check format bench bench-quick models models-smoke clean
+.PHONY: demo test test-all test-slow check format bench bench-quick models models-smoke null null-check clean
+
+# compare tells its verdict by its exit code: 0 no evidence, 11 derived.
+expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
 
 demo: $(VENV)/core.done
 	@echo "== base against its fine-tune: related"
-	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/finetune --format table --summary --out demo-report/finetune
+	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/finetune --format table --summary --out demo-report/finetune $(call expect,11)
 	@echo; echo "== base against a model trained alike from another seed: unrelated, although raw norm cosines are 0.99"
-	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/unrelated --format table --summary --out demo-report/unrelated
+	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/unrelated --format table --summary --out demo-report/unrelated $(call expect,0)
 	@echo; echo "reports: demo-report/finetune/report.json  demo-report/unrelated/report.json"
 	@echo "every layer and metric: $(BIN)/kinprint compare demo/models/base demo/models/finetune --format table"
+	@echo "why this verdict:       $(BIN)/kinprint compare demo/models/base demo/models/grown --format table --summary --explain"
 
 test: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "not slow and not real"
@@ -42,12 +46,21 @@ bench: $(VENV)/dev.done
 bench-quick: $(VENV)/dev.done
 	$(BIN)/python bench/run.py --quick
 
-# Training the bundled models anew takes about ten minutes and needs torch, in a venv of its own.
+# Training the bundled models anew takes ten minutes, the family of the tests half an hour; both need torch, in a venv of its own.
 models: .venv-demo/done
 	.venv-demo/bin/python demo/make_models.py --out demo/models
+	OMP_NUM_THREADS=1 .venv-demo/bin/python demo/make_family.py --out tests/family
 
 models-smoke: .venv-demo/done
 	.venv-demo/bin/python demo/make_models.py --smoke
+	OMP_NUM_THREADS=1 .venv-demo/bin/python demo/make_family.py --smoke
+
+# The empirical null that ships, made from the independent models of both families.
+null: $(VENV)/core.done
+	$(BIN)/python demo/make_null.py
+
+null-check: $(VENV)/core.done
+	$(BIN)/python demo/make_null.py --check
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -301,7 +301,7 @@ def _reasons(facts: Facts, class_: str, kind: Kind | None, why: str | None) -> t
     if class_ == NOT_TESTABLE:
         return (why or "",)
     ran = [test for test in facts.tests if test.status == TESTED and test.log10_p_holm is not None]
-    ran.sort(key=lambda test: test.log10_p_holm or 0.0)
+    ran.sort(key=lambda test: (test.log10_p_holm or 0.0, test.log10_p or 0.0))
     if class_ == NO_EVIDENCE:
         strongest = [f"strongest of {len(ran)} tests: {describe(ran[0])}"] if ran else []
         return (*strongest, *(f"{c.name}: {c.status}" for c in facts.controls))
