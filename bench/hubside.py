@@ -1,4 +1,4 @@
-"""The server's side of `bench.remote_norms`: the repository on disk, and the local hub in a process of its own."""
+"""The server's side of the benches over HTTP: repositories on disk, and the local hub in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,20 @@ class Hub:
             link.close()
 
 
+def running_hub(repository: Repository, *, latency_ms: float, tls: bool, scratch: Path) -> AbstractContextManager[Hub]:
+    """Run the hub for one repository."""
+    return serving({REPO: repository.folder}, latency_ms=latency_ms, tls=tls, scratch=scratch)
+
+
 @contextmanager
-def running_hub(repository: Repository, *, latency_ms: float, tls: bool, scratch: Path) -> Iterator[Hub]:
-    """Run the hub in a process of its own, so that the client under measurement shares no interpreter with it."""
-    command = [sys.executable, "-m", "kinprint.testing.hub", "--repo", f"{REPO}={repository.folder}"]
+def serving(folders: Mapping[str, Path], *, latency_ms: float, tls: bool, scratch: Path) -> Iterator[Hub]:
+    """Run the hub in a process of its own, so that the client under measurement shares no interpreter with it.
+
+    Its endpoint names the first repository.
+    """
+    first = next(iter(folders))
+    command = [sys.executable, "-m", "kinprint.testing.hub"]
+    command += [word for name, folder in folders.items() for word in ("--repo", f"{name}={folder}")]
     command += ["--latency-ms", str(latency_ms)]
     if tls:
         command += ["--tls", "--ca-out", str(scratch / "ca.pem"), "--connect-latency-ms", str(latency_ms)]
@@ -112,7 +122,7 @@ def running_hub(repository: Repository, *, latency_ms: float, tls: bool, scratch
         if not line:
             raise RuntimeError(f"the local hub did not start (exit status {server.wait()})")
         ready: dict[str, Any] = json.loads(line)
-        yield Hub(Endpoint(ready["endpoint"], REPO, ready["commit"][REPO], ready.get("ca")))
+        yield Hub(Endpoint(ready["endpoint"], first, ready["commit"][first], ready.get("ca")))
     finally:
         assert server.stdin is not None
         server.stdin.close()

@@ -21,14 +21,15 @@ BENCHES = {
     "startup": ["bench.startup"],
     "all_pairs": ["bench.all_pairs"],
     "remote_norms": ["bench.remote_norms", "--all"],
+    "verdict": ["bench.verdict"],
     "calibration": ["bench.calibration"],
 }
 _ABOUT = """# Bench results
 
-Written by `python -m bench --page`. To repeat: `make bench` (about four minutes, most of it spent waiting for the slowest
+Written by `python -m bench --page`. To repeat: `make bench` (about seven minutes, most of it spent waiting for the slowest
 rivals, and some ten for the calibration, which has a page of its own); `make bench-quick` is a smoke test. Each table
-compares ways of doing one thing in one run on one machine; only the ratios are judged, and "NO" marks a goal that this run
-missed.
+compares ways of doing one thing in one run on one machine; of times only the ratios are judged, and "NO" marks a goal that
+this run missed.
 
 Machine: {machine}.
 
@@ -45,6 +46,10 @@ is inside. The slow ways run once.
 the norms. Peak memory is that of a new process which imports kinprint and reads all norms. The two loops of the layer bench
 compute the same figures to 1e-9: the first calls `scipy.stats.pearsonr` and `norm.logsf` for each pair, the lean one spells
 all out in numpy. Most of the first one's time is spent inside these calls, so the second is the fairer measure of the algebra.
+
+The verdict bench runs `kinprint compare` from names to verdict on sparse repositories whose truth is known, as a user would,
+against the same hub; it takes 1.8 GB of disk. What it may transfer and hold in memory is judged, and the verdicts; how long
+it takes is set beside the floor of one tensor, which leaves out all computing.
 
 """
 
