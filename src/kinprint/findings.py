@@ -139,6 +139,7 @@ class MergeFinding:
     coefficients: tuple[float, ...]
     standard_errors: tuple[float, ...]
     r_squared: float
+    gain: float  # share explained of what the best single parent leaves unexplained
     elements: int
     note: str | None = None
 

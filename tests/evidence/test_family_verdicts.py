@@ -198,3 +198,32 @@ def test_a_reordered_residual_stream_is_found_by_looking_deeper(base, tmp_path, 
     assert shallow.class_ == "no_evidence"
     assert any("--deep" in text for text in shallow.untested)
     assert (deep.class_, deep.kind) == ("derived", "re_based")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("child", "parent"), [("finetune", "continued"), ("lora", "finetune")])
+def test_a_relative_given_as_parent_makes_no_merge(child, parent):
+    folders = {"finetune": DEMO / "finetune", "continued": FAMILY / "continued", "lora": FAMILY / "lora"}
+    report = judge(BASE, folders[child], parents=(str(folders[parent]),))
+    assert report.verdict.class_ == "derived"
+    assert report.verdict.kind != "merged"
+
+
+@pytest.mark.slow
+def test_upcycling_is_seen_from_either_side():
+    verdict = judge(FAMILY / "upcycled", BASE).verdict
+    assert (verdict.class_, verdict.kind) == ("derived", "upcycled")
+
+
+@pytest.mark.parametrize("budget", [20_000, 70_000])
+def test_too_small_a_budget_never_says_identical(budget):
+    """Base and its reordered copy share norms and embeddings byte for byte; so does base with itself."""
+    for other, allowed in (
+        (DEMO / "permuted", {"shares_components", "derived"}),
+        (BASE, {"derived", "shares_components"}),
+    ):
+        report = compare(BASE, str(other), QUICK, budget_bytes=budget, settings=Settings())
+        if other == BASE:
+            allowed |= {"identical"}
+            assert report.verdict.kind in (None, "no_difference_found")
+        assert report.verdict.class_ in allowed

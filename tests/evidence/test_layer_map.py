@@ -117,7 +117,7 @@ def test_a_wrong_map_gives_wrong_layers_no_evidence(demo_probe):
     ]
     for layer, source in enumerate(GROWN):
         for candidate in range(4):
-            p = layer_p(base, other, candidate, layer, roles, seed=0)
+            p = layer_p(base, other, candidate, layer, roles, {}, seed=0)
             assert (p < -12) is (candidate == source), (layer, candidate, p)
 
 

@@ -177,9 +177,22 @@ def test_one_side_in_no_order_is_enough():
     for _ in range(20):
         a, b = chain(rng, 4, 128), np.sort(chain(rng, 4, 128))
         test = only(probe(a), probe(b))
-        assert test.status == TESTED
-        ps.append(test.log10_p)
+        if test.status == TESTED:
+            ps.append(test.log10_p)
+    # now and then chance gives the other side a trend too; then the test abstains
+    assert len(ps) >= 16
     assert min(ps) > -3
+
+
+@pytest.mark.parametrize(("width", "layers", "a", "b"), [(128, 24, 0.45, 0.45), (1024, 24, 0.95, 0.15)])
+def test_weak_trends_in_many_layers_are_no_evidence(width, layers, a, b):
+    """Independent norms whose entries follow their index a little, as after slicing by importance."""
+    rng = np.random.default_rng(15)
+    index = np.arange(width) - (width - 1) / 2
+    index /= index.std()
+    for _ in range(5):
+        sides = [1 + 0.1 * (r * index + np.sqrt(1 - r * r) * rng.standard_normal((layers, width))) for r in (a, b)]
+        off(only(probe(sides[0]), probe(sides[1])), "follow their index")
 
 
 @pytest.mark.parametrize("side", [0, 1])

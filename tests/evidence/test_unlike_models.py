@@ -198,7 +198,7 @@ def test_a_model_and_itself(model, folder, judge, against):
     for report in (copy, itself):
         verdict = report.verdict
         assert (verdict.class_, verdict.kind, verdict.layer_map) == (IDENTICAL, None, (0, 1, 2))
-        assert "all of the weights" in verdict.sentence
+        assert "every weight is the same" in verdict.sentence
         assert any(text.startswith("identity:") and "100.0%" in text for text in report.evidence.stages)
         rule = verdict.rules[-1]
         assert (rule.name, rule.inputs[0]) == ("identical", "30 of 30 tensors identical")

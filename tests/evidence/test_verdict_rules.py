@@ -128,9 +128,10 @@ def test_derived():
 def test_identical():
     verdict = sound(decide(facts(identity=Identity(40, 40, True, 1.0))))
     assert (verdict.class_, fired(verdict), verdict.kind) == (IDENTICAL, "identical", None)
-    assert "all of the weights" in verdict.sentence
+    assert "every weight is the same" in verdict.sentence
     sampled = decide(facts(identity=Identity(40, 40, True, 0.031)))
-    assert "3.10% of the weights, sampled throughout" in sampled.sentence
+    assert (sampled.class_, sampled.kind) == (DERIVED, "no_difference_found")
+    assert "no difference in what was read (3.10% of the weights" in sampled.sentence
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_shares_initialisation(reading):
 
 
 def test_a_merge_of_given_parents_is_no_shared_initialisation():
-    merge = MergeFinding(("a", "c"), (0.7, 0.3), (0.01, 0.01), 0.99, 10_000)
+    merge = MergeFinding(("a", "c"), (0.7, 0.3), (0.01, 0.01), 0.99, 0.97, 10_000)
     verdict = decide(facts(origin=origin(INITIALISATION), merge=merge))
     assert (verdict.class_, verdict.kind) == (DERIVED, "merged")
     assert "0.70 × a + 0.30 × c" in verdict.sentence

@@ -65,7 +65,7 @@ EVIDENCE = Evidence(
     ),
     experts=(),
     edits=(EditFinding("mlp_up", "low_rank", 3, 0, 0.99, 41.5, 0.998, 0.987, 0.16, 0.0, 0.0, rank=8),),
-    merge=MergeFinding(("base", "other"), (0.7, 0.3), (0.001, 0.002), 0.9987, 123_456, "the parents are alike"),
+    merge=MergeFinding(("base", "other"), (0.7, 0.3), (0.001, 0.002), 0.9987, 0.99, 123_456, "the parents are alike"),
     controls=(
         ControlFinding("self", "identical", "passed", "identical", -140.4, 62.0),
         ControlFinding("some/model", "no_evidence", "not run", None, None, None, "no such model"),

@@ -23,9 +23,10 @@ from kinprint.results import NullResult
 from kinprint.stats import check_range, joint_independent, joint_tail, null_for
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points
 
-ORDER_Z, ORDER_R = 6.0, 0.5
-"""A norm whose entries follow their index, or their neighbours, by so many standard deviations, or so closely, has an order
-of its own; the second matters for narrow models, where a correlation cannot be six standard deviations."""
+ORDER_Z, NEIGHBOUR_Z = 2.0, 6.0
+"""How many standard deviations a common trend over the index may be worth, and how clearly neighbours may be alike."""
+
+WAVES = 4
 
 COPY_R = 0.1
 """Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
@@ -64,7 +65,7 @@ def places(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[Place]:
 
 def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> list[EvidenceTest]:
     """Run every test that the two probes allow. What an assumption forbids is in the list too, switched off."""
-    ordered = {**a.ordered, **b.ordered}
+    ordered = orders_of(a, b)
     by_role: dict[Role, list[Place]] = {}
     for place in places(a, b, layer_map):
         by_role.setdefault(place.role, []).append(place)
@@ -116,12 +117,10 @@ def norm_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], s
             varying.append((one[None, :], two[None, :]))
     if not varying:
         raise DegenerateInput(f"all {len(group)} norms are constant on at least one side: there is no order to compare")
-    blocks = [block for block in varying if not _own_order(block)]
-    if not blocks:
-        raise DegenerateInput(
-            "in both models the entries follow their index or their neighbours: their order has a meaning"
-        )
+    blocks = varying
     null = joint_tail(blocks, seed=seed)
+    if null.sd > 0.0 and (order := _own_order(blocks, null.sd)) is not None:
+        raise DegenerateInput(order)
     test = _from_null("norm_joint", role, null, len(blocks), "one permutation of residual dimensions")
     return replace(test, reason=_left_out(len(group) - len(blocks), len(group)))
 
@@ -225,7 +224,7 @@ def _matrix_block(place: Place, axis: int) -> Block | None:
 
 
 def _left_out(count: int, total: int) -> str | None:
-    return f"{count} of {total} left out: NaN, infinity, constant or ordered values, unequal shapes" if count else None
+    return f"{count} of {total} left out: NaN, infinity, constant values, unequal shapes" if count else None
 
 
 def _is_constant(values: FloatArray) -> bool:
@@ -237,19 +236,67 @@ def _correlation(one: FloatArray, two: FloatArray) -> float:
     return float(np.vdot(left, right) / (np.linalg.norm(left) * np.linalg.norm(right)))
 
 
-def _own_order(block: Block) -> bool:
-    """Whether the entries of both sides follow their index or their neighbours: then their order is not arbitrary."""
-    d = block[0].shape[1]
-    limit = min(ORDER_Z / math.sqrt(d - 1), ORDER_R) if d > 1 else 0.0
-    index = np.arange(d) - (d - 1) / 2.0
-    index /= np.linalg.norm(index)
-    by_index, by_neighbour = [], []
-    for side in block:
-        ranks = np.argsort(np.argsort(side[0], kind="stable")) - (d - 1) / 2.0
-        ranks = ranks / np.linalg.norm(ranks)
-        by_index.append(abs(float(ranks @ index)))
-        by_neighbour.append(abs(float(ranks @ np.roll(ranks, 1))))
-    return min(by_index) > limit or min(by_neighbour) > limit
+def _waves(values: FloatArray) -> FloatArray:
+    """Return how far the ranks of one vector follow the slowest waves over its index: cosines of 1 to `WAVES` half turns."""
+    d = values.size
+    ranks = np.argsort(np.argsort(values, kind="stable")) - (d - 1) / 2.0
+    ranks = ranks / np.linalg.norm(ranks)
+    waves = np.cos(np.pi * np.arange(1, WAVES + 1)[:, None] * (np.arange(d) + 0.5) / d)
+    following: FloatArray = (waves / np.linalg.norm(waves, axis=1, keepdims=True)) @ ranks
+    return following
+
+
+def _follows_neighbours(values: FloatArray) -> float:
+    """Return the rank correlation of entries with their neighbours."""
+    ranks = np.argsort(np.argsort(values, kind="stable")) - (values.size - 1) / 2.0
+    return float(ranks @ np.roll(ranks, 1) / (ranks @ ranks))
+
+
+def _own_order(blocks: Sequence[Block], sd: float) -> str | None:
+    """Say if the entries of both sides follow their index, or their neighbours: then their order is not arbitrary.
+
+    A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
+    `ORDER_Z` standard deviations of the statistic.
+    """
+    products = np.mean([_waves(one[0]) * _waves(two[0]) for one, two in blocks], axis=0)
+    excess = float(np.abs(products).sum()) / sd
+    if excess > ORDER_Z:
+        return f"in both models entries follow their index, worth {excess:.1f} standard deviations: the order has a meaning"
+    near = [float(np.mean([_follows_neighbours(block[side][0]) for block in blocks])) for side in (0, 1)]
+    if min(abs(x) for x in near) * math.sqrt(blocks[0][0].shape[1]) > NEIGHBOUR_Z:
+        return "in both models entries follow their neighbours: the order has a meaning"
+    return None
+
+
+def orders_of(a: Probe, b: Probe) -> dict[Axis, str]:
+    """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show.
+
+    Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
+    """
+    ordered = {**a.ordered, **b.ordered}
+    profiles = [_column_lengths(probe) for probe in (a, b)]
+    one, two = profiles
+    if Axis.RESIDUAL not in ordered and one is not None and two is not None and one.size == two.size > WAVES:
+        excess = float(np.abs(_waves(one) * _waves(two)).sum()) * math.sqrt(one.size)
+        if excess > ORDER_Z:
+            ordered[Axis.RESIDUAL] = (
+                "in both models the lengths of columns follow their index: their order has a meaning"
+            )
+    return ordered
+
+
+def _column_lengths(probe: Probe) -> FloatArray | None:
+    """Return the mean length of each residual column over the matrices that read the residual stream."""
+    found: list[FloatArray] = []
+    for (role, layer, _), sample in probe.samples.items():
+        if layer is None or role.info.kind != "matrix" or role.info.axes[1] is not Axis.RESIDUAL or not sample.finite:
+            continue
+        if sample.columns is None and sample.stored.ndim == 2 and sample.stored.size and len(found) < 64:
+            lengths = np.linalg.norm(sample.values, axis=0)
+            total = float(lengths.sum())
+            if total > 0.0 and (not found or found[0].size == lengths.size):
+                found.append(lengths / total)
+    return np.mean(found, axis=0) if found else None
 
 
 def _distinct(group: Sequence[Place]) -> list[Place]:
@@ -259,18 +306,20 @@ def _distinct(group: Sequence[Place]) -> list[Place]:
     """
     kept: list[tuple[Place, FloatArray, FloatArray]] = []
     for place in group:
-        one, two = _profile(place.a), _profile(place.b)
+        one, two = corner(place.a), corner(place.b)
         if not any(_alike(one, a) and _alike(two, b) for _, a, b in kept):
             kept.append((place, one, two))
     return [place for place, _, _ in kept]
 
 
-def _profile(sample: Sample) -> FloatArray:
+def corner(sample: Sample) -> FloatArray:
     """Return a corner of a slice without what all its rows have in common, at unit length."""
-    corner = np.nan_to_num(sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64), posinf=0.0, neginf=0.0)
-    corner -= corner.mean(axis=0)
-    length = float(np.linalg.norm(corner))
-    return corner / length if length > 0.0 else corner
+    part = np.nan_to_num(sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64), posinf=0.0, neginf=0.0)
+    if not part.size:
+        return part
+    part -= part.mean(axis=0)
+    length = float(np.linalg.norm(part))
+    return part / length if length > 0.0 else part
 
 
 def _alike(one: FloatArray, two: FloatArray) -> bool:

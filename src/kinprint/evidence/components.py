@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from kinprint.arch import Axis, Role
-from kinprint.evidence.battery import LayerMap, Place, row_test
+from kinprint.evidence.battery import LayerMap, Place, corner, row_test
 from kinprint.evidence.layers import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
 from kinprint.evidence.probe import Probe
 from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
@@ -108,31 +110,49 @@ def _by_layer(
 
 
 def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
-    """Match each sampled expert of B with the sampled experts of A's layer, or with its dense MLP (upcycling)."""
+    """Match each sampled expert of B with the sampled experts of A's layer, or with its dense MLP (upcycling).
+
+    Among many experts the likeliest is chosen by a cheap look at a corner of its weights; the test counts all of them.
+    """
+    mine, theirs = _experts(b), _experts(a)
+    total = sum(len(experts) for experts in mine.values())
     found = []
-    wanted = sorted(
-        {
-            (layer, expert)
-            for role, layer, expert in b.samples
-            if role in _DENSE and layer is not None and expert is not None
-        }
-    )
-    total = len(wanted)
-    for layer, expert in wanted:
+    for layer, experts in sorted(mine.items()):
         source = layer_map.get(layer)
         if source is None:
             continue
-        candidates = sorted({e for role, at, e in a.samples if role in _DENSE and at == source and e is not None})
-        options: list[int | None] = list(candidates) or [None]
-        scored = [
-            (p, option) for option in options if (p := _expert_p(a, b, source, layer, option, expert)) is not None
-        ]
-        if not scored:
-            continue
-        best, option = min(scored, key=lambda item: item[0])
-        best = bonferroni(best, len(options) * total)
-        found.append(ExpertFinding(layer, expert, option, best, best <= LAYER_ALPHA))
+        options: list[int | None] = list(theirs.get(source, ())) or [None]
+        for expert in experts:
+            option = _likeliest(a, b, source, layer, options, expert)
+            p = _expert_p(a, b, source, layer, option, expert)
+            if p is not None:
+                p = bonferroni(p, len(options) * total)
+                found.append(ExpertFinding(layer, expert, option, p, p <= LAYER_ALPHA))
     return found
+
+
+def _experts(probe: Probe) -> dict[int, list[int]]:
+    """Return the experts read in each layer."""
+    found: dict[int, set[int]] = {}
+    for role, layer, expert in probe.samples:
+        if role in _DENSE and layer is not None and expert is not None:
+            found.setdefault(layer, set()).add(expert)
+    return {layer: sorted(experts) for layer, experts in found.items()}
+
+
+def _likeliest(a: Probe, b: Probe, source: int, layer: int, options: Sequence[int | None], expert: int) -> int | None:
+    """Return the expert of A whose up (or gate) rows look most like those of one expert of B."""
+    if len(options) == 1:
+        return options[0]
+    for role in _DENSE:
+        mine = b.samples.get((role, layer, expert))
+        if mine is not None:
+            wanted = corner(mine)
+            others = [(o, corner(s)) for o in options if (s := a.samples.get((role, source, o))) is not None]
+            same = [(float(np.vdot(wanted, x)), o) for o, x in others if x.shape == wanted.shape]
+            if same:
+                return max(same, key=lambda item: item[0])[1]
+    return options[0]
 
 
 def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, expert: int) -> float | None:

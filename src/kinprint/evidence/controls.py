@@ -78,6 +78,8 @@ def _judged(name: str, expected: str, assessment: Assessment) -> ControlFinding:
         return ControlFinding(name, expected, PASSED, NO_EVIDENCE, None, None, "no test applies")
     if strongest is None and name != SELF:
         return ControlFinding(name, expected, NOT_RUN, None, None, None, "no test applies to this pair")
+    if name == SHUFFLED:  # constants survive any shuffle; what must not happen is that a test sees something
+        found = RELATED if assessment.log10_p <= LOG10_ALPHA else NO_EVIDENCE
     passed = found == expected or (expected == RELATED and found == IDENTICAL)
     reason = None if passed else f"expected {expected}, found {found}"
     z = None if strongest is None else strongest.z

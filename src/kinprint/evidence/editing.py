@@ -196,6 +196,7 @@ def merge_of(
     except KinprintError as error:
         return None, session.bytes_delivered - before, f"a parent could not be read: {error.message}"
     sums = MixtureSums(1 + len(others))
+    alone = [MixtureSums(1) for _ in range(1 + len(others))]
     for key, child in b.samples.items():
         found = [probe.samples.get(key) for probe in (a, *others)]
         if key[0].info.kind != "matrix" or not child.finite:
@@ -203,13 +204,22 @@ def merge_of(
         slices = [item.values for item in found if item is not None and item.finite]
         if len(slices) == len(found) and all(item.shape == child.stored.shape for item in slices):
             sums.add(slices, child.values)
+            for single, item in zip(alone, slices, strict=True):
+                single.add([item], child.values)
     try:
         mixture = sums.solve()
+        best = max(single.solve().r_squared for single in alone)
     except DegenerateInput as error:
         return None, session.bytes_delivered - before, error.message
     labels = (models[0].label, *parents)
     note = "; ".join(mixture.notes) or None
     finding = MergeFinding(
-        labels, mixture.coefficients, mixture.standard_errors, mixture.r_squared, mixture.elements, note
+        parents=labels,
+        coefficients=mixture.coefficients,
+        standard_errors=mixture.standard_errors,
+        r_squared=mixture.r_squared,
+        gain=(mixture.r_squared - best) / (1.0 - best) if best < 1.0 else 0.0,
+        elements=mixture.elements,
+        note=note,
     )
     return finding, session.bytes_delivered - before, None

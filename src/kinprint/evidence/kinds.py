@@ -10,8 +10,11 @@ from kinprint.align.neurons import PERMUTED, SUBSET
 from kinprint.evidence.origin import Origin
 from kinprint.findings import ComponentFinding, EditFinding, ExpertFinding, LayerAlignment, MergeFinding
 
-MERGED_R2 = 0.9
+MERGED_R2, MERGED_GAIN = 0.9, 0.9
+"""A merge explains nearly all of B, and nearly all of what the best single parent leaves: a common ancestor does the first."""
+
 LEAST_COEFFICIENT = 0.05
+SURE_ERRORS = 5.0
 HEAVY = 0.9  # correlation of changed matrices below which retraining was heavy
 SHRUNK = 0.85
 """‖B‖²/‖A‖² below which an even slope is read as averaging: a mean of unrelated weights is shorter than either (0.58 at 0.7
@@ -57,15 +60,21 @@ def name_kind(
     basis: str | None,
     origin: Origin | None,
     depths: tuple[int, int],
+    unchanged: str | None = None,
 ) -> Kind:
-    """Return the most specific edit; the others that show become reasons."""
+    """Return the most specific edit; the others that show become reasons.
+
+    `unchanged` says how much was found to be the same, where nothing that was read differs.
+    """
     found = [
         *_merged(merge),
         *_rebuilt(alignment, experts, neuron_kind, basis, depths),
         *_replaced(components, experts=any(item.shared for item in experts)),
         *_norms_reset(components, origin),
-        *_weights(edits),
     ]
+    if unchanged is not None and not found:
+        return Kind("no_difference_found", f" with no difference in what was read ({unchanged})", (unchanged,))
+    found += _weights(edits)
     if not found:
         return Kind("unknown", "", ("the kind of edit could not be told from what was read",))
     first = found[0]
@@ -75,10 +84,10 @@ def name_kind(
 
 def merged_parts(merge: MergeFinding | None) -> list[tuple[str, float]]:
     """Return the parents that have a part in B, with their coefficients; none if B is not explained by them."""
-    if merge is None or merge.r_squared < MERGED_R2:
+    if merge is None or merge.r_squared < MERGED_R2 or merge.gain < MERGED_GAIN:
         return []
-    named = zip(merge.parents, merge.coefficients, strict=True)
-    return [(name, coefficient) for name, coefficient in named if abs(coefficient) >= LEAST_COEFFICIENT]
+    named = zip(merge.parents, merge.coefficients, merge.standard_errors, strict=True)
+    return [(name, c) for name, c, error in named if abs(c) >= max(LEAST_COEFFICIENT, SURE_ERRORS * error)]
 
 
 def is_merge(merge: MergeFinding | None) -> bool:

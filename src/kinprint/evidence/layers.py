@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +12,14 @@ import numpy as np
 from kinprint.align.layers import IDENTITY, NONE, best_map, choose_map, pair_scores
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import Place, matrix_test, row_test
+from kinprint.evidence.battery import Place, matrix_test, orders_of, row_test
 from kinprint.evidence.probe import Probe, Sample, layer_keys, residual_columns
 from kinprint.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
 from kinprint.numeric import FloatArray
 from kinprint.stats.combine import bonferroni, holm
 
 STACK_ELEMENTS = 40 * 4096  # of one layer's stack: all pairs of layers are formed, so this is what the map costs
+ALL_STACKS = 1 << 25  # elements of all stacks together: a quarter of a gigabyte
 ENOUGH = -12.0  # log10 p of one layer below which no costlier test is run
 
 LAYER_ALPHA = -4.0
@@ -47,15 +48,16 @@ class LayerEvidence:
 
 def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
     """Find the layer map from row slices along the residual stream, and test every entry of it."""
-    scopes, reason = _scopes(a, b)
+    ordered = orders_of(a, b)
+    scopes, reason = _scopes(a, b, ordered)
     if not scopes:
-        return _in_order(a, b, reason, seed)
+        return _in_order(a, b, reason, ordered, seed)
     stacks = [_stacks(probe, scopes, _rows(scopes, (a, b))) for probe in (a, b)]
     numbers = [sorted(stack) for stack in stacks]
     try:
         scores = pair_scores(*([stack[n] for n in order] for stack, order in zip(stacks, numbers, strict=True)))
     except DegenerateInput as error:
-        return _in_order(a, b, error.message, seed)
+        return _in_order(a, b, error.message, ordered, seed)
     chosen, rivals = choose_map(scores), best_map(scores)
     tries = len(numbers[0])
     attention: dict[int, float] = {}
@@ -66,13 +68,15 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
         if source is None:
             continue
         for roles, found in ((ATTENTION, attention), (MLP, mlp)):
-            p = layer_p(a, b, numbers[0][source], layer, roles, seed=seed)
+            p = layer_p(a, b, numbers[0][source], layer, roles, ordered, seed=seed)
             if p is not None:
                 found[layer] = p
         tested = [found[layer] for found in (attention, mlp) if layer in found]
         if tested:
             raw[layer] = bonferroni(min(tested), tries * len(tested))
-    adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
+    # layers without a candidate were looked at too, and count in the correction
+    padded = [raw.get(layer, 0.0) for layer in numbers[1]]
+    adjusted = {n: p for n, p in zip(numbers[1], holm(padded), strict=True) if n in raw}
     findings = []
     for position, layer in enumerate(numbers[1]):
         source, second = chosen.pairs[position], rivals.runner_up[position]
@@ -103,14 +107,14 @@ def _common(a: Probe, b: Probe, roles: Sequence[Role]) -> bool:
     return any(role in found[0] and role in found[1] for role in roles)
 
 
-def _in_order(a: Probe, b: Probe, reason: str, seed: int) -> LayerEvidence:
+def _in_order(a: Probe, b: Probe, reason: str, ordered: Mapping[Axis, str], seed: int) -> LayerEvidence:
     """Test layers at their own places, where no map can be sought: what needs no residual order may still speak."""
     attention: dict[int, float] = {}
     mlp: dict[int, float] = {}
     count = min(a.layers, b.layers)
     for layer in range(count):
         for roles, found in ((ATTENTION, attention), (MLP, mlp)):
-            p = layer_p(a, b, layer, layer, roles, seed=seed)
+            p = layer_p(a, b, layer, layer, roles, ordered, seed=seed)
             if p is not None:
                 found[layer] = p
     tested = {layer: min(side[layer] for side in (attention, mlp) if layer in side) for layer in {*attention, *mlp}}
@@ -122,9 +126,17 @@ def _in_order(a: Probe, b: Probe, reason: str, seed: int) -> LayerEvidence:
     return LayerEvidence(LayerAlignment(OFF, kind, findings, (), reason), attention, mlp, _testable(a, b))
 
 
-def layer_p(a: Probe, b: Probe, source: int, layer: int, roles: Sequence[Role], *, seed: int) -> float | None:
+def layer_p(
+    a: Probe,
+    b: Probe,
+    source: int,
+    layer: int,
+    roles: Sequence[Role],
+    ordered: Mapping[Axis, str],
+    *,
+    seed: int,
+) -> float | None:
     """Return log10 p that one layer of B has nothing to do with one of A, from the slices of these roles."""
-    ordered = {**a.ordered, **b.ordered}
     cheap: list[Callable[[], EvidenceTest]] = []
     costly: list[Callable[[], EvidenceTest]] = []
     for (role, at, expert), sample in b.samples.items():
@@ -151,10 +163,10 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _scopes(a: Probe, b: Probe) -> tuple[list[Role], str]:
+def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, str]) -> tuple[list[Role], str]:
     """Return the roles whose row slices all layers of both models have, with equal width along the residual stream."""
-    if Axis.RESIDUAL in a.ordered or Axis.RESIDUAL in b.ordered:
-        return [], next(probe.ordered[Axis.RESIDUAL] for probe in (a, b) if Axis.RESIDUAL in probe.ordered)
+    if Axis.RESIDUAL in ordered:
+        return [], ordered[Axis.RESIDUAL]
     if a.hidden != b.hidden:
         return [], f"residual widths differ: {a.hidden} and {b.hidden}"
     candidates = [role for role in (*ATTENTION, *MLP) if residual_columns(role) and role.info.scope == "layer"]
@@ -176,7 +188,8 @@ def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:
     """Return how many rows of each role enter a stack: as many as all layers have, within the limit."""
     least = {role: min(len(s.stored) for probe in probes for s in probe.of(role).values()) for role in scopes}
     width = next(iter(probes[0].of(scopes[0]).values())).stored.shape[1]
-    share = max(1, STACK_ELEMENTS // (width * len(scopes)))
+    layers = sum(len(probe.of(scopes[0])) for probe in probes)
+    share = max(1, min(STACK_ELEMENTS, ALL_STACKS // layers) // (width * len(scopes)))
     return {role: min(count, share) for role, count in least.items()}
 
 

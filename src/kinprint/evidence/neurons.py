@@ -22,6 +22,8 @@ from kinprint.model import FloatArray, Model, RoleSlice, slice_role
 from kinprint.stats.combine import bonferroni
 
 MAX_LAYERS = 4
+MAX_ELEMENTS = 1 << 24  # of one matrix held in float64: 128 MB, and a few copies of it
+LEAST_COLUMNS = 256
 DRAWS = 99
 STATISTIC = "neuron_agreement"
 ALIGNED_STATISTIC = "aligned_neuron_agreement"  # after residual dimensions were paired by shared tokens
@@ -78,7 +80,14 @@ def match_neurons(
         taken.append((layer, keys, slices))
     tests, by_layer, kinds = [], {}, Counter[str]()
     for layer, keys, slices in taken:
-        test, kind = _test(layer, keys, moved(_read(models, slices), columns), _Null(null, columns), len(taken), seed)
+        test, kind = _test(
+            layer,
+            keys,
+            moved(_read(models, slices, cut=columns is None), columns),
+            _Null(null, columns),
+            len(taken),
+            seed,
+        )
         tests.append(test)
         if test.log10_p is not None:
             by_layer[layer] = test.log10_p
@@ -104,13 +113,18 @@ def _chosen(
     return [found[index * len(found) // MAX_LAYERS] for index in range(MAX_LAYERS)]
 
 
-def _read(models: Sequence[Model], slices: Sequence[RoleSlice]) -> list[FloatArray]:
+def _read(models: Sequence[Model], slices: Sequence[RoleSlice], *, cut: bool) -> list[FloatArray]:
     plans = [
         (model.checkpoint, plan_reads([item.stored for item in slices[2 * side : 2 * side + 2]]))
         for side, model in enumerate(models)
     ]
     raw = [array for side in execute_together(plans) for array in side]
-    return [item.logical(array) for item, array in zip(slices, raw, strict=True)]
+    oriented = [item.oriented(array) for item, array in zip(slices, raw, strict=True)]
+    # a part of the columns tells rows apart as well, and the null permutes just these
+    width = max(LEAST_COLUMNS, MAX_ELEMENTS // max(len(array) for array in oriented)) if cut else None
+    return [
+        matrix[:, :width].astype(np.float64) + item.part.offset for item, matrix in zip(slices, oriented, strict=True)
+    ]
 
 
 def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[FloatArray]:

@@ -59,6 +59,8 @@ class Probe:
         Rows of the embedding for tokens that both models have, in the same order (one entry, or none).
     stored_roles
         Every role the model has, read or not.
+    stored_elements
+        Number of weights the model has in all; 0 if not known.
     """
 
     label: str
@@ -71,6 +73,7 @@ class Probe:
     heads: dict[Key, Sample] = field(default_factory=dict)
     tokens: dict[Key, Sample] = field(default_factory=dict)
     stored_roles: frozenset[Role] = frozenset()
+    stored_elements: int = 0
 
     def of(self, role: Role, *, expert: int | None = None) -> dict[int | None, Sample]:
         """Return a role's slices by layer, for one expert (None: the role has no experts)."""
@@ -82,7 +85,7 @@ class Probe:
 
     def head_size(self, sample: Sample) -> int | None:
         """Return the rows of one head of a key or value projection, where the config tells and the numbers agree."""
-        if not self.kv_heads or sample.shape[0] % self.kv_heads:
+        if not self.kv_heads or sample.shape[0] < self.kv_heads or sample.shape[0] % self.kv_heads:
             return None
         return sample.shape[0] // self.kv_heads
 

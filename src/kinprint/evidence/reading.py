@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,13 +43,27 @@ def new_probe(model: Model) -> Probe:
         kv_heads=_kv_heads(flattened(config)),
         ordered=ordered_axes(config),
         stored_roles=frozenset(part.role for part in model.naming.tensors),
+        stored_elements=sum(tensor.elements for tensor in model.checkpoint.tensors.values()),
     )
 
 
+_KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "multi_query_group_num",
+    "num_attention_heads",
+    "n_head",
+)
+MAX_HEADS = 1024
+
+
 def _kv_heads(config: dict[str, object]) -> int | None:
-    for key in ("num_key_value_heads", "num_attention_heads", "n_head"):
+    if config.get("multi_query") is True:
+        return 1
+    for key in _KV_HEADS:
         value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_HEADS:
             return value
     return None
 
@@ -91,16 +105,21 @@ def parts_of(model: Model, scope: Scope = EVERYTHING) -> dict[Key, RoleTensor]:
 
 
 def read_wants(models: Sequence[Model], probes: Sequence[Probe], wants: Sequence[Want], allowance: int | None) -> int:
-    """Read as many of the wants, in order, as the allowance lets, into the probes. Returns the bytes they cost."""
+    """Read as many of the wants, in order, as the allowance lets, into the probes. Returns the bytes they cost.
+
+    What is wanted of A and of B for one comparison is read on both sides or on neither.
+    """
     taken: list[tuple[Want, list[RoleSlice]]] = []
     spent = 0
-    for want in wants:
-        slices = [slice_role(models[want.side], want.part, run, want.columns) for run in want.runs]
-        cost = sum(item.stored.nbytes for item in slices)
+    for mates in _mates(wants):
+        planned = [
+            (want, [slice_role(models[want.side], want.part, run, want.columns) for run in want.runs]) for want in mates
+        ]
+        cost = sum(item.stored.nbytes for _, slices in planned for item in slices)
         if allowance is not None and spent + cost > allowance:
             continue
         spent += cost
-        taken.append((want, slices))
+        taken += planned
     plans = []
     for side, model in enumerate(models):
         wanted = [item.stored for want, slices in taken if want.side == side for item in slices]
@@ -113,6 +132,21 @@ def read_wants(models: Sequence[Model], probes: Sequence[Probe], wants: Sequence
             probes[want.side], want, Sample(stored, _dtype(models[want.side], want), want.part.shape, want.part.offset)
         )
     return spent
+
+
+def _mates(wants: Sequence[Want]) -> Iterator[list[Want]]:
+    """Group each want of A with the want of B that follows it for the same purpose."""
+    position = 0
+    while position < len(wants):
+        first = wants[position]
+        second = wants[position + 1] if position + 1 < len(wants) else None
+        same = second is not None and (first.side, second.side) == (0, 1) and first.purpose == second.purpose
+        if second is not None and same and first.key[0] is second.key[0] and first.key[2] == second.key[2]:
+            yield [first, second]
+            position += 2
+        else:
+            yield [first]
+            position += 1
 
 
 def _dtype(model: Model, want: Want) -> str:
@@ -194,6 +228,8 @@ def _lonely_layers(probes: Sequence[Probe], parts: Sequence[dict[Key, RoleTensor
             role, layer, expert = key
             if layer is None or key in probes[side].samples or role not in template or key in parts[1 - side]:
                 continue
+            if 0 in part.shape:
+                continue
             if expert is not None and not any(k[2] == expert for k in probes[side].samples):
                 continue
             if role.info.kind == "norm" or residual_columns(role):
@@ -269,7 +305,7 @@ def _heads(probes: Sequence[Probe], parts: Sequence[dict[Key, RoleTensor]]) -> l
             if len(shapes) != 1 or any(key not in side for side in parts):
                 continue
             rows = next(iter(shapes))[0]
-            if rows % count == 0:
+            if rows and rows % count == 0:
                 size = rows // count
                 wanted.append(("heads", key, tuple((head * size, head * size + 1) for head in range(count))))
     return _both(wanted, parts)

@@ -105,12 +105,13 @@ def decide(facts: Facts) -> Verdict:
     same = identity.same_structure and identity.tensors > 0 and identity.identical == identity.tensors
     if course.ask(
         "identical",
-        "Is everything that was read byte for byte the same, in files of the same structure?",
+        "Are all weights known, and byte for byte the same, in files of the same structure?",
         [
             f"{identity.identical} of {identity.tensors} tensors identical",
+            f"{identity.share_read:.2%} of all weights are known",
             f"same structure: {_yes(identity.same_structure)}",
         ],
-        fired=same,
+        fired=same and identity.share_read >= 1.0,
         outcome=IDENTICAL,
     ):
         return _verdict(facts, course, IDENTICAL, None)
@@ -159,9 +160,18 @@ def decide(facts: Facts) -> Verdict:
         facts.basis,
         origin,
         (facts.layers_a, facts.layers_b),
+        _unchanged(identity),
     )
     course.ask("derived", "Otherwise: most layers share trained weights.", kind.reasons, fired=True, outcome=DERIVED)
     return _verdict(facts, course, DERIVED, kind)
+
+
+def _unchanged(identity: Identity) -> str | None:
+    """Say how much is known to be the same, if all that was read is."""
+    if not identity.tensors or identity.identical < identity.tensors:
+        return None
+    structure = "" if identity.same_structure else "; tensors were added or are missing"
+    return f"{identity.share_read:.2%} of the weights, in {identity.tensors} tensors{structure}"
 
 
 def _forbidden(facts: Facts, course: _Course) -> Verdict | None:
@@ -245,15 +255,14 @@ DISTILLATION = "distillation and training on another model's output: they leave 
 def _layer_map(facts: Facts) -> tuple[int | None, ...] | None:
     if not facts.alignment.layers:
         return None
-    return tuple(item.source if item.shared else None for item in facts.alignment.layers)
+    found = {item.layer: item.source for item in facts.alignment.layers if item.shared}
+    return tuple(found.get(layer) for layer in range(facts.layers_b))
 
 
 def _sentence(facts: Facts, class_: str, kind: Kind | None, why: str | None) -> str:
     p = _odds(facts.log10_p)
     if class_ == IDENTICAL:
-        share = facts.identity.share_read
-        scope = "all of the weights" if share > 0.999 else f"{share:.2%} of the weights, sampled throughout"
-        return f"The two models are identical in everything that was read ({scope})."
+        return "The two models are identical: every weight is the same, byte for byte."
     if class_ == DERIVED:
         assert kind is not None
         merged = kind.name == "merged" and is_merge(facts.merge)
@@ -262,7 +271,11 @@ def _sentence(facts: Facts, class_: str, kind: Kind | None, why: str | None) -> 
     if class_ == SHARES_COMPONENTS:
         scopes = [test.scope for test in facts.tests if (test.log10_p_holm or 0.0) <= LOG10_ALPHA]
         parts = _listed([_part(item) for item in facts.components if item.shared] or list(dict.fromkeys(scopes)))
-        return f"The two models share {parts}, and not most of their layers: {p}."
+        trunk = [item for name in TRUNK if (item := facts.component(name)) is not None and item.tested]
+        rest = "and not most of their layers" if trunk else "and whether their layers do was not tested"
+        return f"The two models share {parts}, {rest}: {p}."
+    if class_ == SHARES_INITIALISATION and facts.origin is not None and facts.origin.reading == UNCLEAR:
+        return f"The two models share weights or their initialisation ({p}); too little was read to tell which."
     if class_ == SHARES_INITIALISATION:
         return (
             f"The two models share weights or their initialisation ({p}), but not what training would leave in common: "
