@@ -12,7 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores; more threads would only wait
@@ -31,9 +31,9 @@ from bench.calibration_pairs import (
     trained_pairs,
 )
 from bench.common import Cell, Goal, Report, finish, machine, parser, timed
-from kinprint.evidence.assess import Assessment, assess
+from kinprint.evidence.assess import Assessment, assess, facts_of
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.verdict import LOG10_ALPHA, Facts, decide
+from kinprint.evidence.verdict import LOG10_ALPHA, decide
 from kinprint.findings import (
     DERIVED,
     IDENTICAL,
@@ -73,18 +73,7 @@ class Outcome:
 def verdict_of(a: Probe, b: Probe, found: Assessment) -> str:
     """Return the verdict at its most credulous: controls passed, every test able, nothing known about initialisation."""
     able = frozenset((test.name, test.scope) for test in found.tests)
-    facts = Facts(
-        tests=found.tests,
-        alignment=found.layers.alignment,
-        components=found.components,
-        identity=found.identity,
-        layers_a=a.layers,
-        layers_b=b.layers,
-        experts=found.experts,
-        controls=PASSED,
-        able=able,
-    )
-    return decide(facts).class_
+    return decide(replace(facts_of(a, b, found), controls=PASSED, able=able)).class_
 
 
 def run_trial(trial: Trial) -> Outcome:

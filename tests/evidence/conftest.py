@@ -1,6 +1,7 @@
 """Small models for the evidence engine: the demo's, children made of them, synthetic ones; each comparison is made once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from kinprint.comparison import compare
-from kinprint.evidence.assess import assess, power_of
+from kinprint.evidence.assess import assess, facts_of, power_of
 from kinprint.evidence.controls import own_controls
 from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.probe import Probe
@@ -130,18 +131,7 @@ def weigh() -> Callable[[Probe, Probe], tuple[Verdict, Facts]]:
             controls[id(a)] = (a, own_controls(a, seed=0))  # the probe too: its id must not be given to another
         own, able = controls[id(a)][1]
         found = assess(a, b)
-        facts = Facts(
-            tests=found.tests,
-            alignment=found.layers.alignment,
-            components=found.components,
-            identity=found.identity,
-            layers_a=a.layers,
-            layers_b=b.layers,
-            experts=found.experts,
-            controls=own,
-            power=power_of(a, b, found),
-            able=able,
-        )
+        facts = replace(facts_of(a, b, found), controls=own, power=power_of(a, b, found), able=able)
         return decide(facts), facts
 
     return verdict

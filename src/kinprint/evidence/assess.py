@@ -14,7 +14,7 @@ from kinprint.evidence.battery import LayerMap, Place, places, run_battery
 from kinprint.evidence.components import component_map, expert_map
 from kinprint.evidence.layers import LayerEvidence, align_layers
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.verdict import LOG10_ALPHA, Identity
+from kinprint.evidence.verdict import LOG10_ALPHA, Facts, Identity
 from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding, PowerFinding
 from kinprint.stats.combine import bonferroni, holm
 from kinprint.stats.jointly import BOUND_ROWS
@@ -153,6 +153,19 @@ def _same_bytes(place: Place) -> bool:
         return False
     rows = min(len(place.a.stored), len(place.b.stored))
     return place.a.stored[:rows].tobytes() == place.b.stored[:rows].tobytes()
+
+
+def facts_of(a: Probe, b: Probe, assessment: Assessment) -> Facts:
+    """Return what the rules of the verdict look at, as far as the probes tell; the caller adds controls and the rest."""
+    return Facts(
+        tests=assessment.tests,
+        alignment=assessment.layers.alignment,
+        components=assessment.components,
+        identity=assessment.identity,
+        layers_a=a.layers,
+        layers_b=b.layers,
+        experts=assessment.experts,
+    )
 
 
 # -- power ---------------------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str],
         null = joint_independent([x for x, _ in found], [n for _, n in found]) if len(found) > 1 else found[0][1]
         permutation = f"its own permutation of {name} units for each layer"
     test = _from_null("matrix_correlation", role, null, len(blocks), permutation)
-    return replace(test, reason=_left_out(len(group) - len(blocks), len(group)))
+    return replace(test, reason=_left_out(len(places) - len(blocks), len(places)))
 
 
 def row_test(role: Role, group: Sequence[Place], rows: int | None = None) -> EvidenceTest:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kinprint.align.layers import NONE as NO_MAP
-from kinprint.evidence.assess import Assessment, assess, conclude, power_of
+from kinprint.evidence.assess import Assessment, assess, conclude, facts_of, power_of
 from kinprint.evidence.basis import BasisEvidence, align_basis
 from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_controls
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
@@ -108,14 +108,8 @@ def examine(
     diary.note(f"controls: {sum(item.status != 'not run' for item in controls)} run")
     diary.note(f"self and shuffled self look at {CONTROL_LAYERS} layers at most")
     power = power_of(a, b, assessment)
-    facts = Facts(
-        tests=assessment.tests,
-        alignment=assessment.layers.alignment,
-        components=assessment.components,
-        identity=assessment.identity,
-        layers_a=a.layers,
-        layers_b=b.layers,
-        experts=assessment.experts,
+    facts = replace(
+        facts_of(a, b, assessment),
         origin=basis.origin if basis_word else edits.origin,
         edits=edits.findings,
         merge=merge,
