@@ -24,7 +24,7 @@ from kinprint.stats.combine import bonferroni
 MAX_LAYERS = 4
 MAX_ELEMENTS = 1 << 24  # of one matrix held in float64: 128 MB, and a few copies of it
 LEAST_COLUMNS = 256
-DRAWS = 99
+DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of them matches
 STATISTIC = "neuron_agreement"
 ALIGNED_STATISTIC = "aligned_neuron_agreement"  # after residual dimensions were paired by shared tokens
 _PAIRS = (
@@ -160,7 +160,7 @@ def _test(
     scope = f"{keys[2][0].value} and {keys[3][0].value}"
     name = "neuron_match" if null.columns is None else "neuron_match_aligned"
     try:
-        match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed)
+        match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed, null_rows=NULL_ROWS)
     except DegenerateInput as error:
         return EvidenceTest(name, scope, layer, status=OFF, reason=error.message), None
     inside = match.agreement / match.n <= null.largest
