@@ -3,6 +3,7 @@
 import socket
 import threading
 import zlib
+from contextlib import suppress
 
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError
@@ -31,7 +32,7 @@ class Scripted:
             except OSError:
                 return
             self.connections += 1
-            with link:
+            with link, suppress(ConnectionError):  # a client may hang up in the middle of a reply
                 self._converse(link)
 
     def _converse(self, link):
@@ -101,7 +102,8 @@ def test_bare_line_ends(ask):
     assert body(get()) == b"hi"
 
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
+TWO_LENGTHS = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n")
 
 
 @pytest.mark.parametrize("size", [1, 1000])
@@ -111,6 +113,29 @@ def test_chunks(ask, size):
     assert body(get()) == b"hello"
     assert body(get()) == b"hello"
     assert server.connections == 1
+
+
+def test_two_statements_of_length_end_the_connection(ask):
+    server, get = ask([TWO_LENGTHS + b"5\r\nhello\r\n0\r\n\r\n"], [OK])
+    assert body(get()) == b"hello"
+    assert body(get()) == b"hello"
+    assert server.connections == 2
+
+
+def test_trailers_without_end_are_refused(ask):
+    _, get = ask([CHUNKED + b"0\r\n" + b"a: b\r\n" * 100 + b"\r\n"])
+    reply = get()
+    with pytest.raises(ProtocolError, match="trailers"):
+        body(reply)
+    reply.close()
+
+
+def test_draining_gives_up_on_a_long_body(ask):
+    long = b"HTTP/1.1 404 Not Found\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 900_000
+    server, get = ask([long], [OK])
+    get().drain_conn()
+    assert body(get()) == b"hello"
+    assert server.connections == 2
 
 
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"-1\r\n", b"3\r\nabcd\r\n", b"5\r\nab", b"2\r\nab\r\n", b"1" * 5000])

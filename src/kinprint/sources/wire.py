@@ -28,6 +28,8 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINE_END = re.compile(rb"\n")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _CHUNK_LINE_CAP = 4096
+_TRAILER_CAP = 64
+_DRAIN_CAP = 262_144
 _PLAIN_HOST = re.compile(r"[0-9a-z.-]+")
 _PLAIN_TARGET = re.compile(r"/[0-9A-Za-z._~!$&'()*+,;=:@/%-]*(?:\?[0-9A-Za-z._~!$&'()*+,;=:@/?%-]*)?")
 
@@ -243,7 +245,8 @@ class _Reply:
         self.headers = headers
         self._wire = wire
         self._link: _Link | None = link
-        self._keep = keep
+        # two statements of length may be read two ways, so nothing follows on such a connection
+        self._keep = keep and not ("Transfer-Encoding" in headers and "Content-Length" in headers)
         encoding = headers.get("Transfer-Encoding", "").strip().lower()
         self._chunked = encoding == "chunked"
         # How much is still to come of the body, or of the current chunk; None until the connection ends.
@@ -273,9 +276,13 @@ class _Reply:
 
     def drain_conn(self) -> None:
         """Use up the body, so that the connection can serve again."""
+        seen = 0
         try:
-            while self.read1(_RECEIVE):
-                pass
+            while data := self.read1(_RECEIVE):
+                seen += len(data)
+                if seen > _DRAIN_CAP:  # a new connection costs less than what may have no end
+                    self.close()
+                    return
         except OSError as error:
             raise ProtocolError(f"the connection broke: {error}") from error
 
@@ -304,12 +311,13 @@ class _Reply:
         self._left = int(size[1], 16)
         if self._left:
             return True
-        trailer = b"-"
-        while trailer not in (b"\n", b"\r\n"):
+        for _ in range(_TRAILER_CAP):
             found = link.until(_LINE_END, _CHUNK_LINE_CAP)
             trailer, link.rest = link.rest[: found.end()], link.rest[found.end() :]
-        self._end()
-        return False
+            if trailer in (b"\n", b"\r\n"):
+                self._end()
+                return False
+        raise ProtocolError(f"more than {_TRAILER_CAP} trailers after the last chunk")
 
     def _end_of_chunk(self, link: _Link) -> None:
         found = link.until(_LINE_END, _CHUNK_LINE_CAP)
