@@ -258,3 +258,13 @@ def test_a_null_that_does_not_exist(inside, models, tmp_path):
     assert (done.code, done.out) == (3, "")
     assert "none.json" in done.err
     assert "kinprint calibrate makes one" in done.err
+
+
+def test_calibrate_takes_a_folder_of_models(inside, models, tmp_path):
+    folder = tmp_path / "independent"
+    folder.mkdir()
+    for name in ("base", "unrelated"):
+        (folder / name).symlink_to(models / name, target_is_directory=True)
+    done = inside("calibrate", folder, "--out", tmp_path / "null.json", "--quiet")
+    assert done.code == 0
+    assert [item["label"] for item in json.loads(done.out)["models"]] == ["base", "unrelated"]

@@ -32,6 +32,8 @@ def calibrate_command(
 ) -> int:
     """Build an empirical null from MODELS, all known to be independent of each other.
 
+    A folder that holds no weights itself stands for the models in it.
+
     Tests that align before they look (neuron matching) need to know how much unrelated models agree by chance. compare uses
     the result with --null. Models that turn out to be related are refused.
     """
@@ -42,6 +44,7 @@ def calibrate_command(
     from kinprint.plain import printable
     from kinprint.sources.session import Session
 
+    models = tuple(found for reference in models for found in _expanded(reference))
     if len(models) < 2:
         raise click.UsageError("calibrate needs at least two models")
     settings = make_settings(offline=offline, no_cache=no_cache)
@@ -62,3 +65,12 @@ def calibrate_command(
                 f"largest {sample.largest:.4f}"
             )
     return 0
+
+
+def _expanded(reference: str) -> list[str]:
+    """Return the model itself, or the models in a folder of models."""
+    folder = Path(reference)
+    if not folder.is_dir() or any(folder.glob("*.safetensors")):
+        return [reference]
+    inside = sorted(str(child) for child in folder.iterdir() if any(child.glob("*.safetensors")))
+    return inside or [reference]

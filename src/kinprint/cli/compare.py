@@ -29,7 +29,7 @@ EXIT_CODES = {
 @click.option(
     "--parent", "parents", multiple=True, metavar="MODEL", help="A further model B may be a merge of, beside A."
 )
-@click.option("--deep", is_flag=True, help="Look for reordered neurons even if nothing else shows a relation.")
+@click.option("--deep", is_flag=True, help="Look for reordered neurons and residual dimensions in any case.")
 @click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
 @click.option(
     "--null", type=click.Path(path_type=Path, dir_okay=False), help="Empirical null made by kinprint calibrate."
