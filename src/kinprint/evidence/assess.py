@@ -242,9 +242,7 @@ def _row_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, leve
     n, width, blocks = min(sizes), max(1, int(min(widths))), min(test.blocks, len(sizes))
     least = least_row_cosine(n, width, blocks, level, POWER)
     reason = None if least is not None else f"{n} rows in each of {blocks} layers cannot reach the level"
-    return PowerFinding(
-        "fixed_points", test.scope, "cosine of rows in place", least, POWER, level, n, width, blocks, reason
-    )
+    return PowerFinding("fixed_points", test.scope, "cosine of rows", least, POWER, level, n, width, blocks, reason)
 
 
 def _effective_width(place: Place) -> float:

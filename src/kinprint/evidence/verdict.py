@@ -307,7 +307,7 @@ def _weakest(power: Sequence[PowerFinding]) -> str:
     for quantity in dict.fromkeys(item.quantity for item in known):
         least = min(item.least for item in known if item.quantity == quantity and item.least is not None)
         parts.append(f"a {quantity} of {least:.2g}")
-    return f"; {' or '.join(parts)} would have been seen with 95 % probability"
+    return f"; {' or '.join(parts)} would have been seen with 95 % probability, dimensions and rows being in place"
 
 
 def _reasons(facts: Facts, class_: str, kind: Kind | None, why: str | None) -> tuple[str, ...]:
