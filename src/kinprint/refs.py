@@ -105,7 +105,8 @@ def quotable(text: str) -> str:
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
+        # readers of addresses disagree about where a backslash ends the host
+        return bool(parts.hostname) and parts.port != 0 and "\\" not in parts.netloc
     except ValueError:
         return False
 

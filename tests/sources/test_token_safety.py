@@ -7,7 +7,7 @@ import pytest
 
 from kinprint.errors import AccessDenied, BadReference, BadSetting, KinprintError, NotFound, SourceError, TransferError
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.refs import ByteRange
+from kinprint.refs import ByteRange, parse_ref
 from kinprint.sources.settings import Settings
 from kinprint.testing.hub import Fault, HubServer
 
@@ -42,6 +42,31 @@ def test_redirect_to_another_name_of_the_same_host(hub, session_for):
     session_for(hub, token=TOKEN).open_folder(REPO)
     asked = [(r.host.partition(":")[0], r.authorization) for r in hub.requests]
     assert asked == [("127.0.0.1", True), ("localhost", False)]
+
+
+@pytest.mark.parametrize("target", ["/x", "/x|y", "/x y", "/é"])
+def test_a_host_that_can_be_read_two_ways_is_not_asked(hub, session_for, target):
+    """urlsplit takes what follows the @ for the host, others what stands before the backslash."""
+    client = session_for(hub, token=TOKEN)._client
+    for place in (
+        f"127.0.0.1:1\\@{hub.endpoint.partition('://')[2]}",
+        f"{hub.endpoint.partition('://')[2]}\\@127.0.0.1:1",
+    ):
+        url = f"http://{place}{target}"
+        with pytest.raises(TransferError):
+            client.send("GET", url, begun_at=hub.endpoint)
+        with pytest.raises(BadReference):
+            parse_ref(f"http://{place}/folder", endpoint=hub.endpoint)
+        with pytest.raises(BadSetting):
+            Settings(endpoint=f"http://{place}")
+    assert not hub.requests
+
+
+def test_an_unusual_target_goes_to_the_place_that_was_checked(hub, session_for):
+    client = session_for(hub, token=TOKEN)._client
+    reply = client.send("GET", f"{hub.endpoint}/none|such here", begun_at=hub.endpoint)
+    assert reply.status == 404
+    assert [(r.path, r.authorization) for r in hub.requests] == [("/none%7Csuch%20here", True)]
 
 
 def test_a_plain_address_gets_no_token(web, hub, session_for):

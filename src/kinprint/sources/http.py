@@ -51,6 +51,10 @@ class TryAgain(Exception):
 def origin_of(url: str) -> tuple[str, str, int]:
     """Scheme, host and port: the unit of trust for a token."""
     parts = urlsplit(url)
+    if (
+        "\\" in parts.netloc
+    ):  # for some readers the host ends there, for others it does not: whom would the token reach?
+        raise ValueError("a backslash in the name of a host")
     return parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
 
 
@@ -82,10 +86,10 @@ class HttpClient:
         headers = {"User-Agent": f"kinprint/{__version__}", "Accept-Encoding": "identity"}
         if span is not None:
             headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
-        if self.settings.token and origin_of(url) == origin_of(begun_at) == self._trusted:
-            headers["Authorization"] = f"Bearer {self.settings.token}"
         self.traffic.add(requests=1)
         try:
+            if origin_of(url) == origin_of(begun_at) == self._trusted and self.settings.token:
+                headers["Authorization"] = f"Bearer {self.settings.token}"
             return self._request(method, url, headers)
         except SSLError as error:
             if not isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
@@ -108,13 +112,19 @@ class HttpClient:
         proxy = self._proxy(parts.scheme, parts.netloc)
         secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
         context = self._context() if secure else None
-        if proxy is None and method == "GET":
-            place = Place(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
-            target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-            if is_plain(place, target):
-                return self._wire.get(place, target, headers, context)
+        place = Place(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        if proxy is None and method == "GET" and is_plain(place, target):
+            return self._wire.get(place, target, headers, context)
         manager = self._manager(proxy, context)
-        return manager.request(method, url, headers=headers, redirect=False, retries=False, preload_content=False)
+        # The place that was checked is the place that is asked: no other reader gets to read the address again.
+        if proxy is None:
+            pool = manager.connection_from_host(place.host, place.port, place.scheme)
+            return pool.urlopen(method, target, headers=headers, redirect=False, retries=False, preload_content=False)
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        port = "" if place.port == DEFAULT_PORTS.get(place.scheme) else f":{place.port}"
+        address = f"{place.scheme}://{host}{port}{target}"
+        return manager.request(method, address, headers=headers, redirect=False, retries=False, preload_content=False)
 
     def _context(self) -> ssl.SSLContext:
         """One TLS context for all connections, and none as long as all is plain http: loading it takes 50 ms."""

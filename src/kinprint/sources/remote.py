@@ -6,6 +6,8 @@ import re
 import threading
 import time
 
+from urllib3.exceptions import HTTPError
+
 from kinprint.errors import SourceChanged, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
 from kinprint.sources.http import (
@@ -176,8 +178,11 @@ class RemoteFile:
             self._client.traffic.add(network_bytes=len(chunk))
             if filled < len(span):
                 self._client.check_pace(reply, began, filled)
-        if content_length(reply) is not None:
-            reply.drain_conn()  # nothing is left: this hands the connection back
+        if content_length(reply) is not None and "Transfer-Encoding" not in reply.headers:
+            try:
+                reply.drain_conn()  # nothing is left: this hands the connection back
+            except HTTPError:
+                reply.close()
             return
         surplus = read_some(reply, 1)  # of undeclared length, so possibly without end
         reply.close()

@@ -70,7 +70,7 @@ def _check_endpoint(endpoint: str) -> None:
     try:
         parts = urlsplit(endpoint)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        fine = fine and not parts.query and not parts.fragment
+        fine = fine and not parts.query and not parts.fragment and "\\" not in parts.netloc
     except ValueError:
         fine = False
     if "@" in endpoint:  # where the user name ends is of no interest: the address is not quoted at all

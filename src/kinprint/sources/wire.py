@@ -11,6 +11,7 @@ import io
 import re
 import ssl
 import threading
+import time
 from typing import NamedTuple, Protocol
 
 from urllib3 import HTTPHeaderDict, HTTPResponse
@@ -29,7 +30,9 @@ _LINE_END = re.compile(rb"\n")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _CHUNK_LINE_CAP = 4096
 _TRAILER_CAP = 64
-_DRAIN_CAP = 262_144
+_HEADER_CAP = 256
+_IDLE_CAP = 256  # connections kept in all: a hub may lead every file to another host
+_DRAIN_CAP, _DRAIN_S = 262_144, 5.0
 _PLAIN_HOST = re.compile(r"[0-9a-z.-]+")
 _PLAIN_TARGET = re.compile(r"/[0-9A-Za-z._~!$&'()*+,;=:@/%-]*(?:\?[0-9A-Za-z._~!$&'()*+,;=:@/?%-]*)?")
 
@@ -89,7 +92,13 @@ class _Link:
         assert connection.sock is not None
         self.sock = connection.sock
         self.sock.settimeout(read_timeout_s)
+        self.patience_s = 2.0 * read_timeout_s  # for a head or the line before a chunk, however it trickles in
         self.rest = b""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether TLS has decrypted bytes that nobody asked for: the socket does not show them."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def take(self, amount: int) -> bytes:
         """Return at most `amount` bytes: of those left over, else the next to come; none if the server has closed."""
@@ -101,11 +110,14 @@ class _Link:
     def until(self, end: re.Pattern[bytes], cap: int) -> re.Match[bytes]:
         """Receive until what is left over contains `end`, or raise."""
         seen = 0
+        deadline = time.monotonic() + self.patience_s
         while (found := end.search(self.rest, max(0, seen - 4))) is None:
             seen = len(self.rest)
             if len(self.rest) > cap:
                 raise ProtocolError(f"more than {cap} bytes of reply, and no end of the headers")
             more = self.sock.recv(_RECEIVE)
+            if time.monotonic() > deadline:
+                raise ProtocolError(f"the headers of a reply took more than {self.patience_s:g} s")
             if not more:
                 raise ProtocolError(
                     f"the server closed the connection after {len(self.rest)} bytes of a reply's headers"
@@ -148,7 +160,7 @@ class Wire:
     def release(self, link: _Link) -> None:
         """Keep a connection whose reply has been read to its end."""
         with self._lock:
-            if not self._closed:
+            if not self._closed and sum(map(len, self._idle.values())) < _IDLE_CAP:
                 self._idle.setdefault(link.place, []).append(link)
                 return
         link.sock.close()
@@ -181,10 +193,12 @@ class Wire:
             found = _STATUS.fullmatch(first)
             if found is None:
                 raise ProtocolError(f"the reply begins with {first[:80]!r}, not with a status")
-            if found[2][0] != "1":  # else an interim reply: the real one follows
+            if found[2][0] != "1" or found[2] == "101":  # else an interim reply: the real one follows
                 break
         else:
             raise ProtocolError(f"{_INTERIM_CAP} interim replies, and no final one")
+        if len(lines) > _HEADER_CAP:
+            raise ProtocolError(f"the reply has {len(lines)} headers")
         headers = HTTPHeaderDict()
         for line in lines:
             name, mark, value = line.partition(":")
@@ -247,10 +261,12 @@ class _Reply:
         self._link: _Link | None = link
         # two statements of length may be read two ways, so nothing follows on such a connection
         self._keep = keep and not ("Transfer-Encoding" in headers and "Content-Length" in headers)
-        encoding = headers.get("Transfer-Encoding", "").strip().lower()
+        encoding = headers.get("Transfer-Encoding", "").strip().lower().removeprefix("identity")
+        if encoding not in ("", "chunked"):
+            raise ProtocolError(f"the reply is sent in the encoding {encoding[:80]!r}: expected none, or chunks")
         self._chunked = encoding == "chunked"
         # How much is still to come of the body, or of the current chunk; None until the connection ends.
-        self._left: int | None = 0 if self._chunked else None if encoding else _length(status, headers)
+        self._left: int | None = 0 if self._chunked else _length(status, headers)
         if self._left == 0 and not self._chunked:
             self._end()
 
@@ -276,11 +292,12 @@ class _Reply:
 
     def drain_conn(self) -> None:
         """Use up the body, so that the connection can serve again."""
-        seen = 0
+        seen, began = 0, time.monotonic()
         try:
             while data := self.read1(_RECEIVE):
                 seen += len(data)
-                if seen > _DRAIN_CAP:  # a new connection costs less than what may have no end
+                # a new connection costs less than what may have no end
+                if seen > _DRAIN_CAP or time.monotonic() - began > _DRAIN_S:
                     self.close()
                     return
         except OSError as error:
@@ -295,7 +312,7 @@ class _Reply:
     def _end(self) -> None:
         """Hand back the connection, unless it is to be closed or the server sent more than it declared."""
         link = self._link
-        if link is None or not self._keep or link.rest:
+        if link is None or not self._keep or link.rest or link.has_more:
             self.close()
             return
         self._link = None
