@@ -227,3 +227,13 @@ def test_too_small_a_budget_never_says_identical(budget):
             allowed |= {"identical"}
             assert report.verdict.kind in (None, "no_difference_found")
         assert report.verdict.class_ in allowed
+
+
+@pytest.mark.slow
+def test_a_null_that_was_used_is_named(base, tmp_path):
+    state, config, tokenizer = base
+    child = saved(tmp_path / "child", derive.random_symmetry(state, config, 3), config, tokenizer)
+    verdict = judge(BASE, child, deep=True).verdict
+    assert verdict.null is not None
+    assert "default null" in verdict.null
+    assert judge(BASE, DEMO / "finetune").verdict.null is None

@@ -52,7 +52,8 @@ def component_map(
         layer: p for layer, p in neurons.items() if layer not in layers.mlp
     }
     note = "compared after an alignment" if neurons else None
-    if "mlp" in known:
+    into_experts = bool(experts) and "mlp" not in layers.testable  # a dense MLP beside experts is tested as those
+    if "mlp" in known and not into_experts:
         found.append(_by_layer("mlp", mlp, count, layers, note))
     if experts:
         hits = sum(item.shared for item in experts)

@@ -37,7 +37,7 @@ class Inquiry:
     parents
         Further models that B may be a merge of, beside A.
     deep
-        Look for reordered neurons even where nothing else suggests a relation.
+        Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
     null
         File of an empirical null; None for the one that ships.
     scope
@@ -122,7 +122,7 @@ def examine(
             *inquiry.scope.limits,
             *(text for text in (neurons.untested, basis.untested, edits.untested) if text),
         ],
-        null=null.name if neurons.tests else None,
+        null=null.name if any(test.name.startswith("neuron_match") for test in assessment.tests) else None,
     )
     tell("evidence", 4, 4)
     return decide(facts), _evidence(facts, diary.stages)
