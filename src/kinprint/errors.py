@@ -6,6 +6,7 @@
     ├── BadReference      ValueError     3   the text given does not name a model
     │   └── BadSelection                 2   a role, layer or metric that does not exist
     ├── BadSetting        ValueError     2   an environment variable or setting that makes no sense
+    ├── NeedsExtra        ImportError    2   an optional dependency is not installed
     ├── SourceError       OSError        5   bytes could not be had
     │   ├── NotFound                     3   no such repository, revision or file
     │   ├── AccessDenied                 4   gated, private, or a token was refused
@@ -58,6 +59,17 @@ class BadSetting(KinprintError, ValueError):
     """An environment variable or a setting that makes no sense: wrong usage."""
 
     exit_code = 2
+
+
+class NeedsExtra(KinprintError, ImportError):
+    """What was asked for needs an optional dependency that is not installed."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the extra {extra!r}, which is not installed", hint=f"pip install 'kinprint[{extra}]'"
+        )
 
 
 class SourceError(KinprintError, OSError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
 
 from kinprint.arch import RoleTensor
+from kinprint.formats.tensors import TensorInfo
 from kinprint.model import Model, open_model, slice_role
 from kinprint.results import INSPECTION_SCHEMA, SCHEMA_VERSION, Inspection, NormStatistics, RoleInventory
 from kinprint.selection import DEFAULT_BUDGET_BYTES
@@ -50,7 +52,7 @@ def _inventory(model: Model) -> tuple[RoleInventory, ...]:
         groups.setdefault((part.role.value, part.shape, dtype), []).append(part)
     lines = []
     for (role, shape, dtype), parts in groups.items():
-        size = sum(int(np.prod(part.shape)) * model.checkpoint.tensors[part.name].itemsize for part in parts)
+        size = sum(_share(part, model.checkpoint.tensors[part.name]) for part in parts)
         layers = {part.layer for part in parts if part.layer is not None}
         fused = len({part.rows is not None for part in parts} & {True}) > 0
         lines.append(RoleInventory(role, len(parts), len(layers), shape, dtype, size, fused, parts[0].name))
@@ -87,3 +89,8 @@ def _norm_statistics(model: Model) -> tuple[NormStatistics, ...]:
             )
         )
     return tuple(lines)
+
+
+def _share(part: RoleTensor, tensor: TensorInfo) -> int:
+    """Return the stored bytes of a part: several may share one tensor."""
+    return tensor.nbytes * math.prod(part.shape) // max(1, tensor.elements)

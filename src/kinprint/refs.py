@@ -14,7 +14,9 @@ _REPO = re.compile(rf"^(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>[^\s@]{{1,200}}
 _HF_URI = re.compile(
     rf"^hf://(?:models/)?(?P<repo>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>[^\s@/]{{1,200}}))?(?:/(?P<file>[^\s@]+))?$"
 )
-_FORMS = "owner/name, owner/name@revision, hf://owner/name, a folder, a .safetensors file, or an http(s) URL"
+WEIGHT_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".npz")
+"""How the names of weight files end; kinprint.formats has a reader for each."""
+_FORMS = "owner/name, owner/name@revision, hf://owner/name, a folder, a file of weights, or an http(s) URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
         return ModelRef(text, "folder", path=path)
     if text and path.is_file():
         return ModelRef(text, "file", path=path)
-    looks_local = text.startswith(("/", "./", "../", "~", ".\\")) or text.endswith(".safetensors") or "\\" in text
+    looks_local = text.startswith(("/", "./", "../", "~", ".\\")) or text.endswith(WEIGHT_SUFFIXES) or "\\" in text
     match = _REPO.match(text)
     if match and not looks_local:
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"])

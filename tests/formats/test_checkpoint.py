@@ -10,8 +10,8 @@ import pytest
 
 from kinprint.errors import FileTooLarge, FormatError, NotFound
 from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.formats.containers import FIRST_READ
 from kinprint.formats.plan import rows, whole
-from kinprint.formats.safetensors import FIRST_READ
 from kinprint.sources.session import Session
 from kinprint.testing.hub import Fault, HubServer
 from kinprint.testing.layouts import write_checkpoint, write_sparse_glm_air
@@ -207,17 +207,27 @@ def test_empty_shard(place, model_folder):
 
 def test_several_files_and_no_index(model_folder, session_for):
     (model_folder / INDEX).unlink()
-    with pytest.raises(FormatError, match=rf"2 .safetensors files and no {INDEX}") as caught:
+    assert len(open_checkpoint(str(model_folder), session_for()).files) == 2  # the names say that they belong together
+    (model_folder / FIRST).rename(model_folder / "one.safetensors")
+    (model_folder / SECOND).rename(model_folder / "two.safetensors")
+    with pytest.raises(FormatError, match=r"2 .safetensors files and nothing to say which belong together") as caught:
         open_checkpoint(str(model_folder), session_for())
-    assert FIRST in caught.value.hint
+    assert "one.safetensors" in caught.value.hint
+
+
+def test_a_shard_that_is_missing(model_folder, session_for):
+    (model_folder / INDEX).unlink()
+    (model_folder / SECOND).unlink()
+    with pytest.raises(FormatError, match=rf"{FIRST} is one of 2 files, but {SECOND} is not there"):
+        open_checkpoint(str(model_folder), session_for())
 
 
 def test_no_weights(tmp_path, session_for):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    (tmp_path / "weights.h5").write_bytes(b"")
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(FormatError, match=r"no \.safetensors file \(it has: bin, json\)") as caught:
+    with pytest.raises(FormatError, match=r"no file of weights \(it has: h5, json\)") as caught:
         open_checkpoint(str(tmp_path), session_for())
-    assert "safetensors only" in caught.value.hint
+    assert "known formats: .safetensors" in caught.value.hint
 
 
 def test_empty_folder(tmp_path, session_for):

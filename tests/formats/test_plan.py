@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinprint.formats.dtypes import ITEM_BYTES
 from kinprint.formats.plan import MAX_GAP_BYTES, MAX_RANGE_BYTES, TensorSlice, plan_reads, rows, whole, windows
-from kinprint.formats.safetensors import TensorInfo
+from kinprint.formats.tensors import TensorInfo
 
 DTYPES = {"U8": 1, "F16": 2, "F32": 4, "F64": 8}
 EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
@@ -72,7 +73,9 @@ def test_a_plan_returns_exactly_what_was_asked(wanted, gap, longest):
     assert run(plan, data) == [expected(item, data) for item in wanted]
     assert plan.useful_bytes == sum(map(len, run(plan, data)))
     assert plan.nbytes == sum(map(len, plan.ranges))
-    assert [math.prod(item.shape) * item.tensor.itemsize for item in wanted] == [item.nbytes for item in wanted]
+    assert [math.prod(item.shape) * ITEM_BYTES[item.tensor.dtype] for item in wanted] == [
+        item.nbytes for item in wanted
+    ]
 
 
 @EXAMPLES

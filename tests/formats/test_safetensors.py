@@ -13,13 +13,13 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES
 from kinprint.formats.safetensors import (
     HEADER_CAP,
-    Tensors,
     _any_entries,
     _plain_entries,
     expected_header_bytes,
     header_length,
     parse_header,
 )
+from kinprint.formats.tensors import TensorInfo, Tensors
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 TWO = {"a": F32, "b": {"dtype": "F32", "shape": [1, 3], "data_offsets": [8, 20]}}
@@ -58,7 +58,7 @@ def test_columns_and_entries_agree():
     where = 0, 8 + len(raw), 28 + len(raw)
     at_once = _plain_entries(FOUR, *where)
     assert len(at_once) == 4
-    assert at_once == _any_entries(FOUR, *where, "x")
+    assert [TensorInfo(*row) for row in at_once] == _any_entries(FOUR, *where, "x")
     tensors = Tensors({row[0]: row for row in at_once})
     assert list(tensors.values()) == parse(FOUR)[0]
     assert (len(tensors), tensors.shapes()) == (4, {"a": (1, 2), "b": (1, 2), "c": (), "d": (1,)})
@@ -80,7 +80,7 @@ def test_what_the_columns_take_the_entries_take(name, place, value):
     where = 0, 8 + 500, 28 + 500
     at_once = _plain_entries(header, *where)
     if at_once:
-        assert at_once == _any_entries(header, *where, "x")
+        assert [TensorInfo(*row) for row in at_once] == _any_entries(header, *where, "x")
     else:
         with pytest.raises(FormatError):
             _any_entries(header, *where, "x")

@@ -9,6 +9,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+from kinprint.formats.writing import encode, split_shards, write_dense
 from kinprint.testing.layouts import (
     GlmAirShape,
     TensorSpec,
@@ -18,7 +19,6 @@ from kinprint.testing.layouts import (
     write_checkpoint,
     write_sparse_glm_air,
 )
-from kinprint.testing.safewrite import encode, split_shards, write_dense
 
 TINY = {"layers": 3, "experts": 4, "hidden": 64, "vocab": 512, "heads": 4, "kv_heads": 2, "head_dim": 16}
 TINY |= {"intermediate": 96, "moe_intermediate": 32}

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import numpy as np
 import orjson
 
+import kinprint.formats.catalogue  # noqa: F401 - registers the formats
 from kinprint.errors import FormatError, KinprintError, NotFound
+from kinprint.formats.containers import FIRST_READ, MAGIC_BYTES, Shard, choose_files, format_of
 from kinprint.formats.dtypes import Array, decode
-from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
-from kinprint.formats.safetensors import (
-    FIRST_READ,
-    LENGTH_BYTES,
-    Row,
-    Tensors,
-    expected_header_bytes,
-    header_length,
-    parse_rows,
-)
-from kinprint.refs import ByteRange, ModelRef, check_member_name, parse_ref
+from kinprint.formats.plan import Node, Piece, ReadPlan, TensorSlice, plan_reads
+from kinprint.formats.safetensors import SAFETENSORS, expected_header_bytes
+from kinprint.formats.tensors import Row, TensorInfo, Tensors
+from kinprint.refs import WEIGHT_SUFFIXES, ByteRange, ModelRef, check_member_name, parse_ref
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
 from kinprint.sources.session import Session
 
-INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.safetensors.index.json")
 CONFIG_NAME = "config.json"
-SINGLE_NAMES = ("model.safetensors", "pytorch_model.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +46,7 @@ class Checkpoint:
     session: Session = field(repr=False)
     folder: Folder = field(repr=False)
     sources: tuple[Source, ...] = field(repr=False)
+    documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict, repr=False)
 
     @property
     def label(self) -> str:
@@ -71,22 +66,37 @@ class Checkpoint:
         return [(self.sources[file], span) for file, span in zip(plan.files, plan.ranges, strict=True)]
 
     def cut(self, plan: ReadPlan, buffers: Sequence[memoryview]) -> list[Array]:
-        """Cut the plan's slices out of its ranges and decode them."""
-        arrays = []
-        for item, pieces in zip(plan.slices, plan.pieces, strict=True):
-            if len(pieces) == 1:
-                raw = buffers[pieces[0].range_index][pieces[0].offset : pieces[0].offset + pieces[0].length]
-            else:
-                raw = memoryview(bytearray(item.nbytes))
-                for piece in pieces:
-                    part = buffers[piece.range_index][piece.offset : piece.offset + piece.length]
-                    raw[piece.target : piece.target + piece.length] = part
-            arrays.append(decode(raw, item.tensor.dtype, tensor=item.tensor.name).reshape(item.shape))
-        return arrays
+        """Cut the plan's slices out of its ranges, decode them, and build those that are made of others."""
+        return [self._realise(node, plan, buffers) for node in plan.nodes]
+
+    def _realise(self, node: Node, plan: ReadPlan, buffers: Sequence[memoryview]) -> Array:
+        item = node.item
+        if node.leaf is not None:
+            raw = _joined(plan.pieces[node.leaf], buffers, item)
+            return item.trimmed(decode(raw, item.tensor.dtype, tensor=item.tensor.name))
+        assert item.tensor.made is not None
+        built = [
+            item.tensor.made.build(start, stop, [self._realise(part, plan, buffers) for part in parts]).reshape(-1)
+            for start, stop, parts in node.made
+        ]
+        return item.trimmed(built[0] if len(built) == 1 else np.concatenate(built))
 
     def read_json(self, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
         """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
+        if name in self.documents:
+            return self.documents[name]()
         return _read_json(self.session, self.folder, name, cap=cap)
+
+
+def _joined(pieces: Sequence[Piece], buffers: Sequence[memoryview], item: TensorSlice) -> memoryview:
+    """Return a stored slice's bytes, in one piece."""
+    if len(pieces) == 1:
+        return buffers[pieces[0].range_index][pieces[0].offset : pieces[0].offset + pieces[0].length]
+    raw = memoryview(bytearray(item.nbytes))
+    for piece in pieces:
+        part = buffers[piece.range_index][piece.offset : piece.offset + piece.length]
+        raw[piece.target : piece.target + piece.length] = part
+    return raw
 
 
 def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[Array]]:
@@ -109,30 +119,66 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     """
     ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
     folder = session.open_folder(ref)
+    listed, label = folder.names, folder.provenance.reference
+    wanted = _wanted_file(ref, folder, session)
+    choice = None if listed is None and wanted is None else choose_files(listed or (), wanted, label)
     # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm. The
     # config is the last to be needed.
-    index_job = None if ref.file else session.start(lambda: _weight_map(session, folder))
+    candidates = SAFETENSORS.index_names if choice is None else (choice.index_name,) if choice.index_name else ()
+    index_job = session.start(lambda: _weight_map(session, folder, candidates)) if candidates else None
     opened: dict[str, Source] = {}
-    lookups = _look_up_ahead(session, folder, opened) if ref.file is None else {}
+    lookups = _look_up_ahead(session, folder, opened) if choice is not None and choice.index_name else {}
     config_job = session.start(lambda: _read_json(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
     index = index_job.result() if index_job else {}
-    names = sorted(set(index.values())) if index else [ref.file or _single_file(folder)]
+    names = sorted(set(index.values())) or list(choice.names if choice else SAFETENSORS.single_names[:1])
     sources = _open_all(folder, names, opened, from_index=bool(index))
     predicted = expected_header_bytes(index)
 
-    def load(number: int) -> _Shard:
+    def load(number: int) -> Shard:
         if names[number] in lookups:
             lookups[names[number]].result()  # queued before this job, so already done or under way
-        return _load_shard(session, sources[number], number, predicted.get(names[number], FIRST_READ))
+        return _load(session, folder, names[number], sources[number], number, predicted.get(names[number], FIRST_READ))
 
     shards = session.map(load, range(len(names)))
     tensors, files, notes = _gather(names, shards, index)
+    if choice is not None and choice.passed_over and wanted is None:
+        chosen = choice.index_name or ", ".join(names[:3])
+        notes.append(f"read from {chosen}; the model also has {'; '.join(choice.passed_over)}: see --file")
     config = config_job.result()
-    if config is None:
+    stated = next((shard.config for shard in shards if shard.config is not None), None)
+    if config is None and stated is None:
         notes.append("no config.json: architecture and head counts have to be guessed from names and shapes")
     return Checkpoint(
-        folder.provenance, config or {}, tuple(files), tensors, tuple(notes), session, folder, tuple(sources)
+        folder.provenance,
+        stated or config or {},
+        tuple(files),
+        tensors,
+        tuple(notes),
+        session,
+        folder,
+        (*sources, *(further for shard in shards for further in shard.further)),
+        {name: make for shard in shards for name, make in shard.documents.items()},
     )
+
+
+def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
+    """Return the file that the reference or the user names; a file named for all models counts where it is there."""
+    if ref.file:
+        return ref.file
+    if ref.path is not None and ref.kind == "file":
+        return ref.path.name
+    listed = folder.names
+    only = folder.provenance.kind == "url-file"
+    if listed is not None and only:
+        return next((name for name in listed if name.lower().endswith(WEIGHT_SUFFIXES)), None)
+    return next((name for name in session.files if listed is None or name in listed), None)
+
+
+def _load(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
+    def first() -> bytes:
+        return bytes(session.read_here(source, ByteRange(0, min(MAGIC_BYTES, source.size))))
+
+    return format_of(name, first).load(session, folder, source, number, guess)
 
 
 def _read_json(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
@@ -164,21 +210,16 @@ def _python_json(raw: bytes) -> object:
 
 def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) -> dict[str, Future[None]]:
     """Begin to resolve the shards that a listing shows while the index is still on its way."""
-    listed = folder.names
-    if listed is None or not any(name in listed for name in INDEX_NAMES):
-        return {}
+    listed = folder.names or ()
     shards = sorted(n for n in listed if n.startswith("model-") and n.endswith(".safetensors") and "/" not in n)
     for name in shards:
         opened[name] = folder.open(name)
     return {name: session.start(opened[name].prefetch) for name in shards}
 
 
-def _weight_map(session: Session, folder: Folder) -> dict[str, str]:
-    """Return tensor name to file name from the index, or {} if the model has none."""
-    listed = folder.names
-    for name in INDEX_NAMES:
-        if listed is not None and name not in listed:
-            continue
+def _weight_map(session: Session, folder: Folder, names: Sequence[str]) -> dict[str, str]:
+    """Return tensor name to file name from the first index there is, or {} if the model has none."""
+    for name in names:
         index = _read_json(session, folder, name)
         if index is None:
             continue
@@ -199,28 +240,6 @@ def _weight_map(session: Session, folder: Folder) -> dict[str, str]:
     return {}
 
 
-def _single_file(folder: Folder) -> str:
-    listed, label = folder.names, folder.provenance.reference
-    if listed is None:
-        return SINGLE_NAMES[0]
-    weights = sorted(name for name in listed if name.endswith(".safetensors") and "/" not in name)
-    for name in SINGLE_NAMES:
-        if name in weights:
-            return name
-    if len(weights) == 1:
-        return weights[0]
-    if weights:
-        raise FormatError(
-            f"{label}: {len(weights)} .safetensors files and no {INDEX_NAMES[0]} to say which belong together",
-            hint="name the file you mean, for example " + weights[0],
-        )
-    others = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
-    raise FormatError(
-        f"{label}: no .safetensors file (it has: {', '.join(others)[:200] or 'nothing'})",
-        hint="this version reads safetensors only",
-    )
-
-
 def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *, from_index: bool) -> list[Source]:
     sources = []
     for name in names:
@@ -236,34 +255,11 @@ def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *
     return sources
 
 
-@dataclass(frozen=True, slots=True)
-class _Shard:
-    """One weight file whose header has been read."""
-
-    source: Source
-    size: int
-    header_bytes: int
-    rows: dict[str, Row]
-
-
-def _load_shard(session: Session, source: Source, number: int, guess: int) -> _Shard:
-    """Read and parse one header; mostly by one read."""
-    size, left = source.size, session.remaining_bytes
-    if left is not None:  # a tight budget is not to be spent on a guess
-        guess = min(guess, max(left // 8, LENGTH_BYTES))
-    head = session.read_here(source, ByteRange(0, min(guess, size)))
-    end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
-    if end > len(head):
-        head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
-    rows, _ = parse_rows(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
-    return _Shard(source, size, end, {row[0]: row for row in rows})
-
-
 def _gather(
-    names: Sequence[str], shards: Sequence[_Shard], index: Mapping[str, str]
+    names: Sequence[str], shards: Sequence[Shard], index: Mapping[str, str]
 ) -> tuple[Tensors, list[WeightFile], list[str]]:
     """Join the shards' headers, and hold them against the index."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, Row | TensorInfo] = {}
     files: list[WeightFile] = []
     agreed = 0
     for number, (name, shard) in enumerate(zip(names, shards, strict=True)):
@@ -273,15 +269,36 @@ def _gather(
             raise _stored_twice(names, shards, number)
         agreed += list(map(index.get, shard.rows)).count(name)
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
+    further = [(number, source) for number, shard in enumerate(shards) for source in shard.further]
+    files += [WeightFile(source.label.rsplit("/", 1)[-1], source.size, source.identity, 0) for _, source in further]
+    if further:
+        rows = _renumbered(rows, shards, len(names))
     tensors = Tensors(rows)
     if agreed != len(index):
         _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
     extra = len(rows) - len(index) if index else 0
     notes = [f"{extra} stored tensors are not in the index; they are read all the same"] if extra else []
+    notes += dict.fromkeys(note for shard in shards for note in shard.notes)
     return tensors, files, notes
 
 
-def _stored_twice(names: Sequence[str], shards: Sequence[_Shard], number: int) -> FormatError:
+def _renumbered(
+    rows: Mapping[str, Row | TensorInfo], shards: Sequence[Shard], first: int
+) -> dict[str, Row | TensorInfo]:
+    """Give the shards' further files their place after the weight files themselves."""
+    numbers: dict[tuple[int, int], int] = {}
+    for number, shard in enumerate(shards):
+        for position in range(len(shard.further)):
+            numbers[number, -1 - position] = first + len(numbers)
+    owner = {name: number for number, shard in enumerate(shards) for name in shard.rows}
+    found: dict[str, Row | TensorInfo] = {}
+    for name, row in rows.items():
+        tensor = TensorInfo(*row)
+        found[name] = tensor._replace(file=numbers[owner[name], tensor.file]) if tensor.file < 0 else row
+    return found
+
+
+def _stored_twice(names: Sequence[str], shards: Sequence[Shard], number: int) -> FormatError:
     """Say which tensor of a shard is in an earlier one too."""
     places = {tensor: names[at] for at, shard in enumerate(shards[:number]) for tensor in shard.rows}
     twice = min(places.keys() & shards[number].rows.keys())

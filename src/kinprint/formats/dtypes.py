@@ -46,9 +46,29 @@ def item_bytes(dtype: str, *, tensor: str, label: str = "") -> int:
         ) from None
 
 
+_BLOCKS: dict[str, tuple[int, int]] = {}  # formats that store elements in blocks: elements and bytes of one
+
+
+def add_block_format(dtype: str, elements: int, size: int, decoder: Callable[[memoryview], Array]) -> None:
+    """Make a format known whose elements come in blocks of `elements` in `size` bytes, as GGUF's quantised ones do."""
+    _BLOCKS[dtype] = (elements, size)
+    _DECODERS[dtype] = decoder
+
+
+def block_of(dtype: str, *, tensor: str = "?") -> tuple[int, int]:
+    """Return the elements and bytes of the least piece that can be decoded by itself."""
+    return _BLOCKS.get(dtype) or (1, item_bytes(dtype, tensor=tensor))
+
+
+def stored_bytes(dtype: str, elements: int, *, tensor: str = "?") -> int:
+    """Return the bytes that so many elements take."""
+    per_block, size = block_of(dtype, tensor=tensor)
+    return -(-elements // per_block) * size
+
+
 def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
     """Return the elements in `raw` as a flat array. The caller has checked the length against the shape."""
-    item_bytes(dtype, tensor=tensor)
+    block_of(dtype, tensor=tensor)
     return _DECODERS[dtype](raw)
 
 

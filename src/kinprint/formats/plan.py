@@ -11,7 +11,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kinprint.formats.safetensors import TensorInfo
+import numpy as np
+
+from kinprint.formats.dtypes import Array, block_of
+from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 
 MAX_GAP_BYTES = 16_384  # reading through a small gap costs less than another request; a larger one would not
@@ -30,13 +33,36 @@ class TensorSlice:
 
     @property
     def nbytes(self) -> int:
-        """Bytes the slice needs."""
-        return sum(stop - start for start, stop in self.runs) * self.tensor.itemsize
+        """Bytes the slice needs, as stored."""
+        if self.tensor.made is not None:
+            return sum(part.nbytes for _, _, parts in self.made_of() for part in parts)
+        return sum(len(span) for span in self.byte_ranges())
 
     def byte_ranges(self) -> list[ByteRange]:
         """Return the runs as ranges in the file."""
-        size, base = self.tensor.itemsize, self.tensor.start
-        return [ByteRange(base + start * size, base + stop * size) for start, stop in self.runs]
+        return [self.tensor.span(start, stop) for start, stop in self.runs]
+
+    def made_of(self) -> list[tuple[int, int, Sequence[TensorSlice]]]:
+        """For a tensor that is made of others: return for each run the rows that hold it, and what they are made of."""
+        assert self.tensor.made is not None
+        width = max(1, self.tensor.width)
+        rows = [(start // width, -(-stop // width)) for start, stop in self.runs]
+        return [(start, stop, self.tensor.made.parts(start, stop)) for start, stop in rows]
+
+    def trimmed(self, values: Array) -> Array:
+        """Cut decoded blocks, or built rows, to the runs themselves, and give them their shape."""
+        made = self.tensor.made
+        step = (
+            max(1, self.tensor.width) if made is not None else block_of(self.tensor.dtype, tensor=self.tensor.name)[0]
+        )
+        if any(start % step or stop % step for start, stop in self.runs):
+            pieces, at = [], 0
+            for start, stop in self.runs:
+                first = start // step * step
+                pieces.append(values[at + start - first : at + stop - first])
+                at += -(-stop // step) * step - first
+            values = np.concatenate(pieces)
+        return values.reshape(self.shape)
 
 
 def whole(tensor: TensorInfo) -> TensorSlice:
@@ -96,13 +122,28 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """How a slice comes about: read as it is (``leaf``), or built from others, run by run."""
+
+    item: TensorSlice
+    leaf: int | None
+    made: tuple[tuple[int, int, tuple[Node, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Ranges to read, by file, and how to cut the slices out of them."""
+    """Ranges to read, by file, and how to cut the slices out of them.
+
+    ``slices`` are what was asked for; ``leaves`` the stored slices that are read for them, which are the same unless a
+    tensor is made of others.
+    """
 
     slices: tuple[TensorSlice, ...]
+    leaves: tuple[TensorSlice, ...]
+    nodes: tuple[Node, ...]
     files: tuple[int, ...]
     ranges: tuple[ByteRange, ...]
-    pieces: tuple[tuple[Piece, ...], ...]  # one tuple for each slice
+    pieces: tuple[tuple[Piece, ...], ...]  # one tuple for each leaf
 
     @property
     def nbytes(self) -> int:
@@ -119,8 +160,10 @@ def plan_reads(
     slices: Sequence[TensorSlice], *, max_gap_bytes: int = MAX_GAP_BYTES, max_range_bytes: int = MAX_RANGE_BYTES
 ) -> ReadPlan:
     """Coalesce the slices' ranges per file. Overlapping slices are read once."""
+    leaves: list[TensorSlice] = []
+    nodes = tuple(_expand(item, leaves) for item in slices)
     wanted = sorted(
-        {(item.tensor.file, span.start, span.end) for item in slices for span in item.byte_ranges() if len(span)}
+        {(item.tensor.file, span.start, span.end) for item in leaves for span in item.byte_ranges() if len(span)}
     )
     merged: list[list[int]] = []
     for file, start, end in wanted:
@@ -134,7 +177,16 @@ def plan_reads(
         for cut in range(start, end, max_range_bytes):
             files.append(file)
             ranges.append(ByteRange(cut, min(end, cut + max_range_bytes)))
-    return ReadPlan(tuple(slices), tuple(files), tuple(ranges), _cut(slices, files, ranges))
+    pieces = _cut(leaves, files, ranges)
+    return ReadPlan(tuple(slices), tuple(leaves), nodes, tuple(files), tuple(ranges), pieces)
+
+
+def _expand(item: TensorSlice, leaves: list[TensorSlice]) -> Node:
+    if item.tensor.made is None:
+        leaves.append(item)
+        return Node(item, len(leaves) - 1)
+    made = [(start, stop, tuple(_expand(part, leaves) for part in parts)) for start, stop, parts in item.made_of()]
+    return Node(item, None, tuple(made))
 
 
 def _cut(

@@ -10,71 +10,26 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter, itemgetter, sub
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from kinprint.errors import FormatError
+from kinprint.formats.containers import Format, Shard
 from kinprint.formats.dtypes import item_bytes
+from kinprint.formats.tensors import Row, TensorInfo
+from kinprint.refs import ByteRange
+from kinprint.sources.base import Folder, Source
+from kinprint.sources.session import Session
 
 LENGTH_BYTES = 8
 HEADER_CAP = 100_000_000  # the cap of the format's own library
 MAX_SIDES = 64  # numpy's limit
 MAX_COUNT = 1 << 59  # numpy counts bytes in 63 bits, whichever sides are zero
 _LFS_POINTER = b"version https://git-lfs"
-FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
-
-
-class TensorInfo(NamedTuple):
-    """Where one tensor's bytes are. ``start`` and ``end`` are absolute in the file (half-open)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: int  # position in the checkpoint's list of files
-    start: int
-    end: int
-
-    @property
-    def nbytes(self) -> int:
-        """Stored bytes."""
-        return self.end - self.start
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return item_bytes(self.dtype, tensor=self.name)
-
-
-Row = tuple[str, str, tuple[int, ...], int, int, int]  # the fields of a TensorInfo
-
-
-class Tensors(Mapping[str, TensorInfo]):
-    """Stored tensors by name. Each is made when it is asked for: a large model has 18,000, and few are looked at."""
-
-    def __init__(self, rows: Mapping[str, Row]) -> None:
-        self._rows = rows
-
-    def __getitem__(self, name: str) -> TensorInfo:
-        return TensorInfo._make(self._rows[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes alone."""
-        return {name: row[2] for name, row in self._rows.items()}
 
 
 def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> int:
@@ -122,12 +77,12 @@ def parse_header(
 ) -> tuple[list[TensorInfo], dict[str, str]]:
     """Return the tensors, ordered by position, and the free metadata of a header (without its length field)."""
     rows, metadata = parse_rows(raw, file=file, file_size=file_size, label=label)
-    return list(map(TensorInfo._make, rows)), metadata
+    return [TensorInfo(*row) for row in rows], metadata
 
 
 def parse_rows(
     raw: bytes | memoryview, *, file: int, file_size: int, label: str
-) -> tuple[Sequence[Row], dict[str, str]]:
+) -> tuple[Sequence[Row | TensorInfo], dict[str, str]]:
     """Do what `parse_header` does, and leave it to `Tensors` to give the fields their names."""
     entries = _load(bytes(raw), label)
     metadata = entries.pop("__metadata__", {})
@@ -136,7 +91,7 @@ def parse_rows(
     return rows, _strings(metadata)
 
 
-def _plain_entries(entries: Mapping[str, object], file: int, base: int, file_size: int) -> Sequence[Row]:
+def _plain_entries(entries: Mapping[str, object], file: int, base: int, file_size: int) -> Sequence[Row | TensorInfo]:
     """Make the rows of a sound header whose entries stand in the order of the data, as writers leave them.
 
     Whole columns are checked at once, which saves a third of the time: a large model has 18,000 entries. At anything else nothing
@@ -302,3 +257,25 @@ def _strings(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, dict):
         return {}
     return {str(key): value for key, value in metadata.items() if isinstance(value, str)}
+
+
+def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:
+    """Read and parse one header; mostly by one read."""
+    size, left = source.size, session.remaining_bytes
+    if left is not None:  # a tight budget is not to be spent on a guess
+        guess = min(guess, max(left // 8, LENGTH_BYTES))
+    head = session.read_here(source, ByteRange(0, min(guess, size)))
+    end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
+    if end > len(head):
+        head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
+    rows, _ = parse_rows(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
+    return Shard(source, size, end, {row[0]: row for row in rows})
+
+
+SAFETENSORS = Format(
+    name="safetensors",
+    suffixes=(".safetensors",),
+    load=load,
+    index_names=("model.safetensors.index.json", "pytorch_model.safetensors.index.json"),
+    single_names=("model.safetensors", "pytorch_model.safetensors"),
+)

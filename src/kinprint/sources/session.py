@@ -34,6 +34,7 @@ class Session:
     budget_bytes : upper limit on bytes read in this session, headers and tokenizers included, from wherever they come:
         a cached second run obeys the same limit as the first, so both give the same report. None means no limit.
     on_traffic : called after every change of the counters, from any thread.
+    files : weight files to read in models that have one of these names, instead of choosing.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class Session:
         *,
         budget_bytes: int | None = None,
         on_traffic: Callable[[Traffic], None] | None = None,
+        files: Sequence[str] = (),
     ) -> None:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes
+        self.files = tuple(files)
         self.traffic = Traffic(on_traffic)
         self._delivered = 0
         self._lock = threading.Lock()

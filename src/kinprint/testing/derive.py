@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint.formats.writing import STORAGE, from_bf16
 from kinprint.testing.layouts import write_checkpoint
-from kinprint.testing.safewrite import STORAGE, from_bf16
 
 State = dict[str, NDArray[np.float32]]
 Config = dict[str, Any]

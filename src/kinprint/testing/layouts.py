@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.testing.safewrite import (
+from kinprint.formats.writing import (
     Array,
     Fill,
     TensorSpec,

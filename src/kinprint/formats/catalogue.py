@@ -1,0 +1,9 @@
+"""All formats, best first: where a model has several, the first one here is read. A new one is named here."""
+
+from __future__ import annotations
+
+from kinprint.formats.containers import FORMATS
+from kinprint.formats.safetensors import SAFETENSORS
+
+for _format in (SAFETENSORS,):
+    FORMATS.add(_format.name, _format)

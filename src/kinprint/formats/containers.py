@@ -1,0 +1,194 @@
+"""The file formats that hold weights: what each is called, how its files are recognised, and which is best.
+
+To add a format, write one module with a function that turns a file into a `Shard` (its tensors and where their bytes are; it
+reads headers only), describe it as a `Format`, and name it in `kinprint.formats.catalogue`. Everything else (slices,
+budgets, the range cache, remote files) then works with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kinprint.errors import FormatError
+from kinprint.formats.tensors import Row, TensorInfo
+from kinprint.registry import Registry
+from kinprint.sources.base import Folder, Source
+from kinprint.sources.session import Session
+
+FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One weight file whose header has been read.
+
+    Parameters
+    ----------
+    source, size, header_bytes
+        The file, its size, and how much of it was read.
+    rows
+        Its tensors by name. ``file`` is the number the file was loaded with, or −1, −2, … for its first, second, … further file.
+    further
+        Files that hold data of this one (ONNX's external data).
+    config
+        What the file says about the model, in the spelling of a config.json; None if it says nothing.
+    documents
+        JSON documents that the file contains, by the name they have in other models (tokenizer.json); made when asked for.
+    notes
+        Remarks for the report.
+    """
+
+    source: Source
+    size: int
+    header_bytes: int
+    rows: Mapping[str, Row | TensorInfo]
+    further: tuple[Source, ...] = ()
+    config: Mapping[str, object] | None = None
+    documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+Loader = Callable[[Session, Folder, Source, int, int], Shard]
+"""``(session, folder, source, number, first_read)``: read and check the header of `source`, the checkpoint's file `number`."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A container of weights.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    suffixes
+        How its files' names end.
+    load
+        Reads a header.
+    index_names
+        JSON files that map tensors to shards (``weight_map``).
+    single_names
+        Names that are taken first where a model has several files.
+    accepts
+        Tells by the first bytes, for formats that share a suffix.
+    rank
+        Orders files of one model from best to worst by name (a less quantised one first).
+    split_by_name
+        Whether one part of a split file is of no use without the others (GGUF): naming one then means all.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    load: Loader
+    index_names: tuple[str, ...] = ()
+    single_names: tuple[str, ...] = ()
+    accepts: Callable[[bytes], bool] | None = None
+    rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)
+    split_by_name: bool = False
+
+    def claims(self, name: str) -> bool:
+        """Whether a file of this name could be of this format."""
+        return name.lower().endswith(self.suffixes)
+
+
+FORMATS: Registry[Format] = Registry("format")
+MAGIC_BYTES = 64
+_SHARDED = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[A-Za-z0-9]+)$")
+
+
+def format_of(name: str, first: Callable[[], bytes]) -> Format:
+    """Return the format of a file, by its name and, where several share a suffix, by its first bytes.
+
+    Raises
+    ------
+    FormatError
+        If no format claims it.
+    """
+    claimed = [item for item in FORMATS.values() if item.claims(name)]
+    if len(claimed) == 1 and claimed[0].accepts is None:
+        return claimed[0]
+    head = first()
+    for item in claimed or FORMATS.values():
+        if item.accepts is not None and item.accepts(head):
+            return item
+    if claimed:
+        return claimed[0]  # its own reader says best what is wrong
+    known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
+    raise FormatError(f"{name}: no known format of weights (known: {known})", hint="name a file of weights")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The files of a model that are read, in order, and what was passed over."""
+
+    names: tuple[str, ...]
+    index_name: str | None
+    passed_over: tuple[str, ...] = ()
+
+
+def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Choice:
+    """Choose among the files of a model: the best format, and of it the best file or all shards that belong together.
+
+    Raises
+    ------
+    FormatError
+        If there is no file of weights, or it cannot be told which to take.
+    """
+    if wanted is not None:
+        split = any(item.claims(wanted) and item.split_by_name for item in FORMATS.values())
+        return Choice(_with_siblings(wanted, listed) if split else (wanted,), None)
+    top = [name for name in listed if "/" not in name]
+    for item in FORMATS.values():
+        index = next((name for name in item.index_names if name in top), None)
+        files = sorted(name for name in top if item.claims(name))
+        if index is None and not files:
+            continue
+        chosen = () if index else _best(item, files, label)
+        return Choice(chosen, index, _others(item, top, chosen))
+    ends = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
+    known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
+    raise FormatError(
+        f"{label}: no file of weights (it has: {', '.join(ends)[:200] or 'nothing'})",
+        hint=f"known formats: {known}; a file in a folder below is named with --file",
+    )
+
+
+def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
+    for name in item.single_names:
+        if name in files:
+            return (name,)
+    groups = list(dict.fromkeys(_with_siblings(name, files) for name in sorted(files, key=item.rank)))
+    if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
+        raise FormatError(
+            f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together",
+            hint="name the file you mean, for example --file " + groups[0][0],
+        )
+    return groups[0]
+
+
+def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
+    """Return all shards of the set that a file belongs to, as its name tells, or the file alone."""
+    found = _SHARDED.match(name)
+    if found is None:
+        return (name,)
+    width, count = len(found["number"]), int(found["count"])
+    if not 0 < count <= 10_000:
+        return (name,)
+    names = tuple(f"{found['stem']}-{n:0{width}d}-of-{found['count']}{found['suffix']}" for n in range(1, count + 1))
+    missing = [other for other in names if other not in listed]
+    if missing and listed:
+        raise FormatError(
+            f"{name} is one of {count} files, but {missing[0]} is not there", hint="fetch the missing file"
+        )
+    return names
+
+
+def _others(chosen: Format, listed: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """Say which other weights the model has."""
+    found = []
+    for item in FORMATS.values():
+        files = [name for name in listed if item.claims(name) and name not in names]
+        if files and (item is not chosen or names):
+            found.append(f"{len(files)} {item.name} ({', '.join(sorted(files)[:3])}{', …' if len(files) > 3 else ''})")
+    return tuple(found)
