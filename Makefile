@@ -8,7 +8,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # One thread for each matrix product: the tests themselves run in parallel.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test test-all test-slow check format bench bench-quick models models-smoke null null-check clean
+# The studies on replicas of the studied models: tables and figures, offline.
+STUDIES := baselines metrics bias sanity origin scale
+
+.PHONY: demo test test-all test-slow test-torch studies check format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -29,6 +32,9 @@ test-slow: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "slow and not real"
 
 test-all: test test-slow
+
+studies: $(VENV)/dev.done
+	for name in $(STUDIES); do $(BIN)/kinprint study $$name --replicas --out studies-report/$$name || exit 1; done
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .
@@ -76,10 +82,15 @@ $(VENV)/dev.done: requirements/dev.txt $(VENV)/core.done
 	$(PIP) -r requirements/dev.txt
 	@touch $@
 
-.venv-demo/done: requirements/demo.txt
+# Tests of what needs torch, in the venv that has it.
+test-torch: .venv-demo/done
+	.venv-demo/bin/python -m pytest tests/with_torch
+
+.venv-demo/done: requirements/demo.txt requirements/core.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv-demo
-	.venv-demo/bin/python -m pip --disable-pip-version-check --quiet install -r requirements/demo.txt
+	.venv-demo/bin/python -m pip --disable-pip-version-check --quiet install -r requirements/demo.txt -r requirements/dev.txt
+	.venv-demo/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-demo demo-report bench/results .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-demo demo-report studies-report bench/results .mypy_cache .ruff_cache .hypothesis build dist

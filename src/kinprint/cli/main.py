@@ -14,6 +14,7 @@ from kinprint.cli.calibrate import calibrate_command
 from kinprint.cli.compare import compare_command
 from kinprint.cli.inspect import inspect_command
 from kinprint.cli.output import ReaderGone
+from kinprint.cli.study import study_command
 from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
@@ -43,6 +44,7 @@ def main() -> None:
 
 main.add_command(compare_command)
 main.add_command(inspect_command)
+main.add_command(study_command)
 main.add_command(calibrate_command)
 main.add_command(cache_command)
 

@@ -1,0 +1,274 @@
+"""Seven measures of one pair of tensors, each beside its permutation null, fast enough for whole attention matrices.
+
+Vectors and small matrices go through `METRICS` and `null_for`. A matrix of four million elements would cost seconds there for
+each pair, so its sums are taken in blocks, and the null of its dot product comes from Gram matrices, computed once a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.formats.dtypes import Array
+from kinprint.measuring import permuted_axis
+from kinprint.metrics import METRICS
+from kinprint.metrics.distance import MAX_CV
+from kinprint.metrics.identity import GRIDS
+from kinprint.numeric import FloatArray
+from kinprint.results import NullResult
+from kinprint.stats import null_for
+from kinprint.stats.tails import log10_p_moments, log10_p_normal
+from kinprint.studies.outcome import Missing
+from kinprint.studies.text import say
+
+MEASURES = ("cosine", "centred", "pearson", "mean_abs_diff", "p99_abs_diff", "rel_l2_a", "rel_l2", "cv_diff")
+"""As in `METRICS`; ``centred`` is the cosine of the centred values, computed as such to be set beside Pearson."""
+
+BLIND = ("p99_abs_diff", "cv_diff")
+"""Measures that cannot see order: no permutation changes them, so that they have no permutation null."""
+
+MAX_ROWS = 1024  # rows of a matrix that are compared: key and value projections of the originals have as many
+SMALL = 1 << 17  # elements up to which a matrix is treated like a vector
+DRAWN_ROWS = 32  # rows of a large matrix on which the null of the mean absolute difference is drawn
+DRAWS = 499
+MATRIX_DRAWS = 99
+TRUSTED_Z = 4.0
+"""So far a large matrix's dot product is taken as normal; beyond, p is held at its value here, or Cantelli's bound if less."""
+
+_BLOCK = 16  # rows at a time, so that they stay in cache
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one tensor. Population statistics over all its elements."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    mean: float
+    sd: float
+    norm: float
+    q99: float
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation as published: σ/|mean|."""
+        return self.sd / max(abs(self.mean), 1e-12)
+
+    @property
+    def meaningful_cv(self) -> bool:
+        """Whether the mean is far enough from zero for a coefficient of variation to describe the spread."""
+        return self.cv <= MAX_CV
+
+    @property
+    def q99_step(self) -> float | None:
+        """Distance of neighbouring numbers of the stored format at the 99th percentile."""
+        grid = GRIDS.get(self.dtype)
+        return None if grid is None else math.ldexp(1.0, max(math.frexp(self.q99)[1] - grid.precision, grid.least))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One tensor, laid out so that its last axis is the one permuted (if any may be), and what all its pairs share."""
+
+    values: Array
+    facts: Facts
+    permuted: bool
+    row_means: FloatArray
+    gram: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A value and its null; None where the measure cannot see order or no axis may be permuted.
+
+    ``drawn`` is the value on the rows on which the null was drawn, where these are not all.
+    """
+
+    value: float
+    null_mean: float | None = None
+    null_sd: float | None = None
+    z: float | None = None
+    log10_p: float | None = None
+    drawn: float | None = None
+
+    def times(self, factor: float) -> Measured:
+        """Return the same in other units."""
+        mean, sd, drawn = (None if x is None else x * factor for x in (self.null_mean, self.null_sd, self.drawn))
+        return Measured(self.value * factor, mean, sd, self.z, self.log10_p, drawn)
+
+
+def side_of(values: Array, role: Role, dtype: str, ordered: Mapping[Axis, str] = MappingProxyType({})) -> Side:
+    """Return a tensor with its statistics; of a matrix at most `MAX_ROWS` rows, evenly spaced.
+
+    `ordered` names axes that may not be permuted in these models; see `kinprint.arch.ordered_axes`.
+    """
+    axis, _ = permuted_axis(role, ordered)
+    turned = values.T if values.ndim == 2 and axis == 0 else values
+    if turned.ndim == 2 and turned.shape[0] > MAX_ROWS:
+        turned = turned[np.linspace(0, turned.shape[0] - 1, MAX_ROWS).astype(int)]
+    rows = np.atleast_2d(turned)
+    row_means = rows.mean(axis=1, dtype=np.float64)
+    mean = float(row_means.mean())
+    squares = sum(_dot(x, x) for (x,) in _blocks((rows, mean)))
+    facts = Facts(
+        shape=values.shape,
+        dtype=dtype,
+        mean=mean,
+        sd=math.sqrt(squares / rows.size),
+        norm=math.sqrt(squares + rows.size * mean**2),
+        q99=float(np.quantile(np.abs(turned).astype(np.float64), 0.99)),
+    )
+    gram = None
+    if turned.ndim == 2 and axis is not None and turned.size > SMALL:
+        centred = np.subtract(rows, row_means[:, None].astype(np.float32), dtype=np.float32)
+        gram = centred @ centred.T
+    return Side(turned, facts, axis is not None, row_means, gram)
+
+
+def _blocks(*sides: tuple[Array, float]) -> Iterator[list[FloatArray]]:
+    """Yield blocks of rows of all sides in float64, minus their means; the arrays are used again for the next block."""
+    count, width = sides[0][0].shape
+    buffers = [np.empty((min(_BLOCK, count), width)) for _ in sides]
+    for start in range(0, count, _BLOCK):
+        stop = min(start + _BLOCK, count)
+        yield [
+            np.subtract(rows[start:stop], mean, out=buffer[: stop - start], dtype=np.float64)
+            for buffer, (rows, mean) in zip(buffers, sides, strict=True)
+        ]
+
+
+def _dot(x: FloatArray, y: FloatArray) -> float:
+    """Return the sum of products. Not by BLAS, whose threads would wait for each other at every small block."""
+    return float(np.einsum("ij,ij->", x, y))
+
+
+def measure_pair(role: Role, name_a: str, a: Side, name_b: str, b: Side, *, seed: int) -> dict[str, Measured]:
+    """Return all `MEASURES` of two tensors.
+
+    Raises
+    ------
+    Missing
+        If their shapes differ.
+    DegenerateInput
+        If one is constant.
+    """
+    if a.facts.shape != b.facts.shape:  # taking as many rows of each would compare different rows
+        left, right = ("×".join(str(n) for n in side.facts.shape) for side in (a, b))
+        raise Missing(
+            say(
+                "{role} of {a} and {b} is not comparable: the shapes are {left} and {right}",
+                role=role.value,
+                a=name_a,
+                b=name_b,
+                left=left,
+                right=right,
+            )
+        )
+    found = _small(a, b, seed) if a.values.size <= SMALL else _large(a, b, seed)
+    found["p99_abs_diff"] = Measured(abs(a.facts.q99 - b.facts.q99))
+    found["cv_diff"] = Measured(abs(a.facts.cv - b.facts.cv))  # as published, also where METRICS refuses it
+    return found
+
+
+def _small(a: Side, b: Side, seed: int) -> dict[str, Measured]:
+    left, right = a.values.astype(np.float64), b.values.astype(np.float64)
+    known: NullResult | None = None
+    found: dict[str, Measured] = {}
+    for name in ("pearson", "cosine", "rel_l2_a", "rel_l2", "mean_abs_diff"):
+        metric = METRICS[name]
+        value = metric(left, right)
+        if not a.permuted:
+            found[name] = Measured(value)
+            continue
+        shared = None if name == "mean_abs_diff" else known  # the others are functions of one dot product
+        null = null_for(
+            metric.null,
+            left,
+            right,
+            observed=value,
+            higher_is_closer=metric.higher_is_closer,
+            rng_seed=seed,
+            draws=DRAWS,
+            known=shared,
+        )
+        known = known or null
+        mean = 0.0 if abs(null.mean) < 1e-9 * null.sd else null.mean  # zero up to rounding
+        found[name] = Measured(value, mean, null.sd, null.z, null.log10_p)
+    left, right = left - left.mean(), right - right.mean()
+    centred = METRICS["cosine"](left, right)
+    scores = float(np.mean((left / left.std()) * (right / right.std())))  # Pearson as the original computes it
+    found["centred"], found["pearson"] = (replace(found["pearson"], value=value) for value in (centred, scores))
+    return found
+
+
+def _large(a: Side, b: Side, seed: int) -> dict[str, Measured]:
+    """As `_small`, for matrices, from sums over blocks; columns are permuted together, T = Σ a_ij·b_iπ(j)."""
+    count = a.values.size
+    product = gaps = distance = 0.0
+    for x, y in _blocks((a.values, a.facts.mean), (b.values, b.facts.mean)):
+        product += _dot(x, y)
+        x -= y
+        x += a.facts.mean - b.facts.mean
+        distance += _dot(x, x)
+        gaps += float(np.abs(x, out=x).sum())
+    total = product + count * a.facts.mean * b.facts.mean
+    mean_total, sd = _dot_null(a, b)
+    z = None if not sd else (total - mean_total) / sd
+    log10_p = None if z is None else _tail(z)
+
+    def linear(value: float, unit: float, origin: float = 0.0) -> Measured:
+        """Return a measure that is (T − origin)/unit."""
+        if sd is None:
+            return Measured(value)
+        return Measured(value, (mean_total - origin) / unit, sd / unit, z, log10_p)
+
+    if 0.0 in (a.facts.sd, b.facts.sd):
+        raise DegenerateInput("pearson: a side is constant, so its spread is zero: expected varying values")
+    covariance, spread = product / count, count * a.facts.sd * b.facts.sd
+    shift = count * a.facts.mean * b.facts.mean
+    length = math.sqrt(distance)
+    expected = math.sqrt(max(a.facts.norm**2 + b.facts.norm**2 - 2.0 * mean_total, 0.0))
+    plain = Measured(length)
+    if sd is not None and expected > 0.0:  # √(S − 2T) by the first-order delta method: sd/S is below 1e-3 here
+        plain = Measured(length, expected, sd / expected, None if z is None else -z, log10_p)
+    return {
+        "cosine": linear(total / (a.facts.norm * b.facts.norm), a.facts.norm * b.facts.norm),
+        "centred": linear(product / spread, spread, shift),
+        "pearson": linear(covariance / (a.facts.sd * b.facts.sd), spread, shift),
+        "rel_l2_a": plain.times(1.0 / a.facts.norm),
+        "rel_l2": plain.times(math.sqrt(2.0) / math.hypot(a.facts.norm, b.facts.norm)),
+        "mean_abs_diff": _drawn_gap(a, b, gaps / count, seed),
+    }
+
+
+def _dot_null(a: Side, b: Side) -> tuple[float, float | None]:
+    """Return mean and sd of T over all orders of the columns: Var T = ⟨G_a, G_b⟩/(d − 1), see `kinprint.stats.moments`."""
+    units = a.values.shape[1]
+    mean = units * float(a.row_means @ b.row_means)
+    if a.gram is None or b.gram is None:
+        return mean, None
+    variance = float(np.einsum("ij,ij->", a.gram, b.gram, dtype=np.float64)) / (units - 1) if units > 1 else 0.0
+    return mean, math.sqrt(max(variance, 0.0))
+
+
+def _tail(z: float) -> float:
+    return min(log10_p_normal(min(z, TRUSTED_Z), "greater"), log10_p_moments(z, None))
+
+
+def _drawn_gap(a: Side, b: Side, value: float, seed: int) -> Measured:
+    """Return the mean absolute difference with a null drawn on some rows: no closed form is fast enough for all."""
+    if not a.permuted:
+        return Measured(value)
+    metric = METRICS["mean_abs_diff"]
+    chosen = np.unique(np.linspace(0, a.values.shape[0] - 1, DRAWN_ROWS).astype(int))
+    left, right = a.values[chosen].astype(np.float64), b.values[chosen].astype(np.float64)
+    drawn = metric(left, right)
+    null = null_for(metric.null, left, right, observed=drawn, higher_is_closer=False, rng_seed=seed, draws=MATRIX_DRAWS)
+    return Measured(value, null.mean, null.sd, null.z, null.log10_p, drawn)

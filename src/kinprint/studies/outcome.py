@@ -1,0 +1,213 @@
+"""What a study finds: tables, checks against published figures, pictures, notes, and what is missing. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kinprint.errors import KinprintError, NeedsExtra
+from kinprint.studies.text import Text, say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from kinprint.studies.figures.film import Film
+
+Cell: TypeAlias = float | int | str | bool | Text | None
+Trust: TypeAlias = Literal["measured", "text", "picture", "wrong"]
+
+
+class Missing(KinprintError):
+    """A part of a study that cannot be done on these models. The others go on; RESULTS.md says what is missing and why."""
+
+    exit_code = 7
+
+    def __init__(self, text: Text) -> None:
+        super().__init__(text.render())
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its key in CSV and JSON, its heading, and how many decimals a reader needs (None: as it is)."""
+
+    key: str
+    heading: Text
+    digits: int | None = None
+    scientific: bool = False
+
+
+def column(key: str, heading: str, digits: int | None = None, *, scientific: bool = False) -> Column:
+    """Return a column with an English heading."""
+    return Column(key, say(heading), digits, scientific)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns. Long tables go whole into CSV and JSON; RESULTS.md shows `shown` rows of them."""
+
+    name: str
+    title: Text
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    shown: int = 60
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"table {self.name}: {len(self.columns)} columns, but a row of {len(row)} cells: {row}"
+                )
+
+
+def table(
+    name: str, title: Text, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, shown: int = 60
+) -> Table:
+    """Return a table of any sequences."""
+    return Table(name, title, tuple(columns), tuple(tuple(row) for row in rows), shown)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One published figure beside the measured one.
+
+    Parameters
+    ----------
+    what
+        What the number is.
+    published, measured
+        The two numbers; ``measured`` is None where it could not be had.
+    digits
+        Decimals the publication printed: two numbers agree if they differ by at most one unit of the last one.
+    trust
+        Where the published number comes from: measured by published code, only text, read off a picture, or known wrong.
+    reason
+        For ``wrong``: what is wrong with it. Else a remark.
+    within
+        Another tolerance, where digits cannot be expected to agree; the reason should then say why.
+    """
+
+    what: Text
+    published: float
+    measured: float | None
+    digits: int = 4
+    trust: Trust = "measured"
+    reason: Text | None = None
+    within: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus published."""
+        return None if self.measured is None else self.measured - self.published
+
+    @property
+    def tolerance(self) -> float:
+        """One unit of the last printed digit, unless ``within`` says otherwise."""
+        return 10.0**-self.digits if self.within is None else self.within
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the two agree as far as printed; None if there is nothing to compare."""
+        return None if self.difference is None else abs(self.difference) <= self.tolerance * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, drawn only when it is written: the function that draws it, by name, and the results it takes.
+
+    ``figure`` is ``module.function`` in `kinprint.studies.figures`, so that tables can be had without matplotlib.
+    """
+
+    name: str
+    caption: Text
+    figure: str
+    arguments: tuple[Any, ...]
+
+    def draw(self) -> Figure | Film:
+        """Return the figure.
+
+        Raises
+        ------
+        NeedsExtra
+            If matplotlib is not installed.
+        """
+        module, _, function = self.figure.partition(".")
+        try:
+            style = import_module("kinprint.studies.figures.style")
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("kinprint"):
+                raise
+            raise NeedsExtra("drawing figures", extra="plot") from error
+        with style.house_style():
+            drawn: Figure | Film = getattr(import_module(f"kinprint.studies.figures.{module}"), function)(
+                *self.arguments
+            )
+        return drawn
+
+
+def picture(name: str, caption: Text, figure: str, *arguments: Any) -> Picture:
+    """Return a picture of `arguments`, drawn by ``kinprint.studies.figures.`` `figure`."""
+    return Picture(name, caption, figure, arguments)
+
+
+@dataclass
+class Section:
+    """What one part of a study found."""
+
+    tables: list[Table] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    notes: list[Text] = field(default_factory=list)
+    missing: list[Text] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PartOutcome:
+    """A part of a study with what it found."""
+
+    name: str
+    title: Text
+    section: Section
+
+
+@dataclass(frozen=True)
+class MemberOutcome:
+    """A model of a study, as RESULTS.md lists it."""
+
+    name: str
+    reference: str
+    commit: str | None
+    architecture: str | None
+    layers: int | None
+    width: int | None
+    parameters: int | None
+    replica: bool
+    problem: str | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a study found, ready to be written."""
+
+    study: str
+    title: Text
+    summary: Text
+    source: Text
+    members: tuple[MemberOutcome, ...]
+    parts: tuple[PartOutcome, ...]
+    settings: dict[str, object]
+    bytes_read: int
+    seconds: float
+
+    @property
+    def checks(self) -> list[Check]:
+        """All checks against published figures, in order."""
+        return [check for part in self.parts for check in part.section.checks]
+
+    @property
+    def missing(self) -> list[tuple[PartOutcome, Text]]:
+        """What could not be done, with the part it belongs to."""
+        return [(part, text) for part in self.parts for text in part.section.missing]

@@ -1,0 +1,106 @@
+"""What a storage format keeps of a norm weight's pattern: rounding on the format's grid, and how a rounded value was reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint.errors import DegenerateInput
+from kinprint.metrics import METRICS
+from kinprint.metrics.identity import GRIDS, on_grid
+from kinprint.numeric import FloatArray
+
+FORMATS = ("BF16", "F16", "F8_E4M3", "F8_E5M2")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is left of a pattern after storing.
+
+    ``error`` is the root mean square of the change of the pattern (mean removed) over that of the pattern; ``bits`` is
+    −log2 of it, the logarithm of the signal-to-noise ratio: 0 bits means an error as large as the pattern, infinitely many that
+    nothing was lost. ``correlation`` is None where nothing of the pattern is left.
+    """
+
+    error: float
+    correlation: float | None
+
+    @property
+    def bits(self) -> float:
+        """Effective bits."""
+        return math.inf if self.error == 0.0 else -math.log2(self.error)
+
+
+def _as_is(values: FloatArray, dtype: str) -> FloatArray:
+    return on_grid(values, dtype)
+
+
+def _minus_one(values: FloatArray, dtype: str) -> FloatArray:
+    return on_grid(values - 1.0, dtype) + 1.0
+
+
+def _apart(values: FloatArray, dtype: str) -> FloatArray:
+    """γ = s·(1 + p): the mean s in float32, p in the format."""
+    scale = float(np.float32(values.mean()))
+    if scale == 0.0:
+        raise DegenerateInput("scale and pattern apart: the mean is zero and is the scale: expected a nonzero mean")
+    return scale * (1.0 + on_grid(values / scale - 1.0, dtype))
+
+
+SCHEMES: dict[str, Callable[[FloatArray, str], FloatArray]] = {
+    "as_is": _as_is,
+    "minus_one": _minus_one,
+    "apart": _apart,
+}
+"""Ways to store γ: itself; γ − 1; its mean in float32 and the pattern relative to the mean."""
+
+
+def kept(truth: FloatArray, stored: FloatArray) -> Kept:
+    """Compare the pattern of `stored` with that of `truth`.
+
+    Raises
+    ------
+    DegenerateInput
+        If `truth` has no pattern.
+    """
+    pattern = truth - truth.mean()
+    spread = float(np.sqrt(np.mean(pattern * pattern)))
+    if spread == 0.0 or float(np.ptp(truth)) == 0.0:
+        raise DegenerateInput("the weight is constant: it has no pattern that could be lost")
+    change = (stored - stored.mean()) - pattern
+    error = float(np.sqrt(np.mean(change * change))) / spread
+    if np.array_equal(truth, stored):
+        error = 0.0  # means of equal arrays are equal, but say so without relying on rounding
+    try:
+        correlation: float | None = METRICS["pearson"](truth, stored)
+    except DegenerateInput:
+        correlation = None
+    return Kept(error, correlation)
+
+
+def store(truth: FloatArray, dtype: str, scheme: str) -> Kept:
+    """Return what `scheme` in `dtype` keeps of the pattern of `truth`."""
+    return kept(truth, SCHEMES[scheme](truth, dtype))
+
+
+def before_rounding(values: FloatArray, dtype: str, rng: np.random.Generator) -> FloatArray:
+    """Return numbers that round to `values` on the grid of `dtype`: each drawn evenly from the cell of its value.
+
+    What a weight was before it was stored is not known; any number of the cell would have been stored as this one. Below a power
+    of two the cell is half as wide.
+    """
+    grid, magnitude = GRIDS[dtype], np.abs(values)
+    fraction, exponent = np.frexp(magnitude)
+    place = np.maximum(np.where(magnitude == 0.0, grid.least, exponent - grid.precision), grid.least)
+    step = np.ldexp(1.0, place)
+    draw = rng.uniform(-0.5, 0.5, values.shape)
+    narrow = (fraction == 0.5) & (place > grid.least) & (draw < 0.0)
+    return np.asarray(np.copysign(magnitude + np.where(narrow, 0.5, 1.0) * draw * step, values))
+
+
+def needs_simulation(stored: str, dtype: str) -> bool:
+    """Whether storing in `dtype` changes nothing that was stored as `stored`, so that the loss has to be simulated."""
+    return stored in GRIDS and GRIDS[dtype].precision >= GRIDS[stored].precision

@@ -1,0 +1,343 @@
+"""Writes a study: RESULTS.md in the language asked for, every table as CSV, everything as JSON, figures as PNG and SVG."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from kinprint.errors import NeedsExtra, StorageError
+from kinprint.plain import printable
+from kinprint.sizes import format_size
+from kinprint.studies.outcome import Cell, Check, Column, Outcome, PartOutcome, Picture, Table
+from kinprint.studies.text import Text, say
+
+SCHEMA = "kinprint-study"
+SCHEMA_VERSION = 1
+Progress = Callable[[str, int, int], None]
+
+
+def write_outcome(
+    outcome: Outcome, folder: Path, *, language: str = "en", command: str = "", progress: Progress | None = None
+) -> Path:
+    """Write everything into `folder` and return the path of RESULTS.md.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be written to.
+    """
+    pictures = [(part, picture) for part in outcome.parts for picture in part.section.pictures]
+    drawn: dict[str, tuple[str, ...]] = {}
+    undrawn: list[tuple[str, Text]] = []
+    for number, (_, picture) in enumerate(pictures):
+        if progress:
+            progress("drawing", number, len(pictures))
+        try:
+            drawn[picture.name] = tuple(_draw(picture, folder / "figures"))
+        except NeedsExtra as error:
+            undrawn.append((picture.name, say("{why}; {hint}", why=error.message, hint=error.hint or "")))
+            continue
+    for part in outcome.parts:
+        for item in part.section.tables:
+            _write(folder / "tables" / f"{item.name}.csv", _csv(item))
+    _write(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
+    page = _Page(outcome, language, command, drawn, undrawn)
+    target = folder / "RESULTS.md"
+    _write(target, page.text().encode())
+    return target
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _write(target: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise StorageError(
+            f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
+        ) from error
+
+
+def _draw(picture: Picture, folder: Path) -> list[str]:
+    drawn = picture.draw()
+    from kinprint.studies.figures.style import rendered  # needs matplotlib, which is there if the line above passed
+
+    names = []
+    for suffix, data in rendered(drawn):
+        name = f"{picture.name}.{suffix}"
+        _write(folder / name, data)
+        names.append(name)
+    return names
+
+
+def _plain(value: Cell) -> float | int | str | bool | None:
+    return value.render() if isinstance(value, Text) else value
+
+
+def _csv(item: Table) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([column.key for column in item.columns])
+    writer.writerows([["" if cell is None else _plain(cell) for cell in row] for row in item.rows])
+    return stream.getvalue().encode()
+
+
+def _data(outcome: Outcome, command: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "study": outcome.study,
+        "title": str(outcome.title),
+        "source": str(outcome.source),
+        "command": command,
+        "settings": outcome.settings,
+        "models": [
+            {name: getattr(member, name) for name in member.__dataclass_fields__ if name != "notes"}
+            | {"notes": list(member.notes)}
+            for member in outcome.members
+        ],
+        "parts": [
+            {
+                "name": part.name,
+                "title": str(part.title),
+                "notes": [str(note) for note in part.section.notes],
+                "missing": [str(text) for text in part.section.missing],
+                "tables": [
+                    {
+                        "name": item.name,
+                        "title": str(item.title),
+                        "columns": [column.key for column in item.columns],
+                        "rows": [[_finite(_plain(cell)) for cell in row] for row in item.rows],
+                    }
+                    for item in part.section.tables
+                ],
+                "published": [_check_data(check) for check in part.section.checks],
+                "figures": [
+                    {"name": picture.name, "caption": str(picture.caption)} for picture in part.section.pictures
+                ],
+            }
+            for part in outcome.parts
+        ],
+        "bytes_read": outcome.bytes_read,
+    }
+
+
+def _finite(value: float | int | str | bool | None) -> float | int | str | bool | None:
+    """JSON knows no NaN; a value that does not exist is null."""
+    return None if isinstance(value, float) and not (abs(value) < float("inf")) else value
+
+
+def _check_data(check: Check) -> dict[str, Any]:
+    return {
+        "what": str(check.what),
+        "published": check.published,
+        "measured": check.measured,
+        "difference": check.difference,
+        "tolerance": check.tolerance,
+        "trust": check.trust,
+        "agrees": check.agrees,
+        "reason": None if check.reason is None else str(check.reason),
+    }
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+_TRUST = {
+    "measured": say("measured by published code"),
+    "text": say("text only"),
+    "picture": say("read off a picture"),
+    "wrong": say("known to be wrong"),
+}
+
+
+class _Page:
+    """RESULTS.md, line by line."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        language: str,
+        command: str,
+        drawn: dict[str, tuple[str, ...]],
+        undrawn: Sequence[tuple[str, Text]],
+    ) -> None:
+        self.outcome, self.language, self.command = outcome, language, command
+        self.drawn, self.undrawn = drawn, undrawn
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        self._head()
+        for part in self.outcome.parts:
+            self._part(part)
+        self._missing()
+        return "\n".join(self.lines).rstrip() + "\n"
+
+    def _say(self, text: Text) -> str:
+        return _inline(text.render(self.language))
+
+    def _add(self, *lines: str) -> None:
+        self.lines += [*lines, ""]
+
+    def _head(self) -> None:
+        outcome = self.outcome
+        self._add(f"# {self._say(outcome.title)}")
+        self._add(self._say(outcome.summary))
+        self._add(self._say(say("Source: {source}.", source=outcome.source)))
+        if outcome.settings.get("replicas"):
+            self._add(f"> **{self._say(REPLICAS)}**")
+        if outcome.members:
+            rows = [
+                (
+                    member.name,
+                    member.reference,
+                    say("could not be opened: {why}", why=member.problem) if member.problem else member.architecture,
+                    member.layers,
+                    member.width,
+                    None if member.parameters is None else f"{member.parameters / 1e9:.2f} B",
+                    member.commit[:12] if member.commit else None,
+                )
+                for member in outcome.members
+            ]
+            headings = ("model", "where", "architecture", "layers", "width", "parameters", "commit")
+            self._table([Column(name, say(name)) for name in headings], rows)
+        checks = outcome.checks
+        if checks:
+            sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
+            agreeing = sum(check.agrees is True for check in sure)
+            wrong = sum(check.trust == "wrong" for check in checks)
+            self._add(
+                self._say(
+                    say(
+                        "Published figures: {agree} of {all} agree with the measured ones within one unit of the last printed "
+                        "digit; {wrong} more are known to be wrong and are marked as such.",
+                        agree=agreeing,
+                        all=len(sure),
+                        wrong=wrong,
+                    )
+                )
+            )
+        read = say("Read: {size}. Seed: {seed}.", size=format_size(outcome.bytes_read), seed=outcome.settings["seed"])
+        self._add(self._say(read) + (f" `{printable(self.command, 400).replace('`', '')}`" if self.command else ""))
+
+    def _part(self, part: PartOutcome) -> None:
+        section = part.section
+        self._add(f"## {self._say(part.title)}")
+        for note in section.notes:
+            self._add(self._say(note))
+        for item in section.tables:
+            self._add(f"### {self._say(item.title)}")
+            self._table(item.columns, item.rows[: item.shown])
+            link = f"[{item.name}.csv](tables/{item.name}.csv)"
+            if len(item.rows) > item.shown:
+                said = say(
+                    "The first {shown} of {all} rows; all are in {link}.",
+                    shown=item.shown,
+                    all=len(item.rows),
+                    link=link,
+                )
+                self._add(said.render(self.language))
+        for picture in section.pictures:
+            self._picture(picture)
+        if section.checks:
+            self._add(f"### {self._say(say('Published against measured'))}")
+            self._checks(section.checks)
+        for text in section.missing:
+            self._add(f"**{self._say(say('Missing'))}:** {self._say(text)}")
+
+    def _picture(self, picture: Picture) -> None:
+        files = self.drawn.get(picture.name)
+        if files is None:
+            return
+        best = next((name for name in files if name.endswith((".gif", ".png"))), files[0])
+        caption = self._say(picture.caption)
+        others = " · ".join(f"[{Path(name).suffix[1:].upper()}](figures/{name})" for name in files)
+        self._add(f"![{caption.replace('[', '(').replace(']', ')')}](figures/{best})", "", f"*{caption}* ({others})")
+
+    def _checks(self, checks: Sequence[Check]) -> None:
+        rows: list[tuple[Cell, ...]] = []
+        for check in checks:
+            difference = check.difference
+            agrees: Cell = None
+            if check.trust == "wrong":
+                agrees = say("published value is wrong")
+            elif check.agrees is not None:
+                agrees = say("agrees") if check.agrees else say("differs")
+            rows.append(
+                (
+                    check.what,
+                    f"{check.published:.{check.digits}f}",
+                    None if check.measured is None else f"{check.measured:.{check.digits + 1}f}",
+                    None if difference is None else f"{difference:+.{check.digits + 1}f}",
+                    agrees,
+                    _TRUST[check.trust]
+                    if check.reason is None
+                    else say("{trust}: {why}", trust=_TRUST[check.trust], why=check.reason),
+                )
+            )
+        headings = ("what", "published", "measured", "difference", "result", "published value is")
+        self._table([Column(name, say(name)) for name in headings], rows)
+
+    def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        lines = ["| " + " | ".join(self._say(column.heading) for column in columns) + " |"]
+        lines.append("|" + "---|" * len(columns))
+        for row in rows:
+            shown = [self._cell(cell, column) for cell, column in zip(row, columns, strict=True)]
+            lines.append("| " + " | ".join(shown) + " |")
+        self._add(*lines)
+
+    def _cell(self, cell: Cell, column: Column) -> str:
+        if isinstance(cell, Text):
+            return self._say(cell)
+        return _inline(show(cell, column))
+
+    def _missing(self) -> None:
+        self._add(f"## {self._say(say('What is missing, and why'))}")
+        found = [(self._say(part.title), self._say(text)) for part, text in self.outcome.missing]
+        found += [(name, self._say(text)) for name, text in self.undrawn]
+        if not found:
+            self._add(self._say(say("Nothing.")))
+            return
+        self._add(*[f"- {where}: {why}" for where, why in found])
+
+
+REPLICAS = say(
+    "These models are statistical replicas, not the models themselves: synthetic checkpoints with the real names, shapes and layer "
+    "counts, whose vectors were made to have the published means, standard deviations and correlations. Agreement below shows "
+    "that the study computes what the publications computed; it is no new measurement of the real models."
+)
+
+
+def show(cell: float | int | str | bool | None, column: Column) -> str:
+    """Return a cell as a reader sees it; what is not there is a dash."""
+    if cell is None or (isinstance(cell, float) and cell != cell):
+        return "–"
+    if isinstance(cell, float):
+        if column.scientific:
+            return f"{cell:.{3 if column.digits is None else column.digits}e}"
+        return f"{cell:.4g}" if column.digits is None else f"{cell:.{column.digits}f}"
+    if isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) >= 10_000:
+        return f"{cell:,}"
+    return str(cell)
+
+
+def _inline(text: str) -> str:
+    """Make text inert in Markdown: one line, no markup, no control characters."""
+    flat = printable(text, 2000).replace("\n", " ")
+    for character, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\["), ("]", "\\]"), ("`", "'")):
+        flat = flat.replace(character, escaped)
+    return flat

@@ -1,0 +1,350 @@
+"""What all studies share: sentences, checks, casting, reading once, writing, and the command."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from kinprint.arch import Role
+from kinprint.cli.main import main
+from kinprint.errors import BadSelection, NeedsExtra, StorageError
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+from kinprint.studies.cast import cast, look
+from kinprint.studies.catalogue import STUDIES
+from kinprint.studies.outcome import (
+    Check,
+    MemberOutcome,
+    Missing,
+    Outcome,
+    PartOutcome,
+    Section,
+    column,
+    picture,
+    table,
+)
+from kinprint.studies.recipe import Part, Study, run_study
+from kinprint.studies.stage import Request, Want, read_layers
+from kinprint.studies.text import Text, fields, say, translations
+from kinprint.studies.writing import show, write_outcome
+from kinprint.testing.hub import HubServer
+
+
+def outcome_of(*sections, replicas=False, members=()):
+    parts = tuple(PartOutcome(f"part{n}", say("Part {n}", n=n), section) for n, section in enumerate(sections))
+    settings = {"seed": 0, "replicas": replicas}
+    return Outcome(
+        "test", say("A title"), say("A summary."), say("nowhere"), tuple(members), parts, settings, 1234, 0.5
+    )
+
+
+# ---- sentences ----
+
+
+def test_a_sentence_in_two_languages():
+    text = say("{model} has no layer {layer}: it has layers 0 to {last}", model="Phi", layer=40, last=31)
+    assert text.render() == "Phi has no layer 40: it has layers 0 to 31"
+    korean = text.render("ko")
+    assert "Phi" in korean
+    assert "40" in korean
+    assert "layer" not in korean
+
+
+def test_what_has_no_translation_stays_english():
+    assert Text("never translated {x}", {"x": 1}).render("ko") == "never translated 1"
+
+
+def test_a_sentence_inside_a_sentence_is_translated_too():
+    assert say("{trust}: {why}", trust=say("text only"), why="x").render("ko").startswith("본문에만 있음")
+
+
+def test_translations_use_the_same_fields():
+    wrong = [english for english, korean in translations("ko").items() if fields(english) != fields(korean)]
+    assert wrong == []
+    assert len(translations("ko")) > 40
+
+
+# ---- checks ----
+
+
+@pytest.mark.parametrize(
+    ("published", "measured", "digits", "agrees"),
+    [(0.9811, 0.98112, 4, True), (0.9811, 0.98121, 4, False), (0.98, 0.9892, 2, True), (1.0, None, 2, None)],
+)
+def test_a_check_agrees_within_one_unit_of_the_last_digit(published, measured, digits, agrees):
+    assert Check(say("x"), published, measured, digits).agrees is agrees
+
+
+def test_another_tolerance():
+    assert Check(say("x"), 5.69, 5.58, 2, within=0.2).agrees
+    assert not Check(say("x"), 5.69, 5.48, 2, within=0.2).agrees
+
+
+def test_a_row_of_the_wrong_length_is_a_bug():
+    with pytest.raises(ValueError, match="2 columns, but a row of 1"):
+        table("t", say("t"), [column("a", "a"), column("b", "b")], [(1,)])
+
+
+# ---- who takes part ----
+
+
+def test_casting():
+    known = cast((), ("Solar", "GLM"))
+    assert [(item.name, item.reference) for item in known] == [
+        ("Solar", "upstage/Solar-Open-100B"),
+        ("GLM", "zai-org/GLM-4.5-Air"),
+    ]
+    given = cast(("Solar", "hf://zai-org/GLM-4.5-Air@main", "mine=some/folder", "./a/b"), ())
+    assert [(item.name, item.known is not None) for item in given] == [
+        ("Solar", True),
+        ("GLM", True),
+        ("mine", False),
+        ("b", False),
+    ]
+
+
+def test_a_replica_stands_for_its_model():
+    assert cast(("Solar=/somewhere/upstage/Solar-Open-100B",), ())[0].known is None  # a folder may call itself anything
+    assert cast(("Solar=/somewhere",), (), replicas=True)[0].known.repo == "upstage/Solar-Open-100B"
+
+
+def test_two_models_of_one_name():
+    with pytest.raises(BadSelection, match="two models are called 'b'"):
+        cast(("x/b", "y/b"), ())
+
+
+def test_unknown_models_get_looks_of_their_own():
+    assert look("Solar") != look("GLM")
+    assert look("one", 0) != look("two", 1)
+
+
+@pytest.mark.parametrize(("text", "layers"), [(None, None), ("0,5,2-3", (0, 2, 3, 5)), ("70", (70,))])
+def test_layers_as_people_write_them(text, layers):
+    assert read_layers(text) == layers
+
+
+# ---- reading ----
+
+
+def probing(*parts):
+    """A study that reads both norms of all layers, and runs `parts`."""
+
+    def wants(stage):
+        for name in stage.names:
+            for role in (Role.INPUT_NORM, Role.POST_ATTENTION_NORM):
+                yield from (Want(name, role, layer) for layer in stage.layers(name, role))
+
+    made = tuple(Part(f"p{n}", say("p"), run) for n, run in enumerate(parts))
+    return Study("probing", say("t"), say("s"), say("x"), (), wants, made)
+
+
+@pytest.fixture
+def run_probe(tiny_cast, monkeypatch):
+    def run(names, *parts, session=None, references=None, **request):
+        monkeypatch.setitem(STUDIES._items, "probing", probing(*parts))
+        chosen = references or tuple(f"{name}={tiny_cast[name]}" for name in names)
+        with Session(Settings(range_cache=None)) as own:
+            return run_study("probing", session or own, models=chosen, request=Request(**request))
+
+    return run
+
+
+def test_values_and_what_is_missing(run_probe):
+    seen = {}
+
+    def look_at(stage):
+        layers, left, _ = stage.stacks("first", "second", Role.INPUT_NORM)
+        seen["layers"], seen["shape"] = layers, left.shape
+        seen["direct"] = np.array_equal(left[2], stage.values("first", Role.INPUT_NORM, 2))
+        return Section(notes=[say("fine")])
+
+    def no_role(stage):
+        stage.stack("nopost", Role.POST_ATTENTION_NORM)
+
+    def no_layer(stage):
+        stage.values("shallow", Role.INPUT_NORM, 5)
+
+    def other_width(stage):
+        stage.stacks("first", "narrow", Role.INPUT_NORM)
+
+    def no_model(stage):
+        stage.model("absent")
+
+    names = ("first", "second", "nopost", "shallow", "narrow")
+    outcome = run_probe(names, look_at, no_role, no_layer, other_width, no_model)
+    assert seen == {"layers": (0, 1, 2, 3, 4, 5), "shape": (6, 64), "direct": True}
+    assert [str(text) for _, text in outcome.missing] == [
+        "nopost has no tensor of the role post_attention_norm",
+        "shallow has no layer 5: it has layers 0 to 2",
+        "first and narrow are not comparable: their vectors have 64 and 48 elements",
+        "absent is not among the models of this run",
+    ]
+    assert [str(note) for note in outcome.parts[0].section.notes] == ["fine"]
+
+
+def test_a_model_that_cannot_be_opened_leaves_the_others(run_probe, tiny_cast, tmp_path):
+    def look_at(stage):
+        assert stage.names == ("first",)
+        stage.model("gone")
+
+    references = (f"first={tiny_cast['first']}", f"gone={tmp_path / 'gone'}")
+    outcome = run_probe((), look_at, references=references)
+    assert "gone could not be opened: no such file or folder" in str(outcome.missing[0][1])
+    assert outcome.members[1].problem is not None
+
+
+def test_each_tensor_is_read_once(run_probe, tiny_cast):
+    def twice(stage):
+        for name in stage.names:
+            stage.stack(name, Role.INPUT_NORM)
+            stage.read_ahead([Want(name, Role.INPUT_NORM, layer) for layer in range(6)])
+        return Section()
+
+    with HubServer() as server:
+        for name in ("first", "second"):
+            server.add_repo(f"tiny/{name}", tiny_cast[name])
+        with Session(Settings(endpoint=server.endpoint, range_cache=None)) as session:
+            run_probe((), twice, twice, session=session, references=("tiny/first", "tiny/second"))
+            norms = 2 * 2 * 6 * 64 * 4
+            headers = sum(file.stat().st_size for n in ("first", "second") for file in tiny_cast[n].glob("*.json"))
+            assert norms <= session.bytes_delivered <= norms + headers + 2 * 65_536
+
+
+# ---- writing ----
+
+ROWS = [("a|b", 0.123456, None), ("<script>", float("nan"), 12345)]
+
+
+def test_the_page_and_its_files(tmp_path):
+    section = Section(
+        tables=[
+            table("numbers", say("Numbers"), [column("what", "what"), column("x", "x", 3), column("n", "n")], ROWS)
+        ],
+        checks=[
+            Check(say("good"), 0.98, 0.981, 2),
+            Check(say("bad"), 0.95, 0.127, 2, "wrong", say("nobody measured it")),
+        ],
+        pictures=[
+            picture("dots", say("Dots"), "sanity.synthetic_grid", [(1.0, 2.0, 0.5, 64, 0.9, 0.01, 0.9, 1.0, 1.0)] * 1)
+        ],
+        notes=[say("A note")],
+        missing=[say("{model} has no tensor of the role {role}", model="[x](y)", role="router")],
+    )
+    section.pictures = []
+    target = write_outcome(outcome_of(section, replicas=True), tmp_path, command="kinprint study test")
+    page = target.read_text()
+    assert "a\\|b" in page
+    assert "&lt;script>" in page
+    assert "12,345" in page
+    assert "| – |" in page
+    assert "1 of 1 agree" in page
+    assert "1 more are known to be wrong" in page
+    assert "nobody measured it" in page
+    assert "statistical replicas, not the models themselves" in page
+    assert "\\[x\\](y) has no tensor" in page
+    assert (tmp_path / "tables" / "numbers.csv").read_text() == "what,x,n\na|b,0.123456,\n<script>,nan,12345\n"
+    data = json.loads((tmp_path / "results.json").read_bytes())
+    assert data["parts"][0]["tables"][0]["rows"] == [["a|b", 0.123456, None], ["<script>", None, 12345]]
+    assert [check["agrees"] for check in data["parts"][0]["published"]] == [True, False]
+
+
+def test_the_page_in_korean(tmp_path):
+    section = Section(checks=[Check(say("x"), 1.0, 1.0, 1)])
+    page = write_outcome(outcome_of(section), tmp_path, language="ko").read_text()
+    assert "공개된 값과 측정값" in page
+    assert "누락된 것과 그 이유" in page
+
+
+def test_a_long_table_is_shown_in_part_and_kept_whole(tmp_path):
+    section = Section(tables=[table("long", say("Long"), [column("n", "n")], [(n,) for n in range(200)], shown=10)])
+    page = write_outcome(outcome_of(section), tmp_path).read_text()
+    assert "The first 10 of 200 rows" in page
+    assert "[long.csv](tables/long.csv)" in page
+    assert len((tmp_path / "tables" / "long.csv").read_text().splitlines()) == 201
+
+
+def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("matplotlib", "kinprint.studies.figures"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    shown = picture("p", say("A picture"), "sanity.synthetic_grid", [])
+    with pytest.raises(NeedsExtra, match="needs the extra 'plot'"):
+        shown.draw()
+    numbers = table("t", say("T"), [column("n", "n")], [(1,)])
+    page = write_outcome(outcome_of(Section(tables=[numbers], pictures=[shown])), tmp_path).read_text()
+    assert "needs the extra 'plot'" in page
+    assert "kinprint\\[plot\\]" in page
+    assert not (tmp_path / "figures").exists()
+
+
+def test_an_unwritable_target(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="cannot write"):
+        write_outcome(outcome_of(Section()), tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("cell", "digits", "shown"),
+    [
+        (None, None, "–"),
+        (0.5, 3, "0.500"),
+        (1e-7, None, "1e-07"),
+        (3, None, "3"),
+        (True, None, "True"),
+        ("x", None, "x"),
+    ],
+)
+def test_cells(cell, digits, shown):
+    assert show(cell, column("c", "c", digits)) == shown
+
+
+def test_members_with_a_problem_are_listed(tmp_path):
+    member = MemberOutcome("gone", "x/gone", None, None, None, None, None, False, "no such repository")
+    page = write_outcome(outcome_of(Section(), members=[member]), tmp_path).read_text()
+    assert "could not be opened: no such repository" in page
+
+
+# ---- the command ----
+
+
+def test_the_list():
+    found = CliRunner().invoke(main, ["study", "--list"], standalone_mode=False)
+    assert found.exception is None
+    for name in ("baselines", "metrics", "bias", "sanity", "origin", "toy-init", "scale"):
+        assert f"{name} " in found.output
+
+
+def test_an_unknown_study():
+    found = CliRunner().invoke(main, ["study", "baseline"], standalone_mode=False)
+    assert isinstance(found.exception, BadSelection)
+    assert "did you mean 'baselines'" in found.exception.hint
+
+
+def test_replicas_and_models_exclude_each_other():
+    found = CliRunner().invoke(main, ["study", "sanity", "--replicas", "--models", "x"])
+    assert found.exit_code == 2
+    assert "exclude each other" in found.output
+
+
+def test_a_study_from_the_command_line(tiny_cast, tmp_path):
+    models = f"first={tiny_cast['first']},child={tiny_cast['child']}"
+    arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "--lang", "ko", "-q"]
+    found = CliRunner().invoke(main, arguments, standalone_mode=False)
+    assert found.return_value == 0, found.output
+    assert "first" in (tmp_path / "out" / "RESULTS.md").read_text()
+    assert (tmp_path / "out" / "figures" / "synthetic.png").stat().st_size > 5000
+    assert (tmp_path / "out" / "figures" / "synthetic.svg").stat().st_size > 5000
+
+
+def test_every_study_is_described():
+    for study in STUDIES.values():
+        assert study.parts
+        assert len(str(study.summary)) > 40
+        assert str(study.title.render("ko")) != str(study.title)
+        assert isinstance(study, Study)
+
+
+def test_missing_says_so():
+    assert Missing(say("x")).exit_code == 7
