@@ -18,7 +18,6 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import all_pairs, draw_columns
 from kinprint.studies import origin_baselines, origin_decay, origin_windows
-from kinprint.studies.cast import KNOWN, Casting
 from kinprint.studies.origin import ORIGIN
 from kinprint.studies.origin_baselines import mismatched_places
 from kinprint.studies.origin_config import scan
@@ -557,10 +556,7 @@ def test_every_template_is_translated_with_the_same_fields():
 
 @pytest.fixture(scope="module")
 def replica_run(replica_folders):
-    castings = tuple(Casting(name, str(replica_folders[name]), KNOWN[name]) for name in ORIGIN.models)
-    with pytest.MonkeyPatch.context() as patch, Session(Settings(range_cache=None)) as session:
-        patch.setattr("kinprint.studies.recipe.cast", lambda *_: castings)
-        return run_study("origin", session, request=Request(replicas=True))
+    return run(replica_folders, *ORIGIN.models, replicas=True)
 
 
 @pytest.mark.slow

@@ -172,4 +172,7 @@ def text_check(
 ) -> Check:
     """Return a check of a number that only the text has; wrong if there is a reason why."""
     trust: Trust = "text" if wrong is None else "wrong"
-    return Check(what, value, measured, digits=digits, trust=trust, reason=remark if wrong is None else wrong)
+    within = 0.0 if isinstance(value, int) else None  # a count is right or wrong
+    return Check(
+        what, value, measured, digits=digits, trust=trust, reason=remark if wrong is None else wrong, within=within
+    )

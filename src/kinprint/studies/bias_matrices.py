@@ -23,10 +23,10 @@ from kinprint.studies.bias_facts import (
     published_case,
     vector_roles,
 )
-from kinprint.studies.bias_pairs import BY_LAYER, siblings
+from kinprint.studies.bias_pairs import BY_LAYER
 from kinprint.studies.outcome import Cell, Section, column, picture, table
 from kinprint.studies.stage import Stage, attempt, require_same_shape
-from kinprint.studies.text import say
+from kinprint.studies.text import Text, say
 
 # -- figure 2 ----------------------------------------------------------------------------------------------------------
 
@@ -140,9 +140,25 @@ def summary_rows(rows: tuple[int, ...], columns: tuple[int, ...], found: AllPair
 # -- figure 5 ----------------------------------------------------------------------------------------------------------
 
 
+ONE_PERMUTATION = say(
+    "The mean over layers is tested under one permutation of the residual stream that serves all layers: layers of one "
+    "model resemble each other, and as independent trials they would be counted several times over. The column of "
+    "independent layers says how many such trials have the spread that was found."
+)
+ASSUMED = say(
+    "How layers of one model correlate is published for three layers of three models and assumed for the others in "
+    "replicas; the null sd of the mean, and so its z, rest on it."
+)
+
+
+def joint_notes(stage: Stage) -> list[Text]:
+    """Return what a reader has to know about the test of a mean over layers."""
+    return [ONE_PERMUTATION, ASSUMED] if stage.request.replicas else [ONE_PERMUTATION]
+
+
 def all_pairs_of_models(stage: Stage) -> Section:
     """Show the Pearson matrices of all pairs of models, and test each pair's diagonal as a whole."""
-    section = Section(notes=siblings(stage))
+    section = Section(notes=joint_notes(stage))
     for role in vector_roles(stage, (INPUT,), section.missing):
         _one_gallery(stage, section, role)
     return section
@@ -206,10 +222,3 @@ def _one_gallery(stage: Stage, section: Section, role: Role) -> None:
         limit=RELATED,
     )
     section.pictures.append(picture(f"gallery_{role.value}", caption, "bias.pearson_gallery", panels))
-    section.notes.append(
-        say(
-            "The mean over layers is tested under one permutation of the residual stream that serves all layers: "
-            "layers of one model resemble each other, and as independent trials they would be counted several times "
-            "over. The column of independent layers says how many such trials have the spread that was found."
-        )
-    )

@@ -71,7 +71,7 @@ def _one_pair(stage: Stage, section: Section, a: str, b: str, role: Role) -> Non
     named: dict[str, object] = {"a": a, "b": b, "role": role.value}
     name = f"pair_{role.value}_{a}_{b}"
     section.tables.append(
-        table(name, say("{a} and {b} by layer, {role}", **named), BY_LAYER, _layer_rows(facts), shown=48)
+        table(name, say("{a} and {b} by layer, {role}", **named), BY_LAYER, _layer_rows(facts), shown=12)
     )
     section.tables.append(
         table(

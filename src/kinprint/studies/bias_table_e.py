@@ -22,6 +22,7 @@ from kinprint.studies.bias_facts import (
     pair_facts,
     vector_roles,
 )
+from kinprint.studies.bias_matrices import joint_notes
 from kinprint.studies.bias_pairs import siblings
 from kinprint.studies.outcome import Cell, Check, Section, column, picture, table
 from kinprint.studies.published import MIXED, WRONG_E3, published
@@ -66,7 +67,7 @@ _OWN_COLUMNS = (
 
 def appendix_e(stage: Stage) -> Section:
     """Repeat appendix E: all pairs over the same layers, with means, medians and one test; best layers apart."""
-    section = Section(notes=siblings(stage))
+    section = Section(notes=[*siblings(stage), *joint_notes(stage)])
     _sizes(stage, section)
     for role in vector_roles(stage, (INPUT, POST), section.missing):
         _one_e(stage, section, role)
@@ -123,8 +124,8 @@ def _parameters(model: Model) -> int:
 
 def _left_out(naming: Naming) -> str:
     """Return the indices of stored blocks beyond the layers that count."""
-    stored = {part for item in naming.excluded for part in item.name.split(".") if part.isdigit()}
-    return ", ".join(str(index) for index in sorted(map(int, stored)) if index >= naming.layers)
+    numbers = (next((part for part in item.name.split(".") if part.isdigit()), "-1") for item in naming.excluded)
+    return ", ".join(str(index) for index in sorted({int(number) for number in numbers}) if index >= naming.layers)
 
 
 def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
@@ -132,10 +133,10 @@ def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
     if name not in sizes["en"]:
         return []
     what = say("E-1: layers of {model}", model=name)
-    checks = [text_check(what, sizes["en"][name][2], float(layers), 1, None)]
+    checks = [text_check(what, sizes["en"][name][2], float(layers), 0, None)]
     korean = sizes["ko_layers"][name]
     if korean != sizes["en"][name][2]:
-        checks.append(text_check(what, korean, float(layers), 1, KOREAN_47))
+        checks.append(text_check(what, korean, float(layers), 0, KOREAN_47))
     if name in ("GLM", "Phi"):
         printed = sizes["en"][name][0].removesuffix("B")
         what = say("E-1: parameters of {model}, billions", model=name)

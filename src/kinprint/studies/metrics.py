@@ -107,9 +107,9 @@ _DEFINITIONS = {
     ),
 }
 _MATRIX_NULL = say(
-    "Nulls permute the residual dimensions of one side (of matrices: all rows alike, closed form). z is positive towards similar "
-    "for similarities, negative for distances; p is one-sided towards similar. For matrices of more than {small} elements the "
-    "normal tail is used up to z = {z}; beyond, p is an upper bound.",
+    "Nulls permute one side along an axis that has no order of its own, in these roles mostly the residual dimensions (of "
+    "matrices: all rows alike). z is positive towards similar for similarities, negative for distances; p is one-sided towards "
+    "similar. For matrices of more than {small} elements the normal tail is used up to z = {z}; beyond, p is an upper bound.",
     small=f"{SMALL:,}",
     z=f"{TRUSTED_Z:g}",
 )
@@ -209,7 +209,8 @@ def _cells(found: Measurements, measure: str, role: Role, a: Spot, b: Spot, valu
 
 def _picture(found: Measurements, measure: str, arrangement: str) -> Picture:
     groups = found.arrangements[arrangement]
-    rows = [[found.grid(role, group, measure) for role in found.roles] for group in groups]
+    roles = [role for role in found.roles if any(key[0] is role for key in found.pairs)]
+    rows = [[found.grid(role, group, measure) for role in roles] for group in groups]
     rows = [row for row in rows if any(np.isfinite(grid.values).any() for grid in row)]
     of = {"same_layer": say("layer"), "mixed": say("choice of layers"), "within": say("model")}[arrangement]
     caption = say(

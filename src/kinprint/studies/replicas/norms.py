@@ -72,7 +72,7 @@ def _latents(
 
 
 def _parent_layers(model: str) -> list[int]:
-    """Return the parent's layer behind each layer; Yi-9B repeats Yi-6B's 12 to 27 (01.AI 2024, "Yi", section 7.3)."""
+    """Return the parent's layer behind each layer; that Yi-9B repeats Yi-6B's 12 to 27 is assumed, not checked."""
     if model == "Yi-9B":
         return [*range(28), *range(12, 32)]
     return list(range(LAYERS[model]))
