@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 export OPENBLAS_NUM_THREADS := 1
 
 # The studies on replicas of the studied models: tables and figures, offline.
-STUDIES := baselines metrics bias sanity origin scale
+STUDIES := baselines metrics bias sanity origin toy-init scale
 
 .PHONY: demo test test-all test-slow test-torch studies check format bench bench-quick models models-smoke null null-check clean
 

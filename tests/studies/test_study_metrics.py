@@ -15,9 +15,9 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
 from kinprint.studies import metrics, metrics_pairs, metrics_plan
-from kinprint.studies.cast import KNOWN, Casting
+from kinprint.studies.cast import Casting
 from kinprint.studies.metrics_checks import measure_checks
-from kinprint.studies.outcome import Missing
+from kinprint.studies.outcome import Missing, picture
 from kinprint.studies.recipe import run_study
 from kinprint.studies.stage import Request, set_stage
 from kinprint.studies.text import Text, fields, translations
@@ -264,16 +264,28 @@ def test_layer_zero(three, run_tiny):
 
 
 def test_every_picture_draws(run_tiny):
-    found = run_tiny("metrics", "first", "second", "narrow", roles=(Role.INPUT_NORM,), layers=(1, 3))
-    pictures = [picture for item in found.parts for picture in item.section.pictures]
+    found = run_tiny("metrics", "first", "second", roles=(Role.INPUT_NORM,), layers=(1, 3))
+    pictures = [one for item in found.parts for one in item.section.pictures]
     assert len(pictures) == 3 * 7 + 1
-    for picture in pictures:
-        figure = picture.draw()
-        assert figure.axes, picture.name
-    within = next(picture for picture in pictures if picture.name == "rel_l2_a_same_layer")
+    for one in pictures:
+        assert one.draw().axes, one.name
+    within = next(one for one in pictures if one.name == "rel_l2_a_same_layer")
     grid = within.arguments[0][0][0]
     assert np.isnan(np.diagonal(grid.values)).all()
     assert grid.values[0, 1] != grid.values[1, 0]  # not mirrored
+
+
+def test_gaps_in_a_matrix_are_drawn_as_gaps():
+    values = np.array([[np.nan, 0.98, np.nan], [0.98, np.nan, 0.97], [np.nan, 0.97, np.nan]])
+    gaps, nothing = np.full((3, 3), np.nan), np.full((3, 3), np.nan)
+    grids = [
+        metrics_plan.Grid("some", ("a", "b", "c"), values, values - 0.01, np.full((3, 3), 0.001)),
+        metrics_plan.Grid("none", ("a", "b", "c"), nothing, gaps, gaps),
+    ]
+    some, none = picture("x", Text("x"), "metrics.matrices", [grids], "cosine", "title").draw().axes
+    said = [text.get_text() for text in some.texts]
+    assert (said.count("self"), said.count("–"), said.count("0.98")) == (3, 2, 2)
+    assert [text.get_text() for text in none.texts] == ["not comparable"]
 
 
 def said_in(modules):
@@ -309,10 +321,9 @@ def test_published_figures_are_for_the_published_models_only(tiny_cast):
 
 @pytest.fixture(scope="module")
 def replica_run(replica_folders):
-    castings = tuple(Casting(name, str(replica_folders[name]), KNOWN[name]) for name in metrics.METRICS_STUDY.models)
-    with pytest.MonkeyPatch.context() as patch, Session(Settings(range_cache=None)) as session:
-        patch.setattr("kinprint.studies.recipe.cast", lambda *_: castings)
-        return run_study("metrics", session, request=Request(replicas=True))
+    models = tuple(f"{name}={replica_folders[name]}" for name in metrics.METRICS_STUDY.models)
+    with Session(Settings(range_cache=None)) as session:
+        return run_study("metrics", session, models=models, request=Request(replicas=True))
 
 
 @pytest.mark.slow

@@ -21,15 +21,16 @@ from kinprint.studies import origin_baselines, origin_decay, origin_windows
 from kinprint.studies.origin import ORIGIN
 from kinprint.studies.origin_baselines import mismatched_places
 from kinprint.studies.origin_config import scan
-from kinprint.studies.origin_embeddings import choose, random_pairs
+from kinprint.studies.origin_embeddings import ON_AVERAGE, choose, random_pairs
 from kinprint.studies.origin_routers import aligned_cosine, gaussian_alignment, unit_rows
 from kinprint.studies.origin_score import score_table
 from kinprint.studies.origin_scripts import byte_spelling, decode, is_english, is_word, script, undecoded_class
+from kinprint.studies.origin_shared import NEEDS_FULL, UNCONSTRAINED, NormPair, count_check
 from kinprint.studies.origin_sigma import effect, probed_layers
 from kinprint.studies.origin_tokens import Tokenizer, compare, parse
 from kinprint.studies.recipe import run_study
 from kinprint.studies.stage import Request
-from kinprint.studies.text import fields, translations
+from kinprint.studies.text import fields, say, translations
 from kinprint.testing.layouts import write_checkpoint
 
 LAYERS, WIDTH, EXPERTS = 4, 32, 8
@@ -226,8 +227,6 @@ def test_decay_matrix_and_its_null():
     rng = np.random.default_rng(3)
     left = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
     right = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
-    from kinprint.studies.origin_shared import NormPair
-
     pair = NormPair("a", "b", Role.INPUT_NORM, tuple(range(9)), left, right, all_pairs(left, right))
     found = origin_decay.compute({Role.INPUT_NORM: pair}, draws=99, seed=0)
     assert_allclose(found.diagonal, [METRICS["cosine"](x, y) for x, y in zip(left, right, strict=True)])
@@ -420,6 +419,11 @@ def test_tokenizer_counts():
     assert a.fingerprint(1) == hashlib.sha256(b"a b\n").hexdigest()
 
 
+def test_a_count_that_is_off_by_one_differs():
+    assert count_check(say("tokens"), 1.0, 1.0).agrees
+    assert not count_check(say("tokens"), 1.0, 0.0).agrees
+
+
 def test_merges_in_both_spellings_and_added_tokens():
     content = {
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]},
@@ -562,11 +566,20 @@ def replica_run(replica_folders):
 @pytest.mark.slow
 def test_published_figures_agree_on_replicas(replica_run):
     sure = [check for check in replica_run.checks if check.trust != "wrong" and check.agrees is not None]
-    assert len(sure) > 560
+    assert len(sure) == 590
+    unconstrained = [check for check in sure if check.reason in (UNCONSTRAINED, ON_AVERAGE)]
+    assert len(unconstrained) == 22  # rarer differences of ids, input against post norms, pairs within GLM
+    differing = [check for check in sure if not check.agrees and check not in unconstrained]
     # after the best assignment of experts the replicas' routers come within two units of the fourth decimal
-    differing = [check for check in sure if not check.agrees]
-    assert all("aligned cosine" in str(check.what) and abs(check.difference) < 3e-4 for check in differing)
-    assert len(differing) <= 8
+    assert all("aligned cosine" in str(check.what) and abs(check.difference) < 2e-4 for check in differing)
+    assert len(differing) <= 10  # of 45; their mean and spread are among what agrees
+
+
+@pytest.mark.slow
+def test_what_is_not_measured_says_why(replica_run):
+    without = [check for check in replica_run.checks if check.measured is None and check.trust != "wrong"]
+    assert len(without) == 32
+    assert all(check.reason == NEEDS_FULL for check in without)
 
 
 @pytest.mark.slow

@@ -18,7 +18,9 @@ from kinprint.studies.outcome import Cell, Check, Missing, Section, column, pict
 from kinprint.studies.stage import Stage, attempt, require_same_shape
 from kinprint.studies.text import say
 
-RIDGE_STEP = 3
+RIDGE_STEP, MAX_RIDGES = 3, 16
+"""Every third layer is shown of models with more layers than fit one above another."""
+
 CLIPPED = (-0.2, 2.0)
 WITHIN = 0.025
 """Pearson of the differences of Solar and GLM that no layer of the published figure exceeds."""
@@ -80,11 +82,10 @@ def ridges(stage: Stage) -> Section:
     section = Section()
     rows: list[tuple[Cell, ...]] = []
     panels: list[tuple[str, str, tuple[int, ...], FloatArray]] = []
-    step = RIDGE_STEP if stage.request.layers is None else 1
     spacing: dict[str, float] = {}
     for role in vector_roles(stage, (INPUT, POST), section.missing):
         for name in stage.names:
-            attempt(section.missing, partial(_add_ridges, stage, name, role, step, rows, panels))
+            attempt(section.missing, partial(_add_ridges, stage, name, role, rows, panels))
         shown = [(name, values) for one, name, _, values in panels if one == role.value]
         spacing[role.value] = max((_spacing(stage, name, role, values) for name, values in shown), default=0.0)
     if not panels:
@@ -121,7 +122,6 @@ def _add_ridges(
     stage: Stage,
     name: str,
     role: Role,
-    step: int,
     rows: list[tuple[Cell, ...]],
     panels: list[tuple[str, str, tuple[int, ...], FloatArray]],
 ) -> None:
@@ -130,6 +130,7 @@ def _add_ridges(
     least, largest = extent(values)
     count, share = int(np.count_nonzero(outside)), 100 * float(outside.max())
     rows.append((name, role.value, len(layers), least, largest, count, share))
+    step = RIDGE_STEP if len(layers) > MAX_RIDGES else 1
     panels.append((role.value, name, layers[::step], values[::step]))
 
 

@@ -10,11 +10,12 @@ from kinprint.studies.origin_config import configs
 from kinprint.studies.origin_decay import decay
 from kinprint.studies.origin_embeddings import embeddings
 from kinprint.studies.origin_layers import control_pairs, layer_probe
+from kinprint.studies.origin_map import vocabulary_map
 from kinprint.studies.origin_probe import window_probe
 from kinprint.studies.origin_routers import routers
 from kinprint.studies.origin_shared import NORMS
 from kinprint.studies.origin_sigma import sigma_audit
-from kinprint.studies.origin_vocabulary import tokenizers, vocabulary_map
+from kinprint.studies.origin_vocabulary import tokenizers
 from kinprint.studies.recipe import Part, Study
 from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import say

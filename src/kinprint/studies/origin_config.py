@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from kinprint.differences import compare_configs
-from kinprint.studies.origin_shared import accused, controls, is_published, origin
+from kinprint.studies.origin_shared import accused, controls, count_check, is_published, origin
 from kinprint.studies.outcome import Cell, Check, Column, Section, Table, column, table
 from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
@@ -141,12 +141,8 @@ def _checks(name: str, config: Mapping[str, object], known: Mapping[str, object]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found = config.get(key)
             measured = float(found) if isinstance(found, (int, float)) else None
+            what = say("{model}: {key}", model=name, key=key)
             checks.append(
-                Check(
-                    say("{model}: {key}", model=name, key=key),
-                    float(value),
-                    measured,
-                    1 if isinstance(value, float) else 0,
-                )
+                Check(what, value, measured, 1) if isinstance(value, float) else count_check(what, value, measured)
             )
     return checks

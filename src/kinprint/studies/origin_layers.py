@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import reduce
 
 import numpy as np
 
@@ -78,9 +77,9 @@ def layer_probe(stage: Stage) -> Section:
     section.tables.insert(0, table("layer_summary", title, _SUMMARY_COLUMNS, summary))
     section.notes.append(
         say(
-            "Norm weights are mostly positive, so independent ones have a high cosine too: the column “if independent” is the "
-            "mean over all orders of one side’s elements, which keeps both vectors’ values. Where a few layers are unlike "
-            "the others a mean hides it, so the median is given beside it."
+            "Norm weights are mostly positive, so independent ones have a high cosine too: the column “if independent” "
+            "is the mean over all orders of one side’s elements, which keeps both vectors’ values. Where a few layers "
+            "are unlike the others a mean hides it, so the median is given beside it."
         )
     )
     caption = say(
@@ -188,7 +187,7 @@ def control_pairs(stage: Stage) -> Section:
     if not found:
         return section
     shared = {
-        role: sorted(reduce(set.intersection, (set(p.layers) for p in found if p.role is role)))
+        role: sorted(set.intersection(*(set(p.layers) for p in found if p.role is role)))
         for role in NORMS
         if any(p.role is role for p in found)
     }

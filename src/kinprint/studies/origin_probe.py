@@ -11,7 +11,7 @@ import numpy as np
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.studies.origin_score import norm_means, score_table
-from kinprint.studies.origin_shared import EVERY, accused, controls, is_published, summarised
+from kinprint.studies.origin_shared import EVERY, accused, controls, count_check, is_published, summarised
 from kinprint.studies.origin_window_checks import column_of, window_checks
 from kinprint.studies.origin_windows import (
     COUNT,
@@ -22,7 +22,7 @@ from kinprint.studies.origin_windows import (
     expected_magnitude,
     measure,
 )
-from kinprint.studies.outcome import Cell, Check, Missing, Picture, Section, Table, column, picture, table
+from kinprint.studies.outcome import Cell, Missing, Picture, Section, Table, column, picture, table
 from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
@@ -56,7 +56,7 @@ def window_probe(stage: Stage) -> Section:
         section.tables.append(score)
         if published:
             section.checks.append(
-                Check(say("the “definitive” script’s score, recomputed by its rules"), 40.0, float(total), 0, "text")
+                count_check(say("the “definitive” script’s score, recomputed by its rules"), 40.0, float(total), "text")
             )
     return section
 
@@ -104,8 +104,8 @@ def _pictures(a: str, b: str, shown: dict[str, list[WindowRow]]) -> list[Picture
         picture(
             "window_histograms",
             say(
-                "Cosines of the windows of {a} and {b} by tensor, one for each layer. Grey: 95 % of independent pairs, averaged "
-                "over layers; ticks: for norms and biases, each layer’s mean if independent.",
+                "Cosines of the windows of {a} and {b} by tensor, one for each layer. Grey: 95 % of independent pairs, "
+                "averaged over layers; ticks: for norms and biases, each layer’s mean if independent.",
                 a=a,
                 b=b,
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,22 +68,23 @@ def unit_rows(A: FloatArray) -> FloatArray:
 
 def compare(layer: int, A: FloatArray, B: FloatArray, *, draws: int, seed: int) -> RouterRow:
     """Compare two routers (experts × width) of equal width."""
-    raw: tuple[float | None, ...] = (None,) * 5
     units = unit_rows(A), unit_rows(B)
-    if A.shape == B.shape:
-        null = dot_moments(A, B, shape=False)
-        lengths = float(np.linalg.norm(A)) * float(np.linalg.norm(B))
-        # a common shift of all elements changes no row-centred product, so Pearson's null has the same spread of the product
-        spreads = float(A.std()) * float(B.std()) * A.size
-        raw = (
-            METRICS["cosine"](A, B),
-            null.mean / lengths,
-            null.sd / lengths,
-            METRICS["pearson"](A, B),
-            null.sd / spreads,
-        )
     drawn = draw_columns(*units, {"aligned": aligned_cosine}, draws=draws, seed=seed)["aligned"]
-    return RouterRow(layer, *raw, aligned_cosine(*units), drawn)
+    row = RouterRow(layer, None, None, None, None, None, aligned_cosine(*units), drawn)
+    if A.shape != B.shape:
+        return row
+    null = dot_moments(A, B, shape=False)
+    lengths = float(np.linalg.norm(A)) * float(np.linalg.norm(B))
+    # a shift of all elements changes no row-centred product: Pearson's null has the product's spread, in other units
+    spreads = float(A.std()) * float(B.std()) * A.size
+    return replace(
+        row,
+        cosine=METRICS["cosine"](A, B),
+        null_mean=null.mean / lengths,
+        null_sd=null.sd / lengths,
+        pearson=METRICS["pearson"](A, B),
+        pearson_sd=null.sd / spreads,
+    )
 
 
 def pooled_sd(rows: Sequence[RouterRow]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from kinprint.arch import Role
 from kinprint.numeric import FloatArray
 from kinprint.stats import AllPairs, all_pairs, joint_tail
-from kinprint.studies.outcome import Check, Missing
+from kinprint.studies.outcome import Check, Missing, Trust
 from kinprint.studies.published import published
 from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
@@ -174,6 +174,13 @@ def joint(pair: NormPair) -> Joint:
     return Joint(float(pair.pearson.mean()), null.sd, null.z, null.log10_p)
 
 
+def count_check(
+    what: Text, known: float, measured: float | None, trust: Trust = "measured", reason: Text | None = None
+) -> Check:
+    """Return a check of a count: within one unit of the last digit 0 would pass for 1, so counts have to be equal."""
+    return Check(what, float(known), measured, 0, trust, reason, within=0.5)
+
+
 STATISTICS = ("mean", "std", "min", "max")
 
 
@@ -205,6 +212,8 @@ def summary_checks(
     ]
 
 
+UNCONSTRAINED = say("the replicas were not made to have this number")
+NEEDS_FULL = say("published on more elements or draws: the long settings are needed to compare")
 COSINE, PEARSON = say("cosine"), say("Pearson")
 STATISTIC = {
     "mean": say("mean"),

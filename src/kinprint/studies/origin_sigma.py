@@ -143,9 +143,9 @@ def sigma_audit(stage: Stage) -> Section:
 
 
 _NOTE = say(
-    "The published number divides a difference of means by a spread over four values: an effect size, not a test. Layer 0 of A "
-    "against later layers of B shows whether a low baseline belongs to layer 0 itself; the columns “predicted” whether it "
-    "follows from the vectors’ means and spreads alone."
+    "The published number divides a difference of means by a spread over four values: an effect size, not a test. "
+    "Layer 0 of A against later layers of B shows whether a low baseline belongs to layer 0 itself; the columns "
+    "“predicted” whether it follows from the vectors’ means and spreads alone."
 )
 _SOLAR_NOTE = say(
     "Layer 0 has a large coefficient of variation in both models, so its cosine with any later layer is low, within a model "

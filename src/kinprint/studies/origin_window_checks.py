@@ -10,7 +10,7 @@ import numpy as np
 
 from kinprint.arch import Role
 from kinprint.numeric import FloatArray
-from kinprint.studies.origin_shared import COSINE, STATISTIC, origin, summarised
+from kinprint.studies.origin_shared import COSINE, NEEDS_FULL, STATISTIC, count_check, origin, summarised
 from kinprint.studies.origin_windows import MISMATCH, MISSING, WindowRow
 from kinprint.studies.outcome import Check, Trust
 from kinprint.studies.text import say
@@ -28,6 +28,7 @@ TENSORS = {
 """Names under which the publication lists the roles."""
 
 OTHER_WINDOWS = say("the published windows lie elsewhere in the tensors: two samples can agree only so far")
+LARGE = say("thousands, from values stored in 32 bits: hundredths can agree")
 OVERLAP = say("three windows of half the tensor overlap: elements were counted more than once")
 THRICE = say("the whole tensor was read three times and each element counted three times; the report says 262,144")
 
@@ -51,10 +52,10 @@ def window_checks(rows: Sequence[WindowRow], *, full: bool) -> list[Check]:
             if missing or "cosine" not in entry:
                 count = sum(row.status == (MISSING if missing else MISMATCH) for row in chosen)
                 what = say("layers with the status “{status}”, {role}", status=entry["status"], role=role.value)
-                checks.append(Check(what, entry["count"], float(count), 0))
+                checks.append(count_check(what, entry["count"], float(count)))
                 continue
             what = say("layers compared, {role}", role=role.value)
-            checks.append(Check(what, entry["count"], float(len(measured)), 0))
+            checks.append(count_check(what, entry["count"], float(len(measured))))
             if measured:
                 checks += _role_checks(role, entry, measured, full=full)
     return checks
@@ -65,9 +66,10 @@ def _role_checks(role: Role, entry: dict[str, Any], rows: Sequence[WindowRow], *
     matrix = role.info.kind == "matrix"
     reason = OTHER_WINDOWS if matrix else None
     checks: list[Check] = []
-    for measure_name, key, digits in (
-        (COSINE, "cosine", 3 if matrix else 4),
-        (say("relative RMSE"), "rel_rmse", 4 if role.info.kind == "norm" else 2),
+    norm = role.info.kind == "norm"
+    for measure_name, key, within, remark in (
+        (COSINE, "cosine", 1e-3 if matrix else None, reason),
+        (say("relative RMSE"), "rel_rmse", None if norm else 1e-2, reason if matrix or norm else LARGE),
     ):
         values = summarised(column_of(rows, key))
         for statistic in ("mean", "std", "min", "max"):
@@ -79,14 +81,30 @@ def _role_checks(role: Role, entry: dict[str, Any], rows: Sequence[WindowRow], *
                 role=role.value,
             )
             checks.append(
-                Check(what, entry[key][statistic], values[statistic] if told else None, digits, reason=reason)
+                Check(
+                    what,
+                    entry[key][statistic],
+                    values[statistic] if told else None,
+                    reason=remark if told else NEEDS_FULL,
+                    within=within,
+                )
             )
     magnitude = float(np.abs(column_of(rows, "cosine")).mean()) if full or not matrix else None
     what = say("mean |cosine|, {role}, windows", role=role.value)
-    checks.append(Check(what, float(entry["mean_abs_cosine"]), magnitude, 3 if matrix else 4, reason=reason))
+    checks.append(
+        Check(
+            what,
+            float(entry["mean_abs_cosine"]),
+            magnitude,
+            reason=NEEDS_FULL if magnitude is None else reason,
+            within=1e-3 if matrix else None,
+        )
+    )
     what = say("elements counted, {role}", role=role.value)
     stored = min(math.prod(shape) for shape in rows[0].plan.shapes if shape is not None)
     trust: Trust = "wrong" if entry["n_counted"] > stored else "measured"
     remark = None if trust == "measured" else OVERLAP if matrix else THRICE
     counted = float(max(row.n for row in rows)) if full or not matrix else None
-    return [*checks, Check(what, float(entry["n_counted"]), counted, 0, trust, remark)]
+    if counted is None and remark is None:
+        remark = NEEDS_FULL
+    return [*checks, count_check(what, float(entry["n_counted"]), counted, trust, remark)]

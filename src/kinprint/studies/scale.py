@@ -200,6 +200,10 @@ def _grow(d: Depth, seed: int, rows: list[tuple[Cell, ...]]) -> None:
                 count=len(d.layers),
             )
         )
+    if float(np.ptp(d.norm)) == 0.0:
+        raise Missing(
+            say("growth of {role} in {model}: ‖γ‖ is the same in all layers", role=d.role.value, model=d.model)
+        )
     depth, spearman = np.array(d.layers, dtype=np.float64), METRICS["spearman"]
     rho = spearman(depth, d.norm)
     null = null_for(spearman.null, depth, d.norm, observed=rho, higher_is_closer=True, rng_seed=seed)

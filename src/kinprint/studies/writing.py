@@ -6,8 +6,10 @@ import csv
 import io
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +23,41 @@ from kinprint.studies.text import Text, say
 
 SCHEMA = "kinprint-study"
 SCHEMA_VERSION = 1
+LEAST_SHARED = 4  # pictures; below, starting further processes takes longer than drawing
 Progress = Callable[[str, int, int], None]
 
 
 def write_outcome(
-    outcome: Outcome, folder: Path, *, language: str = "en", command: str = "", progress: Progress | None = None
+    outcome: Outcome,
+    folder: Path,
+    *,
+    language: str = "en",
+    command: str = "",
+    progress: Progress | None = None,
+    processes: int = 1,
 ) -> Path:
     """Write everything into `folder` and return the path of RESULTS.md.
+
+    Drawing takes longest; with more than one process the figures are shared among them (fresh ones, so a script that asks
+    for it needs the usual ``if __name__ == "__main__"``).
 
     Raises
     ------
     StorageError
         If the folder cannot be written to.
     """
-    pictures = [(part, picture) for part in outcome.parts for picture in part.section.pictures]
+    pictures = [picture for part in outcome.parts for picture in part.section.pictures]
     drawn: dict[str, tuple[str, ...]] = {}
     undrawn: list[tuple[str, Text]] = []
-    for number, (_, picture) in enumerate(pictures):
+    for number, (picture, files) in enumerate(zip(pictures, _all_drawn(pictures, processes), strict=True)):
         if progress:
             progress("drawing", number, len(pictures))
-        try:
-            drawn[picture.name] = tuple(_draw(picture, folder / "figures"))
-        except NeedsExtra as error:
-            undrawn.append((picture.name, say("{why}; {hint}", why=error.message, hint=error.hint or "")))
+        if isinstance(files, Text):
+            undrawn.append((picture.name, files))
             continue
+        for suffix, data in files:
+            _write(folder / "figures" / f"{picture.name}.{suffix}", data)
+        drawn[picture.name] = tuple(f"{picture.name}.{suffix}" for suffix, _ in files)
     for part in outcome.parts:
         for item in part.section.tables:
             _write(folder / "tables" / f"{item.name}.csv", _csv(item))
@@ -53,6 +66,28 @@ def write_outcome(
     target = folder / "RESULTS.md"
     _write(target, page.text().encode())
     return target
+
+
+Files = list[tuple[str, bytes]]  # suffix and content
+
+
+def _all_drawn(pictures: Sequence[Picture], processes: int) -> Iterator[Files | Text]:
+    """Yield each picture's files, or why it could not be drawn."""
+    if processes < 2 or len(pictures) < LEAST_SHARED:
+        yield from map(_drawn, pictures)
+        return
+    with ProcessPoolExecutor(min(processes, len(pictures)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_drawn, pictures)
+
+
+def _drawn(picture: Picture) -> Files | Text:
+    try:
+        drawn = picture.draw()
+    except NeedsExtra as error:
+        return say("{why}; {hint}", why=error.message, hint=error.hint or "")
+    from kinprint.studies.figures.style import rendered  # needs matplotlib, which is there if the lines above passed
+
+    return list(rendered(drawn))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -71,18 +106,6 @@ def _write(target: Path, data: bytes) -> None:
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
         ) from error
-
-
-def _draw(picture: Picture, folder: Path) -> list[str]:
-    drawn = picture.draw()
-    from kinprint.studies.figures.style import rendered  # needs matplotlib, which is there if the line above passed
-
-    names = []
-    for suffix, data in rendered(drawn):
-        name = f"{picture.name}.{suffix}"
-        _write(folder / name, data)
-        names.append(name)
-    return names
 
 
 def _plain(value: Cell) -> float | int | str | bool | None:

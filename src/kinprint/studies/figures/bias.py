@@ -123,7 +123,7 @@ def layer_matrices(
     _mark_null(figure.colorbar(image, ax=pearson, shrink=0.85), null_sd)
     for axes in (observed, expected, pearson):
         _layer_ticks(axes, rows, columns, names)
-        _same_layer(axes, rows, columns, DARK if axes is pearson else "white")
+        _same_layer(axes, rows, columns)
     return figure
 
 
@@ -154,7 +154,7 @@ def pearson_gallery(
             bar.set_label(f"own scale: {low:.2f} to 1")
         else:
             _mark_null(bar, null_sd)
-        _same_layer(axes, rows, columns, DARK)
+        _same_layer(axes, rows, columns)
         axes.set_title(f"{names[0]} and {names[1]}: mean of same layer {mean:.4f}", fontsize=9)
         _layer_ticks(axes, rows, columns, names)
     for axes in grid[len(panels) :]:
@@ -184,12 +184,13 @@ def _layer_ticks(axes: Axes, rows: Sequence[int], columns: Sequence[int], names:
         label(f"layer of {names[0] if layers is rows else names[1]}")
 
 
-def _same_layer(axes: Axes, rows: Sequence[int], columns: Sequence[int], colour: str) -> None:
+def _same_layer(axes: Axes, rows: Sequence[int], columns: Sequence[int]) -> None:
     where = {layer: i for i, layer in enumerate(columns)}
     both = [(where[layer], i) for i, layer in enumerate(rows) if layer in where]
     if both:
         x, y = zip(*both, strict=True)
-        axes.plot(x, y, linestyle="none", marker=".", markersize=2.0, color=colour)
+        # dark with a light rim: to be seen on any colour
+        axes.plot(x, y, linestyle="none", marker="o", markersize=2.2, color=DARK, mec="white", mew=0.4)
 
 
 # -- what differs ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, SIGNED_MAP, SIM
 from kinprint.studies.metrics_plan import Grid
 
 PRINTED = 8  # cells of larger matrices are too small for numbers
-WITH_NULL = 4  # and of these, too small for two lines
 
 
 def matrices(rows: Sequence[Sequence[Grid]], measure: str, title: str) -> Figure:
@@ -26,8 +25,12 @@ def matrices(rows: Sequence[Sequence[Grid]], measure: str, title: str) -> Figure
     every = figure.subplots(len(rows), columns, squeeze=False)
     for axes, grid in ((every[i, j], grid) for i, row in enumerate(rows) for j, grid in enumerate(row)):
         _matrix(axes, grid, measure)
-    for axes in every.flat:  # the labels of a row, and of a column, are the same
-        axes.label_outer()
+    for line in every:  # the labels of a row, and of a column, are the same
+        for axes in [axes for axes in line if axes.axison][1:]:
+            axes.tick_params(labelleft=False)
+    for line in every.T:
+        for axes in [axes for axes in line if axes.axison][:-1]:
+            axes.tick_params(labelbottom=False)
     figure.suptitle(title, fontsize=11)
     return figure
 
@@ -43,10 +46,13 @@ def _matrix(axes: Axes, grid: Grid, measure: str) -> None:
     image = heat(axes, grid.values, low=low, high=high, rows=grid.labels, columns=grid.labels, colours=colours)
     axes.tick_params(labelsize=7, length=2)
     remark = f"{grid.remark}; " if grid.remark else ""
+    if len(grid.labels) > PRINTED and np.isfinite(grid.null_mean).any():
+        middle, spread = (float(np.nanmedian(x)) for x in (grid.null_mean, grid.null_sd))
+        remark += f"median null {middle:.4g} ± {spread:.1g}; "
     axes.set_title(f"{grid.title}\n{remark}colours {_value(low)} to {_value(high)}", fontsize=7.5)
     if len(grid.labels) > PRINTED:
         return
-    with_null = len(grid.labels) <= WITH_NULL and np.isfinite(grid.null_mean).any()
+    with_null = np.isfinite(grid.null_mean).any()
     for (i, j), value in np.ndenumerate(grid.values):
         if not shown[i, j]:
             axes.text(

@@ -74,7 +74,7 @@ def split(depths: Sequence[Depth]) -> Figure:
 def growth(rows: Sequence[Sequence[Any]]) -> Figure:
     """Rank correlation of the norm with depth for each model and role, with its null."""
     models = list(dict.fromkeys(row[0] for row in rows))
-    figure = new_figure(6.0, 0.34 * len(rows) + 1.3)
+    figure = new_figure(6.0, 0.34 * len(rows) + 1.5)
     axes = figure.subplots()
     for at, row in enumerate(rows):
         colour, marker = look(row[0], models.index(row[0]))
@@ -93,7 +93,7 @@ def growth(rows: Sequence[Sequence[Any]]) -> Figure:
     axes.set_xlim(-1.08, 1.08)
     axes.set_xlabel("Spearman's rank correlation of ‖γ‖ with depth")
     axes.set_title("‖γ‖ and depth")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35 if len(rows) < 5 else -0.2))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")
     return figure
 
 

@@ -114,6 +114,7 @@ def surfaces(shown: Sequence[tuple[str, Sequence[int], FloatArray]], role: str) 
         )  # fmt: skip
         surface.set_rasterized(True)  # thousands of patches: as paths they would make a file of many megabytes
         axes.set(xlabel="dimension", ylabel="layer", zlabel="value", zlim=(low, high), ylim=(0, deepest))
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.view_init(elev=25, azim=45)
         axes.set_title(f"{name}, {role}: first {values.shape[1]} dimensions")
     return figure

@@ -74,6 +74,7 @@ def rendered(drawn: Figure | Film) -> Iterator[tuple[str, bytes]]:
             stream = io.BytesIO()
             drawn.savefig(stream, format=suffix, metadata=metadata)
             yield suffix, stream.getvalue()
+            drawn.set_layout_engine("none")  # laid out once; doing it again for the second file takes as long as drawing
 
 
 def _gif(film: Film) -> bytes:
@@ -83,6 +84,9 @@ def _gif(film: Film) -> bytes:
     frames = []
     for number in range(film.frames):
         film.update(number)
+        if frames and not film.figure.stale:  # a held frame need not be drawn again
+            frames.append(frames[-1])
+            continue
         canvas.draw()
         frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(64))
     stream = io.BytesIO()
