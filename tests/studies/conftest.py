@@ -10,6 +10,9 @@ import pytest
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.studies.recipe import run_study
+from kinprint.studies.replicas import REPOS, write_replicas
+from kinprint.studies.stage import Request
+from kinprint.testing.hub import HubServer
 from kinprint.testing.layouts import write_checkpoint
 
 LAYERS, WIDTH = 6, 64
@@ -21,11 +24,17 @@ def tiny_tensors(seed, *, layers=LAYERS, width=WIDTH, post=True, like=None, nois
     found = {"model.embed_tokens.weight": rng.standard_normal((50, width)).astype(np.float32)}
     for layer in range(layers):
         prefix = f"model.layers.{layer}."
-        found[prefix + "input_layernorm.weight"] = (0.3 + 0.05 * layer + 0.05 * rng.standard_normal(width)).astype(np.float32)
+        found[prefix + "input_layernorm.weight"] = (0.3 + 0.05 * layer + 0.05 * rng.standard_normal(width)).astype(
+            np.float32
+        )
         if post:
-            found[prefix + "post_attention_layernorm.weight"] = (0.6 + 0.1 * rng.standard_normal(width)).astype(np.float32)
+            found[prefix + "post_attention_layernorm.weight"] = (0.6 + 0.1 * rng.standard_normal(width)).astype(
+                np.float32
+            )
         for name, rows in (("q", 64), ("k", 32), ("v", 32)):
-            found[f"{prefix}self_attn.{name}_proj.weight"] = (0.05 * rng.standard_normal((rows, width))).astype(np.float32)
+            found[f"{prefix}self_attn.{name}_proj.weight"] = (0.05 * rng.standard_normal((rows, width))).astype(
+                np.float32
+            )
     if like is not None:
         found = {name: (like[name] + noise * value).astype(np.float32) for name, value in found.items() if name in like}
     return found
@@ -67,8 +76,6 @@ def run_tiny(tiny_cast):
     """Run a study on some of the tiny models and return its outcome."""
 
     def run(study, *names, **request):
-        from kinprint.studies.stage import Request
-
         chosen = tuple(f"{name}={tiny_cast[name]}" for name in names)
         with Session(Settings(range_cache=None)) as session:
             return run_study(study, session, models=chosen, request=Request(**request))
@@ -79,8 +86,6 @@ def run_tiny(tiny_cast):
 @pytest.fixture(scope="session")
 def replica_folders(tmp_path_factory):
     """Replicas of all studied models with everything the studies read, made once for all workers of a run."""
-    from kinprint.studies.replicas import write_replicas
-
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base  # xdist gives each worker a folder of its own
     root = shared / "replicas"
@@ -91,3 +96,20 @@ def replica_folders(tmp_path_factory):
             made = write_replicas(root)
             done.write_text(json.dumps({name: str(path) for name, path in made.items()}))
     return {name: Path(path) for name, path in json.loads(done.read_text()).items()}
+
+
+@pytest.fixture(scope="session")
+def run_on_replicas(replica_folders):
+    """Run a study on the replicas, read through the local hub by their repositories' names, as a user reads the real ones."""
+    done = {}
+
+    def run(study):
+        if study not in done:
+            with HubServer() as server:
+                for name, folder in replica_folders.items():
+                    server.add_repo(REPOS[name], folder)
+                with Session(Settings(endpoint=server.endpoint, range_cache=None)) as session:
+                    done[study] = run_study(study, session, request=Request(replicas=True))
+        return done[study]
+
+    return run

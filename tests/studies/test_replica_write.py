@@ -306,7 +306,7 @@ def test_correction_biases_have_the_published_statistics():
 
 def test_embedding_rows_of_the_chosen_tokens_have_the_published_cosines():
     pieces = {piece.model: piece.values.reshape(-1, 4096) for piece in matrices.embedding_pieces(0)}
-    assert {values.shape for values in pieces.values()} == {(8192, 4096)}
+    assert {values.shape for values in pieces.values()} == {(10_000, 4096)}
     few, more = ORIGIN["embedding_200"], ORIGIN["embedding_300"]
     told = (
         {key: few[f"{key}_cosine"] for key in ("mean", "std", "min", "max")},
@@ -316,7 +316,7 @@ def test_embedding_rows_of_the_chosen_tokens_have_the_published_cosines():
         found = [cosine(from_bf16(pieces["Solar"][a]), from_bf16(pieces["GLM"][b])) for a, b in ids]
         assert summary(found) == pytest.approx(stats, abs=5e-6)
     rng = np.random.default_rng(42)
-    pairs = [rng.choice(8192, 2, replace=False) for _ in range(2000)]
+    pairs = [rng.choice(10_000, 2, replace=False) for _ in range(2000)]
     within = [cosine(*from_bf16(pieces["GLM"][list(pair)])) for pair in pairs]
     assert np.mean(within) == pytest.approx(few["baseline_mean"], abs=0.0012)
 

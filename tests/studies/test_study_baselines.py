@@ -1,9 +1,7 @@
 """The baselines study: numbers by construction, groups, nulls, what is missing, pictures, Korean, published figures."""
 
-import ast
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +12,11 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
-from kinprint.studies import baselines, baselines_kinds, baselines_metrics
-from kinprint.studies.baselines_readings import read_pairs
-from kinprint.studies.cast import KNOWN, Casting
+from kinprint.studies.baselines import kinds as baselines_kinds
+from kinprint.studies.baselines import metrics as baselines_metrics
+from kinprint.studies.baselines.readings import read_pairs
 from kinprint.studies.recipe import run_study
-from kinprint.studies.stage import Request
-from kinprint.studies.text import fields, say, translations
+from kinprint.studies.text import say
 from kinprint.testing.layouts import write_checkpoint
 
 PARTS = ["exp1", "exp2", "exp3", "exp4", "exp5", "exp6", "five_moe", "summary"]
@@ -375,25 +372,6 @@ def test_nothing_lies_outside_the_axes(mixed):
                 assert ((y >= bottom) & (y <= top)).all(), (name, axes.get_title())
 
 
-def templates():
-    folder, said = Path(baselines.__file__).parent, set()
-    for file in (*folder.glob("baselines*.py"), folder / "vectors.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("say", "column"):
-                argument = node.args[0 if node.func.id == "say" else 1]
-                if isinstance(argument, ast.Constant):
-                    said.add(argument.value)
-    return said
-
-
-def test_korean_is_complete():
-    said, korean = templates(), translations("ko")
-    assert len(said) > 100
-    assert said <= set(korean)
-    for template in said:
-        assert fields(korean[template]) == fields(template)
-
-
 def test_korean_formats_numbers():
     template = "{where}: Pearson lies from {low:.1f} to {high:.1f} null standard deviations above zero."
     said = say(template, where=say("two models, same layer"), low=1.0, high=2.0)
@@ -408,11 +386,8 @@ def test_published_figures_are_for_the_published_models_only(mixed):
 
 
 @pytest.fixture(scope="module")
-def replica_run(replica_folders):
-    castings = tuple(Casting(name, str(replica_folders[name]), KNOWN[name]) for name in baselines.BASELINES.models)
-    with pytest.MonkeyPatch.context() as patch, Session(Settings(range_cache=None)) as session:
-        patch.setattr("kinprint.studies.recipe.cast", lambda *_: castings)
-        return run_study("baselines", session, request=Request(replicas=True))
+def replica_run(run_on_replicas):
+    return run_on_replicas("baselines")
 
 
 @pytest.mark.slow

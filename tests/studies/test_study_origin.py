@@ -1,15 +1,12 @@
 """The audit of the first accusation: numbers by construction, what is missing, tokens, windows, pictures, Korean, replicas."""
 
-import ast
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from safetensors.numpy import load_file
 
-import kinprint.studies as studies
 from kinprint.arch import Role
 from kinprint.formats.plan import windows
 from kinprint.formats.tensors import TensorInfo
@@ -17,20 +14,22 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import all_pairs, draw_columns
-from kinprint.studies import origin_baselines, origin_decay, origin_windows
 from kinprint.studies.origin import ORIGIN
-from kinprint.studies.origin_baselines import mismatched_places
-from kinprint.studies.origin_config import scan
-from kinprint.studies.origin_embeddings import ON_AVERAGE, choose, random_pairs
-from kinprint.studies.origin_routers import aligned_cosine, gaussian_alignment, unit_rows
-from kinprint.studies.origin_score import score_table
-from kinprint.studies.origin_scripts import byte_spelling, decode, is_english, is_word, script, undecoded_class
-from kinprint.studies.origin_shared import NEEDS_FULL, UNCONSTRAINED, NormPair, count_check
-from kinprint.studies.origin_sigma import effect, probed_layers
-from kinprint.studies.origin_tokens import Tokenizer, compare, parse
+from kinprint.studies.origin import baselines as origin_baselines
+from kinprint.studies.origin import decay as origin_decay
+from kinprint.studies.origin import windows as origin_windows
+from kinprint.studies.origin.baselines import mismatched_places
+from kinprint.studies.origin.config import scan
+from kinprint.studies.origin.embeddings import ON_AVERAGE, choose, random_pairs
+from kinprint.studies.origin.routers import aligned_cosine, gaussian_alignment, unit_rows
+from kinprint.studies.origin.score import score_table
+from kinprint.studies.origin.scripts import byte_spelling, decode, is_english, is_word, script, undecoded_class
+from kinprint.studies.origin.shared import NEEDS_FULL, UNCONSTRAINED, NormPair, count_check
+from kinprint.studies.origin.sigma import effect, probed_layers
+from kinprint.studies.origin.tokens import Tokenizer, compare, parse
 from kinprint.studies.recipe import run_study
 from kinprint.studies.stage import Request
-from kinprint.studies.text import fields, say, translations
+from kinprint.studies.text import say
 from kinprint.testing.layouts import write_checkpoint
 
 LAYERS, WIDTH, EXPERTS = 4, 32, 8
@@ -535,32 +534,12 @@ def test_no_published_figures_for_other_models(outcome):
 # -- Korean ------------------------------------------------------------------------------------------------------------------
 
 
-def templates():
-    """Return every English template of the study: literals given to say and column."""
-    found = set()
-    for file in Path(studies.__file__).parent.glob("origin*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("say", "column"):
-                place = node.args[1 if node.func.id == "column" else 0]
-                assert isinstance(place, ast.Constant), f"{file.name}:{node.lineno}: a template has to be a literal"
-                found.add(place.value)
-    return found
-
-
-def test_every_template_is_translated_with_the_same_fields():
-    said, korean = templates(), translations("ko")
-    assert len(said) > 300
-    assert said <= set(korean)
-    for template in said:
-        assert fields(korean[template]) == fields(template)
-
-
 # -- replicas ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def replica_run(replica_folders):
-    return run(replica_folders, *ORIGIN.models, replicas=True)
+def replica_run(run_on_replicas):
+    return run_on_replicas("origin")
 
 
 @pytest.mark.slow

@@ -1,8 +1,5 @@
 """The shuffle test: numbers by construction, what is missing is said, every picture draws, Korean is complete."""
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -12,10 +9,7 @@ from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.studies.cast import KNOWN, Casting
 from kinprint.studies.recipe import run_study
-from kinprint.studies.stage import Request
-from kinprint.studies.text import fields, translations
 from kinprint.testing.layouts import write_checkpoint
 
 
@@ -156,23 +150,8 @@ def test_published_figures_are_for_the_published_models_only(run_tiny):
     assert run_tiny("sanity", "first", "second").checks == []
 
 
-def test_korean_is_complete():
-    said = set()
-    for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("say", "column"):
-            said.add(ast.literal_eval(node.args[0 if node.func.id == "say" else 1]))
-    assert len(said) > 40
-    korean = translations("ko")
-    assert said <= set(korean)
-    for template in said:
-        assert fields(korean[template]) == fields(template)
-
-
 @pytest.mark.slow
-def test_published_figures_agree_on_replicas(replica_folders, monkeypatch):
-    castings = tuple(Casting(name, str(replica_folders[name]), KNOWN[name]) for name in ("Solar", "GLM"))
-    monkeypatch.setattr("kinprint.studies.recipe.cast", lambda *_: castings)
-    with Session(Settings(range_cache=None)) as session:
-        checks = run_study("sanity", session, request=Request(replicas=True)).checks
+def test_published_figures_agree_on_replicas(run_on_replicas):
+    checks = run_on_replicas("sanity").checks
     assert len(checks) == 2 * (2 * 46 + 3)
     assert [str(check.what) for check in checks if not check.agrees] == []

@@ -1,6 +1,5 @@
 """Scale and storage of norm weights: rounding, what is simulated, tables, what is missing, figures, Korean, replicas."""
 
-import ast
 import json
 import math
 from pathlib import Path
@@ -16,15 +15,13 @@ from kinprint.metrics.identity import on_grid
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
-from kinprint.studies import scale, scale_rounding
+from kinprint.studies import scale
 from kinprint.studies.recipe import run_study
-from kinprint.studies.scale_rounding import FORMATS, before_rounding, kept, needs_simulation, store
-from kinprint.studies.stage import Request
-from kinprint.studies.text import Text, fields, translations
+from kinprint.studies.scale import rounding as scale_rounding
+from kinprint.studies.scale.rounding import FORMATS, before_rounding, kept, needs_simulation, store
 from kinprint.testing.layouts import write_checkpoint
 
 STUDIES = Path(scale.__file__).parent
-MODULES = ("scale.py", "scale_storage.py", "scale_rounding.py")
 
 
 def part(outcome, name):
@@ -213,35 +210,12 @@ def test_every_picture_draws(two):
         assert picture.draw().axes, picture.name
 
 
-def said_in(modules):
-    """Return the English sentences of the study's modules: first arguments of say, headings of column."""
-    found = set()
-    for module in modules:
-        for node in ast.walk(ast.parse((STUDIES / module).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = {"say": 0, "column": 1}.get(node.func.id)
-                if place is not None and isinstance(node.args[place], ast.Constant):
-                    found.add(node.args[place].value)
-    return found
-
-
-def test_every_sentence_is_translated(two):
-    headings = {column.heading.template for item in two.parts for t in item.section.tables for column in t.columns}
-    korean = translations("ko")
-    for template in said_in(MODULES) | headings:
-        assert template in korean, template
-        assert fields(korean[template]) == fields(template)
-    assert any("가" <= letter <= "힣" for letter in Text("Scale by depth").render("ko"))
-
-
 # -- published figures ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def replica_run(replica_folders):
-    models = tuple(f"{name}={replica_folders[name]}" for name in scale.SCALE.models)
-    with Session(Settings(range_cache=None)) as session:
-        return run_study("scale", session, models=models, request=Request(replicas=True))
+def replica_run(run_on_replicas):
+    return run_on_replicas("scale")
 
 
 @pytest.mark.slow

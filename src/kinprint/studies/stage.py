@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from kinprint.studies.outcome import MemberOutcome, Missing
 from kinprint.studies.text import Text, say
 
 Progress = Callable[[str, int, int], None]
+T = TypeVar("T")
 MAX_LAYERS = 10_000  # more than any model has; a layer that a model lacks is reported by name
 
 
@@ -86,6 +88,13 @@ class Stage:
     progress: Progress
     _read: dict[tuple[str, Role, int | None], Array] = field(default_factory=dict, repr=False)
     _parts: dict[str, dict[tuple[Role, int | None], RoleTensor]] = field(default_factory=dict, repr=False)
+    _made: dict[str, object] = field(default_factory=dict, repr=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` gives, made at most once in a run: for what several parts of a study share."""
+        if name not in self._made:
+            self._made[name] = make()
+        return cast(T, self._made[name])
 
     # -- who is there ---------------------------------------------------------------------------------------------------
 

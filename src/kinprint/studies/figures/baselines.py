@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kinprint.numeric import FloatArray
-from kinprint.studies.baselines_groups import Grid
-from kinprint.studies.baselines_kinds import Group
-from kinprint.studies.baselines_metrics import Compared, Random
-from kinprint.studies.baselines_readings import Key, Reading, Spread
+from kinprint.studies.baselines.groups import Grid
+from kinprint.studies.baselines.kinds import Group
+from kinprint.studies.baselines.metrics import Compared, Random
+from kinprint.studies.baselines.readings import Key, Reading, Spread
 from kinprint.studies.cast import look
 from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, SIGNED_MAP, heat, layer_axis, new_figure, null_band
 

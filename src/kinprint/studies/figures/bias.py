@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinprint.numeric import FloatArray
 from kinprint.stats import AllPairs
-from kinprint.studies.bias_facts import RELATED, PairFacts
+from kinprint.studies.bias.facts import RELATED, PairFacts
 from kinprint.studies.cast import look
 from kinprint.studies.figures.style import (
     NULL_COLOUR,

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinprint.numeric import FloatArray
-from kinprint.studies.bias_facts import RELATED
+from kinprint.studies.bias.facts import RELATED
 from kinprint.studies.cast import look
 from kinprint.studies.figures.style import layer_axis, model_line, new_figure, null_band
 

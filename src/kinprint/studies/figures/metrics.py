@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from kinprint.studies.cast import look
 from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, SIGNED_MAP, SIMILARITY_MAP, heat, new_figure
-from kinprint.studies.metrics_plan import Grid
+from kinprint.studies.metrics.plan import Grid
 
 PRINTED = 8  # cells of larger matrices are too small for numbers
 

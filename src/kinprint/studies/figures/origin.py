@@ -23,12 +23,12 @@ from kinprint.studies.figures.style import (
 
 if TYPE_CHECKING:
     from kinprint.numeric import FloatArray
-    from kinprint.studies.origin_baselines import Deviations
-    from kinprint.studies.origin_decay import Decay
-    from kinprint.studies.origin_routers import RouterRow
-    from kinprint.studies.origin_shared import NormPair
-    from kinprint.studies.origin_sigma import Sigma
-    from kinprint.studies.origin_windows import WindowRow
+    from kinprint.studies.origin.baselines import Deviations
+    from kinprint.studies.origin.decay import Decay
+    from kinprint.studies.origin.routers import RouterRow
+    from kinprint.studies.origin.shared import NormPair
+    from kinprint.studies.origin.sigma import Sigma
+    from kinprint.studies.origin.windows import WindowRow
 
 COSINE, PEARSON, OTHER, THIRD = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
 _PAIRS = (
@@ -317,7 +317,7 @@ def _dominance(axes: Axes, found: Decay) -> None:
 
 def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
     """Router cosine, Pearson and aligned cosine by layer, each with its null."""
-    from kinprint.studies.origin_routers import pooled_sd
+    from kinprint.studies.origin.routers import pooled_sd
 
     figure = new_figure(11.4, 3.8)
     first, second, third = figure.subplots(1, 3)
@@ -395,7 +395,7 @@ def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
 
 def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
     """Mean |cosine| by tensor on a logarithmic axis, beside its expectation for independent pairs."""
-    from kinprint.studies.origin_windows import expected_magnitude
+    from kinprint.studies.origin.windows import expected_magnitude
 
     roles = list(dict.fromkeys(row.plan.role for rows in shown.values() for row in rows))
     figure = new_figure(max(7.0, 1.25 * len(roles) + 2.0), 4.4)

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, new_figure
-from kinprint.studies.origin_scripts import SCRIPTS
+from kinprint.studies.origin.scripts import SCRIPTS
 
 if TYPE_CHECKING:
     from kinprint.numeric import FloatArray
-    from kinprint.studies.origin_embeddings import Sample
-    from kinprint.studies.origin_tokens import Ints
+    from kinprint.studies.origin.embeddings import Sample
+    from kinprint.studies.origin.tokens import Ints
 
 MAIN, OTHER, THIRD = "#0072B2", "#D55E00", "#009E73"
 _CLASSES = {

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from kinprint.studies.cast import look
 from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, layer_axis, model_line, new_figure
-from kinprint.studies.scale_rounding import FORMATS, SCHEMES
+from kinprint.studies.scale.rounding import FORMATS, SCHEMES
 
 if TYPE_CHECKING:
     from kinprint.studies.scale import Depth
-    from kinprint.studies.scale_storage import Stored
+    from kinprint.studies.scale.storage import Stored
 
 _WAYS = {"as_is": "γ as it is", "minus_one": "γ − 1", "apart": "scale and pattern apart"}
 

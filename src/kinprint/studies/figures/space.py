@@ -13,7 +13,7 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from kinprint.metrics import METRICS
 from kinprint.numeric import FloatArray
-from kinprint.studies.bias_path import JointPath
+from kinprint.studies.bias.path import JointPath
 from kinprint.studies.cast import look
 from kinprint.studies.figures.bias_layers import thinner
 from kinprint.studies.figures.film import Film

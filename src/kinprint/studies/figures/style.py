@@ -74,14 +74,16 @@ def rendered(drawn: Figure | Film) -> Iterator[tuple[str, bytes]]:
             stream = io.BytesIO()
             drawn.savefig(stream, format=suffix, metadata=metadata)
             yield suffix, stream.getvalue()
-            drawn.set_layout_engine("none")  # laid out once; doing it again for the second file takes as long as drawing
+            drawn.set_layout_engine(
+                "none"
+            )  # laid out once; doing it again for the second file takes as long as drawing
 
 
 def _gif(film: Film) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(film.figure)
-    frames = []
+    frames: list[Image.Image] = []
     for number in range(film.frames):
         film.update(number)
         if frames and not film.figure.stale:  # a held frame need not be drawn again

@@ -30,7 +30,7 @@ Block = NDArray[np.float32]
 WINDOWS, WINDOW_LENGTH = 3, 262_144
 EARLY = 32_768  # elements of each window that a quick study reads
 SHARED_LAYERS = 46
-EMBEDDING_ROWS = 8_192
+EMBEDDING_ROWS = 10_000
 """Rows of ids below this are filled; every token that the studies choose is among them in both models."""
 
 # Solar's standard deviations, near those which the published mean differences of layers 10 to 30 imply.

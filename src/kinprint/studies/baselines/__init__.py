@@ -1,0 +1,80 @@
+"""Which baseline a cosine of norm weights is set against: layer 0, layers at equal distance, other models, random vectors.
+
+Repeats the six experiments of seeds 000, 001 and 004, each beside the null that a raw cosine needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from kinprint.arch import Role
+from kinprint.studies.baselines.common import FIFTH, for_each_role, kinds_of, layers_of, moe_models, roles_of, tag
+from kinprint.studies.baselines.groups import (
+    any_width,
+    grid,
+    moe_at_one_layer,
+    moe_at_several_layers,
+    moe_readings,
+    sweep_readings,
+)
+from kinprint.studies.baselines.kinds import group_choices, moe_against_dense, relation
+from kinprint.studies.baselines.layers import equal_distance, layer_zero, zero_groups, zero_readings
+from kinprint.studies.baselines.metrics import metric_comparison
+from kinprint.studies.outcome import Missing, Section, picture
+from kinprint.studies.recipe import Part, Study
+from kinprint.studies.stage import Stage, Want
+from kinprint.studies.text import Text, say
+from kinprint.studies.vectors import is_vector
+
+
+def _wants(stage: Stage) -> Iterable[Want]:
+    if stage.names:
+        for name, role, layer in itertools.product(stage.names, roles_of(stage), layers_of(stage).all):
+            if is_vector(stage, name, role, layer):
+                yield Want(name, role, layer)
+
+
+def _summary(stage: Stage, role: Role, section: Section) -> None:
+    """Draw experiments 1, 3, 4 and 5 on one page. What is missing in them is said where they are done."""
+    said: list[Text] = []
+    layer, kinds, moe = layers_of(stage).at, kinds_of(stage, said), moe_models(stage, Section())
+    zero, sweep = zero_readings(stage, role, said), sweep_readings(stage, role, moe, said)
+    at_layer, every = (moe_readings(stage, role, names, layer, said) for names in (moe, list(kinds)))
+    if not (zero and sweep and at_layer):
+        raise Missing(say("the summary needs layer 0 and a later layer, and two models that can be compared"))
+    met = [name for name in moe if any(name in (reading.a, reading.b) for reading in at_layer)]
+    related = {reading.key for reading in every if relation(reading) is not None}
+    caption = say(
+        "Four experiments on one page ({role}): layer 0 against later layers; models at layer {layer}; models by layer; groups of "
+        "models. Grey: independent pairs.",
+        role=role.value,
+        layer=layer,
+    )
+    shown = (zero_groups(zero), grid(met, kinds, layer, at_layer), sweep, group_choices(stage, every, kinds)[-1])
+    section.pictures.append(
+        picture(f"summary{tag(role)}", caption, "baselines.summary_page", *shown, related, stage.names, role.value)
+    )
+
+
+BASELINES = Study(
+    name="baselines",
+    title=say("What a cosine of norm weights is compared with"),
+    summary=say(
+        "Layer 0, layers at equal distance, other MoE models, dense models of the same width, and random vectors as baselines for "
+        "the raw cosine of norm weights, each beside Pearson and the permutation null."
+    ),
+    source=say("seeds 000, 001 and 004 (chahero), experiments 1 to 6"),
+    models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", FIFTH),
+    wants=_wants,
+    parts=(
+        Part("exp1", say("Experiment 1: layer 0 as a baseline"), for_each_role(layer_zero)),
+        Part("exp2", say("Experiment 2: layers at equal distance"), for_each_role(equal_distance)),
+        Part("exp3", say("Experiment 3: MoE models at one layer"), for_each_role(moe_at_one_layer)),
+        Part("exp4", say("Experiment 4: MoE models at several layers"), for_each_role(moe_at_several_layers)),
+        Part("exp5", say("Experiment 5: MoE and dense models of one width"), for_each_role(moe_against_dense)),
+        Part("exp6", say("Experiment 6: three measures and random vectors"), for_each_role(metric_comparison)),
+        Part("five_moe", say("Five MoE models, one of another width"), for_each_role(any_width)),
+        Part("summary", say("Summary"), for_each_role(_summary)),
+    ),
+)

@@ -1,0 +1,201 @@
+"""Figures in three dimensions of the bias study: mean subtraction (0), surfaces (6), paths (7)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+
+from kinprint.arch import Role
+from kinprint.metrics import METRICS
+from kinprint.numeric import FloatArray
+from kinprint.studies.bias.checks import UNCONSTRAINED, printed
+from kinprint.studies.bias.facts import INPUT, ORIGINALS, extent, layer_stack, places, published_case, vector_roles
+from kinprint.studies.bias.path import joint_path
+from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
+from kinprint.studies.stage import Stage, attempt, require_same_shape
+from kinprint.studies.text import say
+
+TOY = np.array([[0.95, 0.70, 0.72], [0.70, 1.05, 0.72]])
+SURFACE_DIMENSIONS = 100
+CLAIMED_TWO = say("the text says 0 to 2.0; the published surfaces reach 1.12")
+
+
+# -- figure 0 ----------------------------------------------------------------------------------------------------------
+
+
+def toy(_stage: Stage) -> Section:
+    """Show two vectors of three positive numbers before and after their means are taken away."""
+    before = METRICS["cosine"](*TOY)
+    after = METRICS["pearson"](*TOY)
+    rows = [
+        (label, value, math.degrees(math.acos(value)))
+        for label, value in ((say("raw"), before), (say("centred"), after))
+    ]
+    section = Section()
+    section.tables.append(
+        table(
+            "toy",
+            say("Two vectors of three positive numbers (made up): {a} and {b}", a=_shown(TOY[0]), b=_shown(TOY[1])),
+            (column("which", "which"), column("cosine", "cosine", 4), column("angle", "angle, degrees", 1)),
+            rows,
+        )
+    )
+    still = say("Two made-up vectors, raw: both lean towards the direction (1, 1, 1), which is their mean.")
+    section.pictures.append(picture("toy_raw", still, "space.toy_still", TOY, 0.0))
+    still = say("The same vectors minus their means: both lie in the plane x + y + z = 0.")
+    section.pictures.append(picture("toy_centred", still, "space.toy_still", TOY, 1.0))
+    film = say(
+        "The means are taken away step by step; the camera then looks along (1, 1, 1), onto the plane x + y + z = 0."
+    )
+    section.pictures.append(picture("toy_film", film, "space.toy_film", TOY))
+    known = printed()["fig0"]
+    for number, (when, said) in enumerate((("before", say("before")), ("after", say("after")))):
+        _, cosine, angle = rows[number]
+        what = say("figure 0: cosine {when}", when=said)
+        section.checks.append(Check(what, known[f"cos_{when}"], cosine, digits=2))
+        what = say("figure 0: angle {when}, degrees", when=said)
+        section.checks.append(Check(what, known[f"angle_{when}"], angle, digits=0))
+    return section
+
+
+def _shown(vector: FloatArray) -> str:
+    return "(" + ", ".join(f"{value:.2f}" for value in vector) + ")"
+
+
+# -- figure 6 ----------------------------------------------------------------------------------------------------------
+
+
+def surfaces(stage: Stage) -> Section:
+    """Show the first dimensions of all layers as a surface for each model."""
+    section = Section()
+    for role in vector_roles(stage, (INPUT,), section.missing):
+        shown: list[tuple[str, tuple[int, ...], FloatArray]] = []
+        for name in stage.names:
+            attempt(section.missing, partial(_add_surface, stage, shown, name, role))
+        if not shown:
+            continue
+        rows = [(name, len(layers), *extent(values)) for name, layers, values in shown]
+        columns = (
+            column("model", "model"),
+            column("layers", "layers"),
+            column("min", "least", 4),
+            column("max", "largest", 4),
+        )
+        count = max(values.shape[1] for _, _, values in shown)
+        named: dict[str, object] = {"count": count, "role": role.value}
+        section.tables.append(
+            table(
+                f"surfaces_{role.value}", say("Range of the first {count} dimensions, {role}", **named), columns, rows
+            )
+        )
+        caption = say(
+            "First {count} dimensions of every layer, {role}. One height scale for all models; nothing is cut off.",
+            **named,
+        )
+        section.pictures.append(picture(f"surfaces_{role.value}", caption, "space.surfaces", shown, role.value))
+        if published_case(stage, role, *stage.names) and stage.original(*ORIGINALS):
+            largest = max(row[3] for row in rows)
+            what = say("figure 6: largest value on the surfaces")
+            section.checks.append(Check(what, 2.0, largest, digits=1, trust="wrong", reason=CLAIMED_TWO))
+            section.checks.append(Check(what, 1.12, largest, digits=2, trust="picture", reason=UNCONSTRAINED))
+    return section
+
+
+def _add_surface(stage: Stage, shown: list[tuple[str, tuple[int, ...], FloatArray]], name: str, role: Role) -> None:
+    layers, values = layer_stack(stage, name, role)
+    if len(layers) < 2:
+        raise Missing(say("{model}: a surface needs two layers, and there is one", model=name))
+    shown.append((name, layers, values[:, :SURFACE_DIMENSIONS]))
+
+
+# -- figure 7 ----------------------------------------------------------------------------------------------------------
+
+
+def paths(stage: Stage) -> Section:
+    """Draw the layers of all models as paths in their joint principal components."""
+    section = Section()
+    for role in vector_roles(stage, (INPUT,), section.missing):
+        attempt(section.missing, partial(_one_path, stage, section, role))
+    return section
+
+
+def _one_path(stage: Stage, section: Section, role: Role) -> None:
+    stacks = _comparable_stacks(stage, section, role)
+    found = joint_path(stacks, seed=stage.request.seed)
+    named: dict[str, object] = {"count": len(found.layers), "role": role.value}
+    section.tables.append(
+        table(
+            f"path_variance_{role.value}",
+            say("Joint principal components of the {count} layers that all have, {role}", **named),
+            (
+                column("component", "component"),
+                column("explained", "variance explained, %", 2),
+                column("permuted", "with each model's dimensions in random order, %", 2),
+                column("permuted_sd", "its sd", 2),
+                column("with_mean", "correlation of the score with the layer's mean", 3),
+            ),
+            [
+                (
+                    k + 1,
+                    100 * float(found.explained[k]),
+                    100 * float(found.null[k]),
+                    100 * float(found.null_sd[k]),
+                    level,
+                )
+                for k, level in enumerate(found.with_mean)
+            ],
+        )
+    )
+    section.tables.append(
+        table(
+            f"path_{role.value}",
+            say("Scores of every layer, {role}", role=role.value),
+            (
+                column("model", "model"),
+                column("layer", "layer"),
+                *(column(f"pc{k + 1}", f"PC{k + 1}", 4) for k in range(found.scores.shape[2])),
+            ),
+            [
+                (name, layer, *map(float, found.scores[m, i]))
+                for m, name in enumerate(found.names)
+                for i, layer in enumerate(found.layers)
+            ],
+            shown=5,
+        )
+    )
+    caption = say(
+        "Joint principal components of the {count} layers that all models have, {role}: paths in three dimensions and "
+        "in two projections (circle: first layer, star: last), and the variance explained beside that of the same "
+        "vectors with each model's dimensions in random order (bars: 95 % of such orders).",
+        **named,
+    )
+    section.pictures.append(picture(f"path_{role.value}", caption, "space.paths", found, places(stage)))
+    section.notes.append(
+        say(
+            "What the first component explains is the level of the layers, which random order leaves alone: a large "
+            "share is no sign that models resemble each other."
+        )
+    )
+    if published_case(stage, role, *stage.names) and set(found.names) == set(ORIGINALS):
+        for k, percent in enumerate(printed()["fig7_pca_explained_pct"]):
+            what = say("figure 7: variance explained by component {number}, %", number=k + 1)
+            measured = 100 * float(found.explained[k])
+            section.checks.append(Check(what, float(percent), measured, digits=1))
+
+
+def _comparable_stacks(stage: Stage, section: Section, role: Role) -> dict[str, tuple[tuple[int, ...], FloatArray]]:
+    """Return the models that have the role and the width of the first that has it."""
+    found: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
+
+    def add(name: str) -> None:
+        layers, values = layer_stack(stage, name, role)
+        for first, (_, other) in itertools.islice(found.items(), 1):
+            require_same_shape(first, other, name, values)
+        found[name] = layers, values
+
+    for name in stage.names:
+        attempt(section.missing, partial(add, name))
+    return found

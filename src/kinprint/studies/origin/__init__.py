@@ -1,0 +1,57 @@
+"""The first accusation, as an audit: everything it measured, each figure beside the null, control or baseline that it lacked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
+from kinprint.studies.origin.config import configs
+from kinprint.studies.origin.decay import decay
+from kinprint.studies.origin.embeddings import embeddings
+from kinprint.studies.origin.layers import control_pairs, layer_probe
+from kinprint.studies.origin.map import vocabulary_map
+from kinprint.studies.origin.probe import window_probe
+from kinprint.studies.origin.routers import routers
+from kinprint.studies.origin.shared import NORMS
+from kinprint.studies.origin.sigma import sigma_audit
+from kinprint.studies.origin.vocabulary import tokenizers
+from kinprint.studies.recipe import Part, Study
+from kinprint.studies.stage import Stage, Want
+from kinprint.studies.text import say
+
+
+def _wants(stage: Stage) -> Iterable[Want]:
+    for name, role in itertools.product(stage.names, NORMS):
+        yield from (Want(name, role, layer) for layer in stage.layers(name, role))
+
+
+ORIGIN = Study(
+    name="origin",
+    title=say("The first accusation, audited"),
+    summary=say(
+        "Layer probe, window probe, “182 sigma”, random baselines, deviation cosine, decay, routers, configs, "
+        "tokenizers and embeddings of two models (A and B), as first published, each beside the null, the control or "
+        "the baseline that was missing."
+    ),
+    source=say(
+        "the first analysis of Solar-Open-100B and GLM-4.5-Air (January 2026, later withdrawn), which seed 003 refers to"
+    ),
+    models=("Solar", "GLM", "INTELLECT", "Phi", "DeepSeek-V2-Lite", "Qwen2.5-72B"),
+    wants=_wants,
+    parts=(
+        Part("layers", say("Layer probe"), layer_probe),
+        Part("controls", say("Controls"), control_pairs),
+        Part("sigma", say("“182 sigma”"), sigma_audit),
+        Part("baselines", say("Random baselines"), random_baselines),
+        Part("deviation", say("Deviation cosine"), deviation_cosine),
+        Part("decay", say("Decay and diagonal dominance"), decay),
+        Part("routers", say("Routers and experts"), routers),
+        Part("windows", say("Window probe"), window_probe),
+        Part("configs", say("Configs and tensor names"), configs),
+        Part("tokenizers", say("Tokenizers"), tokenizers),
+        Part("vocabulary", say("Vocabulary map"), vocabulary_map),
+        Part("embeddings", say("Embeddings of common tokens"), embeddings),
+    ),
+    replica_parts=("norms", "windows", "routers", "embeddings", "tokenizers"),
+)

@@ -1,0 +1,255 @@
+"""Routers of two mixtures of experts: the same layer as it is, and after the best assignment of experts, with its null."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kinprint.arch import Role
+from kinprint.errors import DegenerateInput
+from kinprint.metrics import METRICS
+from kinprint.numeric import FloatArray
+from kinprint.stats import draw_columns
+from kinprint.stats.moments import dot_moments
+from kinprint.studies.origin.shared import (
+    COSINE,
+    EVERY,
+    PEARSON,
+    accused,
+    controls,
+    is_published,
+    origin,
+    summary_checks,
+)
+from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
+from kinprint.studies.published import published
+from kinprint.studies.stage import Stage, Want
+from kinprint.studies.text import Text, say
+
+DRAWS = 3
+FULL_DRAWS = 20
+GAUSSIAN_DRAWS = 8
+ALIGNED = say("aligned cosine")
+
+
+@dataclass(frozen=True)
+class RouterRow:
+    """One layer: raw cosine and Pearson (None if the numbers of experts differ), aligned cosine, and the nulls of both."""
+
+    layer: int
+    cosine: float | None
+    null_mean: float | None
+    null_sd: float | None
+    pearson: float | None
+    pearson_sd: float | None
+    aligned: float
+    aligned_null: FloatArray  # drawn: columns (residual dimensions) of B permuted
+
+
+def aligned_cosine(A: FloatArray, B: FloatArray) -> float:
+    """Return the mean cosine of expert rows, given at unit length, under the best one-to-one assignment."""
+    from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
+
+    cosines = A @ B.T
+    return float(cosines[linear_sum_assignment(cosines, maximize=True)].mean())
+
+
+def unit_rows(A: FloatArray) -> FloatArray:
+    """Return the rows at unit length."""
+    lengths = np.linalg.norm(A, axis=1, keepdims=True)
+    if float(lengths.min()) == 0.0:
+        raise DegenerateInput("aligned cosine: an expert's row has zero length: expected a direction")
+    unit: FloatArray = A / lengths
+    return unit
+
+
+def compare(layer: int, A: FloatArray, B: FloatArray, *, draws: int, seed: int) -> RouterRow:
+    """Compare two routers (experts × width) of equal width."""
+    units = unit_rows(A), unit_rows(B)
+    drawn = draw_columns(*units, {"aligned": aligned_cosine}, draws=draws, seed=seed)["aligned"]
+    row = RouterRow(layer, None, None, None, None, None, aligned_cosine(*units), drawn)
+    if A.shape != B.shape:
+        return row
+    null = dot_moments(A, B, shape=False)
+    lengths = float(np.linalg.norm(A)) * float(np.linalg.norm(B))
+    # a shift of all elements changes no row-centred product: Pearson's null has the product's spread, in other units
+    spreads = float(A.std()) * float(B.std()) * A.size
+    return replace(
+        row,
+        cosine=METRICS["cosine"](A, B),
+        null_mean=null.mean / lengths,
+        null_sd=null.sd / lengths,
+        pearson=METRICS["pearson"](A, B),
+        pearson_sd=null.sd / spreads,
+    )
+
+
+def pooled_sd(rows: Sequence[RouterRow]) -> float:
+    """Return the standard deviation of a drawn aligned cosine: few draws a layer, so all layers together."""
+    return math.sqrt(float(np.mean([row.aligned_null.var(ddof=1) for row in rows])))
+
+
+def gaussian_alignment(experts: int, width: int, *, seed: int) -> FloatArray:
+    """Return aligned cosines of independent Gaussian matrices: alignment finds so much in pure noise."""
+    rng = np.random.default_rng(seed)
+    drawn = (rng.standard_normal((2, experts, width)) for _ in range(GAUSSIAN_DRAWS))
+    return np.array([aligned_cosine(unit_rows(one), unit_rows(two)) for one, two in drawn])
+
+
+def measure(stage: Stage, a: str, b: str, *, every: int = 1) -> list[RouterRow]:
+    """Compare the routers of two models in every `every`-th shared layer, reading one layer after the other.
+
+    Raises
+    ------
+    Missing
+        If they share no layer with a router, or their widths differ.
+    """
+    shared = sorted(set(stage.layers(a, Role.ROUTER)) & set(stage.layers(b, Role.ROUTER)))
+    if stage.request.layers is not None:
+        shared = [layer for layer in shared if layer in stage.request.layers]
+    chosen = shared[::every]
+    if not chosen:
+        raise Missing(say("{a} and {b} share no layer with a router", a=a, b=b))
+    shapes = [stage.part(name, Role.ROUTER, chosen[0]).shape for name in (a, b)]
+    if shapes[0][-1] != shapes[1][-1]:
+        raise Missing(
+            say(
+                "the routers of {a} and {b} are not comparable: width {n} and {m}",
+                a=a,
+                b=b,
+                n=shapes[0][-1],
+                m=shapes[1][-1],
+            )
+        )
+    draws = FULL_DRAWS if stage.request.full else DRAWS
+    groups = [[Want(a, Role.ROUTER, layer), Want(b, Role.ROUTER, layer)] for layer in chosen]
+    rows = []
+    for layer, (left, right) in zip(chosen, stage.stream(groups), strict=True):
+        sides = left.astype(np.float64), right.astype(np.float64)
+        rows.append(compare(layer, *sides, draws=draws, seed=stage.request.seed))
+    return rows
+
+
+def routers(stage: Stage) -> Section:
+    """Compare routers (the rest of part A) and align experts."""
+    section = Section()
+    a, b = accused(stage)
+    rows = measure(stage, a, b)
+    experts, width = stage.part(a, Role.ROUTER, rows[0].layer).shape
+    noise = gaussian_alignment(experts, width, seed=stage.request.seed)
+    section.tables += [_table(a, b, rows), _control_table(stage, a, b, rows, section.missing)]
+    section.notes.append(
+        say(
+            "The best assignment of experts finds a positive mean even in noise: {mean:.4f} for independent Gaussian "
+            "{experts}×{width} matrices ({n} draws, sd {sd:.4f}). The null beside each layer permutes the residual "
+            "dimensions of one router, which keeps its rows’ lengths and what they have in common.",
+            mean=float(noise.mean()),
+            sd=float(noise.std(ddof=1)),
+            experts=experts,
+            width=width,
+            n=noise.size,
+        )
+    )
+    caption = say(
+        "Routers of {a} and {b} by layer: cosine as stored, Pearson, and mean cosine after the best assignment of "
+        "experts. Grey: 95 % of independent pairs (for the assignment: mean of the draws, pooled sd).",
+        a=a,
+        b=b,
+    )
+    section.pictures.append(picture("routers", caption, "origin.routers", rows, float(noise.mean())))
+    if is_published(stage, a, b):
+        section.checks += _checks(rows, noise)
+    return section
+
+
+_COLUMNS = (
+    column("layer", "layer"),
+    column("cosine", "cosine", 4),
+    column("null_mean", "cosine if independent", 4),
+    column("null_sd", "its sd", 4),
+    column("pearson", "Pearson", 4),
+    column("aligned", "aligned cosine", 4),
+    column("aligned_null", "aligned, columns permuted: mean", 4),
+    column("aligned_null_sd", "sd of a draw, all layers pooled", 4),
+)
+
+
+def _table(a: str, b: str, rows: list[RouterRow]) -> Table:
+    pooled = pooled_sd(rows)
+    cells: list[list[Cell]] = [
+        [
+            row.layer,
+            row.cosine,
+            row.null_mean,
+            row.null_sd,
+            row.pearson,
+            row.aligned,
+            float(row.aligned_null.mean()),
+            pooled,
+        ]
+        for row in rows
+    ]
+    return table("routers", say("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
+
+
+def _control_table(stage: Stage, a: str, b: str, rows: list[RouterRow], missing: list[Text]) -> Table:
+    """Return what the same comparison gives for the controls, on every fifth layer."""
+    cells: list[list[Cell]] = [_summary(a, b, rows)]
+    for one, other in ((first, control) for control in controls(stage) for first in (a, b)):
+        try:
+            cells.append(_summary(one, other, measure(stage, one, other, every=EVERY)))
+        except Missing as error:
+            missing.append(error.text)
+        except DegenerateInput as error:
+            missing.append(say("routers of {a} and {b}: {why}", a=one, b=other, why=error.message))
+    columns = (
+        column("pair", "pair"),
+        column("n", "layers"),
+        column("cosine", "mean cosine", 4),
+        column("aligned", "mean aligned cosine", 4),
+        column("aligned_null", "its mean if independent", 4),
+        column("null_sd", "sd of one layer if independent", 4),
+    )
+    return table("router_controls", say("Aligned routers, all pairs of equal width"), columns, cells)
+
+
+def _summary(a: str, b: str, rows: list[RouterRow]) -> list[Cell]:
+    cosines = [row.cosine for row in rows if row.cosine is not None]
+    aligned = np.array([row.aligned for row in rows])
+    nulls = np.stack([row.aligned_null for row in rows])
+    return [
+        f"{a}–{b}",
+        len(rows),
+        float(np.mean(cosines)) if cosines else None,
+        float(aligned.mean()),
+        float(nulls.mean()),
+        pooled_sd(rows),
+    ]
+
+
+def _checks(rows: list[RouterRow], noise: FloatArray) -> list[Check]:
+    known = {row[0]: row for row in origin()["layerwise"] if row[5] is not None}
+    checks: list[Check] = []
+    for row in rows:
+        if row.layer in known:
+            for place, name, value in (
+                (5, COSINE, row.cosine),
+                (6, PEARSON, row.pearson),
+                (7, ALIGNED, row.aligned),
+            ):
+                what = say("{measure}, {role}, layer {layer}", measure=name, role="router", layer=row.layer)
+                checks.append(Check(what, known[row.layer][place], value))
+    if [row.layer for row in rows] == sorted(known):
+        for name, values, group in (
+            (COSINE, [row.cosine for row in rows], origin()["summary"]["router_or_gate"]["cosine"]),
+            (PEARSON, [row.pearson for row in rows], origin()["summary"]["router_or_gate"]["pearson"]),
+            (ALIGNED, [row.aligned for row in rows], origin()["summary"]["router_aligned"]),
+        ):
+            what = say("{measure}, {role}", measure=name, role="router")
+            checks += summary_checks(what, group, np.array(values, dtype=np.float64))
+    again = published()["recomputed_checks"]["router_alignment_null"]
+    what = say("aligned cosine of independent Gaussian 128×4096 matrices")
+    return [*checks, Check(what, again["mean"], float(noise.mean()), 3, "text")]

@@ -1,0 +1,232 @@
+"""The part of the scale study that stores norm weights in narrow formats and looks at what is left of their pattern."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from kinprint.arch import Role
+from kinprint.errors import DegenerateInput
+from kinprint.metrics.identity import GRIDS
+from kinprint.numeric import FloatArray
+from kinprint.studies.outcome import Cell, Missing, Section, Table, column, picture, table
+from kinprint.studies.scale.rounding import FORMATS, SCHEMES, Kept, before_rounding, needs_simulation, store
+from kinprint.studies.stage import Stage, Want, attempt
+from kinprint.studies.text import say
+
+ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
+
+
+def roles_of(stage: Stage) -> tuple[Role, ...]:
+    """Return the roles asked for, else both norms."""
+    return stage.request.roles or ROLES
+
+
+def norm_wants(stage: Stage) -> Iterator[Want]:
+    """Yield all norm weights of the study."""
+    asked = stage.request.layers
+    for name, role in itertools.product(stage.names, roles_of(stage)):
+        if role.info.kind == "norm":
+            layers = (layer for layer in stage.layers(name, role) if asked is None or layer in asked)
+            yield from (Want(name, role, layer) for layer in layers)
+
+
+def norm_stack(stage: Stage, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
+    """Return the layers of a norm role and its weights as rows.
+
+    Raises
+    ------
+    Missing
+        If the role is no norm, or the model lacks it.
+    """
+    if role.info.kind != "norm":
+        raise Missing(say("{role} is no norm weight: this study looks at norms only", role=role.value))
+    return stage.stack(name, role, stage.request.layers)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a format keeps of one layer's pattern, for every way to store it (None: not possible in this format)."""
+
+    model: str
+    role: str
+    layer: int
+    dtype: str
+    simulated: bool
+    predicted: float  # bits, from the step of the format at the common scale
+    kept: dict[str, Kept | None]
+
+    def bits(self, scheme: str) -> float:
+        """Return the effective bits; NaN if it could not be stored."""
+        found = self.kept[scheme]
+        return math.nan if found is None else found.bits
+
+
+def storage(stage: Stage) -> Section:
+    """Store every norm weight in every format, in three ways."""
+    section = Section(notes=[*_NOTES, *([_REPLICAS] if stage.request.replicas else [])])
+    found: list[Stored] = []
+    for role, name in itertools.product(roles_of(stage), stage.names):
+        stage.progress(f"storing {role.value}", 0, 1)
+        attempt(section.missing, partial(_one_model, stage, name, role, found))
+    if not found:
+        return section
+    section.tables += [_summary(found), _layers(found)]
+    for role_name in dict.fromkeys(item.role for item in found):
+        chosen = [item for item in found if item.role == role_name]
+        bits = say(
+            "Effective bits of the pattern of {role} by layer: columns are formats, rows ways to store. 0: the error is as large "
+            "as the pattern.",
+            role=role_name,
+        )
+        loss = say(
+            "1 − correlation of the stored with the original pattern, {role}, γ stored as it is. Grey: 95 % of independent pairs.",
+            role=role_name,
+        )
+        section.pictures.append(picture(f"bits_{role_name}", bits, "scale.bits", chosen, role_name))
+        widths = {name: stage.width(name) or 0 for name in dict.fromkeys(item.model for item in chosen)}
+        least = min((width for width in widths.values() if width > 1), default=2)
+        section.pictures.append(
+            picture(
+                f"correlation_{role_name}", loss, "scale.correlations", chosen, role_name, 1.0 / math.sqrt(least - 1)
+            )
+        )
+    return section
+
+
+_NOTES = (
+    say(
+        "The common scale takes up the leading bits of every stored number, and what is left has to hold the pattern: small "
+        "differences are swamped by a large common term when the number is rounded. That is not catastrophic cancellation: "
+        "subtracting the mean afterwards is harmless and cannot bring back what rounding dropped."
+    ),
+    say(
+        "Error: root mean square of the change of the pattern (mean removed) over that of the pattern. Effective bits: −log2 of "
+        "the error, the logarithm of the signal-to-noise ratio. Predicted: from the distance of neighbouring numbers at the "
+        "mean, step/√12 over the pattern's standard deviation."
+    ),
+    say(
+        "Truth. For formats with fewer significant bits than the file's, the stored values are taken as the truth. For the "
+        "file's own format and finer ones that would show no loss, because what was lost was lost before the file was written "
+        "and cannot be measured; there the truth is simulated: each value is drawn evenly (seeded) from the numbers that round "
+        "to the stored one. That shows what rounding of this size costs, not what these weights were."
+    ),
+    say(
+        "Ways to store: γ as it is; γ − 1 (zero-centred); scale and pattern apart, γ = s·(1 + p) with the mean s in float32 and "
+        "p in the format."
+    ),
+)
+
+
+_REPLICAS = say(
+    "In replicas means, standard deviations and correlations are the published ones, but not the single values: what follows "
+    "describes rounding at these scales, not these models."
+)
+
+
+def _one_model(stage: Stage, name: str, role: Role, found: list[Stored]) -> None:
+    layers, _ = norm_stack(stage, name, role)
+    rng = np.random.default_rng(stage.request.seed)
+    for layer in layers:
+        offset, dtype = stage.part(name, role, layer).offset, stage.stored(name, role, layer)
+        raw = stage.raw(name, role, layer).astype(np.float64).ravel()
+        simulated = before_rounding(raw, dtype, rng) + offset if dtype in GRIDS else raw + offset
+        for target in FORMATS:
+            drawn = needs_simulation(dtype, target)
+            truth = simulated if drawn else raw + offset
+            kept = {scheme: _try(truth, target, scheme) for scheme in SCHEMES}
+            predicted = _predicted(truth, target)
+            found.append(Stored(name, role.value, layer, target, drawn, predicted, kept))
+
+
+def _try(truth: FloatArray, dtype: str, scheme: str) -> Kept | None:
+    """Return what is kept; None where the weight is constant or a value lies beyond the format."""
+    try:
+        return store(truth, dtype, scheme)
+    except DegenerateInput:
+        return None
+
+
+def _predicted(truth: FloatArray, dtype: str) -> float:
+    """Return the bits that swamping alone predicts: those of a rounding error of one step at the mean."""
+    grid, mean, sd = GRIDS[dtype], abs(float(truth.mean())), float(truth.std())
+    if sd == 0.0:
+        return math.nan
+    step = math.ldexp(1.0, max(math.frexp(mean)[1] - grid.precision, grid.least))
+    return -math.log2(step / math.sqrt(12.0) / sd)
+
+
+def _shown(bits: float) -> Cell:
+    if math.isnan(bits):
+        return None
+    return say("exact") if math.isinf(bits) else bits
+
+
+def _truth(item: Stored) -> Cell:
+    return say("simulated") if item.simulated else say("stored")
+
+
+def _layers(found: list[Stored]) -> Table:
+    columns = (
+        *(column(key, key) for key in ("model", "role", "layer", "format", "truth")),
+        column("error", "relative error of the pattern", 4),
+        column("correlation", "correlation", 5),
+        column("bits", "effective bits, γ", 2),
+        column("predicted", "predicted bits, γ", 2),
+        column("bits_minus_one", "effective bits, γ − 1", 2),
+        column("bits_apart", "effective bits, apart", 2),
+        column("correlation_apart", "correlation, apart", 5),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for item in found:
+        plain, apart = item.kept["as_is"], item.kept["apart"]
+        rows.append(
+            (
+                item.model,
+                item.role,
+                item.layer,
+                item.dtype,
+                _truth(item),
+                None if plain is None else plain.error,
+                None if plain is None else plain.correlation,
+                _shown(item.bits("as_is")),
+                item.predicted,
+                _shown(item.bits("minus_one")),
+                _shown(item.bits("apart")),
+                None if apart is None else apart.correlation,
+            )
+        )
+    return table("storage", say("What each format keeps of the pattern, by layer"), columns, rows, shown=16)
+
+
+def _summary(found: list[Stored]) -> Table:
+    columns = (
+        *(column(key, key) for key in ("model", "role", "format", "truth")),
+        column("median", "median bits, γ", 2),
+        column("least", "least bits, γ", 2),
+        column("at", "at layer"),
+        column("correlation", "correlation there", 5),
+        column("median_minus_one", "median bits, γ − 1", 2),
+        column("least_minus_one", "least bits, γ − 1", 2),
+        column("median_apart", "median bits, apart", 2),
+        column("least_apart", "least bits, apart", 2),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for model, role, dtype in dict.fromkeys((item.model, item.role, item.dtype) for item in found):
+        chosen = [item for item in found if (item.model, item.role, item.dtype) == (model, role, dtype)]
+        held = [item for item in chosen if item.kept["as_is"] is not None]
+        worst = min(held, key=lambda item: item.bits("as_is"), default=None)
+        kept = None if worst is None else worst.kept["as_is"]
+        cells: list[Cell] = [model, role, dtype, _truth(chosen[0])]
+        for scheme in SCHEMES:
+            bits = [item.bits(scheme) for item in chosen if item.kept[scheme] is not None]
+            cells += [_shown(float(np.median(bits))), _shown(min(bits))] if bits else [None, None]
+            if scheme == "as_is":
+                cells += [None if worst is None else worst.layer, None if kept is None else kept.correlation]
+        rows.append(tuple(cells))
+    return table("storage_summary", say("What each format keeps of the pattern: median and worst layer"), columns, rows)
