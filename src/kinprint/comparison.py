@@ -22,6 +22,7 @@ from kinprint.evidence.examine import Inquiry, examine
 from kinprint.evidence.nulls import load_null
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.evidence.reading import Scope, new_probe
+from kinprint.formats.adapted import shared_base
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.measuring import Values, chosen_metrics, measure, not_compared
@@ -70,7 +71,7 @@ def compare(
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
         tell("opening", 0, 1)
         first, second = open_models([a, b], run)
-        models = first, second
+        models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
         pairs, skipped = pair_up(*models, options)
@@ -101,7 +102,7 @@ def compare(
             summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
-            notes=(run.cache.problem,) if run.cache and run.cache.problem else (),
+            notes=tuple(note for note in (run.cache and run.cache.problem, shared_base(*checkpoints)) if note),
             verdict=verdict,
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),

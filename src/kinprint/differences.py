@@ -114,6 +114,8 @@ class _File:
 def _look_up(model: Model) -> _File | str | None:
     """Return size and tag, or why they cannot be had, or None if the model has no such file."""
     checkpoint = model.checkpoint
+    if TOKENIZER_FILE in checkpoint.documents:  # it came with the header, which has been read
+        return _File(0, None)
     try:
         source = checkpoint.folder.open(TOKENIZER_FILE)
         # Tags of a plain web server tell versions of one address apart, and nothing about another's files.

@@ -28,9 +28,12 @@ def inspect(
     session: Session | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Open a model and describe it. Reads headers, config and (unless `norms` is False) the norm weights."""
+    """Open a model and describe it. Reads headers, config and (unless `norms` is False) the norm weights.
+
+    An adapter is described by itself, or merged if the session names its base.
+    """
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
-        model = open_model(reference, run)
+        model = open_model(reference, run, alone=not run.bases)
         if progress is not None:
             progress("reading norms", 0, 1)
         return Inspection(

@@ -58,9 +58,14 @@ class Model:
         )
 
 
-def open_model(reference: str, session: Session) -> Model:
-    """Open a checkpoint and name its tensors. Reads headers and config, no tensor."""
-    checkpoint = open_checkpoint(reference, session)
+def open_model(reference: str, session: Session, *, alone: bool = False) -> Model:
+    """Open a checkpoint and name its tensors. Reads headers and config, no tensor.
+
+    With `alone` an adapter is not merged into its base: none of its tensors then has a role.
+    """
+    checkpoint = open_checkpoint(reference, session, alone=alone)
+    if checkpoint.adapter and checkpoint.base is None:
+        return Model(checkpoint, Naming("none", False, 0, 0, (), tuple(sorted(checkpoint.tensors)), (), ()), None)
     naming = name_tensors(checkpoint.config, checkpoint.tensors.shapes())
     return Model(checkpoint, naming, residual_width(naming, checkpoint.config))
 

@@ -134,6 +134,19 @@ def _hub_page(url: str, endpoint: str) -> ModelRef | None:
     return None
 
 
+_SHARDED = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[A-Za-z0-9]+)$")
+MAX_SHARDS = 10_000
+
+
+def shard_names(name: str) -> tuple[str, ...]:
+    """Return the names of all files of the set that a file belongs to, as its own name tells, or that name alone."""
+    found = _SHARDED.match(name)
+    count = int(found["count"]) if found else 0
+    if found is None or not 0 < count <= MAX_SHARDS:
+        return (name,)
+    return tuple(f"{found['stem']}-{n:05d}-of-{found['count']}{found['suffix']}" for n in range(1, count + 1))
+
+
 def check_member_name(name: str, *, where: str) -> str:
     """Refuse a file name, taken from a listing or an index, that could lead outside its folder."""
     parts = name.replace("\\", "/").split("/")

@@ -19,7 +19,7 @@ from kinprint.arch.templates import Forms
 # V tokens, D width, Q = heads × head_dim, K = kv_heads × head_dim, F neurons, M neurons of an expert, E experts,
 # H head_dim, P positions, and the sums that fused tensors have.
 SIZES = {"V": 40, "D": 16, "Q": 16, "K": 8, "F": 24, "M": 6, "E": 3, "H": 4, "P": 10, "T": 2, "1": 1, "L": 5}
-SIZES |= {"QKV": 32, "3D": 48, "MQ": 24, "2F": 48, "2D": 32, "KV": 9, "KVB": 24}
+SIZES |= {"QKV": 32, "3D": 48, "MQ": 24, "2F": 48, "2D": 32, "2M": 12, "KV": 9, "KVB": 24}
 GQA: dict[str, object] = {
     "hidden_size": 16,
     "num_attention_heads": 4,
@@ -149,6 +149,38 @@ DISTILBERT = """
     distilbert.transformer.layer.{l}.output_layer_norm.bias D; vocab_transform.weight D D; vocab_transform.bias D;
     vocab_layer_norm.weight D; vocab_layer_norm.bias D; vocab_projector.weight V D; vocab_projector.bias V;"""
 
+GGUF_OUTER = "token_embd.weight V D; output_norm.weight D; output.weight V D;"
+GGUF_ATTENTION = """
+    blk.{l}.attn_norm.weight D; blk.{l}.attn_q.weight Q D; blk.{l}.attn_k.weight K D; blk.{l}.attn_v.weight K D;
+    blk.{l}.attn_output.weight D Q;"""
+GGUF_QKV = "blk.{l}.attn_norm.weight D; blk.{l}.attn_qkv.weight QKV D; blk.{l}.attn_output.weight D Q;"
+GGUF_NORM = "blk.{l}.ffn_norm.weight D;"
+GGUF_MLP = "blk.{l}.ffn_gate.weight F D; blk.{l}.ffn_up.weight F D; blk.{l}.ffn_down.weight D F;"
+GGUF_BIASES = "blk.{l}.attn_q.bias Q; blk.{l}.attn_k.bias K; blk.{l}.attn_v.bias K;"
+GGUF_QK_NORM = "blk.{l}.attn_q_norm.weight H; blk.{l}.attn_k_norm.weight H;"
+GGUF_SANDWICH = "blk.{l}.post_attention_norm.weight D; blk.{l}.post_ffw_norm.weight D;"
+GGUF_MOE = """
+    blk.{l}.ffn_gate_inp.weight E D; blk.{l}.ffn_gate_exps.{e}.weight M D; blk.{l}.ffn_up_exps.{e}.weight M D;
+    blk.{l}.ffn_down_exps.{e}.weight D M;"""
+GGUF_SHARED = """
+    blk.{l}.ffn_gate_shexp.weight M D; blk.{l}.ffn_up_shexp.weight M D; blk.{l}.ffn_down_shexp.weight D M;
+    blk.{l}.ffn_gate_inp_shexp.weight 1 D; blk.{l}.exp_probs_b.bias E;"""
+GGUF_OLD_MOE = GGUF_MOE.replace("_exps.", ".")
+GGUF_FUSED_MOE = """
+    blk.{l}.ffn_gate_inp.weight E D; blk.{l}.ffn_gate_up_exps.{e}.weight 2M D; blk.{l}.ffn_down_exps.{e}.weight D M;"""
+GGUF_MLA = """
+    blk.{l}.attn_norm.weight D; blk.{l}.attn_q_a.weight L D; blk.{l}.attn_q_a_norm.weight L; blk.{l}.attn_q_b.weight Q L;
+    blk.{l}.attn_kv_a_mqa.weight KV D; blk.{l}.attn_kv_a_norm.weight L; blk.{l}.attn_kv_b.weight KVB L;
+    blk.{l}.attn_k_b.weight E L H; blk.{l}.attn_v_b.weight E H L; blk.{l}.attn_output.weight D Q;"""
+GGUF_BERT = """
+    token_embd.weight V D; position_embd.weight P D; token_types.weight T D; token_embd_norm.weight D;
+    token_embd_norm.bias D; cls.weight D D; blk.{l}.attn_q.weight D D; blk.{l}.attn_k.weight D D; blk.{l}.attn_v.weight D D;
+    blk.{l}.attn_output.weight D D; blk.{l}.attn_output.bias D; blk.{l}.attn_output_norm.weight D;
+    blk.{l}.attn_output_norm.bias D; blk.{l}.ffn_up.weight F D; blk.{l}.ffn_up.bias F; blk.{l}.ffn_down.weight D F;
+    blk.{l}.ffn_down.bias D; blk.{l}.layer_output_norm.weight D; blk.{l}.layer_output_norm.bias D;"""
+GGUF_GLM_MTP = """
+    blk.2.attn_norm.weight D; blk.2.attn_q.weight Q D; blk.2.nextn.eh_proj.weight D 2D; blk.2.nextn.enorm.weight D;"""
+
 
 def listing(text: str, layers: int = 2, experts: int = 3) -> dict[str, tuple[int, ...]]:
     """Expand "name size size; …" over layers and experts."""
@@ -179,12 +211,55 @@ def of(model_type: str, sizes: dict[str, object] = GQA, **more: object) -> dict[
     return {"model_type": model_type, **sizes, **more}
 
 
+def gguf(architecture: str, **more: object) -> dict[str, object]:
+    return of(architecture, gguf=True, **more)
+
+
+GGUF_PHI3_MLP = "blk.{l}.ffn_up.weight 2F D; blk.{l}.ffn_down.weight D F;"
+GGUF_FALCON_40B = "blk.{l}.attn_norm_2.weight D; blk.{l}.ffn_up.weight F D; blk.{l}.ffn_down.weight D F;"
 MTP_MOE = {**GQA, "n_routed_experts": 3, "num_nextn_predict_layers": 1}
 ENCODER = {**GQA, "num_key_value_heads": None}
 GPT2_SIZES = {"n_embd": 16, "n_layer": 2, "n_head": 4}
 FALCON_SIZES = {"hidden_size": 16, "num_attention_heads": 4, "multi_query": True, "num_hidden_layers": 2}
 ONE_SHARED = SHARED.replace("shared_experts", "shared_expert") + "model.layers.{l}.mlp.shared_expert_gate.weight 1 D;"
 GEMMA3 = LLAMA + SANDWICH + QK_NORM
+GPT_OSS = (
+    OUTER
+    + NORMS
+    + ATTENTION
+    + QKV_BIAS
+    + """model.layers.{l}.self_attn.o_proj.bias D; model.layers.{l}.self_attn.sinks H;
+    model.layers.{l}.mlp.router.weight E D; model.layers.{l}.mlp.router.bias E;
+    model.layers.{l}.mlp.experts.gate_up_proj E D 2M; model.layers.{l}.mlp.experts.gate_up_proj_bias E 2M;
+    model.layers.{l}.mlp.experts.down_proj E M D; model.layers.{l}.mlp.experts.down_proj_bias E D;"""
+)
+LLAMA4 = (
+    (OUTER + NORMS + ATTENTION).replace("model.", "language_model.model.").replace("lm_", "language_model.lm_")
+    + """
+    language_model.model.layers.{l}.feed_forward.router.weight E D;
+    language_model.model.layers.{l}.feed_forward.experts.gate_up_proj E D 2M;
+    language_model.model.layers.{l}.feed_forward.experts.down_proj E M D;
+    language_model.model.layers.{l}.feed_forward.shared_expert.gate_proj.weight F D;
+    language_model.model.layers.{l}.feed_forward.shared_expert.up_proj.weight F D;
+    language_model.model.layers.{l}.feed_forward.shared_expert.down_proj.weight D F;
+    multi_modal_projector.linear_1.weight D D;"""
+)
+QWEN3_VL_MOE = (
+    (OUTER + NORMS + ATTENTION + QK_NORM).replace("model.", "model.language_model.")
+    + """
+    model.language_model.layers.{l}.mlp.gate.weight E D; model.visual.patch_embed.proj.weight D D;
+    model.language_model.layers.{l}.mlp.experts.gate_up_proj E D 2M;
+    model.language_model.layers.{l}.mlp.experts.down_proj E M D;"""
+)
+GRANITE_MOE = (
+    OUTER
+    + NORMS
+    + ATTENTION
+    + """model.layers.{l}.block_sparse_moe.router.layer.weight E D;
+    model.layers.{l}.block_sparse_moe.input_linear.weight E 2M D;
+    model.layers.{l}.block_sparse_moe.output_linear.weight E D M;
+    model.layers.{l}.shared_mlp.input_linear.weight 2F D; model.layers.{l}.shared_mlp.output_linear.weight D F;"""
+)
 VISION = "vision_tower.encoder.layers.{l}.layer_norm1.weight D; multi_modal_projector.mm_soft_emb_norm.weight D;"
 MULTIMODAL = GEMMA3.replace("model.", "language_model.model.") + VISION
 PHIMOE = OUTER + NORMS + ATTENTION + QKV_BIAS + MIXTRAL_MOE + PHIMOE_EXTRA
@@ -213,6 +288,10 @@ FAMILIES = [
         0,
         3,
     ),
+    Family("gpt_oss", of("gpt_oss", num_local_experts=3, intermediate_size=6), GPT_OSS, 45, 6, 3),
+    Family("llama4", of("llama4", {}, text_config=of("llama4_text", num_local_experts=3)), LLAMA4, 41, 1, 3),
+    Family("qwen3_vl_moe", of("qwen3_vl_moe", {}, text_config=of("qwen3_vl_moe_text")), QWEN3_VL_MOE, 39, 1, 3),
+    Family("granitemoe", of("granitemoeshared", num_local_experts=3, intermediate_size=6), GRANITE_MOE, 41, 0, 3),
     Family("phi3", of("phi3"), OUTER + NORMS + PHI3, 21),
     Family("mixtral", of("mixtral", num_local_experts=3), OUTER + NORMS + ATTENTION + MIXTRAL_MOE, 35, 0, 3),
     Family("phimoe", of("phimoe", num_local_experts=3), PHIMOE, 49, 0, 3),
@@ -252,6 +331,55 @@ FAMILIES = [
     Family("bert", of("bert", ENCODER), (BERT_BODY + POOLER).replace("bert.", ""), 39, 1, label="sentence-encoder"),
     Family("bert", of("bert", ENCODER), OLD_BERT, 39, 1, label="old-names"),
     Family("roberta", of("roberta", ENCODER), BERT_BODY.replace("bert.", "roberta.") + ROBERTA_HEAD, 43, 1),
+    Family("gguf", gguf("llama"), GGUF_OUTER + GGUF_ATTENTION + GGUF_NORM + GGUF_MLP + "rope_freqs.weight T;", 21, 1),
+    Family("gguf", gguf("qwen2"), GGUF_OUTER + GGUF_ATTENTION + GGUF_BIASES + GGUF_NORM + GGUF_MLP, 27, label="qwen2"),
+    Family(
+        "gguf",
+        gguf("gemma3"),
+        GGUF_OUTER + GGUF_ATTENTION + GGUF_QK_NORM + GGUF_NORM + GGUF_SANDWICH + GGUF_MLP,
+        29,
+        label="gemma3",
+    ),
+    Family("gguf", gguf("gpt2"), GGUF_OUTER + GGUF_QKV + GGUF_NORM + GGUF_MLP, 21, label="qkv"),
+    Family(
+        "gguf",
+        gguf("qwen2moe", num_experts=3),
+        GGUF_OUTER + GGUF_ATTENTION + GGUF_NORM + GGUF_MOE + GGUF_SHARED,
+        45,
+        0,
+        3,
+        label="experts",
+    ),
+    Family(
+        "gguf",
+        gguf("llama", num_experts=3),
+        GGUF_OUTER + GGUF_ATTENTION + GGUF_NORM + GGUF_OLD_MOE,
+        35,
+        0,
+        3,
+        label="old-experts",
+    ),
+    Family(
+        "gguf",
+        gguf("qwen3moe", num_experts=3, moe_intermediate_size=6),
+        GGUF_OUTER + GGUF_ATTENTION + GGUF_NORM + GGUF_FUSED_MOE,
+        35,
+        0,
+        3,
+        label="fused-experts",
+    ),
+    Family("gguf", gguf("deepseek2"), GGUF_OUTER + GGUF_MLA + GGUF_NORM + GGUF_MLP, 27, 4, label="latent"),
+    Family("gguf", gguf("bert"), GGUF_BERT, 31, 1, label="bert"),
+    Family("gguf_fused", gguf("phi3"), GGUF_OUTER + GGUF_QKV + GGUF_NORM + GGUF_PHI3_MLP, 21),
+    Family(
+        "gguf_before_mlp",
+        gguf("glm4moe", num_experts=3, num_nextn_predict_layers=1),
+        GGUF_OUTER + GGUF_ATTENTION + GGUF_SANDWICH.partition(";")[0] + ";" + GGUF_MOE + GGUF_GLM_MTP,
+        35,
+        4,
+        3,
+    ),
+    Family("gguf_falcon", gguf("falcon"), GGUF_OUTER + GGUF_QKV + GGUF_FALCON_40B, 17, 2),
     Family("distilbert", of("distilbert", {"dim": 16, "n_heads": 4, "n_layers": 2, "hidden_dim": 24}), DISTILBERT, 42),
 ]
 BY_ID = {family.id: family for family in FAMILIES}
@@ -296,6 +424,19 @@ EXACT: list[tuple[str, str, tuple[object, ...]]] = [  # family, name, (role, lay
     ("bert", "bert.encoder.layer.1.output.LayerNorm.weight", ("mlp_output_norm", 1, None, (16,), None)),
     ("bert-old-names", "bert.encoder.layer.0.output.LayerNorm.beta", ("mlp_output_norm_bias", 0, None, (16,), None)),
     ("roberta", "lm_head.layer_norm.bias", ("head_norm_bias", None, None, (16,), None)),
+    ("gguf", "blk.1.ffn_norm.weight", ("post_attention_norm", 1, None, (16,), None)),
+    ("gguf-gemma3", "blk.1.post_attention_norm.weight", ("attention_output_norm", 1, None, (16,), None)),
+    ("gguf-gemma3", "blk.1.ffn_norm.weight", ("post_attention_norm", 1, None, (16,), None)),
+    ("gguf-gemma3", "blk.1.post_ffw_norm.weight", ("mlp_output_norm", 1, None, (16,), None)),
+    ("gguf-qkv", "blk.1.attn_qkv.weight", ("attn_k", 1, None, (8, 16), ((16, 24),))),
+    ("gguf-experts", "blk.1.ffn_down_exps.2.weight", ("expert_down", 1, 2, (16, 6), None)),
+    ("gguf-experts", "blk.1.exp_probs_b.bias", ("router_bias", 1, None, (3,), None)),
+    ("gguf-old-experts", "blk.1.ffn_gate.2.weight", ("expert_gate", 1, 2, (6, 16), None)),
+    ("gguf-fused-experts", "blk.1.ffn_gate_up_exps.2.weight", ("expert_up", 1, 2, (6, 16), ((6, 12),))),
+    ("gguf-bert", "blk.1.layer_output_norm.bias", ("mlp_output_norm_bias", 1, None, (16,), None)),
+    ("gguf_fused", "blk.1.ffn_up.weight", ("mlp_gate", 1, None, (24, 16), ((0, 24),))),
+    ("gguf_before_mlp", "blk.1.post_attention_norm.weight", ("post_attention_norm", 1, None, (16,), None)),
+    ("gguf_falcon", "blk.1.attn_norm_2.weight", ("input_norm", 1, None, (16,), None)),
     (
         "distilbert",
         "distilbert.transformer.layer.1.sa_layer_norm.weight",
@@ -319,7 +460,7 @@ def test_family_is_named_in_full(family: Family) -> None:
     assert (len(naming.tensors), len(naming.excluded)) == (family.tensors, family.excluded), naming.excluded
     assert (naming.layers, naming.experts) == (2, family.experts)
     assert residual_width(naming, family.config) == 16
-    names = {tensor.name for tensor in naming.tensors} | {each.name for each in naming.excluded}
+    names = {tensor.name.partition("[")[0] for tensor in naming.tensors} | {each.name for each in naming.excluded}
     assert names == set(shapes)
     problems = [note for note in naming.notes if "head is stored" not in note]
     assert problems == []
@@ -334,6 +475,13 @@ def test_gemma_norms_have_an_offset_and_nothing_else_has(file: str) -> None:
     naming = name_tensors(BY_ID[file].config, listing(BY_ID[file].names))
     assert {t.offset for t in naming.tensors if t.role.info.kind == "norm"} == {1.0}
     assert {t.offset for t in naming.tensors if t.role.info.kind != "norm"} == {0.0}
+
+
+@pytest.mark.parametrize("family", [family.id for family in FAMILIES if family.file.startswith("gguf")])
+def test_gguf_norms_have_no_offset(family: str) -> None:
+    """The conversion adds Gemma's one."""
+    naming = name_tensors(BY_ID[family].config, listing(BY_ID[family].names))
+    assert {tensor.offset for tensor in naming.tensors} == {0.0}
 
 
 def test_gpt2_weights_are_transposed_and_biases_and_embeddings_are_not() -> None:

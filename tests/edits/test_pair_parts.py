@@ -37,6 +37,19 @@ def test_a_cast_may_go_either_way_and_one_wrong_number_refutes_it(make):
         identity_of(A, B[:1], "F32", "BF16")
 
 
+def test_halves_may_be_rounded_to_even_or_away_from_zero(make):
+    A = make.stored(make.weights["gaussian"](np.random.default_rng(7), 64, 512), "F32").copy()
+    low = make.stored(A[:, :40], "F16")
+    A[:, :40] = low + 0.5 * steps(low, "F16")  # halfway, in F32 exactly
+    B = make.stored(A, "F16").copy()
+    high = low + steps(low, "F16")
+    assert not np.array_equal(B[:, :40], high)
+    B[:, :40] = high
+    assert identity_of(A, B, "F32", "F16").cast == "F32 to F16"
+    B[3:4, 300] += 2.0 * steps(B[3:4, 300], "F16")
+    assert identity_of(A, B, "F32", "F16").cast is None
+
+
 @pytest.mark.parametrize("dtype", list(GRIDS))
 def test_steps_are_the_distance_to_the_next_number(make, dtype):
     values = make.stored(np.array([0.0, 2.0**-9, 0.013, 1.0, 1.5, 3.9, -200.0]), dtype)

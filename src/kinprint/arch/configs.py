@@ -28,7 +28,12 @@ def flattened(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def selecting_names(config: Mapping[str, object]) -> list[str]:
-    """List what a config calls its architecture, the most specific first; model types in lower case."""
+    """List what a config calls its architecture, the most specific first; model types in lower case.
+
+    A config made from a GGUF file's metadata is marked: its tensors have llama.cpp's names, whatever the architecture.
+    """
+    if config.get("gguf") is True:
+        return [f"gguf:{str(config.get('model_type', '')).lower()}", "gguf"]
     layers = [config[key] for key in _NESTED if isinstance(config.get(key), Mapping)] + [config]
     names: list[str] = []
     for layer in layers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from functools import partial
 from itertools import compress, repeat
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from kinprint.arch.configs import Dims
 from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
 from kinprint.arch.splits import Intervals, plan_split
+from kinprint.arch.stacks import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
 from kinprint.arch.templates import Architecture, Exclusion, Form, Forms, Rule, role_order
 
 LAYERS = 10_000  # no index is larger, see templates
@@ -74,7 +75,8 @@ def _named(form: Form) -> Iterable[tuple[str, int]]:
 class Draft:
     """The naming of a list of tensors while it is made.
 
-    Every stored name ends in exactly one of ``found`` (fused tensors with several roles), ``unmapped``, ``excluded``.
+    Every stored name ends in exactly one of ``found`` (fused tensors with several roles; of a stack X its matrices X[0],
+    X[1], …), ``unmapped``, ``excluded``.
     """
 
     def __init__(self, architecture: Architecture, config: Mapping[str, object]) -> None:
@@ -88,6 +90,9 @@ class Draft:
         self._priorities: dict[int, int] = {}
         self._fused: list[tuple[int, str, Rule, _Entry, int, tuple[int, ...]]] = []
         self._problems: dict[str, list[str]] = {}
+        self._stored: KeysView[str] = {}.keys()
+        self._matrices = 0  # in stacks
+        self._turned = False  # whether stacks are not stored the way round that the file says
 
     def fill(self, forms: Forms, shapes: Mapping[str, tuple[int, ...]], *, in_order: bool = False) -> None:
         """Give every stored tensor its place.
@@ -95,6 +100,7 @@ class Draft:
         Plain tensors, all but a few of a large model's, are taken form by form. The others, and all `in_order` or if two
         claim one slot, are taken one by one in the order stored, as notes and reasons depend on it.
         """
+        self._stored = shapes.keys()
         entries = [self._entry(form) for form in forms.forms]
         packed = self._packed(forms, entries)
         mtp, layers = self.dims.values.get("mtp"), self.dims.values.get("layers")
@@ -138,7 +144,8 @@ class Draft:
             return _Entry(None, exclusion, in_block, 0, None, 0)
         role = rule.roles[0]
         expert = form.later[0] if rule.has_expert else None
-        return _Entry(rule, exclusion, rule.has_layer, _slot(role, expert), expert, len(role.info.axes))
+        axes = len(role.info.axes) + rule.stacked
+        return _Entry(rule, exclusion, rule.has_layer, _slot(role, expert), expert, axes)
 
     def _take_plain(self, forms: Forms, entries: Sequence[_Entry], last: int) -> _Aside | None:
         """Find the tensors that a template names whole; return the others, or None if two claim one slot."""
@@ -146,7 +153,7 @@ class Draft:
         taken = 0
         for form, entry in zip(forms.forms, entries, strict=True):
             rule, names, firsts, shapes = entry.rule, form.names, form.firsts, form.shapes
-            if rule is None or rule.role is None or entry.exclusion is not None:
+            if rule is None or rule.role is None or rule.stacked or entry.exclusion is not None:
                 aside.update((name, (entry, first)) for name, first in _named(form))
                 continue
             end = last if entry.in_block else LAYERS
@@ -173,7 +180,7 @@ class Draft:
             self.reject(f"no template of {self.architecture.name} matches", name)
         elif len(shape) != axes:
             self.reject(f"{len(shape)} axes stored, {axes} expected", name)
-        elif rule.role is None:
+        elif rule.role is None or rule.stacked:
             self._fused.append((rule.priority, name, rule, entry, first, shape))
         else:
             slot = base + first * LAYER_STRIDE
@@ -191,6 +198,9 @@ class Draft:
         dims = self._dims_with_shapes() if self._fused else {}
         plans: dict[tuple[int, int], tuple[Intervals, ...] | str] = {}
         for priority, name, rule, entry, first, shape in sorted(self._fused, key=lambda item: item[:2]):
+            if rule.stacked:
+                self._unstack(name, rule, first, shape, dims)
+                continue
             split, axis = rule.split, 1 if rule.transposed else 0
             assert split is not None
             at = (priority, shape[axis])
@@ -212,6 +222,35 @@ class Draft:
                 self.found[slot] = RoleTensor(
                     role, layer, entry.expert, name, logical, rows, axis, rule.transposed, rule.offset
                 )
+
+    def _unstack(self, name: str, rule: Rule, layer: int, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
+        """Give each matrix of a stack its roles."""
+        count, sides = shape[0], (shape[1], shape[2])
+        names = [matrix_name(name, number) for number in range(min(count, MOST_EXPERTS))]
+        self._matrices += count
+        if count > MOST_EXPERTS or self._matrices > MOST_MATRICES:
+            self.reject("more experts than any model has", name)
+            return
+        if not self._stored.isdisjoint(names):
+            self.reject("one of its matrices has the name of a stored tensor", name)
+            return
+        transposed = is_transposed(rule, sides, dims.get("hidden"), self._turned)
+        plan = transposed if isinstance(transposed, str) else plan_stack(rule, sides, int(transposed), dims)
+        if isinstance(plan, str):
+            self.reject(f"stack of experts left whole, {plan}", name)
+            return
+        assert isinstance(transposed, bool)
+        self._turned = transposed != rule.transposed
+        slots = [_slot(role, number) + layer * LAYER_STRIDE for role, _, _ in plan for number in range(count)]
+        rival = next((self.found[slot].name for slot in slots if slot in self.found), None)
+        if rival is not None or not count:
+            self.excluded.append(Excluded(name, f"same role as {short(rival)}" if rival else "no experts in it"))
+            return
+        fields = [(role, number, rows, logical) for role, rows, logical in plan for number in range(count)]
+        for slot, (role, number, rows, logical) in zip(slots, fields, strict=True):
+            self.found[slot] = RoleTensor(
+                role, layer, number, names[number], logical, rows, int(transposed), transposed, rule.offset
+            )
 
     def _dims_with_shapes(self) -> dict[str, int]:
         """Sizes by config, completed by what the tensors that are stored whole show."""

@@ -217,11 +217,11 @@ def _templates(file: str, data: Mapping[str, Any], block: str) -> Iterator[tuple
         for module, entry in data[section].items():
             where = f"{section}.{module}"
             spec = {"role": entry} if isinstance(entry, str) else entry
-            if not isinstance(spec, dict) or not spec.keys() <= {"role", "split", "transposed", "exact"}:
-                raise _fail(file, where, "a role, or an object of role or split, transposed, exact")
+            if not isinstance(spec, dict) or not spec.keys() <= {"role", "split", "transposed", "exact", "stacked"}:
+                raise _fail(file, where, "a role, or an object of role or split, transposed, exact, stacked")
             variables = _variables(file, where, head + module)
             weight = _role_or_split(file, where, spec, data["dims"])
-            _check_scope(file, where, weight, variables)
+            _check_scope(file, where, weight, (*variables, "expert") if spec.get("stacked") else variables)
             if spec.get("exact"):
                 yield head + module, _rule(weight, spec, variables, priority, offset)
                 priority += 1
@@ -248,6 +248,7 @@ def _rule(
         has_expert="expert" in variables,
         priority=priority,
         offset=offset if isinstance(target, Role) and target.info.kind == "norm" else 0.0,
+        stacked=bool(spec.get("stacked", False)),
     )
 
 

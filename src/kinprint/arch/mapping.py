@@ -42,7 +42,7 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
     Returns
     -------
     Naming
-        Every stored name is among its tensors, its unmapped or its excluded names.
+        Every stored name is among its tensors (of a stack X its matrices X[0], X[1], …), its unmapped or its excluded names.
     """
     flat = flattened(config)
     forms = Forms(shapes)

@@ -16,7 +16,7 @@ class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and 
     role, layer, expert
         The part played; ``layer`` is the block index as stored.
     name
-        The stored tensor's name.
+        The stored tensor's name; ``X[3]`` for the matrix of expert 3 in a stack X, which is looked up like any other tensor.
     shape
         Logical shape, out × in, after splitting and transposing.
     rows

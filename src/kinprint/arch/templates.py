@@ -91,7 +91,8 @@ class Rule:
     """What a template says about the tensors that match it.
 
     ``indices`` is how many indices a name must have: the layer's comes first, the expert's second.
-    ``priority`` decides which of two names of the same role is taken (the lower).
+    ``priority`` decides which of two names of the same role is taken (the lower). ``stacked``: the tensor holds the matrices
+    of all experts, along an axis before theirs.
     """
 
     role: Role | None
@@ -102,6 +103,7 @@ class Rule:
     has_expert: bool
     priority: int
     offset: float
+    stacked: bool = False
 
     @property
     def roles(self) -> tuple[Role, ...]:

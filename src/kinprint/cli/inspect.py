@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import click
 
-from kinprint.cli.options import shared
+from kinprint.cli.options import shared, with_base
 
 
 @click.command("inspect")
 @click.argument("model")
 @click.option("--no-norms", is_flag=True, help="Read headers only, no norm weights.")
+@with_base
 @shared
 def inspect_command(
-    model: str, no_norms: bool, budget: int | None, style: str, offline: bool, no_cache: bool, quiet: bool
+    model: str,
+    no_norms: bool,
+    bases: tuple[str, ...],
+    budget: int | None,
+    style: str,
+    offline: bool,
+    no_cache: bool,
+    quiet: bool,
 ) -> int:
     """Describe MODEL: architecture, tensors by role, norms by layer, and every tensor without a name."""
     from kinprint.cli.options import make_settings, wants_json
@@ -24,7 +32,7 @@ def inspect_command(
     settings = make_settings(offline=offline, no_cache=no_cache)
     with (
         ProgressLine(enabled=False if quiet else None) as line,
-        Session(settings, budget_bytes=budget, on_traffic=line.traffic) as session,
+        Session(settings, budget_bytes=budget, on_traffic=line.traffic, bases=bases) as session,
     ):
         found = inspect(model, norms=not no_norms, session=session, progress=line.stage)
     if wants_json(style):

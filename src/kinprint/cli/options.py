@@ -49,6 +49,12 @@ def shared(function: F) -> F:
     return function
 
 
+def with_base(function: F) -> F:
+    """Add the option that names the base of adapters."""
+    return click.option("--base", "bases", multiple=True, metavar="MODEL", help=BASE_HELP)(function)
+
+
+BASE_HELP = "The model that a LoRA adapter among those named belongs to, instead of the one it declares."
 AUTO_HELP = "auto: tables in a terminal, JSON when piped."
 BUDGET_HELP = "Read at most this much in all, headers and tokenizers included; none for no limit."
 

@@ -1,19 +1,32 @@
-"""`kinprint study NAME`."""
+"""`kinprint study NAME…`."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kinprint.cli.options import split
 
+if TYPE_CHECKING:
+    from kinprint.cli.progress import ProgressLine
+    from kinprint.studies.outcome import Outcome
+    from kinprint.studies.recipe import Study
+
+ALL = "all"
+
 
 @click.command("study")
-@click.argument("name", required=False)
+@click.argument("names", nargs=-1, metavar="NAME…")
 @click.option("--list", "listed", is_flag=True, help="Describe the studies.")
 @click.option(
     "--models",
@@ -25,7 +38,9 @@ from kinprint.cli.options import split
 @click.option("--layers", help="Only these layers, such as 0,5,10-20.")
 @click.option("--roles", help="Only these roles, comma-separated, where the study takes any.")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder to write into [default: study-NAME]."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder to write into; each of several studies gets its own in it [default: study-NAME].",
 )
 @click.option(
     "--lang", type=click.Choice(["en", "ko"]), default="en", show_default=True, help="Language of RESULTS.md."
@@ -36,7 +51,7 @@ from kinprint.cli.options import split
 @click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def study_command(
-    name: str | None,
+    names: tuple[str, ...],
     listed: bool,
     models: tuple[str, ...],
     replicas: bool,
@@ -50,20 +65,24 @@ def study_command(
     no_cache: bool,
     quiet: bool,
 ) -> int:
-    """Repeat a published experiment on any models; write RESULTS.md, tables and figures.
+    """Repeat published experiments on any models; write RESULTS.md, tables and figures.
 
-    NAME is one of the studies that --list shows. Without --models it runs on the models of the original; with --replicas on
-    synthetic replicas of them, which needs no network.
+    NAME is one of the studies that --list shows, or all. Without --models a study runs on the models of the original; with
+    --replicas on synthetic replicas of them, which needs no network.
     """
     import kinprint.studies.catalogue  # noqa: F401 - registers the studies
     from kinprint.studies.recipe import STUDIES
 
-    if listed or name is None:
+    if listed or not names:
         for study in STUDIES.values():
             click.echo(f"{study.name:10} {study.title.render(lang)}: {study.summary.render(lang)}")
             click.echo(f"{'':10} models: {', '.join(study.models) or 'none'}; source: {study.source.render(lang)}")
         return 0
-    study = STUDIES[name]
+    studies = STUDIES.values() if ALL in names else [STUDIES[name] for name in dict.fromkeys(names)]
+    if replicas and models:
+        raise click.UsageError(
+            "--replicas and --models exclude each other: replicas are made of the original models only"
+        )
     from kinprint.arch import Role
     from kinprint.cli.options import make_settings
     from kinprint.cli.progress import ProgressLine
@@ -73,11 +92,7 @@ def study_command(
     from kinprint.studies.stage import Request, read_layers
     from kinprint.studies.writing import write_outcome
 
-    if replicas and models:
-        raise click.UsageError(
-            "--replicas and --models exclude each other: replicas are made of the original models only"
-        )
-    chosen = tuple(part for text in models for part in split(text))
+    given = tuple(part for text in models for part in split(text))
     request = Request(
         layers=read_layers(layers),
         roles=tuple(Role(role) for role in checked_roles(split(roles))),
@@ -86,26 +101,60 @@ def study_command(
         seed=seed,
     )
     settings = make_settings(offline=offline, no_cache=no_cache or replicas)
-    folder = out or Path(f"study-{name}")
+    outcomes: list[Outcome] = []
+    written: list[Future[Path]] = []
     with ExitStack() as stack:
         line = stack.enter_context(ProgressLine(enabled=False if quiet else None))
-        if replicas and study.models:
-            from kinprint.studies.replicas import write_replicas
+        made = _replicas(studies, stack, seed, line) if replicas else {}
+        # Figures take longer to draw than numbers to compute: the next study computes while those of this one are drawn.
+        writer = stack.enter_context(ThreadPoolExecutor(1))
+        pool: Executor = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")))
+        for study in studies:
+            chosen = tuple(f"{name}={made[name]}" for name in study.models) if replicas else given
+            with Session(settings, on_traffic=line.traffic) as session:
+                outcome = run_study(study.name, session, models=chosen, request=request, progress=line.stage)
+            folder = _folder(out, study, several=len(studies) > 1)
+            write = partial(write_outcome, outcome, folder, language=lang, command=_command(), pool=pool)
+            written.append(writer.submit(write))
+            outcomes.append(outcome)
+        for number, job in enumerate(written):
+            line.stage("drawing figures of study", number + 1, len(written))
+            job.result()
+    for outcome, job in zip(outcomes, written, strict=True):
+        _summarise(outcome, job.result(), lang)
+    found = all(any(part.section.tables for part in outcome.parts) for outcome in outcomes)
+    return 0 if found else NOTHING_FOUND
 
-            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinprint-replicas-")))
-            made = write_replicas(root, study.models, parts=study.replica_parts, seed=seed, progress=line.stage)
-            chosen = tuple(f"{member}={path}" for member, path in made.items())
-        session = stack.enter_context(Session(settings, on_traffic=line.traffic))
-        outcome = run_study(name, session, models=chosen, request=request, progress=line.stage)
-        target = write_outcome(outcome, folder, language=lang, command=_command(), progress=line.stage)
+
+NOTHING_FOUND = 7  # as for models that share nothing comparable
+
+
+def _folder(out: Path | None, study: Study, *, several: bool) -> Path:
+    if out is None:
+        return Path(f"study-{study.name}")
+    return out / study.name if several else out
+
+
+def _replicas(studies: Sequence[Study], stack: ExitStack, seed: int, line: ProgressLine) -> dict[str, Path]:
+    """Write replicas of all models that the studies need; they are gone when the command ends."""
+    from kinprint.studies.replicas import write_replicas
+
+    names = tuple(dict.fromkeys(name for study in studies for name in study.models))
+    parts = tuple(dict.fromkeys(part for study in studies for part in study.replica_parts))
+    if not names:
+        return {}
+    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinprint-replicas-")))
+    return write_replicas(root, names, parts=parts, seed=seed, progress=line.stage)
+
+
+def _summarise(outcome: Outcome, target: Path, lang: str) -> None:
     checks = [check for check in outcome.checks if check.trust != "wrong" and check.agrees is not None]
     if checks:
         agreeing = sum(check.agrees is True for check in checks)
-        click.echo(f"{agreeing} of {len(checks)} published figures agree with the measured ones", err=True)
+        click.echo(f"{outcome.study}: {agreeing} of {len(checks)} published figures agree", err=True)
     for part, text in outcome.missing:
-        click.echo(f"missing: {part.name}: {text.render(lang)}", err=True)
-    click.echo(f"wrote {target} in {outcome.seconds:.0f} s of work, figures not counted", err=True)
-    return 0 if any(part.section.tables for part in outcome.parts) else 7
+        click.echo(f"{outcome.study}: missing: {part.name}: {text.render(lang)}", err=True)
+    click.echo(f"{outcome.study}: wrote {target}", err=True)
 
 
 def _command() -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import orjson
 
 import kinprint.formats.catalogue  # noqa: F401 - registers the formats
 from kinprint.errors import FormatError, KinprintError, NotFound
+from kinprint.formats.adapters import without_adapter
 from kinprint.formats.containers import FIRST_READ, MAGIC_BYTES, Shard, choose_files, format_of
 from kinprint.formats.dtypes import Array, decode
 from kinprint.formats.plan import Node, Piece, ReadPlan, TensorSlice, plan_reads
+from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.refs import WEIGHT_SUFFIXES, ByteRange, ModelRef, check_member_name, parse_ref
@@ -47,6 +49,8 @@ class Checkpoint:
     folder: Folder = field(repr=False)
     sources: tuple[Source, ...] = field(repr=False)
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict, repr=False)
+    adapter: bool = False  # an adapter's own tensors, or with a base the base's with the adapter added
+    base: Checkpoint | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
@@ -85,7 +89,7 @@ class Checkpoint:
         """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
         if name in self.documents:
             return self.documents[name]()
-        return _read_json(self.session, self.folder, name, cap=cap)
+        return read_json_of(self.session, self.folder, name, cap=cap)
 
 
 def _joined(pieces: Sequence[Piece], buffers: Sequence[memoryview], item: TensorSlice) -> memoryview:
@@ -110,17 +114,36 @@ def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[
     return arrays
 
 
-def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
+def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool = False) -> Checkpoint:
     """Open a model: pin it, find its weight files, read and check every header. No tensor is read.
+
+    An adapter opens as its base with the adapter added, or with `alone` as the tensors it stores.
+    """
+    ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
+    folder = session.open_folder(ref)
+    wanted = _wanted_file(ref, folder, session)
+    from kinprint.formats.adapted import find_adapter, open_adapter  # which opens its base in turn
+
+    found = find_adapter(folder, wanted, session)
+    if found is None:
+        try:
+            return _open_weights(folder, wanted, session)
+        except NotFound:  # nothing lists a web folder: only now is it clear that it holds no whole model
+            found = find_adapter(folder, wanted, session, unlisted=True)
+            if found is None:
+                raise
+    return open_adapter(found, session, alone=alone)
+
+
+def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Checkpoint:
+    """Open a whole model.
 
     For a hub repository the look-ups of all shards run while the index is read, and each shard goes on to its header
     by itself. So opening takes three waves of requests however many shards there are: the description; index, config and
     look-ups; headers.
     """
-    ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
-    folder = session.open_folder(ref)
     listed, label = folder.names, folder.provenance.reference
-    wanted = _wanted_file(ref, folder, session)
+    listed = without_adapter(listed) if listed is not None and wanted is None else listed
     choice = None if listed is None and wanted is None else choose_files(listed or (), wanted, label)
     # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm. The
     # config is the last to be needed.
@@ -128,7 +151,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     index_job = session.start(lambda: _weight_map(session, folder, candidates)) if candidates else None
     opened: dict[str, Source] = {}
     lookups = _look_up_ahead(session, folder, opened) if choice is not None and choice.index_name else {}
-    config_job = session.start(lambda: _read_json(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
+    config_job = session.start(lambda: read_json_of(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
     index = index_job.result() if index_job else {}
     names = sorted(set(index.values())) or list(choice.names if choice else SAFETENSORS.single_names[:1])
     sources = _open_all(folder, names, opened, from_index=bool(index))
@@ -137,7 +160,9 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     def load(number: int) -> Shard:
         if names[number] in lookups:
             lookups[names[number]].result()  # queued before this job, so already done or under way
-        return _load(session, folder, names[number], sources[number], number, predicted.get(names[number], FIRST_READ))
+        return load_file(
+            session, folder, names[number], sources[number], number, predicted.get(names[number], FIRST_READ)
+        )
 
     shards = session.map(load, range(len(names)))
     tensors, files, notes = _gather(names, shards, index)
@@ -148,7 +173,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
     stated = next((shard.config for shard in shards if shard.config is not None), None)
     if config is None and stated is None:
         notes.append("no config.json: architecture and head counts have to be guessed from names and shapes")
-    return Checkpoint(
+    checkpoint = Checkpoint(
         folder.provenance,
         stated or config or {},
         tuple(files),
@@ -159,6 +184,8 @@ def open_checkpoint(reference: str | ModelRef, session: Session) -> Checkpoint:
         (*sources, *(further for shard in shards for further in shard.further)),
         {name: make for shard in shards for name, make in shard.documents.items()},
     )
+    rows, quantised = assemble(checkpoint.tensors, checkpoint.config, checkpoint.read)
+    return replace(checkpoint, tensors=Tensors(rows), notes=(*notes, *quantised)) if quantised else checkpoint
 
 
 def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
@@ -174,14 +201,17 @@ def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
     return next((name for name in session.files if listed is None or name in listed), None)
 
 
-def _load(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
+def load_file(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
+    """Read the header of a weight file, whatever its format."""
+
     def first() -> bytes:
         return bytes(session.read_here(source, ByteRange(0, min(MAGIC_BYTES, source.size))))
 
     return format_of(name, first).load(session, folder, source, number, guess)
 
 
-def _read_json(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
+def read_json_of(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
+    """Return a small JSON file of a folder within the budget, or None if it has none."""
     raw = session.read_small(folder, name, cap)
     if raw is None:
         return None
@@ -220,7 +250,7 @@ def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) 
 def _weight_map(session: Session, folder: Folder, names: Sequence[str]) -> dict[str, str]:
     """Return tensor name to file name from the first index there is, or {} if the model has none."""
     for name in names:
-        index = _read_json(session, folder, name)
+        index = read_json_of(session, folder, name)
         if index is None:
             continue
         mapping = index.get("weight_map")

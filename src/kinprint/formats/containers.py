@@ -7,12 +7,12 @@ budgets, the range cache, remote files) then works with it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kinprint.errors import FormatError
 from kinprint.formats.tensors import Row, TensorInfo
+from kinprint.refs import shard_names
 from kinprint.registry import Registry
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
@@ -94,7 +94,6 @@ class Format:
 
 FORMATS: Registry[Format] = Registry("format")
 MAGIC_BYTES = 64
-_SHARDED = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[A-Za-z0-9]+)$")
 
 
 def format_of(name: str, first: Callable[[], bytes]) -> Format:
@@ -169,17 +168,11 @@ def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
 
 def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
     """Return all shards of the set that a file belongs to, as its name tells, or the file alone."""
-    found = _SHARDED.match(name)
-    if found is None:
-        return (name,)
-    width, count = len(found["number"]), int(found["count"])
-    if not 0 < count <= 10_000:
-        return (name,)
-    names = tuple(f"{found['stem']}-{n:0{width}d}-of-{found['count']}{found['suffix']}" for n in range(1, count + 1))
+    names = shard_names(name)
     missing = [other for other in names if other not in listed]
     if missing and listed:
         raise FormatError(
-            f"{name} is one of {count} files, but {missing[0]} is not there", hint="fetch the missing file"
+            f"{name} is one of {len(names)} files, but {missing[0]} is not there", hint="fetch the missing file"
         )
     return names
 

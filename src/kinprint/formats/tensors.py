@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinprint.formats.dtypes import Array, block_of
@@ -68,6 +70,9 @@ class TensorInfo(NamedTuple):
 Row = tuple[str, str, tuple[int, ...], int, int, int]  # the first six fields of a TensorInfo
 
 
+_INDEXED = re.compile(r"(?P<stack>.+)\[(?P<index>0|[1-9][0-9]{0,3})\]")
+
+
 class Tensors(Mapping[str, TensorInfo]):
     """Stored tensors by name. Each is made when it is asked for: a large model has 18,000, and few are looked at."""
 
@@ -75,13 +80,32 @@ class Tensors(Mapping[str, TensorInfo]):
         self._rows = rows
 
     def __getitem__(self, name: str) -> TensorInfo:
-        return TensorInfo(*self._rows[name])
+        """Return a tensor, or with a name like ``X[3]`` one matrix of the stack X."""
+        row = self._rows.get(name)
+        return TensorInfo(*row) if row is not None else self._one_of(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def _one_of(self, name: str) -> TensorInfo:
+        from kinprint.formats.stacks import one_of  # which needs slices, which need tensors
+
+        found = _INDEXED.fullmatch(name)
+        row = self._rows.get(found["stack"]) if found else None
+        if found is None or row is None or len(row[2]) < 2 or int(found["index"]) >= row[2][0]:
+            raise KeyError(name)
+        return one_of(TensorInfo(*row), int(found["index"]))
+
+    def stored(self) -> Mapping[str, Row | TensorInfo]:
+        """Return the tensors as they were given."""
+        return self._rows
+
+    def dtypes(self) -> set[str]:
+        """Return the number formats that occur."""
+        return set(map(itemgetter(1), self._rows.values()))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes alone."""

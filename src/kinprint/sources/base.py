@@ -13,7 +13,8 @@ from kinprint.refs import ByteRange
 SMALL_FILE_CAP = 64 << 20  # tokenizer.json of a 250k vocabulary is about 35 MB, an index of 20,000 tensors 2 MB
 CONFIG_CAP = 4 << 20
 DESCRIPTION_CAP = 8 << 20  # the hub's description of a repository, with the names of all its files
-COMPANIONS = ("config.json", "tokenizer.json", "tokenizer_config.json")  # what is read beside a single weight file
+# what is read beside a single weight file
+COMPANIONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "adapter_config.json")
 
 
 class Source(Protocol):

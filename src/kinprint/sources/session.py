@@ -35,6 +35,7 @@ class Session:
         a cached second run obeys the same limit as the first, so both give the same report. None means no limit.
     on_traffic : called after every change of the counters, from any thread.
     files : weight files to read in models that have one of these names, instead of choosing.
+    bases : models that adapters are merged into, instead of the ones they declare; the first that fits.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class Session:
         budget_bytes: int | None = None,
         on_traffic: Callable[[Traffic], None] | None = None,
         files: Sequence[str] = (),
+        bases: Sequence[str] = (),
     ) -> None:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes
         self.files = tuple(files)
+        self.bases = tuple(bases)
         self.traffic = Traffic(on_traffic)
         self._delivered = 0
         self._lock = threading.Lock()

@@ -6,10 +6,9 @@ import csv
 import io
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from kinprint.studies.text import Text, say
 
 SCHEMA = "kinprint-study"
 SCHEMA_VERSION = 1
-LEAST_SHARED = 4  # pictures; below, starting further processes takes longer than drawing
 Progress = Callable[[str, int, int], None]
 
 
@@ -34,12 +32,11 @@ def write_outcome(
     language: str = "en",
     command: str = "",
     progress: Progress | None = None,
-    processes: int = 1,
+    pool: Executor | None = None,
 ) -> Path:
     """Write everything into `folder` and return the path of RESULTS.md.
 
-    Drawing takes longest; with more than one process the figures are shared among them (fresh ones, so a script that asks
-    for it needs the usual ``if __name__ == "__main__"``).
+    Drawing takes longest; with a `pool` of processes the figures are shared among them.
 
     Raises
     ------
@@ -49,7 +46,9 @@ def write_outcome(
     pictures = [picture for part in outcome.parts for picture in part.section.pictures]
     drawn: dict[str, tuple[str, ...]] = {}
     undrawn: list[tuple[str, Text]] = []
-    for number, (picture, files) in enumerate(zip(pictures, _all_drawn(pictures, processes), strict=True)):
+    for number, (picture, files) in enumerate(
+        zip(pictures, (pool.map if pool else map)(_drawn, pictures), strict=True)
+    ):
         if progress:
             progress("drawing", number, len(pictures))
         if isinstance(files, Text):
@@ -69,15 +68,6 @@ def write_outcome(
 
 
 Files = list[tuple[str, bytes]]  # suffix and content
-
-
-def _all_drawn(pictures: Sequence[Picture], processes: int) -> Iterator[Files | Text]:
-    """Yield each picture's files, or why it could not be drawn."""
-    if processes < 2 or len(pictures) < LEAST_SHARED:
-        yield from map(_drawn, pictures)
-        return
-    with ProcessPoolExecutor(min(processes, len(pictures)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_drawn, pictures)
 
 
 def _drawn(picture: Picture) -> Files | Text:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from kinprint.studies.bias.facts import ORIGINALS, wants
 from kinprint.studies.bias.layers import difference, ridges, statistics
 from kinprint.studies.bias.matrices import all_layers, all_pairs_of_models
-from kinprint.studies.bias.pairs import changed, pairs
+from kinprint.studies.bias.pairs import changed
+from kinprint.studies.bias.pairs import pairs as pairs_part
 from kinprint.studies.bias.shapes import paths, surfaces, toy
 from kinprint.studies.bias.table_d import appendix_d
 from kinprint.studies.bias.table_e import appendix_e
@@ -28,7 +29,7 @@ BIAS = Study(
     wants=wants,
     parts=(
         Part("fig0", say("Figure 0: what taking the mean away does"), toy),
-        Part("fig1", say("Figures 1, 3 and 4: pairs of models, raw and centred"), pairs),
+        Part("fig1", say("Figures 1, 3 and 4: pairs of models, raw and centred"), pairs_part),
         Part("fig2", say("Figure 2: every layer against every layer"), all_layers),
         Part("fig3_1", say("Figure 3-1: what differs in the closest pair"), changed),
         Part("fig5", say("Figure 5: all pairs of models"), all_pairs_of_models),

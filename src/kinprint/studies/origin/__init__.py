@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
 from kinprint.studies.origin.config import configs
-from kinprint.studies.origin.decay import decay
-from kinprint.studies.origin.embeddings import embeddings
+from kinprint.studies.origin.decay import decay as decay_part
+from kinprint.studies.origin.embeddings import embeddings as embeddings_part
 from kinprint.studies.origin.layers import control_pairs, layer_probe
 from kinprint.studies.origin.map import vocabulary_map
 from kinprint.studies.origin.probe import window_probe
-from kinprint.studies.origin.routers import routers
+from kinprint.studies.origin.routers import routers as routers_part
 from kinprint.studies.origin.shared import NORMS
 from kinprint.studies.origin.sigma import sigma_audit
 from kinprint.studies.origin.vocabulary import tokenizers
@@ -45,13 +45,13 @@ ORIGIN = Study(
         Part("sigma", say("“182 sigma”"), sigma_audit),
         Part("baselines", say("Random baselines"), random_baselines),
         Part("deviation", say("Deviation cosine"), deviation_cosine),
-        Part("decay", say("Decay and diagonal dominance"), decay),
-        Part("routers", say("Routers and experts"), routers),
+        Part("decay", say("Decay and diagonal dominance"), decay_part),
+        Part("routers", say("Routers and experts"), routers_part),
         Part("windows", say("Window probe"), window_probe),
         Part("configs", say("Configs and tensor names"), configs),
         Part("tokenizers", say("Tokenizers"), tokenizers),
         Part("vocabulary", say("Vocabulary map"), vocabulary_map),
-        Part("embeddings", say("Embeddings of common tokens"), embeddings),
+        Part("embeddings", say("Embeddings of common tokens"), embeddings_part),
     ),
     replica_parts=("norms", "windows", "routers", "embeddings", "tokenizers"),
 )

@@ -321,7 +321,7 @@ def bias_pieces(seed: int) -> Iterator[Piece]:
 
 
 def embedding_pieces(seed: int) -> Iterator[Piece]:
-    """Give the embedding rows of ids below 8,192 of Solar and GLM; chosen tokens have the published cosines."""
+    """Give the embedding rows of ids below 10,000 of Solar and GLM; chosen tokens have the published cosines."""
     origin = published()["origin"]
     width = SHAPES["GLM"].hidden
     # Pairs of different GLM tokens had a mean cosine of 0.009: rows share a direction, here one of random signs.

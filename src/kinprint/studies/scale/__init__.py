@@ -16,7 +16,8 @@ from kinprint.stats import null_for
 from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of, storage
+from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of
+from kinprint.studies.scale.storage import storage as storage_part
 from kinprint.studies.stage import Stage, attempt
 from kinprint.studies.text import Text, say
 
@@ -229,6 +230,6 @@ SCALE = Study(
     parts=(
         Part("by_depth", say("Scale by depth"), _by_depth),
         Part("growth", say("Growth with depth"), _growth),
-        Part("storage", say("What storage keeps of the pattern"), storage),
+        Part("storage", say("What storage keeps of the pattern"), storage_part),
     ),
 )

@@ -1,0 +1,49 @@
+"""Experts that are stored as one tensor with three axes: which way round its matrices are, and how many are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kinprint.arch.roles import Axis, Role
+from kinprint.arch.splits import Intervals, plan_split
+from kinprint.arch.templates import Rule
+
+MOST_EXPERTS = 9_999  # more have no place in a name
+MOST_MATRICES = 1 << 18  # of a model; the largest have 70,000
+
+
+def matrix_name(name: str, number: int) -> str:
+    """Name one matrix of a stack, as `kinprint.formats.tensors.Tensors` knows it."""
+    return f"{name}[{number}]"
+
+
+def is_transposed(rule: Rule, sides: tuple[int, int], width: int | None, turned: bool) -> bool | str:
+    """Tell whether matrices are stored in × out, or return why that cannot be told.
+
+    One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
+    written the other way round: newer versions of transformers turned the experts of some families. If both sides are that wide,
+    the model's other stacks decide (`turned`: they are not as the file says).
+    """
+    at = rule.roles[0].info.axes.index(Axis.RESIDUAL)
+    expected = 1 - at if rule.transposed else at
+    if width is None or sides[0] == sides[1] == width:
+        return rule.transposed != turned
+    if width not in sides:
+        return f"matrices of {sides[0]} × {sides[1]} do not fit a width of {width}"
+    return rule.transposed if sides[expected] == width else not rule.transposed
+
+
+def plan_stack(
+    rule: Rule, sides: tuple[int, int], axis: int, dims: Mapping[str, int]
+) -> tuple[tuple[Role, Intervals | None, tuple[int, int]], ...] | str:
+    """Return the roles in one matrix with their intervals along stored axis `axis` and logical shapes, or why there are none."""
+    if rule.split is None:
+        assert rule.role is not None
+        return ((rule.role, None, (sides[axis], sides[1 - axis])),)
+    plan = plan_split(rule.split, sides[axis], dims)
+    if isinstance(plan, str):
+        return plan
+    lengths = [sum(stop - start for start, stop in rows) for rows in plan]
+    return tuple(
+        (role, rows, (length, sides[1 - axis])) for role, rows, length in zip(rule.roles, plan, lengths, strict=True)
+    )

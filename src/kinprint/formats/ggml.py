@@ -1,0 +1,353 @@
+"""The number formats of GGUF files: blocks of quantised weights, decoded a few thousand blocks at a time.
+
+The layouts are those of ggml's own C headers (ggml-common.h, ggml-quants.c of the llama.cpp project); MXFP4 is the format of
+the "OCP Microscaling Formats (MX) Specification" 1.0. Each value is computed in float32 with the operations in the order of
+the reference, so that results are equal to the last bit. The IQ1, IQ2 and IQ3 types need tables of several hundred vectors:
+these are decoded by the `gguf` package, which carries the tables, where it is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.errors import NeedsExtra, UnsupportedDtype
+from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format
+
+Blocks = NDArray[Any]
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+Kernel = Callable[[Blocks, Floats], None]
+"""Writes the values of blocks (n records) into a float32 array (n, elements)."""
+
+CHUNK = 1 << 16  # elements decoded at a time: the steps in between then stay in the processor's cache
+SUPER = 256  # elements of a K-quant's block
+
+
+def _scaled(codes: NDArray[Any], scales: Floats, out: Floats) -> None:
+    """Write codes times scales, the latter one for each row of codes."""
+    np.copyto(out, codes)
+    np.multiply(out, scales[..., None], out=out)
+
+
+def _nibbles(packed: Bytes) -> Bytes:
+    """Split bytes (n, …, k) into their low and high halves (n, …, 2, k)."""
+    found = np.empty((*packed.shape[:-1], 2, packed.shape[-1]), np.uint8)
+    np.bitwise_and(packed, 15, out=found[..., 0, :])
+    np.right_shift(packed, 4, out=found[..., 1, :])
+    return found
+
+
+def _fields(packed: Bytes, bits: int) -> Bytes:
+    """Split bytes (n, …, k) into fields of so many bits (n, …, 8 / bits, k), the lowest first."""
+    count = 8 // bits
+    found = np.empty((*packed.shape[:-1], count, packed.shape[-1]), np.uint8)
+    for number in range(count):
+        np.right_shift(packed, bits * number, out=found[..., number, :])
+    found &= (1 << bits) - 1
+    return found
+
+
+def _half(stored: NDArray[Any]) -> Floats:
+    return stored.astype(np.float32)
+
+
+# -- 32 weights with a scale -------------------------------------------------------------------------------------------
+
+
+def _q4_0(blocks: Blocks, out: Floats) -> None:
+    codes = _nibbles(blocks["q"]).reshape(-1, 32).view(np.int8)
+    codes -= 8
+    _scaled(codes, _half(blocks["d"]), out)
+
+
+def _q4_1(blocks: Blocks, out: Floats) -> None:
+    _scaled(_nibbles(blocks["q"]).reshape(-1, 32), _half(blocks["d"]), out)
+    out += _half(blocks["m"])[:, None]
+
+
+def _five_bits(blocks: Blocks) -> Bytes:
+    codes = _nibbles(blocks["q"]).reshape(-1, 32)
+    high = np.unpackbits(np.ascontiguousarray(blocks["h"]), axis=-1, bitorder="little")
+    high <<= 4
+    codes |= high
+    return codes
+
+
+def _q5_0(blocks: Blocks, out: Floats) -> None:
+    codes = _five_bits(blocks).view(np.int8)
+    codes -= 16
+    _scaled(codes, _half(blocks["d"]), out)
+
+
+def _q5_1(blocks: Blocks, out: Floats) -> None:
+    _scaled(_five_bits(blocks), _half(blocks["d"]), out)
+    out += _half(blocks["m"])[:, None]
+
+
+def _q8_0(blocks: Blocks, out: Floats) -> None:
+    _scaled(blocks["q"], _half(blocks["d"]), out)
+
+
+# -- K-quants: 256 weights with a scale (and a minimum) for each 16 or 32 ------------------------------------------------
+
+
+def _q2_k(blocks: Blocks, out: Floats) -> None:
+    codes = _fields(blocks["q"], 2).reshape(-1, 16, 16)
+    scales = _half(blocks["d"])[:, None] * (blocks["s"] & 15).astype(np.float32)
+    least = _half(blocks["m"])[:, None] * (blocks["s"] >> 4).astype(np.float32)
+    groups = out.reshape(-1, 16, 16)
+    _scaled(codes, scales, groups)
+    groups -= least[..., None]
+
+
+def _q3_k(blocks: Blocks, out: Floats) -> None:
+    codes = _fields(blocks["q"], 2).reshape(-1, 256)
+    high = _fields(blocks["h"], 1).reshape(-1, 256)  # a bit that is not set means four less
+    high <<= 2
+    codes |= high
+    signed = codes.view(np.int8)
+    signed -= 4
+    low = _nibbles(blocks["s"][:, :8]).reshape(-1, 16)
+    top = _fields(blocks["s"][:, 8:], 2).reshape(-1, 16)
+    steps = (low | (top << 4)).view(np.int8) - np.int8(32)
+    scales = _half(blocks["d"])[:, None] * steps.astype(np.float32)
+    _scaled(signed.reshape(-1, 16, 16), scales, out.reshape(-1, 16, 16))
+
+
+def _six_bit_scales(packed: Bytes) -> tuple[Floats, Floats]:
+    """Unpack the eight scales and eight minima of Q4_K and Q5_K: six bits each, the last four of either in two parts."""
+    scale, least, rest = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
+    scales = np.empty((len(packed), 8), np.float32)
+    minima = np.empty((len(packed), 8), np.float32)
+    scales[:, :4] = scale & 63
+    minima[:, :4] = least & 63
+    scales[:, 4:] = (rest & 15) | ((scale >> 2) & 48)
+    minima[:, 4:] = (rest >> 4) | ((least >> 2) & 48)
+    return scales, minima
+
+
+def _with_minima(codes: Bytes, blocks: Blocks, out: Floats) -> None:
+    scales, minima = _six_bit_scales(blocks["s"])
+    scales *= _half(blocks["d"])[:, None]
+    minima *= _half(blocks["m"])[:, None]
+    groups = out.reshape(-1, 8, 32)
+    _scaled(codes.reshape(-1, 8, 32), scales, groups)
+    groups -= minima[..., None]
+
+
+def _q4_k(blocks: Blocks, out: Floats) -> None:
+    _with_minima(_nibbles(blocks["q"]), blocks, out)
+
+
+def _q5_k(blocks: Blocks, out: Floats) -> None:
+    codes = _nibbles(blocks["q"]).reshape(-1, 8, 32)
+    high = _fields(blocks["h"], 1)
+    high <<= 4
+    codes |= high
+    _with_minima(codes, blocks, out)
+
+
+def _q6_k(blocks: Blocks, out: Floats) -> None:
+    codes = _nibbles(blocks["q"]).reshape(-1, 256)
+    high = _fields(blocks["h"], 2).reshape(-1, 256)
+    high <<= 4
+    codes |= high
+    signed = codes.view(np.int8)
+    signed -= 32
+    scales = blocks["s"].astype(np.float32)
+    scales *= _half(blocks["d"])[:, None]
+    _scaled(signed.reshape(-1, 16, 16), scales, out.reshape(-1, 16, 16))
+
+
+# -- three values to a weight -------------------------------------------------------------------------------------------
+
+_POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
+
+
+def _trits(packed: Bytes, count: int) -> Bytes:
+    """Split bytes (n, k) into `count` digits of base three (n, count · k): a byte is a fraction of 256, its first digit on top."""
+    digits = packed[:, None, :] * _POWERS[:count, None]  # what overflows are the digits before
+    return ((digits.astype(np.uint16) * np.uint16(3)) >> np.uint16(8)).astype(np.uint8).reshape(len(packed), -1)
+
+
+def _tq1_0(blocks: Blocks, out: Floats) -> None:
+    packed = blocks["q"]
+    parts = [_trits(packed[:, :32], 5), _trits(packed[:, 32:], 5), _trits(blocks["h"], 4)]
+    codes = np.concatenate(parts, axis=1).view(np.int8)
+    codes -= 1
+    _scaled(codes, _half(blocks["d"]), out)
+
+
+def _tq2_0(blocks: Blocks, out: Floats) -> None:
+    codes = _fields(blocks["q"], 2).reshape(-1, 256).view(np.int8)
+    codes -= 1
+    _scaled(codes, _half(blocks["d"]), out)
+
+
+# -- four bits that number the entries of a table -------------------------------------------------------------------------
+
+_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)  # twice the value
+_HALF_E8M0 = np.ldexp(np.float32(1.0), np.arange(256) - 128).astype(
+    np.float32
+)  # half of the power, for the doubled values
+
+
+def _unsigned_e4m3() -> Floats:
+    codes = np.arange(256)
+    exponent, mantissa = (codes >> 3) & 15, (codes & 7).astype(np.float32)
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0)) * 0.5
+    value[[0, 127]] = 0.0  # the pattern of a NaN means nothing here
+    return value.astype(np.float32)
+
+
+_HALF_E4M3 = _unsigned_e4m3()
+
+
+def _looked_up(packed: Bytes, table: Floats, scales: Floats, out: Floats) -> None:
+    """Write the table's entries times scales (n, g) of bytes (n, g, k): low halves first, then the high ones."""
+    groups = out.reshape(*packed.shape[:-1], 2, packed.shape[-1])
+    np.take(table, _nibbles(packed), out=groups, mode="clip")
+    groups *= scales[..., None, None]
+
+
+def _iq4_nl(blocks: Blocks, out: Floats) -> None:
+    _looked_up(blocks["q"], _IQ4, _half(blocks["d"]), out)
+
+
+def _iq4_xs(blocks: Blocks, out: Floats) -> None:
+    low = (blocks["s"][:, :, None] >> np.array([0, 4], np.uint8)).reshape(-1, 8) & 15
+    high = (blocks["h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16)).astype(np.uint8) & 3
+    steps = (low | (high << 4)).view(np.int8) - np.int8(32)
+    _looked_up(blocks["q"], _IQ4, _half(blocks["d"])[:, None] * steps.astype(np.float32), out)
+
+
+def _mxfp4(blocks: Blocks, out: Floats) -> None:
+    _looked_up(blocks["q"], _E2M1, _HALF_E8M0[blocks["e"]], out)
+
+
+def _nvfp4(blocks: Blocks, out: Floats) -> None:
+    _looked_up(blocks["q"], _E2M1, _HALF_E4M3[blocks["s"]], out)
+
+
+# -- the table of all types ----------------------------------------------------------------------------------------------
+
+
+class GgmlType(NamedTuple):
+    """A tensor type: its name, and the elements and bytes of a block."""
+
+    name: str
+    elements: int
+    size: int
+
+
+class _Coded(NamedTuple):
+    number: int
+    name: str
+    elements: int
+    layout: Sequence[tuple[str, str] | tuple[str, str, tuple[int, ...]]]
+    kernel: Kernel
+
+
+_F2, _U1 = "<f2", "u1"
+_CODED = (
+    _Coded(2, "Q4_0", 32, [("d", _F2), ("q", _U1, (16,))], _q4_0),
+    _Coded(3, "Q4_1", 32, [("d", _F2), ("m", _F2), ("q", _U1, (16,))], _q4_1),
+    _Coded(6, "Q5_0", 32, [("d", _F2), ("h", _U1, (4,)), ("q", _U1, (16,))], _q5_0),
+    _Coded(7, "Q5_1", 32, [("d", _F2), ("m", _F2), ("h", _U1, (4,)), ("q", _U1, (16,))], _q5_1),
+    _Coded(8, "Q8_0", 32, [("d", _F2), ("q", "i1", (32,))], _q8_0),
+    _Coded(10, "Q2_K", SUPER, [("s", _U1, (16,)), ("q", _U1, (2, 32)), ("d", _F2), ("m", _F2)], _q2_k),
+    _Coded(11, "Q3_K", SUPER, [("h", _U1, (32,)), ("q", _U1, (2, 32)), ("s", _U1, (12,)), ("d", _F2)], _q3_k),
+    _Coded(12, "Q4_K", SUPER, [("d", _F2), ("m", _F2), ("s", _U1, (12,)), ("q", _U1, (4, 32))], _q4_k),
+    _Coded(
+        13, "Q5_K", SUPER, [("d", _F2), ("m", _F2), ("s", _U1, (12,)), ("h", _U1, (32,)), ("q", _U1, (4, 32))], _q5_k
+    ),
+    _Coded(14, "Q6_K", SUPER, [("q", _U1, (2, 64)), ("h", _U1, (2, 32)), ("s", "i1", (16,)), ("d", _F2)], _q6_k),
+    _Coded(20, "IQ4_NL", 32, [("d", _F2), ("q", _U1, (16,))], _iq4_nl),
+    _Coded(23, "IQ4_XS", SUPER, [("d", _F2), ("h", "<u2"), ("s", _U1, (4,)), ("q", _U1, (8, 16))], _iq4_xs),
+    _Coded(34, "TQ1_0", SUPER, [("q", _U1, (48,)), ("h", _U1, (4,)), ("d", _F2)], _tq1_0),
+    _Coded(35, "TQ2_0", SUPER, [("q", _U1, (2, 32)), ("d", _F2)], _tq2_0),
+    _Coded(39, "MXFP4", 32, [("e", _U1), ("q", _U1, (16,))], _mxfp4),
+    _Coded(40, "NVFP4", 64, [("s", _U1, (4,)), ("q", _U1, (4, 8))], _nvfp4),
+)
+_PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
+_TABLED = {
+    16: ("IQ2_XXS", 66),
+    17: ("IQ2_XS", 74),
+    18: ("IQ3_XXS", 98),
+    19: ("IQ1_S", 50),
+    21: ("IQ3_S", 110),
+    22: ("IQ2_S", 82),
+    29: ("IQ1_M", 56),
+}
+_NOT_READ = {
+    4: "Q4_2",
+    5: "Q4_3",
+    9: "Q8_1",
+    15: "Q8_K",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
+    41: "Q1_0",
+}
+
+
+def _decode(kernel: Kernel, layout: np.dtype[Any], elements: int, raw: memoryview) -> Array:
+    blocks = np.frombuffer(raw, dtype=layout)
+    out = np.empty((len(blocks), elements), np.float32)
+    step = max(1, CHUNK // elements)
+    with np.errstate(all="ignore"):  # a scale may be infinite or no number; the values then say so
+        for start in range(0, len(blocks), step):
+            kernel(blocks[start : start + step], out[start : start + step])
+    return out.reshape(-1)
+
+
+def _decode_by_package(name: str, size: int, raw: memoryview) -> Array:
+    try:
+        from gguf.quants import dequantize
+
+        from gguf import GGMLQuantizationType
+    except ImportError:
+        raise NeedsExtra(f"decoding weights stored as {name}", extra="gguf") from None
+    rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, size)
+    if not len(rows):
+        return np.empty(0, np.float32)
+    with np.errstate(all="ignore"):
+        found: Array = dequantize(rows, GGMLQuantizationType[name])
+    return found.reshape(-1)
+
+
+def _register() -> dict[int, GgmlType]:
+    types = {number: GgmlType(name, 1, ITEM_BYTES[name]) for number, name in _PLAIN.items()}
+    for number, name, elements, fields, kernel in _CODED:
+        layout = np.dtype(list(fields))
+        add_block_format(name, elements, layout.itemsize, partial(_decode, kernel, layout, elements))
+        types[number] = GgmlType(name, elements, layout.itemsize)
+    for number, (name, size) in _TABLED.items():
+        add_block_format(name, SUPER, size, partial(_decode_by_package, name, size))
+        types[number] = GgmlType(name, SUPER, size)
+    return types
+
+
+TYPES = _register()
+
+
+def type_of(number: int, *, tensor: str, label: str) -> GgmlType:
+    """Return the tensor type of a number in a file, or say which tensor has a type that is not read."""
+    found = TYPES.get(number)
+    if found is None:
+        name = _NOT_READ.get(number, f"type {number}")
+        raise UnsupportedDtype(
+            f"{label}: tensor {tensor[:200]!r} is stored as GGML {name}; "
+            f"read are {', '.join(each.name for each in TYPES.values())}",
+            hint="compare a copy of the model that is stored in one of these",
+        )
+    return found

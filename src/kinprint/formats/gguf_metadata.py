@@ -1,0 +1,105 @@
+"""Metadata of a GGUF file: where each value is in the header, decoded when asked for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kinprint.errors import FormatError
+
+STRING = 8
+FIXED = {  # type number to form; the others are strings (8) and arrays (9)
+    0: struct.Struct("<B"),
+    1: struct.Struct("<b"),
+    2: struct.Struct("<H"),
+    3: struct.Struct("<h"),
+    4: struct.Struct("<I"),
+    5: struct.Struct("<i"),
+    6: struct.Struct("<f"),
+    7: struct.Struct("<?"),
+    10: struct.Struct("<Q"),
+    11: struct.Struct("<q"),
+    12: struct.Struct("<d"),
+}
+_F32, _BOOL = 6, 7
+_U64 = struct.Struct("<Q")
+MAX_STRINGS = 1 << 20  # tokens, or merges, of a vocabulary
+MAX_NUMBERS = 1 << 20
+MAX_TEXT = 1 << 12  # characters of a name or an architecture
+
+Number = int | float
+
+
+class Entry(NamedTuple):
+    """A value: its type (of its items, if it is an array), how many there are, and where they begin."""
+
+    kind: int
+    is_array: bool
+    length: int
+    at: int
+
+
+class Metadata:
+    """Values by key. The walk over the header has checked that all of them lie within `data`."""
+
+    def __init__(self, data: bytes, entries: Mapping[str, Entry], label: str) -> None:
+        self._data, self._entries, self._label = data, entries, label
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def count(self, key: str) -> int:
+        """Return how many items an array has; 0 if there is no such array."""
+        entry = self._entries.get(key)
+        return entry.length if entry is not None and entry.is_array else 0
+
+    def number(self, key: str) -> Number | None:
+        """Return a number, or None if there is none under this key."""
+        entry = self._entries.get(key)
+        if entry is None or entry.is_array or entry.kind not in FIXED or entry.kind == _BOOL:
+            return None
+        return _plain(entry.kind, FIXED[entry.kind].unpack_from(self._data, entry.at)[0])
+
+    def numbers(self, key: str, most: int = MAX_NUMBERS) -> list[Number]:
+        """Return an array of numbers, or a single one as a list; [] if there is none or it is longer than `most`."""
+        entry = self._entries.get(key)
+        if entry is None or entry.kind not in FIXED or entry.kind == _BOOL or entry.length > most:
+            return []
+        form = FIXED[entry.kind]
+        found = struct.unpack_from(f"<{entry.length}{form.format[1:]}", self._data, entry.at)
+        return [_plain(entry.kind, value) for value in found]
+
+    def text(self, key: str) -> str | None:
+        """Return a short string, or None if there is none under this key."""
+        entry = self._entries.get(key)
+        if entry is None or entry.is_array or entry.kind != STRING:
+            return None
+        length = _U64.unpack_from(self._data, entry.at)[0]
+        return self._data[entry.at + 8 : entry.at + 8 + min(length, MAX_TEXT)].decode(errors="replace")
+
+    def strings(self, key: str) -> list[str]:
+        """Return an array of strings; [] if there is none.
+
+        Raises
+        ------
+        FormatError
+            If there are more than any vocabulary has.
+        """
+        entry = self._entries.get(key)
+        if entry is None or not entry.is_array or entry.kind != STRING:
+            return []
+        if entry.length > MAX_STRINGS:
+            raise FormatError(f"{self._label}: {key} lists {entry.length} strings, at most {MAX_STRINGS} expected")
+        data, at, unpack = self._data, entry.at, _U64.unpack_from
+        found = []
+        for _ in range(entry.length):
+            end = at + 8 + unpack(data, at)[0]
+            found.append(data[at + 8 : end].decode(errors="replace"))
+            at = end
+        return found
+
+
+def _plain(kind: int, value: Number) -> Number:
+    """Spell a float32 as people do: 1e-06, not 9.999999974752427e-07, which no other file says."""
+    return float(f"{value:.7g}") if kind == _F32 else value

@@ -1,0 +1,476 @@
+"""A reader of pickles that runs nothing: a small stack machine that makes plain descriptions.
+
+A pickle is a program. Python's own reader imports whatever it names and calls it; this one knows a table of instructions
+and a vocabulary of names, each of which stands for a function of this package that makes a description. Nothing is looked
+up in any module. A name or an instruction outside the tables is refused by name.
+
+Memory is charged for as values are made, so that a short program cannot make large ones, and keys of dictionaries are
+plain, so that no value is hashed or compared in depth.
+
+Reference: the instructions are those of Python's pickle protocols 2 to 5 (PEP 307, PEP 3154, PEP 574).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kinprint.errors import FormatError
+
+PICKLE_CAP = 16 << 20  # 18,000 tensors take 2 MB
+MEMORY_CAP = 40 << 20  # beside the pickle's own length
+INSTRUCTION_CAP = 2_000_000  # 18,000 tensors take 0.6 million; these take a few seconds
+_DEEPEST = 1000  # open marks; a state dict needs about six
+_LONGEST_INT = 16
+_NO_CODE = "nothing of it was run; fetch the weights as safetensors, or from a source you trust"
+
+
+class Refusal(ValueError):
+    """What a vocabulary's function raises for arguments it does not take; the reader adds where."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Global:
+    """A name from the vocabulary, as the pickle pushes it."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Opaque:
+    """A harmless value that is passed over (a training argument, a path): what it held is not looked at."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a pickle may name.
+
+    Parameters
+    ----------
+    calls
+        Names it may call, with the functions that describe the result.
+    constants
+        Names it may mention, with what they stand for.
+    opaque
+        Names whose results are passed over.
+    persistent
+        Describes what a persistent id stands for.
+    """
+
+    calls: Mapping[str, Callable[..., object]]
+    constants: Mapping[str, object]
+    opaque: frozenset[str]
+    persistent: Callable[[object], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a pickle describes, how many instructions it took, and which names were passed over."""
+
+    value: object
+    instructions: int
+    passed_over: tuple[str, ...]
+
+
+def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str) -> Outcome:
+    """Return what a pickle describes.
+
+    Raises
+    ------
+    FormatError
+        If it is cut off or malformed, names what is not in the vocabulary, or makes more than a description needs.
+    """
+    if len(data) > PICKLE_CAP:
+        raise FormatError(
+            f"{label}: the pickle has {len(data)} bytes, more than the {PICKLE_CAP} allowed",
+            hint="no list of tensors is as long; save the state dict alone",
+        )
+    machine = _Machine(memoryview(data), vocabulary, label)
+    value = machine.run()
+    return Outcome(value, machine.instructions, tuple(dict.fromkeys(machine.passed_over)))
+
+
+class _Machine:
+    """One run of one pickle."""
+
+    def __init__(self, data: memoryview, vocabulary: Vocabulary, label: str) -> None:
+        self._data, self._vocabulary, self._label = data, vocabulary, label
+        self._at = 0
+        self._stack: list[object] = []
+        self._marks: list[list[object]] = []
+        self._memo: list[object] = []
+        self._left = MEMORY_CAP + len(data)
+        self.instructions = 0
+        self.passed_over: list[str] = []
+
+    def run(self) -> object:
+        """Carry out the instructions up to the last one."""
+        data, size = self._data, len(self._data)
+        while self.instructions < INSTRUCTION_CAP:
+            began = self._at
+            if began >= size:
+                raise self._wrong("is cut off before its end", began)
+            code = data[began]
+            self._at = began + 1
+            action = _ACTIONS.get(code)
+            if action is None:
+                name = _REFUSED.get(code, f"0x{code:02x}")
+                raise self._wrong(f"uses the instruction {name}, which no state dict needs", began, _NO_CODE)
+            self.instructions += 1
+            try:
+                action(self)
+            except Refusal as refusal:
+                raise self._wrong(str(refusal), began, _NO_CODE) from None
+            if code == _STOP:
+                break
+        else:
+            raise self._wrong(f"has more than {INSTRUCTION_CAP} instructions", self._at, _NO_CODE)
+        if self._at != len(self._data) or len(self._stack) != 1 or self._marks:
+            raise self._wrong("does not end with one value", self._at)
+        return self._stack[0]
+
+    # ---- what instructions are made of ----
+
+    def _wrong(self, what: str, at: int, hint: str = "the file is damaged; fetch it again") -> FormatError:
+        return FormatError(f"{self._label}: the pickle {what} (byte {at})", hint=hint)
+
+    def _take(self, count: int) -> memoryview:
+        end = self._at + count
+        if end > len(self._data):
+            raise self._wrong(f"is cut off: {count} bytes expected, {len(self._data) - self._at} left", self._at)
+        raw = self._data[self._at : end]
+        self._at = end
+        return raw
+
+    def _number(self, width: int) -> int:
+        return int.from_bytes(self._take(width), "little")
+
+    def _charge(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise Refusal(f"makes values of more than {MEMORY_CAP + len(self._data)} bytes")
+
+    def _push(self, value: object, cost: int = 32) -> None:
+        self._charge(cost + 8)
+        self._stack.append(value)
+
+    def _pop(self) -> object:
+        if not self._stack:
+            raise Refusal("takes a value where there is none")
+        return self._stack.pop()
+
+    def _top(self) -> object:
+        if not self._stack:
+            raise Refusal("takes a value where there is none")
+        return self._stack[-1]
+
+    def _since_mark(self) -> list[object]:
+        if not self._marks:
+            raise Refusal("closes a list that it has not begun")
+        items, self._stack = self._stack, self._marks.pop()
+        self._left += 80  # what the mark was charged
+        return items
+
+    # ---- structure ----
+
+    def proto(self) -> None:
+        version = self._take(1)[0]
+        if self.instructions != 1 or not 2 <= version <= 5:
+            raise Refusal(f"declares protocol {version}, expected 2 to 5 at its beginning")
+
+    def frame(self) -> None:
+        length = self._number(8)
+        if length > len(self._data) - self._at:
+            raise Refusal(f"declares a frame of {length} bytes, {len(self._data) - self._at} are left")
+
+    def stop(self) -> None:
+        """End; `run` checks what is left."""
+
+    def mark(self) -> None:
+        if len(self._marks) >= _DEEPEST:
+            raise Refusal(f"nests more than {_DEEPEST} deep")
+        self._charge(80)
+        self._marks.append(self._stack)
+        self._stack = []
+
+    def pop(self) -> None:
+        self._pop()
+
+    def pop_mark(self) -> None:
+        self._since_mark()
+
+    def put(self, index: int) -> None:
+        value = self._top()
+        if index > len(self._memo):  # writers count; a gap would ask for memory that nothing fills
+            raise Refusal(f"remembers value {index} after {len(self._memo)}")
+        self._charge(16)
+        self._memo[index : index + 1] = [value]
+
+    def get(self, index: int) -> None:
+        if index >= len(self._memo):
+            raise Refusal(f"recalls value {index} of {len(self._memo)}")
+        self._push(self._memo[index], 0)
+
+    # ---- values ----
+
+    def text(self, width: int) -> None:
+        raw = bytes(self._take(self._number(width)))
+        self._charge(60 + len(raw) * (1 if raw.isascii() else 4))
+        try:
+            self._push(raw.decode(), 0)
+        except UnicodeDecodeError:
+            raise Refusal("has text that is not UTF-8") from None
+
+    def binary(self, width: int) -> None:
+        raw = self._take(self._number(width))
+        self._push(bytes(raw), 40 + len(raw))
+
+    def long1(self) -> None:
+        length = self._take(1)[0]
+        if length > _LONGEST_INT:
+            raise Refusal(f"has a number of {length} bytes")
+        self._push(int.from_bytes(self._take(length), "little", signed=True), 48)
+
+    def signed(self) -> None:
+        self._push(int.from_bytes(self._take(4), "little", signed=True))
+
+    def real(self) -> None:
+        self._push(struct.unpack(">d", self._take(8))[0])
+
+    # ---- containers ----
+
+    def tuple_of(self, count: int) -> None:
+        items = [self._pop() for _ in range(count)]
+        self._push(tuple(reversed(items)), 60 + 8 * count)
+
+    def tuple_since_mark(self) -> None:
+        items = self._since_mark()
+        self._push(tuple(items), 60 + 8 * len(items))
+
+    def dict_since_mark(self) -> None:
+        items = self._since_mark()
+        self._push({}, 100)
+        self._set(items)
+
+    def some_set(self) -> None:
+        self._push(Opaque("set"), 60)
+
+    def frozen_set(self) -> None:
+        self._since_mark()
+        self._push(Opaque("frozenset"), 60)
+
+    def append(self) -> None:
+        self._add([self._pop()])
+
+    def appends(self) -> None:
+        self._add(self._since_mark())
+
+    def _add(self, items: list[object]) -> None:
+        target = self._top()
+        if isinstance(target, list):
+            self._charge(16 * len(items))
+            target += items
+        elif not isinstance(target, Opaque):
+            raise Refusal(f"appends to {_kind(target)}")
+
+    def set_item(self) -> None:
+        value = self._pop()
+        self._set([self._pop(), value])
+
+    def set_items(self) -> None:
+        self._set(self._since_mark())
+
+    def _set(self, items: list[object]) -> None:
+        target = self._top()
+        if len(items) % 2:
+            raise Refusal("sets a key without a value")
+        if isinstance(target, Opaque):
+            return
+        if not isinstance(target, dict):
+            raise Refusal(f"sets keys of {_kind(target)}")
+        self._charge(60 * len(items))
+        add_items(target, list(zip(items[::2], items[1::2], strict=True)))
+
+    # ---- names and calls ----
+
+    def named(self) -> None:
+        words = []
+        for _ in range(2):
+            rest = bytes(self._data[self._at : self._at + 512])
+            length = rest.find(b"\n")
+            if length < 0:
+                raise Refusal("has a name without an end")
+            words.append(_name(bytes(self._take(length))))
+            self._at += 1
+        self._global(*words)
+
+    def named_on_stack(self) -> None:
+        name, module = self._pop(), self._pop()
+        if not isinstance(module, str) or not isinstance(name, str) or len(module) + len(name) > 512:
+            raise Refusal(f"names {_kind(module)} and {_kind(name)}, expected a module and a name")
+        self._global(_name(module.encode()), _name(name.encode()))
+
+    def _global(self, module: str, name: str) -> None:
+        full = f"{'builtins' if module == '__builtin__' else module}.{name}"
+        words = self._vocabulary
+        if full in words.constants:
+            self._push(words.constants[full], 0)
+        elif full in words.calls or full in words.opaque:
+            self._push(Global(full), 120)
+        else:
+            raise Refusal(f"holds more than a description: kinprint refuses to import {full}")
+
+    def call(self) -> None:
+        arguments, target = self._pop(), self._pop()
+        if not isinstance(target, Global) or not isinstance(arguments, tuple):
+            raise Refusal(f"calls {_kind(target)} with {_kind(arguments)}")
+        self._called(target.name, arguments)
+
+    def new_with_names(self) -> None:
+        names, _, target = self._pop(), self._pop(), self._pop()
+        if not isinstance(target, Global) or target.name not in self._vocabulary.opaque or not isinstance(names, dict):
+            raise Refusal(f"makes {_kind(target)} with named arguments")
+        self._called(target.name, ())
+
+    def _called(self, name: str, arguments: tuple[object, ...]) -> None:
+        if name in self._vocabulary.opaque:
+            self.passed_over.append(name)
+            self._push(Opaque(name), 80)
+            return
+        if len(arguments) > 16:
+            raise Refusal(f"calls {name} with {len(arguments)} arguments")
+        try:
+            value = self._vocabulary.calls[name](*arguments)
+        except (
+            TypeError
+        ):  # too many or too few; the functions check what they are given, and call nothing that raises it
+            raise Refusal(f"calls {name} with {len(arguments)} arguments") from None
+        entries = len(value) if isinstance(value, (dict, tuple)) else 0
+        self._push(value, 120 + 100 * entries)
+
+    def build(self) -> None:
+        state, target = self._pop(), self._top()
+        # Attributes of a dictionary (its "_metadata") are none of its entries, and a passed-over value stays so.
+        plain = isinstance(state, dict) and all(isinstance(key, str) for key in state)
+        if not (isinstance(target, Opaque) or (isinstance(target, dict) and plain)):
+            raise Refusal(f"sets the state of {_kind(target)} to {_kind(state)}")
+
+    def persistent(self) -> None:
+        self._push(self._vocabulary.persistent(self._pop()), 100)
+
+
+def add_items(target: dict[object, object], pairs: list[tuple[object, object]]) -> None:
+    """Set keys of a dictionary: plain ones, and each of them once."""
+    for key, value in pairs:
+        if not _is_plain(key) and not (isinstance(key, tuple) and len(key) <= 8 and all(map(_is_plain, key))):
+            raise Refusal(f"has {_kind(key)} for a key")
+        if key in target:
+            raise Refusal(f"sets the key {key[:200]!r} twice" if isinstance(key, str) else "sets a key twice")
+        target[key] = value
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, float, bytes))
+
+
+def _kind(value: object) -> str:
+    """Say what a value is without showing what is in it."""
+    if isinstance(value, (Global, Opaque)):
+        return value.name
+    return "nothing" if value is None else f"a {type(value).__name__.strip('_').lower()}"
+
+
+def _name(raw: bytes) -> str:
+    """Return a module's or an attribute's name, which is ASCII and printable where it is honest."""
+    text = raw.decode("ascii", "replace")
+    if not text or not all(char.isalnum() or char in "._" for char in text) or not text.isascii():
+        raise Refusal(f"names {text[:80]!r}, which is no name")
+    return text
+
+
+_Action = Callable[[_Machine], None]
+_M = _Machine
+_STOP = 0x2E
+
+
+def _pushes(make: Callable[[], object], cost: int) -> _Action:
+    return lambda machine: machine._push(make(), cost)
+
+
+_ACTIONS: dict[int, _Action] = {
+    0x80: _M.proto,
+    0x95: _M.frame,
+    _STOP: _M.stop,
+    ord("("): _M.mark,
+    ord("0"): _M.pop,
+    ord("1"): _M.pop_mark,
+    ord("q"): lambda m: m.put(m._number(1)),
+    ord("r"): lambda m: m.put(m._number(4)),
+    0x94: lambda m: m.put(len(m._memo)),
+    ord("h"): lambda m: m.get(m._number(1)),
+    ord("j"): lambda m: m.get(m._number(4)),
+    ord("N"): _pushes(lambda: None, 0),
+    0x88: _pushes(lambda: True, 0),
+    0x89: _pushes(lambda: False, 0),
+    ord("K"): lambda m: m._push(m._number(1), 0),  # Python keeps one of each of these
+    ord("M"): lambda m: m._push(m._number(2)),
+    ord("J"): _M.signed,
+    0x8A: _M.long1,
+    ord("G"): _M.real,
+    0x8C: lambda m: m.text(1),
+    ord("X"): lambda m: m.text(4),
+    0x8D: lambda m: m.text(8),
+    ord("C"): lambda m: m.binary(1),
+    ord("B"): lambda m: m.binary(4),
+    0x8E: lambda m: m.binary(8),
+    ord(")"): _pushes(tuple, 0),
+    0x85: lambda m: m.tuple_of(1),
+    0x86: lambda m: m.tuple_of(2),
+    0x87: lambda m: m.tuple_of(3),
+    ord("t"): _M.tuple_since_mark,
+    ord("]"): _pushes(list, 100),
+    ord("a"): _M.append,
+    ord("e"): _M.appends,
+    ord("}"): _pushes(dict, 100),
+    ord("d"): _M.dict_since_mark,
+    ord("s"): _M.set_item,
+    ord("u"): _M.set_items,
+    0x8F: _M.some_set,
+    0x90: _M.appends,
+    0x91: _M.frozen_set,
+    ord("c"): _M.named,
+    0x93: _M.named_on_stack,
+    ord("R"): _M.call,
+    0x81: _M.call,
+    0x92: _M.new_with_names,
+    ord("b"): _M.build,
+    ord("Q"): _M.persistent,
+}
+
+# Known, and refused: they make code reachable by other ways, or belong to protocols before 2.
+_REFUSED = {
+    ord("i"): "INST",
+    ord("o"): "OBJ",
+    ord("P"): "PERSID",
+    ord("I"): "INT",
+    ord("L"): "LONG",
+    ord("F"): "FLOAT",
+    ord("S"): "STRING",
+    ord("T"): "BINSTRING",
+    ord("U"): "SHORT_BINSTRING",
+    ord("V"): "UNICODE",
+    ord("l"): "LIST",
+    ord("g"): "GET",
+    ord("p"): "PUT",
+    ord("2"): "DUP",
+    0x82: "EXT1",
+    0x83: "EXT2",
+    0x84: "EXT4",
+    0x8B: "LONG4",
+    0x96: "BYTEARRAY8",
+    0x97: "NEXT_BUFFER",
+    0x98: "READONLY_BUFFER",
+}

@@ -1,0 +1,108 @@
+"""GPTQ: integers of 2, 3, 4 or 8 bits in 32-bit words along the input axis, scales and zeros for groups of inputs.
+
+Layout as AutoGPTQ and GPTQModel store it (Frantar et al. 2022, "GPTQ"; the layout is that of AutoGPTQ's QuantLinear.pack):
+``qweight`` (in·bits/32 × out), ``qzeros`` (groups × out·bits/32), ``scales`` (groups × out), ``g_idx`` (in). A weight is
+scale · (code − zero). The first version of the format stores zero − 1, ``gptq_v2`` the zero itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint.errors import FormatError
+from kinprint.formats.dtypes import Array
+from kinprint.formats.plan import TensorSlice, whole
+from kinprint.formats.quantised.modules import (
+    INDEX_DTYPES,
+    SCALE_DTYPES,
+    WORD_BITS,
+    FloatArray,
+    Layer,
+    chunks,
+    group_numbers,
+    group_size,
+    made_tensor,
+    unpack_words,
+)
+from kinprint.formats.tensors import TensorInfo
+
+BITS = (2, 3, 4, 8)
+_LAYOUTS = {"gptq": 1, "gptq_v2": 0}  # by checkpoint_format: what is added to a stored zero
+
+
+@dataclass(frozen=True, slots=True)
+class Gptq:
+    """A matrix out × in from GPTQ's tensors. Its rows are columns of the stored ones, so all of them are read."""
+
+    codes: TensorInfo
+    zeros: TensorInfo
+    scales: TensorInfo
+    order: TensorInfo | None
+    bits: int
+    size: int
+    added: int
+
+    @property
+    def method(self) -> str:
+        """What is done, for the report."""
+        return f"GPTQ {self.bits}-bit, groups of {self.size}"
+
+    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
+        """Return all parts, whichever rows are asked for."""
+        if start >= stop:
+            return []
+        found = [whole(self.codes), whole(self.zeros), whole(self.scales)]
+        return found if self.order is None else [*found, whole(self.order)]
+
+    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
+        """Dequantise the columns that are rows `start` to `stop`."""
+        width = self.codes.shape[0] * WORD_BITS // self.bits
+        built: FloatArray = np.empty((stop - start, width), np.float32)
+        if not parts:
+            return built
+        codes, packed_zeros, scales = parts[:3]
+        given = parts[3] if len(parts) > 3 else None
+        groups = group_numbers(given, width, len(scales), self.size, self.codes.name)
+        zeros = unpack_words(packed_zeros.T, self.bits).T.astype(np.float32) + np.float32(self.added)
+        with np.errstate(all="ignore"):
+            for low, high in chunks(start, stop, width):
+                values = unpack_words(codes[:, low:high], self.bits).astype(np.float32)
+                values -= zeros[groups, low:high]
+                values *= scales[groups, low:high].astype(np.float32, copy=False)
+                built[low - start : high - start] = values.T
+        return built
+
+
+def describe(layer: Layer) -> TensorInfo:
+    """Describe the weight of a layer in GPTQ's form."""
+    codes = layer.need("qweight", ("I32",), (2,))
+    zeros = layer.need("qzeros", ("I32",), (2,))
+    scales = layer.need("scales", SCALE_DTYPES, (2,))
+    order = layer.optional("g_idx", INDEX_DTYPES, (1,))
+    groups, out = scales.shape
+    bits, rest = divmod(WORD_BITS * zeros.shape[1], out)
+    if rest or bits not in BITS:
+        raise FormatError(f"qzeros with {zeros.shape[1]} words for {out} columns: no width of {BITS} bits fits")
+    if codes.shape[1] != out or codes.shape[0] % (bits if bits == 3 else 1) or zeros.shape[0] != groups:
+        shapes = f"{list(codes.shape)}, {list(zeros.shape)} and {list(scales.shape)}"
+        raise FormatError(f"qweight, qzeros and scales of shapes {shapes} do not belong together")
+    width = codes.shape[0] * WORD_BITS // bits
+    if order is not None and order.shape != (width,):
+        raise FormatError(f"g_idx of shape {list(order.shape)} for {width} inputs")
+    size = group_size(layer.settings, width, groups)
+    made = Gptq(codes, zeros, scales, order, bits, size, _added(layer))
+    stored = [codes, zeros, scales, *([] if order is None else [order])]
+    return made_tensor(f"{layer.stem}.weight", f"GPTQ {bits}-bit", (out, width), made, stored)
+
+
+def _added(layer: Layer) -> int:
+    """Return what is added to stored zeros, by the version of the format."""
+    layout = (layer.settings.layout or "gptq").lower()
+    if layer.settings.method in ("auto-round", "intel/auto-round") and "auto_gptq" in layout:
+        return 1  # "auto_round:auto_gptq", its packing_format
+    if layout not in _LAYOUTS:
+        raise FormatError(f"GPTQ in the layout {layout[:40]!r}; known: {', '.join(_LAYOUTS)}")
+    return _LAYOUTS[layout]

@@ -1,0 +1,461 @@
+"""Zip archives by range: the directory at the end, and where each member's bytes are.
+
+Only what writers of weights do is understood, and anything a second reader could understand differently is refused: a
+comment or bytes after the end record, a directory that does not end where the end record begins, members that overlap or
+share a name. Otherwise one file could show kinprint one model and its users another.
+
+The directory says where a member's own header begins; only that header says how long it is itself. Reading one for each of
+300 members of a remote file would take 300 requests, so its length is predicted (members follow each other), and the
+header is read and checked together with the bytes that are taken from the member (`Placed`).
+
+Reference: PKWARE, .ZIP File Format Specification (APPNOTE.TXT) 6.3.10, sections 4.3 and 4.5.3.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from kinprint.errors import FormatError
+from kinprint.formats.dtypes import Array, item_bytes
+from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice, whole
+from kinprint.formats.tensors import TensorInfo
+from kinprint.refs import ByteRange
+from kinprint.sources.base import Source
+from kinprint.sources.pool import DaemonPool
+from kinprint.sources.session import Session
+
+ZIP_MAGIC = b"PK\x03\x04"
+STORED, DEFLATED = 0, 8
+LOCAL_BYTES = 30
+DIRECTORY_CAP = 16 << 20  # 18,000 tensors take 1.5 MB
+WHOLE_BYTES = 8 << 20  # a view of no more than this is read in one piece, whatever its strides
+_END = struct.Struct("<4s4H2IH")
+_LOCATOR = struct.Struct("<4sIQI")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+_TAIL_BYTES = _END64.size + _LOCATOR.size + _END.size
+_FULL32, _FULL16 = 0xFFFFFFFF, 0xFFFF
+_ENCRYPTED, _DESCRIBED_AFTER = 0x0001, 0x0008
+_UNREADABLE = 0x2061  # encrypted, patched, strongly encrypted, masked
+_DESCRIPTORS = (16, 24, 12, 20)  # with and without a signature, for sizes of four and of eight bytes
+_ALIGNMENT = 64  # where torch's writer lets every member begin
+_READERS = 8
+_MAX_MEMBERS = 100_000  # a parsed entry takes 450 bytes of memory
+_AGAIN = "the file is truncated or damaged; fetch it again"
+_TRUST = "no writer of weights makes such an archive; fetch the file again, from a source you trust"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive, as the directory describes it.
+
+    Parameters
+    ----------
+    offset, limit
+        Where its own header begins, and where the next member (or the directory) does.
+    size, stored
+        Its bytes, and how many of the archive they take.
+    """
+
+    name: str
+    name_bytes: int
+    offset: int
+    limit: int
+    size: int
+    stored: int
+    method: int
+    flags: int
+    crc: int
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its bytes stand in the archive as they are."""
+        return self.method == STORED
+
+    @property
+    def least_start(self) -> int:
+        """The first byte that could be content."""
+        return self.offset + LOCAL_BYTES + self.name_bytes
+
+    def expected_start(self) -> int | None:
+        """Return where the content begins if members follow each other without a gap; None if that cannot be told.
+
+        What may stand between the content and the next member is a descriptor, in one of four lengths; torch's writer, which
+        adds them, aligns the content, so that one length fits at most.
+        """
+        described = self.flags & _DESCRIBED_AFTER and self.size
+        starts = [self.limit - self.stored - after for after in (_DESCRIPTORS if described else (0,))]
+        if described:
+            starts = [start for start in starts if start % _ALIGNMENT == 0]
+        fitting = [start for start in starts if self.least_start <= start <= self.least_start + _FULL16]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def start_told_by(self, header: bytes | memoryview, label: str) -> int:
+        """Check the member's own header against the directory; return where it says that the content begins."""
+        wrong = f"{label}: the header of {self.name[:200]!r} at byte {self.offset}"
+        if len(header) < LOCAL_BYTES + self.name_bytes:
+            raise FormatError(f"{wrong} is cut off", hint=_AGAIN)
+        signature, _, flags, method, _, _, _, _, _, name_bytes, extra = _LOCAL.unpack(header[:LOCAL_BYTES])
+        if signature != ZIP_MAGIC:
+            raise FormatError(f"{wrong} begins with {signature!r}, expected {ZIP_MAGIC!r}", hint=_AGAIN)
+        raw = bytes(header[LOCAL_BYTES : LOCAL_BYTES + self.name_bytes])
+        same = (method, flags & _UNREADABLE, name_bytes) == (self.method, 0, self.name_bytes)
+        if not same or _text(raw, flags) != self.name:
+            raise FormatError(f"{wrong} does not say what the archive's directory says of it", hint=_TRUST)
+        start: int = self.least_start + extra
+        if start + self.stored > self.limit:
+            raise FormatError(
+                f"{wrong} puts its {self.stored} bytes at byte {start}, beyond the next member at {self.limit}",
+                hint=_TRUST,
+            )
+        return start
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """An archive's members by name, in the directory's order, and where the directory begins."""
+
+    members: Mapping[str, Member]
+    start: int
+
+
+class Reader:
+    """Reads pieces of a file within the session's budget, and keeps them for whoever asks again."""
+
+    def __init__(self, session: Session, source: Source) -> None:
+        self.session, self.source = session, source
+        self.label, self.size = source.label, source.size
+        self.bytes_read = 0
+        self._held: list[tuple[ByteRange, memoryview]] = []
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Return bytes `start` to `end`; asks for nothing that was read before in one piece."""
+        held = self._find(start, end)
+        if held is None:
+            span = ByteRange(start, end)
+            held = self.session.read_here(self.source, span)
+            self._keep(span, held)
+        return held
+
+    def first_guess(self, guess: int, least: int) -> int:
+        """Return how much to read at first: a tight budget is not to be spent on a guess."""
+        left = self.session.remaining_bytes
+        return min(self.size, guess if left is None else min(guess, max(left // 8, least)))
+
+    def read_many(self, spans: Sequence[ByteRange]) -> list[memoryview]:
+        """Return several pieces: near ones by one read, distant ones at the same time."""
+        merged: list[list[int]] = []
+        for span in sorted(spans, key=lambda item: item.start):
+            if self._find(span.start, span.end) is not None:
+                continue
+            if merged and span.start - merged[-1][1] <= MAX_GAP_BYTES:
+                merged[-1][1] = max(merged[-1][1], span.end)
+            else:
+                merged.append([span.start, span.end])
+        missing = [ByteRange(start, end) for start, end in merged]
+        fresh = list(zip(missing, self._fetch(missing), strict=True))
+        self.bytes_read += sum(len(span) for span in missing)
+        pieces, at = {}, 0
+        for span in sorted(spans, key=lambda item: item.start):
+            while at < len(fresh) and fresh[at][0].end < span.end:
+                at += 1
+            inside = at < len(fresh) and fresh[at][0].covers(span)
+            begin = span.start - fresh[at][0].start if inside else 0
+            pieces[span] = fresh[at][1][begin : begin + len(span)] if inside else self.read(span.start, span.end)
+        return [pieces[span] for span in spans]
+
+    def _fetch(self, spans: Sequence[ByteRange]) -> list[memoryview]:
+        if len(spans) < 2:
+            return [self.session.read_here(self.source, span) for span in spans]
+        pool = DaemonPool(_READERS)  # not the session's: the caller may hold one of its threads, and wait for itself
+        try:
+            jobs = [pool.submit(partial(self.session.read_here, self.source, span)) for span in spans]
+            return [job.result() for job in jobs]
+        finally:
+            pool.close(wait=False)
+
+    def _find(self, start: int, end: int) -> memoryview | None:
+        for span, data in self._held:
+            if span.start <= start and end <= span.end:
+                return data[start - span.start : end - span.start]
+        return None
+
+    def _keep(self, span: ByteRange, data: memoryview) -> None:
+        self.bytes_read += len(span)
+        self._held.append((span, data))
+
+
+def locate(reader: Reader, members: Sequence[Member]) -> list[int]:
+    """Read and check the members' own headers; return where their contents begin."""
+    spans = [ByteRange(member.offset, min(member.limit, member.least_start)) for member in members]
+    headers = reader.read_many(spans)
+    return [member.start_told_by(head, reader.label) for member, head in zip(members, headers, strict=True)]
+
+
+def contents(reader: Reader, members: Sequence[Member], *, cap: int) -> list[memoryview]:
+    """Read small stored members whole, those that lie near each other together.
+
+    Raises
+    ------
+    FormatError
+        If one is compressed, or larger than `cap`.
+    """
+    for member in members:
+        if not member.is_stored or member.size > cap:
+            what = f"has {member.size} bytes, more than the {cap} allowed" if member.is_stored else "is compressed"
+            raise FormatError(f"{reader.label}: member {member.name[:200]!r} {what}", hint=_TRUST)
+    spans = [ByteRange(m.offset, min(m.limit, m.least_start + 2 * _ALIGNMENT + m.size)) for m in members]
+    found = []
+    for member, span, raw in zip(members, spans, reader.read_many(spans), strict=True):
+        start = member.start_told_by(raw, reader.label)
+        end = start + member.size
+        found.append(raw[start - span.start : end - span.start] if end <= span.end else reader.read(start, end))
+    return found
+
+
+def read_directory(reader: Reader, guess: int) -> Directory:
+    """Read an archive's directory, mostly by one read of `guess` bytes from the end.
+
+    Raises
+    ------
+    FormatError
+        If there is none, or if it is not as writers of weights write it.
+    """
+    size, label = reader.size, reader.label
+    if size < _END.size:
+        raise FormatError(f"{label}: {size} bytes, too short to be a zip archive", hint=_AGAIN)
+    tail_bytes = reader.first_guess(max(guess, _TAIL_BYTES), _TAIL_BYTES)
+    tail = reader.read(size - tail_bytes, size)
+    signature, disk, first_disk, here, count, length, start, comment = _END.unpack(tail[-_END.size :])
+    if signature != b"PK\x05\x06" or comment:
+        raise FormatError(
+            f"{label}: the last {_END.size} bytes are no zip end record without a comment; "
+            "expected the archive to end with one",
+            hint=_AGAIN,
+        )
+    if (disk, first_disk) not in ((0, 0), (_FULL16, _FULL16), (0, _FULL16), (_FULL16, 0)) or here != count:
+        raise FormatError(f"{label}: a part of a zip archive on several disks; expected one file", hint=_TRUST)
+    end, count, length, start = _with_end64(reader, size - _END.size, (count, length, start))
+    if start + length != end:
+        raise FormatError(
+            f"{label}: the directory of {length} bytes at byte {start} does not end at the end record, byte {end}",
+            hint=_AGAIN,
+        )
+    if length > DIRECTORY_CAP or count > _MAX_MEMBERS or count * _ENTRY.size > length:
+        raise FormatError(
+            f"{label}: the directory claims {count} members in {length} bytes; expected at most {_MAX_MEMBERS} in "
+            f"{DIRECTORY_CAP}, and {_ENTRY.size} bytes or more for each",
+            hint=_AGAIN,
+        )
+    return Directory(_entries(reader.read(start, end), count, start, label), start)
+
+
+def _with_end64(reader: Reader, end: int, plain: tuple[int, int, int]) -> tuple[int, int, int, int]:
+    """Return where the directory must end, its count, length and start, from the 64-bit end record if there is one."""
+    label, size = reader.label, reader.size
+    saturated = plain[0] == _FULL16 or _FULL32 in plain[1:]
+    at = end - _LOCATOR.size
+    found = at >= 0 and bytes(reader.read(at, at + 4)) == b"PK\x06\x07"
+    if not found:
+        if saturated:
+            raise FormatError(f"{label}: the archive's end record needs a 64-bit one, and there is none", hint=_AGAIN)
+        return (end, *plain)
+    _, disk, place, disks = _LOCATOR.unpack(reader.read(at, end))
+    if disk or disks != 1 or place + _END64.size != at:
+        raise FormatError(
+            f"{label}: the 64-bit end record is said to be at byte {place} of disk {disk}; expected {at - _END64.size}",
+            hint=_AGAIN if place < size else _TRUST,
+        )
+    signature, rest, _, _, disk, first_disk, here, count, length, start = _END64.unpack(reader.read(place, at))
+    agrees = all(
+        small in (wide, full)
+        for small, wide, full in zip(plain, (count, length, start), (_FULL16, _FULL32, _FULL32), strict=True)
+    )
+    fine = signature == b"PK\x06\x06" and rest == _END64.size - 12 and not (disk or first_disk) and here == count
+    if not (fine and agrees):
+        raise FormatError(f"{label}: the archive's two end records do not agree", hint=_TRUST)
+    return place, count, length, start
+
+
+def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, Member]:
+    """Parse the directory and check that its members neither overlap nor share a name."""
+    members: dict[str, Member] = {}
+    at = 0
+    for _ in range(count):
+        member, at = _entry(raw, at, start, label)
+        if member.name in members:
+            raise FormatError(f"{label}: the archive has two members {member.name[:200]!r}", hint=_TRUST)
+        members[member.name] = member
+    if at != len(raw):
+        raise FormatError(
+            f"{label}: {count} entries take {at} bytes of the directory, which has {len(raw)}", hint=_AGAIN
+        )
+    ordered = sorted(members.values(), key=lambda member: member.offset)
+    limits = [*(member.offset for member in ordered[1:]), start]
+    for member, limit in zip(ordered, limits, strict=False):
+        if member.least_start + member.stored > limit:
+            raise FormatError(
+                f"{label}: member {member.name[:200]!r} of {member.stored} bytes at byte {member.offset} "
+                f"overlaps what begins at byte {limit}",
+                hint=_TRUST,
+            )
+        members[member.name] = replace(member, limit=limit)
+    return members
+
+
+def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[Member, int]:
+    where = f"{label}: the directory's entry at byte {start + at}"
+    if at + _ENTRY.size > len(raw):
+        raise FormatError(f"{where} is cut off", hint=_AGAIN)
+    fields = _ENTRY.unpack(raw[at : at + _ENTRY.size])
+    signature, _, _, flags, method, _, _, crc, stored, size, named, extra, comment, disk, _, _, offset = fields
+    if signature != b"PK\x01\x02":
+        raise FormatError(f"{where} begins with {signature!r}, expected b'PK\\x01\\x02'", hint=_AGAIN)
+    at += _ENTRY.size
+    end = at + named + extra + comment
+    if end > len(raw):
+        raise FormatError(f"{where} is cut off", hint=_AGAIN)
+    name = _text(bytes(raw[at : at + named]), flags)
+    if name is None or not name or "\0" in name:
+        raise FormatError(f"{where} has a name that is not text", hint=_TRUST)
+    if flags & _UNREADABLE:
+        what = "encrypted" if flags & _ENCRYPTED else "stored in a way that is not supported"
+        raise FormatError(f"{label}: member {name[:200]!r} is {what}", hint="store it as it is")
+    more = raw[at + named : at + named + extra]
+    size, stored, offset, disk = _wide(more, size, stored, offset, disk, where)
+    if disk or (method == STORED and size != stored):
+        raise FormatError(
+            f"{where}: member {name[:200]!r} of {size} bytes takes {stored} on disk {disk}; expected as many, on disk 0",
+            hint=_AGAIN,
+        )
+    return Member(name, named, offset, 0, size, stored, method, flags, crc), end
+
+
+def _wide(extra: memoryview, size: int, stored: int, offset: int, disk: int, where: str) -> tuple[int, int, int, int]:
+    """Replace saturated fields by the 64-bit ones of the extra field."""
+    fields = [(size, _FULL32, 8), (stored, _FULL32, 8), (offset, _FULL32, 8), (disk, _FULL16, 4)]
+    if all(value != full for value, full, _ in fields):
+        return size, stored, offset, disk
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack("<2H", extra[at : at + 4])
+        at += 4
+        if kind == 1:
+            values, end = [], min(at + length, len(extra))
+            for value, full, width in fields:
+                wide = value == full
+                values.append(int.from_bytes(extra[at : at + width], "little") if wide else value)
+                at += width if wide else 0
+            if at <= end:
+                return values[0], values[1], values[2], values[3]
+            break
+        at += length
+    raise FormatError(f"{where} needs 64-bit sizes, and does not have them", hint=_AGAIN)
+
+
+def _text(raw: bytes, flags: int) -> str | None:
+    """Return a name as text: UTF-8 if it says so, else ASCII, for which all code pages agree."""
+    try:
+        return raw.decode("utf-8" if flags & 0x0800 else "ascii")
+    except UnicodeDecodeError:
+        return None
+
+
+# ---- tensors inside members ----
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an array whose last axis runs fastest."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements follow each other in the file; the stride of an axis of one element says nothing."""
+    if 0 in shape:
+        return True
+    natural = contiguous_strides(shape)
+    return all(side == 1 or own == other for side, own, other in zip(shape, strides, natural, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tensor in a member: rows of ``flat`` elements, possibly strided, once the member's own header has been checked.
+
+    Parameters
+    ----------
+    flat
+        The elements from the tensor's first to its last, as one axis.
+    shape, strides
+        The tensor's; strides count elements and are not negative.
+    header
+        The bytes before the member's content, read with every slice; None if they were checked before.
+    member
+        The member, as the directory describes it.
+    label
+        The file, for messages.
+    method
+        What is done, for the report; nothing, where elements are as they are stored.
+    """
+
+    flat: TensorInfo
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    header: TensorInfo | None
+    member: Member
+    label: str
+    method: str = ""
+
+    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
+        """Return the elements that rows `start` to `stop` lie among, and the header that says that they are there."""
+        data = self._elements(start, stop)
+        return (data,) if self.header is None else (data, whole(self.header))
+
+    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
+        """Check the header; return the rows."""
+        if self.header is not None:
+            told = self.member.start_told_by(memoryview(parts[1].tobytes()), self.label)
+            if told != self.header.end:
+                raise FormatError(
+                    f"{self.label}: the header of {self.member.name[:200]!r} puts its content at byte {told}; "
+                    f"expected {self.header.end} from where the next member begins",
+                    hint=_TRUST,
+                )
+        values, shape = parts[0], (stop - start, *self.shape[1:])
+        if values.ndim > 1:
+            return np.ascontiguousarray(values.T)
+        if is_contiguous(self.shape, self.strides) or 0 in shape:
+            return values.reshape(shape)
+        strides = tuple(stride * values.itemsize for stride in self.strides)
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(values, shape, strides, writeable=False))
+
+    def _elements(self, start: int, stop: int) -> TensorSlice:
+        width, rows = math.prod(self.shape[1:]), stop - start
+        if is_contiguous(self.shape, self.strides) or not rows * width:
+            return TensorSlice(self.flat, ((start * width, stop * width),), (rows * width,))
+        item = item_bytes(self.flat.dtype, tensor=self.flat.name)
+        transposed = len(self.shape) == 2 and self.strides[0] == 1 and self.flat.made is None
+        if transposed and self.flat.elements * item > WHOLE_BYTES:
+            pitch, columns = self.strides[1], self.shape[1]
+            if (pitch - rows) * item > MAX_GAP_BYTES:  # a large transposed matrix: its columns' pieces, one by one
+                runs = tuple((pitch * column + start, pitch * column + stop) for column in range(columns))
+                return TensorSlice(self.flat, runs, (columns, rows))
+        first = start * self.strides[0]
+        last = first + sum(
+            (side - 1) * stride for side, stride in zip((rows, *self.shape[1:]), self.strides, strict=True)
+        )
+        return TensorSlice(self.flat, ((first, last + 1),), (last + 1 - first,))
+
+
+def placed_tensor(maker: Placed) -> TensorInfo:
+    """Return the tensor that a maker makes."""
+    flat = maker.flat
+    own = math.prod(maker.shape) * item_bytes(flat.dtype, tensor=flat.name)
+    stored = own if flat.made is None else flat.nbytes
+    return TensorInfo(flat.name, flat.dtype, maker.shape, flat.file, 0, stored, maker)

@@ -1,0 +1,71 @@
+"""all-MiniLM-L6-v2 and what others made of it: copies, conversions, children; and a model that only looks alike."""
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.real
+NORMS = ("embedding_norm", "attention_output_norm", "mlp_output_norm")
+
+
+def lines(report):
+    return {line.role: line for line in report.summary}
+
+
+def norm_cosine(report):
+    """Return the mean over all norms of all layers of what a naive comparison would look at."""
+    found = [
+        measured.value
+        for item in report.comparisons
+        if item.role in NORMS
+        for measured in item.measurements
+        if measured.metric == "cosine"
+    ]
+    assert len(found) == 13
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "pearson"),
+    [
+        ("minilm-fp16", "cast", 0.99999),
+        ("minilm-int8", "quantised", 0.99999),
+        ("sre", "fine_tuned", 0.999),
+        ("cloneguard", "fine_tuned", 0.99),
+    ],
+)
+def test_copies_and_children_of_minilm_are_recognised(weights, judge, name, kind, pearson):
+    report = judge(weights("minilm"), weights(name))
+    verdict = report.verdict
+    assert (verdict.class_, verdict.kind) == ("derived", kind)
+    assert verdict.layer_map == tuple(range(6))
+    assert verdict.log10_p < -200
+    assert min(lines(report)[role].mean_pearson for role in NORMS) > pearson
+    assert all(item.state == "shared" for item in report.evidence.components)
+    if kind == "fine_tuned":
+        assert "common ancestor" in verdict.sentence
+
+
+def test_the_verdict_does_not_depend_on_the_order(weights, judge):
+    verdict = judge(weights("cloneguard"), weights("minilm")).verdict
+    assert (verdict.class_, verdict.kind) == ("derived", "fine_tuned")
+
+
+def test_two_children_of_one_parent_are_related_and_the_parent_is_not_forgotten(weights, judge):
+    verdict = judge(weights("sre"), weights("cloneguard")).verdict
+    assert (verdict.class_, verdict.kind) == ("derived", "fine_tuned")
+    assert "common ancestor" in verdict.sentence
+
+
+@pytest.mark.parametrize(("name", "deep"), [("minilm", False), ("minilm", True), ("cloneguard", False)])
+def test_e5_is_not_related_however_alike_its_norms_look(weights, judge, name, deep):
+    report = judge(weights(name), weights("e5"), deep=deep)
+    assert norm_cosine(report) > 0.95
+    assert report.verdict.class_ == "no_evidence"
+    assert report.verdict.log10_p > -3
+    assert all(abs(lines(report)[role].mean_pearson) < 0.15 for role in NORMS)
+    assert all(not item.shared for item in report.evidence.components)
+    assert all(not item.shared for item in report.evidence.alignment.layers)
+    # It would have seen a relation: this is what the abstention rests on.
+    power = {item.quantity: item.least for item in report.evidence.power if item.least is not None}
+    assert power["correlation of norm scales"] < 0.7
+    assert power["cosine of rows"] < 0.1
