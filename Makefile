@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS := 1
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test test-all test-slow test-torch studies check format bench bench-quick models models-smoke null null-check clean
+.PHONY: demo test test-all test-slow test-torch studies gallery check format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -35,6 +35,11 @@ test-all: test test-slow
 
 studies: $(VENV)/dev.done
 	$(BIN)/kinprint study $(STUDIES) --replicas --out studies-report
+
+# docs/gallery.md: every figure of the studies, drawn anew. In the venv with torch, for the toy experiment.
+gallery: .venv-demo/done
+	.venv-demo/bin/kinprint study all --replicas --out studies-report
+	.venv-demo/bin/python tools/make_gallery.py studies-report
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .

@@ -45,6 +45,6 @@ def similarities(compared: Mapping[str, Sequence[AllPairs]], width: int) -> Figu
         layer_axis(bottom)
     grid[0, 0].set_ylabel("cosine")
     grid[1, 0].set_ylabel("Pearson")
-    grid[0, 0].legend(loc="center right")
-    grid[1, 0].legend(loc="best")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure

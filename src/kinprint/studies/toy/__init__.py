@@ -99,7 +99,7 @@ FULL = ToySetting()
 # masks, of which 32 are averaged there and one is taken here. (With distinct_data each row is a draw of its own, and a
 # smaller batch is less data.) One thread: two gain a third on an idle machine, and wait for each other on a busy one
 # until the run takes several times as long.
-REDUCED = ToySetting(layers=4, width=256, heads=4, positions=64, batch=1, threads=1)
+REDUCED = ToySetting(layers=3, width=192, heads=3, positions=48, batch=1, threads=1)
 
 
 def run_toy(setting: ToySetting, *, progress: Progress | None = None) -> tuple[ToyModel, ...]:
