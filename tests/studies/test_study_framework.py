@@ -25,6 +25,7 @@ from kinprint.studies.outcome import (
     PartOutcome,
     Section,
     column,
+    file_name,
     picture,
     table,
 )
@@ -269,6 +270,20 @@ def test_the_page_and_its_files(tmp_path):
     data = json.loads((tmp_path / "results.json").read_bytes())
     assert data["parts"][0]["tables"][0]["rows"] == [["a|b", 0.123456, None], ["<script>", None, 12345]]
     assert [check["agrees"] for check in data["parts"][0]["published"]] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 500, "a\\b", "모델", "a\nb", "\udc80"])
+def test_names_of_files_stay_in_their_folder(name, tmp_path):
+    section = Section(tables=[table(f"{name}", say("T"), [column("n", "n")], [(1,)])])
+    write_outcome(outcome_of(section), tmp_path / "out")
+    written = list(tmp_path.rglob("*.csv"))
+    assert [path.parent for path in written] == [tmp_path / "out" / "tables"]
+    assert len(written[0].name) < 140
+
+
+def test_names_that_differ_stay_different():
+    assert len({file_name(name) for name in ("a/b", "a_b", "a|b", "a b")}) == 4
+    assert file_name("shuffle_input_norm_Solar_GLM") == "shuffle_input_norm_Solar_GLM"
 
 
 def test_the_page_in_korean(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -62,11 +64,23 @@ class Table:
                 )
 
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+MAX_NAME = 120
+
+
+def file_name(name: str) -> str:
+    """Return a name fit for a file: models may be called anything, and their names are part of those of tables and figures."""
+    plain = _UNSAFE.sub("_", name).lstrip(".") or "unnamed"
+    if plain == name and len(name) <= MAX_NAME:
+        return name
+    return f"{plain[:MAX_NAME]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
 def table(
     name: str, title: Text, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, shown: int = 60
 ) -> Table:
     """Return a table of any sequences."""
-    return Table(name, title, tuple(columns), tuple(tuple(row) for row in rows), shown)
+    return Table(file_name(name), title, tuple(columns), tuple(tuple(row) for row in rows), shown)
 
 
 @dataclass(frozen=True)
@@ -149,7 +163,7 @@ class Picture:
 
 def picture(name: str, caption: Text, figure: str, *arguments: Any) -> Picture:
     """Return a picture of `arguments`, drawn by ``kinprint.studies.figures.`` `figure`."""
-    return Picture(name, caption, figure, arguments)
+    return Picture(file_name(name), caption, figure, arguments)
 
 
 @dataclass

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.nn import functional
 
-import torch
 from kinprint.studies.toy import Initialisation, ToySetting
-from torch import Tensor
 
 Parameters = dict[str, Tensor]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-import torch
 from kinprint.studies.toy import NORMS, Initialisation, Progress, ToyModel, ToySetting
 from kinprint.studies.toy.gpt2 import DROPOUT, Parameters, initial_parameters, logits, purpose_seed
 
