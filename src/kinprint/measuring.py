@@ -30,8 +30,8 @@ from kinprint.stats import PermutationNulls, check_range
 
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 ORDERED = {
-    Axis.HEAD: "heads are ordered inside by rotary frequencies",
-    Axis.HEAD_DIM: "dimensions of a head are ordered by rotary frequencies",
+    Axis.HEAD: "rows of a head may have an order (rotary frequencies give them one)",
+    Axis.HEAD_DIM: "dimensions of a head may have an order (rotary frequencies give them one)",
     Axis.TOKEN: "tokens are named by the vocabulary",
     Axis.POSITION: "positions have an order",
     Axis.TYPE: "segment types have names",

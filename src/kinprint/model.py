@@ -103,8 +103,8 @@ class RoleSlice:
 def slice_role(model: Model, part: RoleTensor, wanted: Run | None = None, columns: Run | None = None) -> RoleSlice:
     """Plan the logical rows `wanted` (half-open; None means all) of a role, and which of their columns are kept.
 
-    Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D) keeps a logical row in a stored
-    column, so the whole tensor is read: such models are small.
+    Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D, the experts of Llama 4) keeps a
+    logical row in a stored column, so the whole matrix is read.
     """
     tensor = model.checkpoint.tensors[part.name]
     if part.transposed:

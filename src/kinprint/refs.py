@@ -147,6 +147,11 @@ def shard_names(name: str) -> tuple[str, ...]:
     return tuple(f"{found['stem']}-{n:05d}-of-{found['count']}{found['suffix']}" for n in range(1, count + 1))
 
 
+def needed_with(name: str) -> tuple[str, ...]:
+    """Return the files without which a weight file is of no use: the other parts of a split GGUF; others stand alone."""
+    return shard_names(name) if name.lower().endswith(".gguf") else (name,)
+
+
 def check_member_name(name: str, *, where: str) -> str:
     """Refuse a file name, taken from a listing or an index, that could lead outside its folder."""
     parts = name.replace("\\", "/").split("/")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kinprint.edits import describe, identity_of, sparsity_of
-from kinprint.edits.rounding import steps, used_dtype
+from kinprint.edits import describe, explain_edit, identity_of, sparsity_of
+from kinprint.edits.rounding import steps, stored_bits, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS
 
@@ -57,6 +57,19 @@ def test_steps_are_the_distance_to_the_next_number(make, dtype):
     assert np.array_equal(make.stored(values + step, dtype), values + step)
     away = values + 0.4 * step * np.sign(values)
     assert np.array_equal(make.stored(away, dtype), values)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [("int8 with scales", 8), ("Q4_K", 4), ("Q5_0", 5), ("IQ2_XXS", 2), ("GPTQ 3-bit", 3), ("MXFP4", 4), ("I8", 8)],
+)
+def test_the_name_of_a_code_tells_its_bits(dtype, bits):
+    assert stored_bits(dtype) == bits
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F16", "BOOL", "I64"])
+def test_plain_numbers_are_no_codes(dtype):
+    assert stored_bits(dtype) is None
 
 
 def test_the_format_that_numbers_really_use(make):
@@ -132,3 +145,15 @@ def test_noise_of_the_size_of_rounding_is_not_judged(make):
     A = make.stored(make.weights["gaussian"](rng, 64, 512), "BF16")
     B = make.stored(A + 0.003 * A.std() * rng.standard_normal(A.shape), "BF16")
     assert describe(A, B, dtype_a="BF16", dtype_b="BF16", spectrum=False).residual.white is None
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_pruning_is_seen_through_a_cast(make, dtype):
+    A = make.stored(make.weights["gaussian"](np.random.default_rng(9), 64, 256), "F32")
+    B = make.stored(np.where(np.abs(A) < np.median(np.abs(A)), 0.0, A), dtype)
+    edit = describe(A, B, dtype_a="F32", dtype_b=dtype)
+    assert edit.sparsity.survivors_equal == 1.0
+    assert edit.sparsity.new_zeros == pytest.approx(0.5, abs=0.01)
+    assert explain_edit(edit).name == "pruned"
+    moved = describe(A, make.stored(B * 1.02, dtype), dtype_a="F32", dtype_b=dtype)
+    assert moved.sparsity.survivors_equal < 0.5

@@ -1,11 +1,13 @@
 """FP8 and int8 with scales by tensor, row, group and block."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from kinprint.formats.plan import rows, whole
+from kinprint.formats.quantised import modules
 from kinprint.formats.writing import TensorSpec, spec_of
 from kinprint.testing.quantisers import fp8, int8, stored
 
@@ -33,6 +35,15 @@ def test_fp8(open_layer, check_layer, kind, settings, shape, method):
     name = kind.replace("F8_", "FP8 ")
     assert tensor.dtype == f"{name} scaled"
     assert checkpoint.notes == (f"1 weights are dequantised when read: {name} with scales, {method}",)
+
+
+@pytest.mark.parametrize(
+    "quantise", [fp8, partial(fp8, each_row=True), partial(fp8, block=(16, 32)), partial(int8, zeros=True)]
+)
+def test_built_in_pieces(open_layer, check_layer, monkeypatch, quantise):
+    monkeypatch.setattr(modules, "CHUNK_ELEMENTS", 700)
+    layer = quantise(matrix(100, 96))
+    check_layer(open_layer(layer, quant_method="fp8", weight_block_size=[16, 32]), layer)
 
 
 def test_blocks_of_a_size_that_the_config_gives(open_layer, check_layer):

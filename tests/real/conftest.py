@@ -13,7 +13,7 @@ import pytest
 from kinprint.comparison import compare
 from kinprint.evidence.examine import Inquiry
 from kinprint.results import Report
-from kinprint.selection import Options
+from kinprint.selection import DEFAULT_BUDGET_BYTES, Options
 from kinprint.sources.settings import Settings
 from kinprint.testing import derive
 
@@ -67,13 +67,13 @@ def judge() -> Callable[..., Report]:
     """Compare two models, once for each question, with the two measures that the tests look at."""
 
     @cache
-    def report(a: Path, b: Path, **inquiry) -> Report:
-        found = compare(
-            str(a), str(b), Options(metrics=("cosine", "pearson")), Inquiry(**inquiry), settings=Settings()
-        )
+    def report(a: Path, b: Path, budget_bytes: int | None = DEFAULT_BUDGET_BYTES, **inquiry) -> Report:
+        options, asked = Options(metrics=("cosine", "pearson")), Inquiry(**inquiry)
+        found = compare(str(a), str(b), options, asked, budget_bytes=budget_bytes, settings=Settings())
         assert found.verdict is not None
         assert found.evidence is not None
-        assert {item.name: item.status for item in found.evidence.controls} == {"self": "passed", "shuffled self": "passed"}
+        controls = {item.name: item.status for item in found.evidence.controls}
+        assert controls == {"self": "passed", "shuffled self": "passed"}
         return found
 
     return report
@@ -81,26 +81,27 @@ def judge() -> Callable[..., Report]:
 
 @pytest.fixture(scope="session")
 def stories(weights) -> derive.State:
-    """Return the tensors of stories15M, read by numpy; the head is the embedding and left out."""
+    """Return stories15M as a model of the hub would hold it: q and k in Hugging Face's order, the head being the embedding."""
     with np.load(weights("stories-npz") / "stories15M.model.npz", allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files if name != "lm_head.weight"}
+        state = {name: archive[name] for name in archive.files if name != "lm_head.weight"}
+    for name, value in state.items():
+        if name.split(".")[-2] in ("q_proj", "k_proj"):  # of each head's 24 pairs first the first rows, then the second
+            state[name] = value.reshape(6, 24, 2, 288).swapaxes(1, 2).reshape(288, 288)
+    return state
 
 
 @pytest.fixture(scope="session")
-def base(stories, tmp_path_factory) -> Path:
-    """Return stories15M as the hub would hold it."""
-    folder = tmp_path_factory.mktemp("stories") / "base"
-    derive.save_state(folder, stories, STORIES, dtype="F32")
-    return folder
+def config() -> derive.Config:
+    """Return the config of stories15M, as its llama2.c header has it."""
+    return dict(STORIES)
 
 
 @pytest.fixture
-def child(tmp_path) -> Callable[..., Path]:
+def child(tmp_path, config) -> Callable[..., Path]:
     """Write a child of stories15M and return its folder."""
 
-    def write(state: derive.State, config: derive.Config | None = None, dtype: str = "BF16") -> Path:
-        folder = tmp_path / "child"
-        derive.save_state(folder, state, config or STORIES, dtype=dtype)
-        return folder
+    def write(name: str, state: derive.State, changed: derive.Config | None = None, dtype: str = "BF16") -> Path:
+        derive.save_state(tmp_path / name, state, changed or config, dtype=dtype)
+        return tmp_path / name
 
     return write

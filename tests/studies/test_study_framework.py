@@ -93,15 +93,25 @@ def test_every_sentence_has_a_korean_one():
 
 @pytest.mark.parametrize(
     ("published", "measured", "digits", "agrees"),
-    [(0.9811, 0.98112, 4, True), (0.9811, 0.98121, 4, False), (0.98, 0.9892, 2, True), (1.0, None, 2, None)],
+    [
+        (0.9811, 0.98119, 4, True),
+        (0.9811, 0.98121, 4, False),
+        (0.98, 0.985, 2, True),
+        (0.98, 0.9852, 2, False),
+        (1.0, None, 2, None),
+    ],
 )
-def test_a_check_agrees_within_one_unit_of_the_last_digit(published, measured, digits, agrees):
+def test_a_check_agrees_within_what_rounding_hides(published, measured, digits, agrees):
     assert Check(say("x"), published, measured, digits).agrees is agrees
 
 
 def test_another_tolerance():
     assert Check(say("x"), 5.69, 5.58, 2, within=0.2).agrees
     assert not Check(say("x"), 5.69, 5.48, 2, within=0.2).agrees
+
+
+def test_a_value_that_is_free_has_no_result():
+    assert Check(say("x"), 5.69, 5.69, 2, comparable=False).agrees is None
 
 
 def test_a_row_of_the_wrong_length_is_a_bug():
@@ -234,6 +244,18 @@ def test_each_tensor_is_read_once(run_probe, tiny_cast):
             assert norms <= session.bytes_delivered <= norms + headers + 2 * 65_536
 
 
+def test_results_of_one_name_stay_apart(run_probe, tmp_path):
+    def one(_stage):
+        return Section(tables=[table("a_b_c", say("T"), [column("n", "n")], [(1,)])])
+
+    def two(_stage):
+        return Section(tables=[table("A_b_c", say("T"), [column("n", "n")], [(2,)])])
+
+    outcome = run_probe(("first",), one, two)
+    write_outcome(outcome, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["A_b_c-2.csv", "a_b_c.csv"]
+
+
 # ---- writing ----
 
 ROWS = [("a|b", 0.123456, None), ("<script>", float("nan"), 12345)]
@@ -248,21 +270,19 @@ def test_the_page_and_its_files(tmp_path):
             Check(say("good"), 0.98, 0.981, 2),
             Check(say("bad"), 0.95, 0.127, 2, "wrong", say("nobody measured it")),
         ],
-        pictures=[
-            picture("dots", say("Dots"), "sanity.synthetic_grid", [(1.0, 2.0, 0.5, 64, 0.9, 0.01, 0.9, 1.0, 1.0)] * 1)
-        ],
         notes=[say("A note")],
         missing=[say("{model} has no tensor of the role {role}", model="[x](y)", role="router")],
     )
-    section.pictures = []
-    target = write_outcome(outcome_of(section, replicas=True), tmp_path, command="kinprint study test")
+    member = MemberOutcome("one", "x/one", None, "llama", 4, 64, 1000, True, None)
+    outcome = outcome_of(section, replicas=True, members=[member])
+    target = write_outcome(outcome, tmp_path, command="kinprint study test")
     page = target.read_text()
     assert "a\\|b" in page
     assert "&lt;script>" in page
     assert "12,345" in page
     assert "| – |" in page
     assert "1 of 1 agree" in page
-    assert "1 more are known to be wrong" in page
+    assert "0 more are shown without a result, and 1 are known to be wrong" in page
     assert "nobody measured it" in page
     assert "statistical replicas, not the models themselves" in page
     assert "\\[x\\](y) has no tensor" in page
@@ -356,6 +376,24 @@ def test_an_unknown_study():
     found = CliRunner().invoke(main, ["study", "baseline"], standalone_mode=False)
     assert isinstance(found.exception, BadSelection)
     assert "did you mean 'baselines'" in found.exception.hint
+
+
+@pytest.mark.parametrize("study", ["sanity", "bias"])
+def test_what_needs_no_model_does_not_count_as_found(study, tmp_path):
+    arguments = ["study", study, "--models", f"x={tmp_path / 'gone'}", "--out", str(tmp_path / "out"), "-q"]
+    found = CliRunner().invoke(main, arguments, standalone_mode=False)
+    assert found.return_value == 7
+
+
+def test_a_model_called_anything(tiny_cast, tmp_path):
+    names = "a$\\frac$", "<b>[x](y)"
+    models = ",".join(f"{name}={tiny_cast[key]}" for name, key in zip(names, ("first", "second"), strict=True))
+    arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "-q"]
+    found = CliRunner().invoke(main, arguments, standalone_mode=False)
+    assert found.return_value == 0, found.output
+    page = (tmp_path / "out" / "RESULTS.md").read_text()
+    assert "<b>" not in page
+    assert "](y)" not in page.replace("\\](y)", "")
 
 
 def test_replicas_and_models_exclude_each_other():

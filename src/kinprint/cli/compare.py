@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kinprint.cli.options import shared, split, with_base
+from kinprint.cli.options import shared, split, which_weights
 
 EXIT_CODES = {
     "no_evidence": 0,
@@ -42,7 +42,7 @@ EXIT_CODES = {
 )
 @click.option("--experts", type=click.IntRange(0), default=1, show_default=True, help="Experts sampled in each layer.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the Monte-Carlo permutations.")
-@with_base
+@which_weights
 @shared
 def compare_command(
     a: str,
@@ -62,6 +62,7 @@ def compare_command(
     experts: int,
     seed: int,
     bases: tuple[str, ...],
+    files: tuple[str, ...],
     budget: int | None,
     style: str,
     offline: bool,
@@ -89,7 +90,7 @@ def compare_command(
     settings = make_settings(offline=offline, no_cache=no_cache)
     with (
         ProgressLine(enabled=False if quiet else None) as line,
-        Session(settings, budget_bytes=budget, on_traffic=line.traffic, bases=bases) as session,
+        Session(settings, budget_bytes=budget, on_traffic=line.traffic, bases=bases, files=files) as session,
     ):
         inquiry = Inquiry(controls=controls, related=related, parents=parents, deep=deep, null=null)
         report = compare(a, b, options, inquiry, session=session, progress=line.stage)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import click
 
-from kinprint.cli.options import shared, with_base
+from kinprint.cli.options import shared, which_weights
 
 
 @click.command("inspect")
 @click.argument("model")
 @click.option("--no-norms", is_flag=True, help="Read headers only, no norm weights.")
-@with_base
+@which_weights
 @shared
 def inspect_command(
     model: str,
     no_norms: bool,
     bases: tuple[str, ...],
+    files: tuple[str, ...],
     budget: int | None,
     style: str,
     offline: bool,
@@ -32,7 +33,7 @@ def inspect_command(
     settings = make_settings(offline=offline, no_cache=no_cache)
     with (
         ProgressLine(enabled=False if quiet else None) as line,
-        Session(settings, budget_bytes=budget, on_traffic=line.traffic, bases=bases) as session,
+        Session(settings, budget_bytes=budget, on_traffic=line.traffic, bases=bases, files=files) as session,
     ):
         found = inspect(model, norms=not no_norms, session=session, progress=line.stage)
     if wants_json(style):

@@ -49,11 +49,13 @@ def shared(function: F) -> F:
     return function
 
 
-def with_base(function: F) -> F:
-    """Add the option that names the base of adapters."""
-    return click.option("--base", "bases", multiple=True, metavar="MODEL", help=BASE_HELP)(function)
+def which_weights(function: F) -> F:
+    """Add the options that say which weights of a model are meant: a file among several, the base of an adapter."""
+    function = click.option("--base", "bases", multiple=True, metavar="MODEL", help=BASE_HELP)(function)
+    return click.option("--file", "files", multiple=True, metavar="NAME", help=FILE_HELP)(function)
 
 
+FILE_HELP = "Read this weight file in models that have it, instead of choosing the best format."
 BASE_HELP = "The model that a LoRA adapter among those named belongs to, instead of the one it declares."
 AUTO_HELP = "auto: tables in a terminal, JSON when piped."
 BUDGET_HELP = "Read at most this much in all, headers and tokenizers included; none for no limit."

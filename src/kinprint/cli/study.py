@@ -122,8 +122,16 @@ def study_command(
             job.result()
     for outcome, job in zip(outcomes, written, strict=True):
         _summarise(outcome, job.result(), lang)
-    found = all(any(part.section.tables for part in outcome.parts) for outcome in outcomes)
+    found = all(_found(outcome) for outcome in outcomes)
     return 0 if found else NOTHING_FOUND
+
+
+def _found(outcome: Outcome) -> bool:
+    """Whether a study found anything in models, or needs none; what it draws or computes without them does not count."""
+    if not outcome.members:
+        return any(part.section.tables for part in outcome.parts)
+    opened = any(member.problem is None for member in outcome.members)
+    return opened and any(part.section.tables for part in outcome.parts if part.uses_models)
 
 
 NOTHING_FOUND = 7  # as for models that share nothing comparable

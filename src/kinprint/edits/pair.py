@@ -16,6 +16,7 @@ from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
 from kinprint.edits.sameness import Identity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
 from kinprint.errors import DegenerateInput
+from kinprint.metrics.identity import GRIDS, on_grid
 from kinprint.numeric import FloatArray
 
 LEAST_ELEMENTS = 64
@@ -74,7 +75,7 @@ def describe(
         return PairEdit(shape, identity, limits=(f"the {'parent' if size[0] == 0.0 else 'child'} is zero",))
     slope = slope_of(A, B)
     common = _common_scale(A, B, dtype_b)
-    sparsity = sparsity_of(stored_a, stored_b)
+    sparsity = sparsity_of(_as_child(A, stored_a, dtype_a, dtype_b), stored_b)
     grid = find_grid(A, B, dtype_a=dtype_a, dtype_b=dtype_b)
     # what is explained already needs no spectrum: a pruned or quantised difference has one of no interest
     explained = common is not None or grid.is_quantised is True or (sparsity.survivors_equal or 0.0) > 0.99
@@ -95,6 +96,18 @@ def describe(
         low_rank=low_rank,
         limits=limits,
     )
+
+
+def _as_child(A: FloatArray, stored: NDArray[Any], dtype_a: str, dtype_b: str) -> NDArray[Any]:
+    """Return the parent as it would be if it had been cast to the child's coarser format and not been changed else."""
+    if dtype_a == dtype_b or not (is_float(dtype_a) and is_float(dtype_b)):
+        return stored
+    if GRIDS[dtype_b].precision >= GRIDS[dtype_a].precision:
+        return stored
+    try:
+        return on_grid(A, dtype_b)
+    except DegenerateInput:  # beyond the range of the format
+        return stored
 
 
 def _common_scale(A: FloatArray, B: FloatArray, dtype_b: str) -> float | None:

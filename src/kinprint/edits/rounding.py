@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,19 @@ from kinprint.numeric import FloatArray
 SAMPLE = 1 << 16
 """Elements looked at where a sample tells as much as the whole."""
 
+_BITS = re.compile(r"(?<!\d)[1-8](?!\d)")
 _EXPONENT = np.int64(0x7FF0000000000000)
 
 
 def is_float(dtype: str) -> bool:
     """Return whether the stored dtype is a floating format whose steps are known."""
     return dtype in GRIDS
+
+
+def stored_bits(dtype: str) -> int | None:
+    """Return the bits of a code that its name tells (int8 with scales, Q4_K, GPTQ 4-bit); None for plain floats."""
+    found = None if is_float(dtype) else _BITS.search(dtype)
+    return int(found[0]) if found else None
 
 
 def steps(values: FloatArray, dtype: str) -> FloatArray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kinprint.arch import Axis, Role, RoleTensor
 from kinprint.edits import MixtureSums, PairEdit, describe, explain_edit
+from kinprint.edits.rounding import stored_bits
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
 from kinprint.evidence.battery import places
@@ -160,7 +161,7 @@ def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
         return float(np.mean(values)) if values else None
 
     ranks = [item.edit.low_rank.rank for item in shown if item.edit.low_rank is not None]
-    bits = [item.edit.grid.bits for item in shown if item.edit.grid is not None and item.edit.grid.bits]
+    bits = [bits for item in shown if (bits := _bits(item.edit))]
     return EditFinding(
         scope=scope,
         edit=common,
@@ -178,6 +179,13 @@ def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
         noise=mean(lambda edit: edit.residual.level if edit.residual else None) if common == "noise" else None,
         reasons=shown[0].reasons,
     )
+
+
+def _bits(edit: PairEdit) -> int | None:
+    """Return the bits of a code: those that the values show, else those that the format of either side names."""
+    if edit.grid is not None and edit.grid.bits:
+        return edit.grid.bits
+    return stored_bits(edit.identity.dtype_child) or stored_bits(edit.identity.dtype_parent)
 
 
 def merge_of(

@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from kinprint.arch import Role, RoleTensor
 from kinprint.evidence.verdict import Identity
 from kinprint.formats.checkpoint import Checkpoint, execute_together
-from kinprint.formats.plan import plan_reads, rows, whole
-from kinprint.model import Model
+from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, whole
+from kinprint.formats.tensors import TensorInfo
+from kinprint.model import Model, slice_role
 
 BATCH_BYTES = 32_000_000  # of one side, held at a time
+_NO_WEIGHTS = ("rotary buffer", "index buffer")  # what may be missing from one side
+
+Slices = Callable[[Run | None], tuple[TensorSlice, TensorSlice]]
+
+
+@dataclass(frozen=True)
+class _Twins:
+    """Two tensors that have to be equal: how to plan the same rows of both, how many there are, and their bytes."""
+
+    sides: tuple[Checkpoint, Checkpoint]
+    slices: Slices
+    count: int
+    nbytes: int
+
+    def plans(self) -> list[tuple[ReadPlan, ReadPlan]]:
+        """Plan to read some rows at a time; all at once where that takes fewer bytes (a compressed array has no rows)."""
+        step = max(1, 2 * self.count * BATCH_BYTES // max(self.nbytes, 1))
+        whole_plan = [self._plan(None)]
+        if step >= self.count:
+            return whole_plan
+        cut = [self._plan((start, min(self.count, start + step))) for start in range(0, self.count, step)]
+        return cut if _cost(cut) <= _cost(whole_plan) else whole_plan
+
+    def _plan(self, run: Run | None) -> tuple[ReadPlan, ReadPlan]:
+        left, right = self.slices(run)
+        return plan_reads([left]), plan_reads([right])
+
+    def equal(self, plans: Sequence[tuple[ReadPlan, ReadPlan]]) -> bool:
+        """Read and compare."""
+        for pair in plans:
+            (left,), (right,) = execute_together(list(zip(self.sides, pair, strict=True)))
+            if left.tobytes() != right.tobytes():
+                return False
+        return True
+
+
+def _cost(plans: Iterable[tuple[ReadPlan, ReadPlan]]) -> int:
+    return sum(plan.nbytes for pair in plans for plan in pair)
 
 
 def confirm_identity(models: tuple[Model, Model], found: Identity, allowance: int | None) -> tuple[Identity, int]:
-    """Look at everything where slices were all equal. Returns the identity as now known, and the bytes it took."""
+    """Look at everything where slices were all equal. Returns the identity as now known, and the bytes it took.
+
+    Tensors are paired by name, or, in files of different make, by role; a head that is stored here and tied there has to be
+    a copy of the embedding beside it.
+    """
     a, b = (model.checkpoint for model in models)
-    if a.tensors.keys() != b.tensors.keys():
-        return replace(found, same_structure=False), 0
-    if any(a.tensors[n].shape != b.tensors[n].shape or a.tensors[n].dtype != b.tensors[n].dtype for n in a.tensors):
+    twins = _by_name(a, b) or _by_role(*models)
+    if twins is None:
         return replace(found, same_structure=False), 0
     tags = [[(file.size, file.identity) for file in side.files] for side in (a, b)]
     if a.provenance.kind == b.provenance.kind and a.provenance.location == b.provenance.location and tags[0] == tags[1]:
@@ -25,24 +69,63 @@ def confirm_identity(models: tuple[Model, Model], found: Identity, allowance: in
     tagged = all(side.provenance.kind == "hub" for side in (a, b))
     if tagged and tags[0] == tags[1] and all(identity.startswith("etag:") for _, identity in tags[0]):
         return replace(found, share_read=1.0), 0
-    cost = sum(tensor.nbytes for side in (a, b) for tensor in side.tensors.values())
+    plans = [pair.plans() for pair in twins]
+    cost = sum(map(_cost, plans))
     if allowance is not None and cost > allowance:
         return found, 0
-    names = sorted(a.tensors)
-    differing = sum(not _equal(a, b, name) for name in names)
-    return replace(found, tensors=len(names), identical=len(names) - differing, share_read=1.0), cost
+    differing = sum(not pair.equal(planned) for pair, planned in zip(twins, plans, strict=True))
+    return replace(found, tensors=len(twins), identical=len(twins) - differing, share_read=1.0), cost
 
 
-def _equal(a: Checkpoint, b: Checkpoint, name: str) -> bool:
-    """Compare one tensor, some rows at a time."""
-    shape, nbytes = a.tensors[name].shape, a.tensors[name].nbytes
-    count = shape[0] if shape else 1
-    step = max(1, count * BATCH_BYTES // max(nbytes, 1))
-    for start in range(0, max(count, 1), step):
-        runs = [(start, min(count, start + step))]
-        whole_tensor = not shape or step >= count
-        slices = [whole(side.tensors[name]) if whole_tensor else rows(side.tensors[name], runs) for side in (a, b)]
-        left, right = execute_together([(side, plan_reads([item])) for side, item in zip((a, b), slices, strict=True)])
-        if left[0].tobytes() != right[0].tobytes():
-            return False
-    return True
+def _by_name(a: Checkpoint, b: Checkpoint) -> list[_Twins] | None:
+    if a.tensors.keys() != b.tensors.keys():
+        return None
+    found = []
+    for name in sorted(a.tensors):
+        one, two = a.tensors[name], b.tensors[name]
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return None
+
+        def slices(
+            run: Run | None, pair: tuple[TensorInfo, TensorInfo] = (one, two)
+        ) -> tuple[TensorSlice, TensorSlice]:
+            left, right = (whole(side) if run is None else rows(side, [run]) for side in pair)
+            return left, right
+
+        found.append(_Twins((a, b), slices, one.shape[0] if one.shape else 1, one.nbytes + two.nbytes))
+    return found
+
+
+def _by_role(a: Model, b: Model) -> list[_Twins] | None:
+    """Pair what plays the same part, None if either model has anything else or anything stored in another way."""
+    parts = [{(part.role, part.layer, part.expert): part for part in model.naming.tensors} for model in (a, b)]
+    for model in (a, b):
+        if model.naming.unmapped or any(item.reason not in _NO_WEIGHTS for item in model.naming.excluded):
+            return None
+    head, embedding = (Role.HEAD, None, None), (Role.EMBEDDING, None, None)
+    found = []
+    for side, model in enumerate((a, b)):
+        own, other = parts[side], parts[1 - side]
+        if head in own and head not in other and embedding in own:  # the other's is tied
+            found.append(((model, own.pop(head)), (model, own[embedding])))
+    if parts[0].keys() != parts[1].keys():
+        return None
+    found += [((a, part), (b, parts[1][key])) for key, part in parts[0].items()]
+    twins = [_twins(one, two) for one, two in found]
+    return None if None in twins else [pair for pair in twins if pair is not None]
+
+
+def _twins(one: tuple[Model, RoleTensor], two: tuple[Model, RoleTensor]) -> _Twins | None:
+    """Pair two tensors that could be the same bytes; None if they cannot."""
+    stored = [model.checkpoint.tensors[part.name] for model, part in (one, two)]
+    if one[1].shape != two[1].shape or one[1].offset != two[1].offset or stored[0].dtype != stored[1].dtype:
+        return None
+    if any(part.transposed for _, part in (one, two)):
+        return None
+
+    def slices(run: Run | None) -> tuple[TensorSlice, TensorSlice]:
+        left, right = (slice_role(model, part, run).stored for model, part in (one, two))
+        return left, right
+
+    nbytes = sum(tensor.nbytes for tensor in stored)
+    return _Twins((one[0].checkpoint, two[0].checkpoint), slices, one[1].shape[0] if one[1].shape else 1, nbytes)

@@ -40,7 +40,7 @@ def new_probe(model: Model) -> Probe:
         layers=model.naming.layers,
         experts=model.naming.experts,
         hidden=model.hidden,
-        kv_heads=_kv_heads(flattened(config)),
+        kv_heads=kv_heads_of(flattened(config)),
         ordered=ordered_axes(config),
         stored_roles=frozenset(part.role for part in model.naming.tensors),
         stored_elements=sum(tensor.elements for tensor in model.checkpoint.tensors.values()),
@@ -58,7 +58,8 @@ _KV_HEADS = (
 MAX_HEADS = 1024
 
 
-def _kv_heads(config: dict[str, object]) -> int | None:
+def kv_heads_of(config: dict[str, object]) -> int | None:
+    """Return the number of key/value heads, if a config says it."""
     if config.get("multi_query") is True:
         return 1
     for key in _KV_HEADS:

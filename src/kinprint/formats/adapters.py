@@ -87,7 +87,7 @@ class Adapter:
         """Return rank, alpha and targets in words."""
         ranks = sorted({target.rank for target in self.targets})
         alphas = sorted({settings.alpha_of(target.path) for target in self.targets})
-        names = list(dict.fromkeys(target.path.rsplit(".", 1)[-1] for target in self.targets))
+        names = sorted({target.path.rsplit(".", 1)[-1] for target in self.targets})
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         layers = len({index for target in self.targets if (index := _layer(target.path)) is not None})
         kinds = [word for word, on in (("DoRA", settings.magnitudes), ("rsLoRA", settings.by_root)) if on]
@@ -95,7 +95,7 @@ class Adapter:
         text += f", targets {printable(', '.join(names[:_SHOWN]), 300)}{more}"
         text += f" in {layers} layer{'s' if layers > 1 else ''}" if layers else ""
         if self.replaced:
-            shown = printable(", ".join(list(self.replaced)[:3]), 200)
+            shown = printable(", ".join(sorted(self.replaced)[:3]), 200)
             text += f"; {len(self.replaced)} tensors stored whole ({shown}{', …' if len(self.replaced) > 3 else ''})"
         return text
 

@@ -19,7 +19,7 @@ from kinprint.formats.plan import Node, Piece, ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
-from kinprint.refs import WEIGHT_SUFFIXES, ByteRange, ModelRef, check_member_name, parse_ref
+from kinprint.refs import ByteRange, ModelRef, check_member_name, parse_ref
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
 from kinprint.sources.session import Session
 
@@ -194,11 +194,13 @@ def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
         return ref.file
     if ref.path is not None and ref.kind == "file":
         return ref.path.name
+    if folder.provenance.kind == "url-file":
+        return folder.provenance.location.rsplit("/", 1)[-1]
     listed = folder.names
-    only = folder.provenance.kind == "url-file"
-    if listed is not None and only:
-        return next((name for name in listed if name.lower().endswith(WEIGHT_SUFFIXES)), None)
-    return next((name for name in session.files if listed is None or name in listed), None)
+    found = next((name for name in session.files if listed is None or name in listed), None)
+    if found is not None:
+        session.files_found.add(found)
+    return found
 
 
 def load_file(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:

@@ -67,11 +67,11 @@ def parse_header(raw: bytes) -> Header | None:
         magic, version, *sizes, tied = _START.unpack_from(raw)
         if magic == MAGIC:
             group = _GROUP.unpack_from(raw, _START.size)[0] if version == 2 else 0
-            return Header(version, *sizes, tied=bool(tied), group=group)
+            return Header._make((version, *sizes, bool(tied), group))
     if len(raw) < _SIZES.size:
         return None
     *sizes, tokens, positions = _SIZES.unpack_from(raw)
-    header = Header(0, *sizes, tokens=abs(tokens), positions=positions, tied=tokens > 0, group=0)
+    header = Header._make((0, *sizes, abs(tokens), positions, tokens > 0, 0))
     return header if header.is_sound else None
 
 
@@ -152,9 +152,11 @@ class Grouped:
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Put them together; a group may begin before the first row."""
         codes, scales = parts
-        before = start * self.codes.width % self.group
-        each = np.repeat(scales, self.group)[before : before + codes.size]
-        values: Array = codes.astype(np.float32) * each.reshape(codes.shape)
+        width = self.codes.width
+        before = start * width % self.group
+        each = np.repeat(scales, self.group)[before : before + (stop - start) * width]
+        with np.errstate(all="ignore"):  # a damaged scale may be anything
+            values: Array = codes.astype(np.float32) * each.reshape(codes.shape)
         return values
 
 
@@ -177,10 +179,10 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
             f"{label}: does not begin like a model of llama2.c", hint="check that this is the file of weights itself"
         )
     _check(header, label)
+    implied = _implied_size(header)
+    if implied != size:
+        raise FormatError(f"{label}: its header means a file of {implied} bytes, it has {size}", hint=_AGAIN)
     tensors = list(_tensors(header, number))
-    end = max(_stored_end(tensor) for tensor in tensors)
-    if end != size:
-        raise FormatError(f"{label}: its header means a file of {end} bytes, it has {size}", hint=_AGAIN)
     if header.group:
         _check_scales(session, source, tensors)
     found = {}
@@ -206,8 +208,12 @@ def _check(header: Header, label: str) -> None:
         raise FormatError(f"{label}: groups of {header.group} do not divide its tensors", hint=_AGAIN)
 
 
-def _stored_end(tensor: TensorInfo) -> int:
-    return tensor.made.scales.end if isinstance(tensor.made, Grouped) else tensor.end
+def _implied_size(header: Header) -> int:
+    size = HEADER_BYTES if header.version else _SIZES.size
+    for part in _order(header):
+        count = max(1, part.layers) * math.prod(part.shape)
+        size += count + count // header.group * 4 if header.group and part.coded else 4 * count
+    return size
 
 
 def _check_scales(session: Session, source: Source, tensors: Sequence[TensorInfo]) -> None:
@@ -240,6 +246,4 @@ def _config(header: Header) -> dict[str, object]:
     }
 
 
-LLAMA2C = Format(
-    name="llama2.c", suffixes=(".bin",), load=load, accepts=lambda head: parse_header(head) is not None
-)
+LLAMA2C = Format(name="llama2.c", suffixes=(".bin",), load=load, accepts=lambda head: parse_header(head) is not None)

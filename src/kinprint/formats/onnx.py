@@ -191,12 +191,12 @@ class _Builder:
             return self._packed(codes, flat(scale), flat(zero) if zero else None, coding.packed, name)
         try:
             axis = scale_axis(codes.shape, scale.shape, coding)
-            if zero is not None and (zero.shape != scale.shape and not zero.elements == scale.elements == 1):
-                raise ValueError(f"scales of shape {scale.shape}, zero points of shape {zero.shape}")
         except ValueError as error:
-            raise self._misfit(codes, str(error)) from error
+            raise self.misfit(codes, str(error)) from error
         if scale.dtype not in FLOATS:
-            raise self._misfit(codes, f"scales of {scale.dtype}")
+            raise self.misfit(codes, f"scales of {scale.dtype}")
+        if zero is not None and zero.shape != scale.shape and not zero.elements == scale.elements == 1:
+            raise self.misfit(codes, f"scales of shape {scale.shape}, zero points of shape {zero.shape}")
         block = coding.block if axis is not None else 0
         if not block:
             scale, zero = flat(scale), flat(zero) if zero else None
@@ -216,20 +216,21 @@ class _Builder:
         bits, block, width = form
         sound = len(codes.shape) == 3 and bits in _BITS and block > 0 and width > 0 and codes.shape[0] > 0
         if not sound or codes.dtype != "U8" or scale.dtype not in FLOATS:
-            raise self._misfit(
+            raise self.misfit(
                 codes, f"{bits} bits in blocks of {block}, codes of shape {codes.shape} and {codes.dtype}"
             )
         height, count, size = codes.shape
         if (count, size) != (-(-width // block), -(-block * bits // 8)) or scale.elements != height * count:
-            raise self._misfit(codes, f"{scale.elements} scales and codes of shape {codes.shape} for {width} columns")
+            raise self.misfit(codes, f"{scale.elements} scales and codes of shape {codes.shape} for {width} columns")
         packed_zeros = height * -(-count * bits // 8)
         if zero is not None and zero.elements != (height * count if zero.dtype in FLOATS else packed_zeros):
-            raise self._misfit(codes, f"{zero.elements} zero points for {height} rows of {count} blocks")
+            raise self.misfit(codes, f"{zero.elements} zero points for {height} rows of {count} blocks")
         made = Packed(codes, scale, zero, bits, block, width)
         total = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
         return TensorInfo(name, f"{bits}-bit with scales", (height, width), codes.file, 0, total, made)
 
-    def _misfit(self, codes: TensorInfo, why: str) -> UnsupportedDtype:
+    def misfit(self, codes: TensorInfo, why: str) -> UnsupportedDtype:
+        """Say that codes cannot be decoded."""
         return UnsupportedDtype(
             f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}",
             hint="compare a copy of the model that is not quantised",
@@ -274,7 +275,7 @@ def _is_constant(name: str, tensor: Stored) -> bool:
 def _refuse_unknown_codes(tensor: Stored, findings: Findings, builder: _Builder) -> None:
     large = len(tensor.shape) > 1 and tensor.elements >= LEAST_CODES
     if tensor.dtype in CODES and large and tensor.name not in findings.codings:
-        raise builder._misfit(
+        raise builder.misfit(
             TensorInfo(tensor.name, tensor.dtype, tensor.shape, 0, 0, 0), f"{tensor.dtype}, and no scales are known"
         )
 

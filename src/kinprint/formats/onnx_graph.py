@@ -16,6 +16,7 @@ from typing import NamedTuple
 from kinprint.formats.onnx_proto import Contents, Node, Stored
 
 CODES = frozenset({"I8", "U8", "I4", "U4"})
+_WIDE_CODES = frozenset({"I16", "I32"})  # biases, where whole layers are quantised; elsewhere these are no codes
 FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"})
 _HOPS = 5  # from a product of codes to the sum with the bias: a cast, and one or two factors
 
@@ -114,10 +115,12 @@ class _Study:
     def run(self) -> Findings:
         for node in self._nodes:
             self._follow(node)
-        for node in self._nodes:
-            if node.operator in PRODUCTS:
-                self._product(node)
+        products = [node for node in self._nodes if node.operator in PRODUCTS]
+        for node in products:
+            self._scales(node)
         self._by_convention()
+        for node in products:
+            self._product(node)
         self._named_codes()
         self._copies()
         return self._found
@@ -140,7 +143,7 @@ class _Study:
                 self._derived[out] = source._replace(turned=not source.turned)
         elif node.operator == "Gather" and self._is_code(source.base):
             self._derived[out] = source
-        elif node.operator == "DequantizeLinear" and len(node.inputs) > 1:
+        elif node.operator == "DequantizeLinear" and len(node.inputs) > 1 and self._is_code(source.base, wide=True):
             zero = node.inputs[2] if len(node.inputs) > 2 else None
             self._decode(source, out, node.inputs[1], zero, node.attribute("axis", 1), node.attribute("block_size", 0))
 
@@ -159,39 +162,46 @@ class _Study:
             return
 
     def _decode(self, source: _Derived, out: str, scale: str, zero: str | None, axis: int, block: int) -> None:
-        if not self._is_code(source.base) or source.turned or scale not in self._derived:
+        if source.turned or scale not in self._derived:
             return
         zero = self._derived[zero].base if zero in self._derived else None
         coding = Coding(self._derived[scale].base, zero, axis, block)
         self._found.codings.setdefault(source.base, coding)
         self._derived[out] = source._replace(decoded=True)
 
-    def _is_code(self, name: str) -> bool:
-        return self._tensors[name].dtype in CODES
+    def _is_code(self, name: str, *, wide: bool = False) -> bool:
+        return self._tensors[name].dtype in (CODES | _WIDE_CODES if wide else CODES)
 
     # -- products --------------------------------------------------------------------------------------------------------
 
-    def _product(self, node: Node) -> None:
+    def _scales(self, node: Node) -> None:
+        """Learn the scales of the codes that a product takes."""
         places = PRODUCTS[node.operator]
-        value = _input(node, places.weight)
+        source = self._derived.get(_input(node, places.weight))
+        scale = self._derived.get(_input(node, places.scale))
+        if source is None or scale is None or not self._is_code(source.base) or source.base in self._found.codings:
+            return
+        zero = self._derived.get(_input(node, places.zero))
+        packed = None
+        if node.operator == "MatMulNBits":
+            bits = 0 if _input(node, 4) else node.attribute("bits", 4)  # with an order of columns, it is not known
+            packed = (bits, node.attribute("block_size", 0), node.attribute("K", 0))
+        self._found.codings[source.base] = Coding(scale.base, zero.base if zero else None, -1, 0, packed)
+
+    def _product(self, node: Node) -> None:
+        """Learn the name of the weight in a product."""
+        value = _input(node, PRODUCTS[node.operator].weight)
         source = self._derived.get(value)
-        if source is None:
+        if source is None or source.base in self._found.names:
             return
         base = source.base
-        scale = self._derived.get(_input(node, places.scale))
-        zero = self._derived.get(_input(node, places.zero))
-        if self._is_code(base) and base not in self._found.codings and scale is not None:
-            packed = None
-            if node.operator == "MatMulNBits" and not _input(node, 4):  # with an order of columns, it is not known
-                packed = (node.attribute("bits", 4), node.attribute("block_size", 0), node.attribute("K", 0))
-            self._found.codings[base] = Coding(scale.base, zero.base if zero else None, -1, 0, packed)
+        if len(self._tensors[base].shape) != (3 if node.operator == "MatMulNBits" else 2):
+            return
         across = node.operator != "MatMulNBits" and not (node.operator in _TURNABLE and node.attribute("transB", 0))
         across = across != source.turned
-        if base in self._found.names or len(self._tensors[base].shape) != (3 if node.operator == "MatMulNBits" else 2):
-            return
         name = self._given(base, value)
         if is_anonymous(name):
-            module = self._module(node, places)
+            module = self._module(node)
             if module:
                 self._found.names[base] = (f"{module}.weight", across)
                 self._heads(node, module, base, across)
@@ -206,12 +216,12 @@ class _Study:
         stem = _CODED_SUFFIX.sub("", base)
         return value if is_anonymous(stem) and _is_parameter(value) else stem
 
-    def _module(self, node: Node, places: _Places) -> str:
+    def _module(self, node: Node) -> str:
         """Return the module that a product belongs to: by the node's place, or by the bias added to it."""
         path = node.module or _path(node.name)
         if path and f"{path}.bias" in self._derived:
             return path
-        bias = _input(node, places.bias)
+        bias = _input(node, PRODUCTS[node.operator].bias)
         named = bias if bias in self._derived and bias.endswith(".bias") else self._added(node)
         return named.removesuffix(".bias") or path
 

@@ -100,12 +100,14 @@ class Varints:
         return f"{self.dtype} stored as varints"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Ask for all bytes."""
-        return [whole(self.stored)]
+        """Ask for all bytes, unless for no row."""
+        return [whole(self.stored) if stop > start else rows(self.stored, [(0, 0)])]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Decode the numbers and cut the rows out."""
         (raw,) = parts
+        if start == stop:
+            return decode(memoryview(b""), self.dtype)
         ends = np.flatnonzero(raw < 0x80)
         starts = np.concatenate(([0], ends[:-1] + 1)) if ends.size else ends
         lengths = ends - starts + 1
@@ -173,9 +175,10 @@ class Scaled:
         if self.across and codes.shape[1] != stop - start:
             codes = codes[:, start:stop]
         values = codes.astype(np.float32)
-        if self.zero is not None:
-            values -= self._spread(parts[2], values.shape, start, stop)
-        values *= self._spread(parts[1], values.shape, start, stop)
+        with np.errstate(all="ignore"):  # a damaged scale may be anything
+            if self.zero is not None:
+                values -= self._spread(parts[2], values.shape, start, stop)
+            values *= self._spread(parts[1], values.shape, start, stop)
         return values.T if self.across else values
 
     def _by_row(self) -> bool:
@@ -237,17 +240,20 @@ class Packed:
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Put them together."""
-        count = self.codes.shape[1]
-        codes = self._unpacked(parts[0].reshape(-1, parts[0].shape[2]), self.block)
-        values = codes.astype(np.float32).reshape(stop - start, count, self.block)
-        if self.zero is None:
-            values -= np.float32(1 << (self.bits - 1))
-        else:
-            zeros = parts[2].reshape(stop - start, -1)
-            zeros = zeros if zeros.shape[1] == count and zeros.dtype.kind == "f" else self._unpacked(zeros, count)
-            values -= zeros.astype(np.float32)[:, :, None]
-        values *= parts[1].astype(np.float32).reshape(stop - start, count, 1)
-        return values.reshape(stop - start, count * self.block)[:, : self.width]
+        _, count, size = self.codes.shape
+        height = stop - start
+        codes = self._unpacked(parts[0].reshape(height * count, size), self.block)
+        values = codes.astype(np.float32).reshape(height, count, self.block)
+        with np.errstate(all="ignore"):  # a damaged scale may be anything
+            if self.zero is None:
+                values -= np.float32(1 << (self.bits - 1))
+            elif parts[2].dtype.kind == "f":
+                values -= parts[2].astype(np.float32).reshape(height, count, 1)
+            else:
+                packed = parts[2].reshape(height, self.zero.elements // self.codes.shape[0])
+                values -= self._unpacked(packed, count).astype(np.float32).reshape(height, count, 1)
+            values *= parts[1].astype(np.float32).reshape(height, count, 1)
+        return values.reshape(height, count * self.block)[:, : self.width]
 
     def _unpacked(self, raw: Array, count: int) -> Array:
         """Return `count` codes from each row of bytes, the lowest bits first."""
@@ -255,19 +261,9 @@ class Packed:
             return raw[:, :count]
         shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
         codes: Array = (raw[:, :, None] >> shifts) & np.uint8((1 << self.bits) - 1)
-        return codes.reshape(raw.shape[0], -1)[:, :count]
+        return codes.reshape(raw.shape[0], raw.shape[1] * shifts.size)[:, :count]
 
 
 def kind_of(dtype: str) -> str:
     """Return what reports call a type of code."""
-    return {"I8": "int8", "U8": "uint8", "I4": "int4", "U4": "uint4"}.get(dtype, dtype)
-
-
-def turned_shape(shape: tuple[int, ...], across: bool) -> tuple[int, ...]:
-    """Return the shape of a matrix as the model has it."""
-    return shape[::-1] if across else shape
-
-
-def total_bytes(*tensors: TensorInfo | None) -> int:
-    """Return the bytes of all that a tensor is made of."""
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return {"I8": "int8", "U8": "uint8", "I4": "int4", "U4": "uint4", "I16": "int16", "I32": "int32"}.get(dtype, dtype)

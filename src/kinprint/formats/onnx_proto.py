@@ -248,7 +248,8 @@ def _attribute(
     tensors: list[Stored],
     depth: int,
 ) -> None:
-    name, numbers = "", []
+    name = ""
+    numbers: list[int] = []
     for item in window.fields(whole.start, whole.end):
         if item.number == 1:
             name = window.text(item, "an attribute's name")

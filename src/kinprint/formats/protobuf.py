@@ -18,7 +18,7 @@ from kinprint.sources.session import Session
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 READ_CAP = 128 << 20  # what of a file is not tensors; a large graph with its notes has 20 MB
-MAX_FIELDS = 4_000_000  # a few seconds; the graph of a large language model has 300,000
+MAX_FIELDS = 2_000_000  # a few seconds; the graph of a large language model has 400,000
 MAX_TEXT = 1 << 16
 LEAST_STRETCH = 8192  # after a jump over a tensor: the next one's description, and what small ones follow
 MOST_STRETCH = 1 << 18
@@ -110,6 +110,8 @@ class Window:
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         """Return the varint at a place, and where it ends."""
         offset = at - self._begin
+        if 0 <= offset < len(self._data) and at < end and self._data[offset] < 0x80:  # most are of one byte
+            return self._data[offset], at + 1
         if offset < 0 or offset + _VARINT_BYTES > len(self._data):
             self.take(at, min(end, at + _VARINT_BYTES))
             offset = at - self._begin

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from kinprint.errors import FileTooLarge, NotFound, SourceChanged, SourceError
-from kinprint.refs import ByteRange, check_member_name, shard_names
+from kinprint.refs import ByteRange, check_member_name, needed_with
 from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole
 
 # Not blocking: opening a pipe that an index names as a shard would otherwise wait for its writer for ever.
@@ -99,7 +99,7 @@ class LocalFolder:
     def names(self) -> frozenset[str]:
         """The files in the folder itself; subfolders hold other things (original weights, adapters)."""
         found = frozenset(entry.name for entry in os.scandir(self._root) if entry.is_file())
-        return found & {*shard_names(self._only), *COMPANIONS} if self._only else found
+        return found & {*needed_with(self._only), *COMPANIONS} if self._only else found
 
     def open(self, name: str) -> LocalFile:
         """Open a member for reading by range."""

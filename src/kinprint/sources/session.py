@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from kinprint.errors import BudgetExceeded, FileTooLarge
+from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge
 from kinprint.refs import ByteRange, ModelRef, parse_ref
 from kinprint.sizes import format_size
 from kinprint.sources.base import SMALL_FILE_CAP, Folder, Source, Traffic
@@ -50,6 +50,7 @@ class Session:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes
         self.files = tuple(files)
+        self.files_found: set[str] = set()
         self.bases = tuple(bases)
         self.traffic = Traffic(on_traffic)
         self._delivered = 0
@@ -74,6 +75,20 @@ class Session:
         if ref.kind == "file":
             return LocalFolder(ref.text, ref.path.parent, self.traffic, only=ref.path.name)
         return LocalFolder(ref.text, ref.path, self.traffic)
+
+    def require_files(self) -> None:
+        """Refuse a file that the user named and no model has: a slip of the pen must not choose another one.
+
+        Raises
+        ------
+        BadSelection
+            If there is such a file.
+        """
+        missing = [name for name in self.files if name not in self.files_found]
+        if missing:
+            raise BadSelection(
+                f"no model here has a file called {missing[0]!r}", hint="see kinprint inspect for the files"
+            )
 
     # -- budget -------------------------------------------------------------------------------------------------------
 

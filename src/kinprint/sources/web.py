@@ -6,7 +6,7 @@ import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound
-from kinprint.refs import WEIGHT_SUFFIXES, check_member_name, shard_names, shown
+from kinprint.refs import WEIGHT_SUFFIXES, check_member_name, needed_with, shown
 from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.cached import CachedSource
@@ -37,7 +37,9 @@ class WebFolder:
     @property
     def names(self) -> frozenset[str] | None:
         """The single file, or None: nothing lists a web folder."""
-        return frozenset({*shard_names(self._only), *COMPANIONS}) if self._only else None
+        if self._only is None:
+            return None
+        return frozenset({*([self._only] if self._signed else needed_with(self._only)), *COMPANIONS})
 
     def open(self, name: str) -> Source:
         """Return a file by range; whether it exists shows at the first read."""

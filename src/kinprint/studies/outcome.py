@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from kinprint.studies.figures.film import Film
 
 Cell: TypeAlias = float | int | str | bool | Text | None
-Trust: TypeAlias = Literal["measured", "text", "picture", "wrong"]
+Trust: TypeAlias = Literal["measured", "derived", "text", "picture", "wrong"]
+ROUNDING = 5e-5
 
 
 class Missing(KinprintError):
@@ -94,13 +95,17 @@ class Check:
     published, measured
         The two numbers; ``measured`` is None where it could not be had.
     digits
-        Decimals the publication printed: two numbers agree if they differ by at most one unit of the last one.
+        Decimals the publication printed: two numbers agree if they differ by at most half a unit of the last one, which is
+        what rounding hides, and `ROUNDING` more, for vectors that are stored in BF16.
     trust
-        Where the published number comes from: measured by published code, only text, read off a picture, or known wrong.
+        Where the published number comes from: measured by published code, computed from such numbers, only text, read off a
+        picture, or known wrong.
     reason
         For ``wrong``: what is wrong with it. Else a remark.
     within
         Another tolerance, where digits cannot be expected to agree; the reason should then say why.
+    comparable
+        False where the measured value is free (not fixed in replicas, or from another setting): it is shown without a result.
     """
 
     what: Text
@@ -110,6 +115,7 @@ class Check:
     trust: Trust = "measured"
     reason: Text | None = None
     within: float | None = None
+    comparable: bool = True
 
     @property
     def difference(self) -> float | None:
@@ -118,13 +124,15 @@ class Check:
 
     @property
     def tolerance(self) -> float:
-        """One unit of the last printed digit, unless ``within`` says otherwise."""
-        return 10.0**-self.digits if self.within is None else self.within
+        """Half a unit of the last printed digit and `ROUNDING`, unless ``within`` says otherwise."""
+        return 0.5 * 10.0**-self.digits + ROUNDING if self.within is None else self.within
 
     @property
     def agrees(self) -> bool | None:
         """Whether the two agree as far as printed; None if there is nothing to compare."""
-        return None if self.difference is None else abs(self.difference) <= self.tolerance * (1 + 1e-9)
+        if self.difference is None or not self.comparable:
+            return None
+        return abs(self.difference) <= self.tolerance * (1 + 1e-9)
 
 
 @dataclass(frozen=True)
@@ -184,6 +192,7 @@ class PartOutcome:
     name: str
     title: Text
     section: Section
+    uses_models: bool = True
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ in `kinprint.studies.catalogue`. Figures are functions in `kinprint.studies.figu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from kinprint._version import __version__
 from kinprint.errors import DegenerateInput, NeedsExtra
@@ -22,11 +23,12 @@ from kinprint.studies.text import Text, say
 
 @dataclass(frozen=True)
 class Part:
-    """One experiment or figure of a study."""
+    """One experiment or figure of a study; ``uses_models`` is False for what is drawn or computed without any."""
 
     name: str
     title: Text
     run: Callable[[Stage], Section]
+    uses_models: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def run_study(
     parts = []
     for number, part in enumerate(study.parts):
         tell(part.name, number, len(study.parts))
-        parts.append(PartOutcome(part.name, part.title, _run_part(part, stage)))
+        parts.append(PartOutcome(part.name, part.title, _run_part(part, stage), part.uses_models))
+    _distinct(parts)
     return Outcome(
         study=study.name,
         title=study.title,
@@ -108,6 +111,19 @@ def run_study(
         bytes_read=session.bytes_delivered,
         seconds=time.monotonic() - started,
     )
+
+
+def _distinct(parts: Sequence[PartOutcome]) -> None:
+    """Give tables and figures of one name (models a_b and c beside a and b_c) names of their own, also without capitals."""
+    for kind in ("tables", "pictures"):
+        seen: Counter[str] = Counter()
+        for part in parts:
+            found = getattr(part.section, kind)
+            for number, item in enumerate(found):
+                seen[item.name.casefold()] += 1
+                count = seen[item.name.casefold()]
+                if count > 1:
+                    found[number] = replace(item, name=f"{item.name}-{count}")
 
 
 def _run_part(part: Part, stage: Stage) -> Section:

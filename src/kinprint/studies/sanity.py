@@ -242,6 +242,6 @@ SANITY = Study(
     wants=_wants,
     parts=(
         Part("shuffle", say("Norm weights as stored, shuffled and centred"), _shuffle_test),
-        Part("synthetic", say("Synthetic vectors"), _synthetic),
+        Part("synthetic", say("Synthetic vectors"), _synthetic, uses_models=False),
     ),
 )

@@ -43,7 +43,14 @@ def write_outcome(
     StorageError
         If the folder cannot be written to.
     """
+    names = [item.name for part in outcome.parts for item in part.section.tables]
     pictures = [picture for part in outcome.parts for picture in part.section.pictures]
+    _refuse_duplicates(names)
+    _refuse_duplicates([picture.name for picture in pictures])
+    for part in outcome.parts:
+        for item in part.section.tables:
+            _write(folder / "tables" / f"{item.name}.csv", _csv(item))
+    _write(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
     drawn: dict[str, tuple[str, ...]] = {}
     undrawn: list[tuple[str, Text]] = []
     for number, (picture, files) in enumerate(
@@ -57,14 +64,18 @@ def write_outcome(
         for suffix, data in files:
             _write(folder / "figures" / f"{picture.name}.{suffix}", data)
         drawn[picture.name] = tuple(f"{picture.name}.{suffix}" for suffix, _ in files)
-    for part in outcome.parts:
-        for item in part.section.tables:
-            _write(folder / "tables" / f"{item.name}.csv", _csv(item))
-    _write(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
     page = _Page(outcome, language, command, drawn, undrawn)
     target = folder / "RESULTS.md"
     _write(target, page.text().encode())
     return target
+
+
+def _refuse_duplicates(names: Sequence[str]) -> None:
+    """Two results under one name would overwrite each other, on some systems also if only capitals differ: a bug."""
+    folded = [name.casefold() for name in names]
+    twice = sorted({name for name in names if folded.count(name.casefold()) > 1})
+    if twice:
+        raise ValueError(f"several tables or figures would be written as {', '.join(twice[:3])}")
 
 
 Files = list[tuple[str, bytes]]  # suffix and content
@@ -172,6 +183,7 @@ def _check_data(check: Check) -> dict[str, Any]:
 
 _TRUST = {
     "measured": say("measured by published code"),
+    "derived": say("computed from published numbers"),
     "text": say("text only"),
     "picture": say("read off a picture"),
     "wrong": say("known to be wrong"),
@@ -211,7 +223,7 @@ class _Page:
         self._add(f"# {self._say(outcome.title)}")
         self._add(self._say(outcome.summary))
         self._add(self._say(say("Source: {source}.", source=outcome.source)))
-        if outcome.settings.get("replicas"):
+        if outcome.settings.get("replicas") and outcome.members:
             self._add(f"> **{self._say(REPLICAS)}**")
         if outcome.members:
             rows = [
@@ -236,10 +248,11 @@ class _Page:
             self._add(
                 self._say(
                     say(
-                        "Published figures: {agree} of {all} agree with the measured ones within one unit of the last printed "
-                        "digit; {wrong} more are known to be wrong and are marked as such.",
+                        "Published figures: {agree} of {all} agree with the measured ones within the tolerance shown beside each; "
+                        "{open} more are shown without a result, and {wrong} are known to be wrong and are marked as such.",
                         agree=agreeing,
                         all=len(sure),
+                        open=len(checks) - len(sure) - wrong,
                         wrong=wrong,
                     )
                 )
@@ -288,7 +301,9 @@ class _Page:
             agrees: Cell = None
             if check.trust == "wrong":
                 agrees = say("published value is wrong")
-            elif check.agrees is not None:
+            elif check.agrees is None:
+                agrees = say("not compared")
+            else:
                 agrees = say("agrees") if check.agrees else say("differs")
             rows.append(
                 (
@@ -296,13 +311,14 @@ class _Page:
                     f"{check.published:.{check.digits}f}",
                     None if check.measured is None else f"{check.measured:.{check.digits + 1}f}",
                     None if difference is None else f"{difference:+.{check.digits + 1}f}",
+                    f"{check.tolerance:.2g}",
                     agrees,
                     _TRUST[check.trust]
                     if check.reason is None
                     else say("{trust}: {why}", trust=_TRUST[check.trust], why=check.reason),
                 )
             )
-        headings = ("what", "published", "measured", "difference", "result", "published value is")
+        headings = ("what", "published", "measured", "difference", "tolerance", "result", "published value is")
         self._table([Column(name, say(name)) for name in headings], rows)
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kinprint.formats.writing import Array, spec_of, write_dense
 
 CONFIG: dict[str, Any] = {
@@ -64,3 +66,41 @@ def write_adapter(
     config = CONFIG | {"base_model_name_or_path": declared} | settings
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return folder
+
+
+HIDDEN, NEURONS, VOCAB, LAYERS, RANK = 48, 80, 60, 3, 8
+LITTLE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": HIDDEN}
+Q, UP, EMBED = "model.layers.{}.self_attn.q_proj", "model.layers.{}.mlp.up_proj", "model.embed_tokens"
+PATHS = {Q.format(n): HIDDEN for n in range(LAYERS)} | {UP.format(n): NEURONS for n in range(LAYERS)}
+"""Modules of the little base that an adapter changes, with their outputs."""
+
+
+def drawn(seed: int, *shape: int) -> Array:
+    """Return standard normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def base_tensors() -> dict[str, Array]:
+    """Return a little base."""
+    found = {f"{EMBED}.weight": drawn(1, VOCAB, HIDDEN), "model.norm.weight": drawn(2, HIDDEN)}
+    for layer in range(LAYERS):
+        found |= {
+            f"{Q.format(layer)}.weight": drawn(10 + layer, HIDDEN, HIDDEN),
+            f"{Q.format(layer)}.bias": drawn(20 + layer, HIDDEN),
+            f"{UP.format(layer)}.weight": drawn(30 + layer, NEURONS, HIDDEN),
+        }
+    return found | {"lm_head.weight": drawn(3, VOCAB, HIDDEN)}
+
+
+def factors(path: str, out: int, into: int, rank: int = RANK, seed: int = 0) -> tuple[Array, Array]:
+    """Return A and B of a module; its path makes them its own."""
+    rng = np.random.default_rng([seed, *path.encode()])
+    down = rng.standard_normal((rank, into)).astype(np.float32)
+    return down, (0.1 * rng.standard_normal((out, rank))).astype(np.float32)
+
+
+def summed(weight: Array, down: Array, up: Array, scale: float) -> Array:
+    """Return W + scale·B·A, made whole and in double precision."""
+    product: Array = up.astype(np.float64) @ down.astype(np.float64)
+    total: Array = (weight.astype(np.float64) + scale * product).astype(np.float32)
+    return total

@@ -39,7 +39,7 @@ def pieces(tensors, config):
 
 def sizes(config, sign=1):
     """Return the seven numbers of a header."""
-    names = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads".split()
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
     return struct.pack("<7i", *(config[name] for name in names), sign * config["vocab_size"], POSITIONS)
 
 
@@ -59,7 +59,7 @@ def version_0(tensors, config):
     """Return a file of version 0, its head not tied."""
     parts = pieces(tensors, config)
     angles = np.zeros((2, POSITIONS, config["hidden_size"] // config["num_attention_heads"] // 2))
-    order = "embedding norm q k v o norm2 w1 w2 w3 final".split()
+    order = ("embedding", "norm", "q", "k", "v", "o", "norm2", "w1", "w2", "w3", "final")
     body = b"".join(plain(each) for name in order for each in parts[name])
     return sizes(config, -1) + body + plain(angles) + plain(parts["head"][0])
 
@@ -73,7 +73,8 @@ def later(version):
         head += struct.pack("<i", GROUP) if version == 2 else b""
         encode = coded if version == 2 else plain
         body = b"".join(plain(each) for name in ("norm", "norm2", "final") for each in parts[name])
-        body += b"".join(encode(each) for name in "embedding q k v o w1 w2 w3 head".split() for each in parts[name])
+        order = ("embedding", "q", "k", "v", "o", "w1", "w2", "w3", "head")
+        body += b"".join(encode(each) for name in order for each in parts[name])
         return head.ljust(256, b"\0") + body
 
     return make

@@ -44,7 +44,9 @@ class Graph:
     def node(self, operator, inputs, name, **attributes):
         """Add a node."""
         domain = "com.microsoft" if operator == "MatMulNBits" else ""
-        self.nodes.append(helper.make_node(operator, inputs, [f"{name}_output_0"], name=name, domain=domain, **attributes))
+        self.nodes.append(
+            helper.make_node(operator, inputs, [f"{name}_output_0"], name=name, domain=domain, **attributes)
+        )
         return f"{name}_output_0"
 
     def number(self):
@@ -91,7 +93,11 @@ def in_blocks(graph, name, values, block=32):
     scale = (np.abs(blocks).max(axis=2) / 7).astype(np.float32)
     codes = (np.round(blocks / scale[:, :, None]) + 8).astype(np.uint8)
     stem = f"onnx::MatMul_{graph.number()}"
-    inputs = ["x", graph.add(f"{stem}_Q4", codes[:, :, 0::2] | codes[:, :, 1::2] << 4), graph.add(f"{stem}_scales", scale)]
+    inputs = [
+        "x",
+        graph.add(f"{stem}_Q4", codes[:, :, 0::2] | codes[:, :, 1::2] << 4),
+        graph.add(f"{stem}_scales", scale),
+    ]
     sizes = {"K": values.shape[1], "N": values.shape[0], "bits": 4, "block_size": block}
     graph.node("MatMulNBits", inputs, f"{path_of(name)}/MatMul_Q4", **sizes)
 
@@ -129,7 +135,12 @@ def writer(linear, embedding=plain_embedding, dtype="F32", **options):
     return write
 
 
-OUTSIDE = {"save_as_external_data": True, "all_tensors_to_one_file": True, "location": "model.onnx_data", "size_threshold": 0}
+OUTSIDE = {
+    "save_as_external_data": True,
+    "all_tensors_to_one_file": True,
+    "location": "model.onnx_data",
+    "size_threshold": 0,
+}
 OUTSIDE_EACH = {"save_as_external_data": True, "all_tensors_to_one_file": False, "size_threshold": 4096}
 
 MAKERS = {

@@ -16,7 +16,7 @@ import numpy as np
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import SCALE_DTYPES, FloatArray, Layer, group_size, made_tensor
+from kinprint.formats.quantised.modules import SCALE_DTYPES, FloatArray, Layer, chunks, group_size, made_tensor
 from kinprint.formats.tensors import TensorInfo
 
 NAMES = {"F8_E4M3": "FP8 E4M3", "F8_E5M2": "FP8 E5M2", "I8": "int8"}
@@ -57,22 +57,23 @@ class Scaled:
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Scale the codes."""
+        values: FloatArray = parts[0].astype(np.float32)
         with np.errstate(all="ignore"):
-            values: FloatArray = parts[0].astype(np.float32)
-            if len(parts) > 2:
-                values -= self._spread(parts[2], start, stop)
-            values *= self._spread(parts[1], start, stop)
+            for low, high in chunks(start, stop, self.codes.shape[1]):
+                piece = values[low - start : high - start]
+                if len(parts) > 2:
+                    piece -= self._spread(parts[2], start, low, high)
+                piece *= self._spread(parts[1], start, low, high)
         return values
 
-    def _spread(self, given: Array, start: int, stop: int) -> FloatArray:
-        """Return what belongs to each row and column, or to each row if all columns share it."""
+    def _spread(self, given: Array, start: int, low: int, high: int) -> FloatArray:
+        """Return what belongs to rows `low` to `high` and their columns; `given` begins with the block of row `start`."""
         found = given.astype(np.float32, copy=False)
         if found.size == 1:
             return found.reshape(1, 1)
         if found.ndim == 1:
             found = found[:, None]
-        if self.tall > 1:
-            found = found[np.arange(start, stop) // self.tall - start // self.tall]
+        found = found[np.arange(low, high) // self.tall - start // self.tall]
         if found.shape[1] > 1:
             found = np.repeat(found, self.wide, axis=1)[:, : self.codes.shape[1]]
         return found

@@ -28,7 +28,7 @@ BIAS = Study(
     models=ORIGINALS,
     wants=wants,
     parts=(
-        Part("fig0", say("Figure 0: what taking the mean away does"), toy),
+        Part("fig0", say("Figure 0: what taking the mean away does"), toy, uses_models=False),
         Part("fig1", say("Figures 1, 3 and 4: pairs of models, raw and centred"), pairs_part),
         Part("fig2", say("Figure 2: every layer against every layer"), all_layers),
         Part("fig3_1", say("Figure 3-1: what differs in the closest pair"), changed),

@@ -42,6 +42,7 @@ _STYLE = {
     "lines.markersize": 3.5,
     "figure.dpi": DPI,
     "savefig.dpi": DPI,
+    "text.parse_math": False,  # a model may be called a$b$
     "svg.hashsalt": "kinprint",  # the same figure is the same file
     "svg.fonttype": "path",
 }

@@ -1,0 +1,108 @@
+"""In which of two orders a model keeps the rows of q and k, where nothing says it.
+
+Rotary embeddings turn pairs of rows of a head. Hugging Face's checkpoints keep the first rows of all pairs and then the second
+ones; Meta's, and what was made of them, keep the two rows of a pair next to each other. Formats that say what they are (a
+config, GGUF's metadata, llama2.c's header) settle it. An archive of arrays under Hugging Face's names may be either, so
+it is tried against the other model: one question for the whole model, asked of some ten thousand numbers that either
+agree or do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kinprint.arch import Role, RoleTensor
+from kinprint.arch.configs import flattened
+from kinprint.errors import BudgetExceeded
+from kinprint.evidence.reading import kv_heads_of
+from kinprint.formats.checkpoint import execute_together
+from kinprint.formats.dtypes import Array
+from kinprint.formats.llama2c import InHalves
+from kinprint.formats.plan import plan_reads
+from kinprint.formats.tensors import Tensors
+from kinprint.model import Model, slice_role
+from kinprint.numeric import FloatArray
+
+AGREE = 0.2
+"""Mean correlation of rows from which an order counts as found; chance gives 0.00 ± 0.06 for a single row of 288."""
+
+CLEARER = 2.0  # times the correlation in the order as stored, by which the other must be better
+NOTE = (
+    "rows of q and k stand as in Meta's checkpoints, the two of a pair next to each other; they are read in the order of "
+    "Hugging Face (nothing says which it is: the other model told)"
+)
+_REORDERED = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_Q_BIAS, Role.ATTN_K_BIAS)
+
+
+def in_one_order(a: Model, b: Model) -> tuple[Model, Model]:
+    """Return the models with the rows of q and k in one order, where one of them does not say which it has."""
+    if not (a.naming.guessed or b.naming.guessed):
+        return a, b
+    found = _first_keys(a, b)
+    if found is None:
+        return a, b
+    head_dim, parts = found
+    plans = [
+        (model.checkpoint, plan_reads([slice_role(model, part, (0, head_dim)).stored]))
+        for model, part in zip((a, b), parts, strict=True)
+    ]
+    try:
+        (left,), (right,) = execute_together(plans)
+    except BudgetExceeded:
+        return a, b
+    halves = np.arange(head_dim).reshape(-1, 2).T.ravel()  # Hugging Face's row i is Meta's row halves[i]
+    as_stored = _agreement(left, right)
+    turned = _agreement(left[halves], right), _agreement(left, right[halves])
+    best = int(np.argmax(turned))
+    if turned[best] < AGREE or turned[best] < CLEARER * as_stored:
+        return a, b
+    return (_turned(a, head_dim), b) if best == 0 else (a, _turned(b, head_dim))
+
+
+def _first_keys(a: Model, b: Model) -> tuple[int, tuple[RoleTensor, RoleTensor]] | None:
+    """Return the rows of a head and the matrices k of the first layer that both have in one shape, if they can be read so."""
+    heads = kv_heads_of(flattened(a.checkpoint.config)) or kv_heads_of(flattened(b.checkpoint.config))
+    if heads is None or not (_plain(a) and _plain(b)):
+        return None
+    keys = [{part.layer: part for part in model.naming.tensors if part.role is Role.ATTN_K} for model in (a, b)]
+    for layer, part in keys[0].items():
+        other = keys[1].get(layer)
+        if other is not None and other.shape == part.shape and part.shape[0] % (2 * heads) == 0:
+            return part.shape[0] // heads, (part, other)
+    return None
+
+
+def _plain(model: Model) -> bool:
+    """Whether q and k are tensors of their own, a row of the role in a row of the file, and rotary: not with positions added."""
+    if any(part.role is Role.POSITION_EMBEDDING for part in model.naming.tensors):
+        return False
+    return not any(part.transposed or part.rows for part in model.naming.tensors if part.role in _REORDERED)
+
+
+def _agreement(a: Array, b: Array) -> float:
+    """Return the mean correlation of rows in the same place."""
+    one, two = _standardised(a), _standardised(b)
+    return float(np.mean(np.sum(one * two, axis=1)))
+
+
+def _standardised(values: Array) -> FloatArray:
+    centred: FloatArray = values.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):  # a row that is not finite agrees with nothing
+        centred -= centred.mean(axis=1, keepdims=True)
+        length = np.linalg.norm(centred, axis=1, keepdims=True)
+    unit: FloatArray = np.zeros_like(centred)
+    np.divide(centred, length, out=unit, where=np.isfinite(length) & (length > 0))
+    return unit
+
+
+def _turned(model: Model, head_dim: int) -> Model:
+    """Return the model with the rows of q and k put in Hugging Face's order when they are read."""
+    held = dict(model.checkpoint.tensors.stored())
+    for part in model.naming.tensors:
+        tensor = model.checkpoint.tensors[part.name]
+        if part.role in _REORDERED and part.name in held and tensor.shape[0] % head_dim == 0:
+            held[part.name] = tensor._replace(start=0, end=tensor.nbytes, made=InHalves(tensor, head_dim))
+    checkpoint = replace(model.checkpoint, tensors=Tensors(held), notes=(*model.checkpoint.notes, NOTE))
+    return replace(model, checkpoint=checkpoint)

@@ -1,0 +1,489 @@
+"""ONNX: the onnx package writes what is read, and its own decoding is the oracle for numbers."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats import onnx_made
+from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.formats.containers import FORMATS
+from kinprint.formats.onnx import ONNX
+from kinprint.formats.plan import rows, whole
+from kinprint.model import open_model
+from kinprint.testing.hub import HubServer
+
+RNG = np.random.default_rng(31)
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setitem(FORMATS._items, "ONNX", ONNX)
+
+
+def model_of(tensors, nodes=(), **options):
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
+    graph = helper.make_graph(list(nodes), "main_graph", ends[:1], ends[1:], list(tensors))
+    return helper.make_model(graph, **options)
+
+
+def drawn(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def stored(name, values):
+    return numpy_helper.from_array(np.ascontiguousarray(values), name)
+
+
+def node(operator, inputs, output, name="", **attributes):
+    return helper.make_node(operator, inputs, [output], name=name, **attributes)
+
+
+@pytest.fixture
+def opened(tmp_path, session_for):
+    """Write a model, or the bytes of one, and open it."""
+
+    def open_(content, name="model.onnx", **options):
+        path = tmp_path / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            onnx.save(content, path, **options)
+        return open_checkpoint(str(path), session_for())
+
+    return open_
+
+
+def read(checkpoint, name):
+    tensor = checkpoint.tensors[name]
+    values = checkpoint.read([whole(tensor)])[0]
+    assert values.shape == tensor.shape
+    for start, stop in ((0, 1), (1, 3), (0, 0)):
+        if tensor.shape and stop <= tensor.shape[0]:
+            assert np.array_equal(
+                checkpoint.read([rows(tensor, [(start, stop)])])[0], values[start:stop], equal_nan=True
+            )
+    return values
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+NUMBERS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8", "INT16", "INT32", "INT64", "BOOL")
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
+@pytest.mark.parametrize("kind", [*NUMBERS, "FLOAT8E4M3FN", "FLOAT8E5M2"])
+def test_every_type_in_every_field(opened, kind, raw):
+    code = getattr(TensorProto, kind)
+    signed = kind.startswith(("FLOAT", "BFLOAT", "DOUBLE", "INT"))
+    values = np.arange(-7 if signed else 0, 8 if signed else 15).reshape(5, 3) * (2 if kind == "BOOL" else 1)
+    array = values.astype(helper.tensor_dtype_to_np_dtype(code))
+    data = array.tobytes() if raw else array.ravel().tolist()
+    made = helper.make_tensor("some.tensor", code, array.shape, data, raw=raw)
+    expected = numpy_helper.to_array(made)
+    got = read(opened(model_of([made])), "some.tensor")
+    assert np.array_equal(got.astype(np.float64), expected.astype(np.float64))
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+def test_four_bits(opened, kind):
+    code, low = getattr(TensorProto, kind), -8 if kind == "INT4" else 0
+    made = helper.make_tensor("some.tensor", code, (3, 5), RNG.integers(low, low + 16, 15).tolist())
+    raw = helper.make_tensor("some.tensor", code, (3, 5), numpy_helper.to_array(made))
+    packed = onnx.TensorProto(name="some.tensor", data_type=code, dims=(3, 5), raw_data=raw.raw_data)
+    packed.raw_data = packed.raw_data or bytes(raw.int32_data)
+    got = read(opened(model_of([packed])), "some.tensor")
+    assert np.array_equal(got, numpy_helper.to_array(made).astype(np.int8).view(got.dtype))
+
+
+def test_numbers_beyond_seven_bits_and_scalars(opened):
+    wide = np.array([0, 1, -1, 127, 128, -129, 2**40, -(2**63), 2**63 - 1])
+    halves = helper.make_tensor("h.weight", TensorProto.FLOAT16, (), [1.5])
+    checkpoint = opened(model_of([helper.make_tensor("w.ids", TensorProto.INT64, (9,), wide.tolist()), halves]))
+    assert np.array_equal(read(checkpoint, "w.ids"), wide)
+    assert read(checkpoint, "h.weight") == np.float32(1.5)
+
+
+@pytest.mark.parametrize("kind", ["COMPLEX64", "FLOAT8E4M3FNUZ", "FLOAT4E2M1"])
+def test_a_type_that_is_not_known_is_named_with_its_tensor(opened, kind):
+    made = onnx.TensorProto(name="odd.weight", data_type=getattr(TensorProto, kind), dims=(2,), raw_data=bytes(16))
+    with pytest.raises(UnsupportedDtype, match=rf"(?i)odd\.weight.*stored as {kind}"):
+        opened(model_of([made]))
+
+
+def test_text_and_constants_are_left_out_and_counted(opened):
+    text = helper.make_tensor("words", TensorProto.STRING, (2,), [b"a", b"b"])
+    numbers = [
+        stored("val_3", np.array([1, -1, 32])),
+        stored("/a/Constant_output_0", np.float32(8.0)),
+        stored("ones", np.array(True)),
+    ]
+    checkpoint = opened(model_of([text, *numbers, stored("scale.ids", np.arange(4)), stored("n.weight", drawn(4))]))
+    assert set(checkpoint.tensors) == {"scale.ids", "n.weight"}
+    assert any("3 constants" in note for note in checkpoint.notes)
+    assert any("1 tensors of string" in note for note in checkpoint.notes)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_weight_is_named_by_its_node_its_notes_or_its_bias(opened):
+    weights = {name: drawn(6, 4) for name in ("onnx::MatMul_1", "val_2", "123")}
+    noted = node("MatMul", ["x", "val_2"], "b")
+    noted.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'm', 'm.up_proj', 'linear_3']")
+    nodes = [
+        node("MatMul", ["x", "onnx::MatMul_1"], "a", "/m/layers.0/q_proj/MatMul"),
+        noted,
+        node("MatMul", ["x", "123"], "c", "MatMul_17"),
+        node("Add", ["m.out.bias", "c"], "d", "Add_18"),
+    ]
+    tensors = [stored(name, values) for name, values in weights.items()]
+    checkpoint = opened(model_of([*tensors, stored("m.out.bias", drawn(4))], nodes))
+    expected = {"m.layers.0.q_proj.weight": "onnx::MatMul_1", "m.up_proj.weight": "val_2", "m.out.weight": "123"}
+    assert set(checkpoint.tensors) == {*expected, "m.out.bias"}
+    for name, base in expected.items():
+        assert np.array_equal(read(checkpoint, name), weights[base].T)
+    assert any("3 weights had lost their names" in note for note in checkpoint.notes)
+
+
+def test_what_has_a_name_keeps_it_and_its_orientation(opened):
+    conv, linear, table = drawn(6, 4), drawn(5, 6), drawn(7, 6)
+    nodes = [
+        node("Gemm", ["x", "h.c_attn.weight", "h.c_attn.bias"], "a", "/h/c_attn/Gemm"),
+        node("Gemm", ["x", "pooler.weight"], "b", "/pooler/Gemm", transB=1),
+        node("Transpose", ["wte.weight"], "t", perm=[1, 0]),
+        node("MatMul", ["x", "t"], "c", "/lm_head/MatMul"),
+        node("Gemm", ["x", "onnx::Gemm_9"], "d", "/dense/Gemm", transB=1),
+    ]
+    tensors = {"h.c_attn.weight": conv, "h.c_attn.bias": drawn(4), "pooler.weight": linear, "wte.weight": table}
+    tensors["onnx::Gemm_9"] = dense = drawn(3, 6)
+    checkpoint = opened(model_of([stored(*item) for item in tensors.items()], nodes))
+    for name, values in {**tensors, "dense.weight": dense}.items():
+        if name != "onnx::Gemm_9":
+            assert np.array_equal(read(checkpoint, name), values)
+    assert set(checkpoint.tensors) == {*tensors, "dense.weight"} - {"onnx::Gemm_9"}
+
+
+def test_two_weights_of_one_module_keep_the_names_they_have(opened):
+    nodes = [node("MatMul", ["x", f"onnx::MatMul_{n}"], f"o{n}", f"/m/f/MatMul_{n}") for n in (1, 2)]
+    checkpoint = opened(model_of([stored(f"onnx::MatMul_{n}", drawn(3, 2)) for n in (1, 2)], nodes))
+    assert set(checkpoint.tensors) == {"m.f.weight", "onnx::MatMul_2"}
+    assert checkpoint.tensors["onnx::MatMul_2"].shape == (3, 2)
+
+
+def test_equal_parameters_that_were_made_one_are_all_there(opened):
+    values = drawn(4)
+    nodes = [node("Identity", ["l.0.norm.bias"], "l.1.norm.bias"), node("Identity", ["l.0.norm.bias"], "tmp_3")]
+    checkpoint = opened(model_of([stored("l.0.norm.bias", values)], nodes))
+    assert set(checkpoint.tensors) == {"l.0.norm.bias", "l.1.norm.bias"}
+    assert np.array_equal(read(checkpoint, "l.1.norm.bias"), values)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("inner.encoder.layer.0.output.dense.bias", "encoder.layer.0.output.dense.bias"),
+        ("0.auto_model.encoder.layer.0.output.dense.bias", "encoder.layer.0.output.dense.bias"),
+        ("encoder.encoder.layer.0.output.dense.bias", "encoder.layer.0.output.dense.bias"),
+        ("encoder.layer.0.output.dense.bias", "encoder.layer.0.output.dense.bias"),
+        ("model.layers.0.mlp.up_proj.bias", "model.layers.0.mlp.up_proj.bias"),
+        ("inner.model.layers.0.mlp.up_proj.bias", "model.layers.0.mlp.up_proj.bias"),
+    ],
+)
+def test_the_module_that_a_model_was_wrapped_in_is_dropped(opened, before, after):
+    wrapper = before.removesuffix(after)
+    rest = "embeddings.word_embeddings.weight" if "encoder" in after else "model.embed_tokens.weight"
+    checkpoint = opened(
+        model_of([stored(before, drawn(4)), stored(wrapper + rest, drawn(5, 4)), stored("head.bias", drawn(2))])
+    )
+    assert set(checkpoint.tensors) == {after, rest, "head.bias"}
+    assert checkpoint.tensors[after].name == after
+    assert any("exported in" in note for note in checkpoint.notes) == bool(wrapper)
+
+
+def test_nodes_inside_a_condition_are_looked_at(opened):
+    inner = [
+        helper.make_graph([node("MatMul", ["x", "onnx::MatMul_7"], f"y{n}", "/m/o_proj/MatMul")], "b", [], [])
+        for n in (1, 2)
+    ]
+    nodes = [node("If", ["c"], "y", then_branch=inner[0], else_branch=inner[1])]
+    checkpoint = opened(model_of([stored("onnx::MatMul_7", drawn(3, 2))], nodes))
+    assert checkpoint.tensors["m.o_proj.weight"].shape == (2, 3)
+
+
+def test_weights_inside_nodes_are_tensors_too(opened):
+    values = drawn(16, 8)
+    nodes = [
+        node("Constant", [], "onnx::MatMul_5", value=stored("", values)),
+        node("MatMul", ["x", "onnx::MatMul_5"], "a", "/m/fc/MatMul"),
+    ]
+    assert np.array_equal(read(opened(model_of([], nodes)), "m.fc.weight"), values.T)
+
+
+@pytest.mark.parametrize("how", ["constant", "initialiser", "joined"])
+def test_the_number_of_heads_is_seen_where_no_config_says_it(opened, how):
+    tensors, nodes = [stored("onnx::MatMul_1", drawn(24, 24)), stored("onnx::MatMul_2", drawn(24, 12))], []
+    shapes = {"initialiser": [stored(f"s{n}", np.array([0, 0, -1, 4])) for n in (1, 2)]}.get(how, [])
+    for number, part in ((1, "q_proj"), (2, "k_proj")):
+        if how == "constant":
+            nodes.append(node("Constant", [], f"s{number}", value=stored("", np.array([0, 0, (6, 3)[number - 1], 4]))))
+        elif how == "joined":
+            nodes += [node("Constant", [], f"four{number}", value=stored("", np.array([4])))]
+            nodes += [node("Concat", ["b", "l", "h", f"four{number}"], f"s{number}", axis=0)]
+        nodes += [node("MatMul", ["x", f"onnx::MatMul_{number}"], f"p{number}", f"/layers.0/{part}/MatMul")]
+        nodes += [node("Reshape", [f"p{number}", f"s{number}"], f"r{number}")]
+    checkpoint = opened(model_of([*tensors, *shapes], nodes))
+    assert checkpoint.config == {"num_attention_heads": 6, "num_key_value_heads": 3}
+
+
+# -- quantised weights ---------------------------------------------------------------------------------------------------
+
+
+def decoded_by_onnx(codes, scale, zero, **attributes):
+    graph = helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"], **attributes)],
+        "g",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [stored("c", codes), stored("s", scale), stored("z", zero)],
+    )
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])).run(None, {})[0]
+
+
+CODES = RNG.integers(-128, 128, (6, 8)).astype(np.int8)
+SCALINGS = {
+    "one": (np.float32(0.02), np.int8(3), {}),
+    "columns": (np.abs(drawn(8)), RNG.integers(-9, 9, 8).astype(np.int8), {"axis": 1}),
+    "rows": (np.abs(drawn(6)), RNG.integers(-9, 9, 6).astype(np.int8), {"axis": 0}),
+    "blocks of columns": (
+        np.abs(drawn(6, 3)),
+        RNG.integers(-9, 9, (6, 3)).astype(np.int8),
+        {"axis": 1, "block_size": 3},
+    ),
+    "blocks of rows": (np.abs(drawn(2, 8)), RNG.integers(-9, 9, (2, 8)).astype(np.int8), {"axis": 0, "block_size": 3}),
+}
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("name", SCALINGS)
+def test_scales_as_onnx_applies_them(opened, name, across):
+    scale, zero, attributes = SCALINGS[name]
+    base = "onnx::MatMul_5_quantized" if across else "a.dense.weight_quantized"
+    nodes = [node("DequantizeLinear", [base, "s", "z"], "val_1", **attributes)]
+    nodes += [node("MatMul", ["x", "val_1"], "y", "/a/dense/MatMul")] if across else []
+    checkpoint = opened(
+        model_of([stored(base, CODES), stored("s", np.asarray(scale)), stored("z", np.asarray(zero))], nodes)
+    )
+    assert set(checkpoint.tensors) == {"a.dense.weight"}
+    expected = decoded_by_onnx(CODES, np.asarray(scale), np.asarray(zero), **attributes)
+    assert np.array_equal(read(checkpoint, "a.dense.weight"), expected.T if across else expected)
+    assert checkpoint.tensors["a.dense.weight"].dtype == "int8 with scales"
+    assert any("quantised (int8 with scales" in note for note in checkpoint.notes)
+
+
+def test_codes_scaled_by_plain_arithmetic(opened):
+    by_row, by_column = np.abs(drawn(6, 1)), np.abs(drawn(1, 8))
+    nodes = [
+        node("Cast", ["e.weight_q"], "e.weight_f", to=1),
+        node("Mul", ["e.weight_f", "e.weight_scale"], "e.weight"),
+        node("Cast", ["val_4_q"], "val_4_f", to=1),
+        node("Sub", ["val_4_f", "val_4_zero"], "val_4_z"),
+        node("Mul", ["val_4_scale", "val_4_z"], "val_4"),
+        node("MatMul", ["x", "val_4"], "m"),
+        node("Add", ["m", "d.bias"], "y"),
+    ]
+    tensors = {"e.weight_q": CODES, "e.weight_scale": by_row, "val_4_q": CODES, "val_4_scale": by_column}
+    tensors |= {"val_4_zero": np.full((1, 8), 2, np.float32), "d.bias": drawn(8)}
+    checkpoint = opened(model_of([stored(*item) for item in tensors.items()], nodes))
+    assert set(checkpoint.tensors) == {"e.weight", "d.weight", "d.bias"}
+    assert np.array_equal(read(checkpoint, "e.weight"), CODES.astype(np.float32) * by_row)
+    assert np.array_equal(read(checkpoint, "d.weight"), ((CODES.astype(np.float32) - 2) * by_column).T)
+
+
+OPERATORS = {
+    "MatMulInteger": ["x", "W", "xz", "Wz"],
+    "QLinearMatMul": ["x", "xs", "xz", "W", "Ws", "Wz", "ys", "yz"],
+    "MatMulIntegerToFloat": ["x", "W", "xs", "Ws", "xz", "Wz"],
+    "DynamicQuantizeMatMul": ["x", "W", "Ws", "Wz"],
+    "QGemm": ["x", "xs", "xz", "W", "Ws", "Wz"],
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_operators_that_take_codes(opened, operator):
+    names = {"W": "onnx::MatMul_1_quantized", "Ws": "onnx::MatMul_1_scale", "Wz": "onnx::MatMul_1_zero_point"}
+    scale, zero = np.abs(drawn(8)), RNG.integers(0, 9, 8).astype(np.int8)
+    inputs = [names.get(each, each) for each in OPERATORS[operator]]
+    tensors = [stored(names["W"], CODES), stored(names["Ws"], scale), stored(names["Wz"], zero)]
+    checkpoint = opened(model_of(tensors, [node(operator, inputs, "y", "/l/q/MatMul_quant")]))
+    assert np.array_equal(read(checkpoint, "l.q.weight"), ((CODES.astype(np.float32) - zero) * scale).T)
+
+
+def test_a_named_linear_layer_that_was_turned_to_be_quantised(opened):
+    """onnxruntime makes MatMulInteger of Gemm; GPT-2's layers are stored in × out before and after."""
+    nodes, tensors = [], []
+    for module in ("pooler.dense", "h.0.attn.c_attn"):
+        nodes.append(node("MatMulInteger", ["x", f"{module}.weight_quantized"], module, f"/{module}/Gemm_MatMul_quant"))
+        tensors += [stored(f"{module}.weight_quantized", CODES), stored(f"{module}.weight_scale", np.float32(0.5))]
+    checkpoint = opened(model_of(tensors, nodes))
+    assert np.array_equal(read(checkpoint, "pooler.dense.weight"), CODES.T.astype(np.float32) / 2)
+    assert np.array_equal(read(checkpoint, "h.0.attn.c_attn.weight"), CODES.astype(np.float32) / 2)
+
+
+def test_a_bias_of_wide_codes(opened):
+    codes = np.array([1 << 20, -5, 7], dtype=np.int32)
+    nodes = [node("DequantizeLinear", ["d.bias_quantized", "d.bias_quantized_scale", "z"], "d.bias_out")]
+    tensors = [
+        stored("d.bias_quantized", codes),
+        stored("d.bias_quantized_scale", np.float32(2**-10)),
+        stored("z", np.int32(0)),
+    ]
+    assert np.array_equal(
+        read(opened(model_of(tensors, nodes)), "d.bias"), codes.astype(np.float32) * np.float32(2**-10)
+    )
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", ["middle", "packed", "numbers"])
+def test_codes_in_packed_blocks(opened, bits, zeros):
+    height, width, block = 5, 40, 16
+    count = 3  # the last block of a row is not full
+    codes = RNG.integers(0, 1 << bits, (height, count, block)).astype(np.uint8)
+    scale = np.abs(drawn(height, count))
+    zero = RNG.integers(0, 1 << bits, (height, count)).astype(np.uint8)
+
+    def packed(values):
+        values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % (8 // bits))])
+        found = np.zeros((*values.shape[:-1], values.shape[-1] * bits // 8), dtype=np.uint8)
+        for at in range(8 // bits):
+            found |= values[..., at :: 8 // bits] << np.uint8(at * bits)
+        return found
+
+    tensors = [stored("val_1_Q4", packed(codes)), stored("val_1_scales", scale)]
+    inputs = ["x", "val_1_Q4", "val_1_scales"]
+    if zeros == "middle":
+        zero = np.full_like(zero, 1 << (bits - 1))
+    else:
+        tensors.append(stored("val_1_zp", packed(zero).reshape(-1) if zeros == "packed" else zero.astype(np.float32)))
+        inputs.append("val_1_zp")
+    sizes = {"K": width, "N": height, "bits": bits, "block_size": block}
+    nodes = [node("MatMulNBits", inputs, "y", "/l/q/MatMul_Q4", domain="com.microsoft", **sizes)]
+    checkpoint = opened(model_of(tensors, nodes))
+    expected = ((codes.astype(np.float32) - zero[:, :, None]) * scale[:, :, None]).reshape(height, -1)[:, :width]
+    assert np.array_equal(read(checkpoint, "l.q.weight"), expected)
+    assert checkpoint.tensors["l.q.weight"].dtype == f"{bits}-bit with scales"
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "why"),
+    [
+        (np.ones(7, np.float32), np.zeros(7, np.int8), "scales of shape"),
+        (np.ones(8, np.float32), np.zeros(3, np.int8), "zero points of shape"),
+        (np.ones(8, np.int32), np.zeros(8, np.int8), "scales of I32"),
+        (None, None, "no scales"),
+    ],
+)
+def test_a_quantisation_that_is_not_known_is_named_with_its_tensor(opened, scale, zero, why):
+    codes = np.zeros((800, 8), np.int8)
+    tensors = [stored("a.weight_quantized", codes)]
+    if scale is not None:
+        tensors += [stored("a.weight_scale", scale), stored("a.weight_zero_point", zero)]
+    with pytest.raises(UnsupportedDtype, match=rf"a\.weight_quantized.*not known: .*{why}"):
+        opened(model_of(tensors))
+
+
+def test_columns_of_a_large_matrix_are_read_by_themselves(opened, monkeypatch):
+    values = drawn(12, 9000)
+    nodes = [node("MatMul", ["x", "onnx::MatMul_1"], "y", "/lm_head/MatMul")]
+    checkpoint = opened(model_of([stored("onnx::MatMul_1", values)], nodes))
+    monkeypatch.setattr(onnx_made, "WHOLE_BYTES", 1 << 16)
+    before = checkpoint.session.bytes_delivered
+    got = checkpoint.read([rows(checkpoint.tensors["lm_head.weight"], [(5, 9)])])[0]
+    assert np.array_equal(got, values.T[5:9])
+    assert checkpoint.session.bytes_delivered - before == 12 * 4 * 4
+
+
+# -- data in other files, configs, cost --------------------------------------------------------------------------------------
+
+OUTSIDE = {"save_as_external_data": True, "size_threshold": 0, "location": "weights.data"}
+
+
+def simple():
+    nodes = [node("MatMul", ["x", "onnx::MatMul_1"], "y", "/model/layers.0/mlp/up_proj/MatMul")]
+    return model_of([stored("onnx::MatMul_1", np.arange(12, dtype=np.float32).reshape(3, 4))], nodes)
+
+
+def test_data_in_another_file(opened):
+    checkpoint = opened(simple(), **OUTSIDE)
+    assert [file.name for file in checkpoint.files] == ["model.onnx", "weights.data"]
+    assert np.array_equal(read(checkpoint, "model.layers.0.mlp.up_proj.weight"), np.arange(12).reshape(3, 4).T)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"location": "nothing.data"}, "'nothing.data', which is not there"),
+        ({"location": "../weights.data"}, "outside the model's folder"),
+        ({"location": "/etc/passwd"}, "outside the model's folder"),
+        ({"location": ""}, "outside the model's folder"),
+        ({"location": "weights.data", "offset": "8"}, "bytes 8 to 56 of 'weights.data', which has 48"),
+        ({"location": "weights.data", "length": "44"}, "needs 48 bytes, has 44"),
+        ({"location": "weights.data", "offset": "-4"}, "expected a number of bytes"),
+        ({"location": "weights.data", "offset": "9" * 30}, "expected a number of bytes"),
+    ],
+)
+def test_data_that_are_not_there(tmp_path, opened, entries, message):
+    (tmp_path / "weights.data").write_bytes(bytes(48))
+    made = onnx.TensorProto(name="a.weight", data_type=1, dims=(3, 4), data_location=TensorProto.EXTERNAL)
+    for key, value in entries.items():
+        made.external_data.add(key=key, value=value)
+    with pytest.raises(FormatError, match=message):
+        opened(model_of([made]).SerializeToString())
+
+
+def test_a_folder_onnx_in_a_repository(tmp_path, session_for):
+    folder = tmp_path / "repository" / "onnx"
+    folder.mkdir(parents=True)
+    onnx.save(simple(), folder / "model.onnx", **OUTSIDE)
+    (folder.parent / "config.json").write_text(json.dumps({"model_type": "llama", "num_attention_heads": 7}))
+    here = open_checkpoint(str(folder / "model.onnx"), session_for())
+    assert here.config["num_attention_heads"] == 7
+    assert open_checkpoint(str(folder), session_for()).config == here.config
+    with HubServer() as server:
+        server.add_repo("owner/Small", folder.parent)
+        there = open_checkpoint("hf://owner/Small/onnx/model.onnx", session_for(server))
+        assert there.config == here.config
+        name = "model.layers.0.mlp.up_proj.weight"
+        assert np.array_equal(read(there, name), read(here, name))
+
+
+def test_a_config_above_that_is_broken_is_said(tmp_path, session_for):
+    folder = tmp_path / "onnx"
+    folder.mkdir()
+    onnx.save(simple(), folder / "model.onnx")
+    for text, message in (("{", "not valid JSON"), ("[1]", "no JSON object"), ("[" * 50_000, "opening brackets")):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(FormatError, match=message):
+            open_checkpoint(str(folder), session_for())
+
+
+def test_tensors_are_passed_over_unread(opened):
+    tensors = [stored(f"model.layers.{n}.big.weight", np.zeros((1024, 1024), np.float32)) for n in range(4)]
+    tensors += [stored(f"model.layers.{n}.small.weight", np.zeros(384, np.float32)) for n in range(40)]
+    checkpoint = opened(model_of(tensors))
+    assert len(checkpoint.tensors) == 44
+    assert checkpoint.session.bytes_delivered < 200_000
+    assert checkpoint.files[0].size > 16 << 20
+
+
+def test_the_best_of_several_files(tmp_path, session_for):
+    for name in ("model_q4.onnx", "model_quantized.onnx", "model_fp16.onnx"):
+        onnx.save(simple(), tmp_path / name)
+    checkpoint = open_checkpoint(str(tmp_path), session_for())
+    assert [file.name for file in checkpoint.files] == ["model_fp16.onnx"]
+    onnx.save(simple(), tmp_path / "model.onnx")
+    assert open_model(str(tmp_path), session_for()).checkpoint.files[0].name == "model.onnx"
