@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kinprint.formats.containers import FORMATS
 from kinprint.formats.gguf import GGUF
+from kinprint.formats.llama2c import LLAMA2C
 from kinprint.formats.npz import NUMPY
+from kinprint.formats.onnx import ONNX
 from kinprint.formats.pytorch import PYTORCH
 from kinprint.formats.safetensors import SAFETENSORS
 
-for _format in (SAFETENSORS, PYTORCH, GGUF, NUMPY):
+for _format in (SAFETENSORS, PYTORCH, LLAMA2C, GGUF, ONNX, NUMPY):
     FORMATS.add(_format.name, _format)
