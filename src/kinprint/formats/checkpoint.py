@@ -96,7 +96,7 @@ def _joined(pieces: Sequence[Piece], buffers: Sequence[memoryview], item: Tensor
     """Return a stored slice's bytes, in one piece."""
     if len(pieces) == 1:
         return buffers[pieces[0].range_index][pieces[0].offset : pieces[0].offset + pieces[0].length]
-    raw = memoryview(bytearray(item.nbytes))
+    raw = np.empty(item.nbytes, dtype=np.uint8).data
     for piece in pieces:
         part = buffers[piece.range_index][piece.offset : piece.offset + piece.length]
         raw[piece.target : piece.target + piece.length] = part

@@ -9,6 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
+import numpy as np
+
 from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge
 from kinprint.refs import ByteRange, ModelRef, parse_ref
 from kinprint.sizes import format_size
@@ -189,6 +191,7 @@ class Session:
 
 def _fetch(request: tuple[Source, ByteRange]) -> memoryview:
     source, span = request
-    buffer = memoryview(bytearray(len(span)))
+    # Not a bytearray: it would be filled with zeros first, which takes as long as reading from the page cache.
+    buffer = np.empty(len(span), dtype=np.uint8).data
     source.read_into(span, buffer)
     return buffer
