@@ -332,7 +332,9 @@ def test_constant_vectors_leave_the_rest(tmp_path):
     row = records(part(outcome, "exp3"), "exp3_moe")[0]
     assert np.isnan(row["pearson"])
     assert row["cosine"] == pytest.approx(row["null_mean"])
-    assert any("constant" in str(text) for text in part(outcome, "exp6").missing)
+    said = [str(text) for text in part(outcome, "exp6").missing if "constant" in str(text)]
+    assert said
+    assert all("(a) and" in text and "(b): not defined here" in text for text in said)
     assert "varied[1] – other[1]" in [r["pair"] for r in records(part(outcome, "exp6"), "exp6_metrics")]
     for item in outcome.parts:
         for picture in item.section.pictures:
@@ -398,7 +400,7 @@ def test_published_figures_agree_on_replicas(replica_run):
     assert len(distances) == 7
     for check in distances:  # printed to a millionth of their value: closer than replicas are made to meet them
         assert check.measured == pytest.approx(check.published, rel=1e-4), check.what
-    assert [str(check.what) for check in sure if not check.agrees and check not in distances] == []
+    assert [str(check.what) for check in sure if not check.agrees] == ["L2, GLM[10] – Mixtral[10]"]
 
 
 @pytest.mark.slow
@@ -415,6 +417,9 @@ def test_wrong_figures_differ_or_are_no_test(replica_run):
 def test_replicas_have_the_published_groups_and_one_model_of_another_width(replica_run):
     counts = [(str(r["choice"]), r["n"]) for r in records(part(replica_run, "exp5"), "exp5_groups")]
     assert [n for _, n in counts] == [6, 16, 6, 6, 20, 10, 6, 19, 9]
-    assert [(item.name, "Mixtral-8x22B" in str(text)) for item, text in replica_run.missing] == [("five_moe", True)]
+    pairs = [f"{name} and Mixtral-8x22B are not comparable" for name in ("Solar", "GLM", "Phi", "Mixtral")]
+    assert [(item.name, str(text).partition(":")[0]) for item, text in replica_run.missing] == [
+        ("five_moe", pair) for pair in pairs
+    ]
     means = {(str(r["choice"]), str(r["group"])): r["mean"] for r in records(part(replica_run, "exp5"), "exp5_groups")}
     assert means["without the related pairs", "MoE–dense"] == pytest.approx(0.970, abs=2e-3)

@@ -19,17 +19,13 @@ from kinprint.studies.origin import baselines as origin_baselines
 from kinprint.studies.origin import decay as origin_decay
 from kinprint.studies.origin import windows as origin_windows
 from kinprint.studies.origin.baselines import mismatched_places
-from kinprint.studies.origin.config import scan
-from kinprint.studies.origin.embeddings import ON_AVERAGE, choose, random_pairs
 from kinprint.studies.origin.routers import aligned_cosine, gaussian_alignment, unit_rows
 from kinprint.studies.origin.score import score_table
-from kinprint.studies.origin.scripts import byte_spelling, decode, is_english, is_word, script, undecoded_class
-from kinprint.studies.origin.shared import NEEDS_FULL, UNCONSTRAINED, NormPair, count_check
+from kinprint.studies.origin.scripts import byte_spelling, decode
+from kinprint.studies.origin.shared import NormPair
 from kinprint.studies.origin.sigma import effect, probed_layers
-from kinprint.studies.origin.tokens import Tokenizer, compare, parse
 from kinprint.studies.recipe import run_study
 from kinprint.studies.stage import Request
-from kinprint.studies.text import say
 from kinprint.testing.layouts import write_checkpoint
 
 LAYERS, WIDTH, EXPERTS = 4, 32, 8
@@ -307,6 +303,27 @@ def test_identical_tensors_are_seen_by_their_bytes(moe_cast, tmp_path):
     }
 
 
+def test_constant_windows_are_not_taken_for_equal_ones(tmp_path):
+    folders = {}
+    for name, seed in (("left", 11), ("right", 99)):
+        tensors = moe_tensors(seed)
+        for layer in range(LAYERS):
+            weight = f"model.layers.{layer}.self_attn.v_proj.weight"
+            tensors[weight] = np.full_like(tensors[weight], 0.0 if layer < 2 else 0.5)
+        write_checkpoint(tmp_path / name, tensors, config=moe_config(), dtype="BF16")
+        folders[name] = tmp_path / name
+    section = part(run(folders, "left", "right", roles=(Role.ATTN_V, Role.ATTN_K)), "windows")
+    found = {(row["layer"], row["role"]): row for row in rows(section, "windows")}
+    for layer in range(LAYERS):
+        one, other = found[layer, "attn_v"], found[layer, "attn_k"]
+        assert one["sha256_a"] == one["sha256_b"]
+        assert (one["identical"], one["constant"]) == (0, one["windows"])
+        assert (other["identical"], other["constant"]) == (0, 0)
+    assert "0 of 8 windows are equal byte for byte (SHA-256); 4 more are constant" in str(section.notes[0])
+    points = {str(row["rule"]): row["points"] for row in rows(section, "score")}
+    assert points["identical bytes anywhere (constant windows apart): 100"] == 0
+
+
 def test_windows_lie_where_the_hash_says_and_only_their_beginnings_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(origin_baselines, "FULL_TRIALS", 20)  # the long settings are about the windows here
     monkeypatch.setattr(origin_decay, "FULL_DRAWS", 20)
@@ -351,85 +368,11 @@ def test_score_by_the_scripts_rules():
 # -- configs, tokens, embeddings -----------------------------------------------------------------------------------------------
 
 
-def test_scan_of_names():
-    names = ["model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "model.layers.46.nextn.weight"]
-    names += [f"model.layers.46.mlp.experts.{expert}.up_proj.weight" for expert in range(3)]
-    assert scan(names) == [6, 0, 46, 4, 0, 1, 0, 0, 0, 0, 1, 3]
-    assert scan([])[1:3] == [None, None]
-
-
 def test_config_table_has_the_published_keys_first(outcome):
     found = {row["key"]: row for row in rows(part(outcome, "configs"), "config")}
     assert (found["num_attention_heads"]["a"], found["num_attention_heads"]["b"]) == ("8", "12")
     assert str(found["num_attention_heads"]["equal"]) == "no"
     assert str(found["hidden_size"]["equal"]) == "yes"
-
-
-def test_byte_spelling_is_one_to_one_and_decodes():
-    assert sorted(byte_spelling().values()) == list(range(256))
-    for text in (" hello", "한국어", "中文", "\n\t", "é"):
-        assert decode(spelt(text)) == text
-    assert decode(spelt("한")[:2]) is None
-    assert decode("한") == "한"  # no byte is spelt so: a special token, text already
-
-
-@pytest.mark.parametrize(
-    ("text", "expected", "undecoded"),
-    [
-        (" 한국", "Korean", "other"),
-        ("中文", "Chinese", "other"),
-        (" the", "Latin", "ascii_alpha"),
-        ("été", "Latin", "other"),
-        ("123", "digits", "ascii_digit"),
-        ("a1!", "other", "ascii_other"),
-        ("  ", "other", "empty"),
-    ],
-)
-def test_scripts_need_decoding(text, expected, undecoded):
-    assert script(decode(spelt(text))) == expected
-    assert undecoded_class(spelt(text)) == undecoded
-
-
-def test_english_tokens_and_words():
-    assert is_english("  ")  # the published rule counts runs of spaces
-    assert is_english(" t")
-    assert not is_english("t")
-    assert not is_english("한국")
-    assert is_word(" the")
-    assert not is_word("th")
-    assert not is_word("caf\u00e9")
-    assert not is_english(None)
-    assert not is_word(None)
-
-
-def test_tokenizer_counts():
-    a = Tokenizer(
-        "BPE", {token: 10 + number for number, token in enumerate("abcdef")} | {"x": 3}, ("a b", "c d", "e f"), 0
-    )
-    b = Tokenizer("BPE", {token: number for number, token in enumerate("abcdez")} | {"x": 6}, ("a b", "d c"), 0)
-    found = compare(a, b)
-    assert (found.common, found.union, found.same_id, found.close_id) == (6, 8, 0, 6)
-    assert found.dominant == (10, 5)
-    assert found.longest_run(-10) == (5, 10)
-    assert found.longest_run(99) == (0, None)
-    assert found.first_consistent == 5
-    assert (found.merges_common, found.first_merges_equal) == (1, 1)
-    assert found.only_a == ("f",)
-    assert a.fingerprint(1) == hashlib.sha256(b"a b\n").hexdigest()
-
-
-def test_a_count_that_is_off_by_one_differs():
-    assert count_check(say("tokens"), 1.0, 1.0).agrees
-    assert not count_check(say("tokens"), 1.0, 0.0).agrees
-
-
-def test_merges_in_both_spellings_and_added_tokens():
-    content = {
-        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]},
-        "added_tokens": [{"id": 2, "content": "<s>"}, {"id": 0, "content": "a"}],
-    }
-    found = parse("m", content)
-    assert (found.merges, found.added, len(found.vocab)) == (("a b",), 1, 2)
 
 
 def test_tokenizer_tables(outcome):
@@ -473,15 +416,6 @@ def test_embeddings_are_matched_by_text(outcome, moe_cast):
     }
     summary = rows(part(outcome, "embeddings"), "embeddings")
     assert_allclose(summary[0]["mean"], np.mean([row["cosine"] for row in english]))
-
-
-def test_random_pairs_are_the_published_draws():
-    ids = {f"t{number}": number for number in range(20_000)}
-    found = compare(Tokenizer("BPE", ids, (), 0), Tokenizer("BPE", ids, (), 0))
-    pairs = random_pairs(found)
-    assert pairs[0] == (8270, 1860)  # the first two draws of the old generator with seed 42
-    assert all(1_000 <= number < 10_000 for pair in pairs for number in pair)
-    assert len(choose(found)["english"]) == 200
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------------
@@ -529,50 +463,3 @@ def test_layers_can_be_chosen(moe_cast):
 
 def test_no_published_figures_for_other_models(outcome):
     assert outcome.checks == []
-
-
-# -- Korean ------------------------------------------------------------------------------------------------------------------
-
-
-# -- replicas ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def replica_run(run_on_replicas):
-    return run_on_replicas("origin")
-
-
-@pytest.mark.slow
-def test_published_figures_agree_on_replicas(replica_run):
-    sure = [check for check in replica_run.checks if check.trust != "wrong" and check.agrees is not None]
-    assert len(sure) == 590
-    unconstrained = [check for check in sure if check.reason in (UNCONSTRAINED, ON_AVERAGE)]
-    assert len(unconstrained) == 22  # rarer differences of ids, input against post norms, pairs within GLM
-    differing = [check for check in sure if not check.agrees and check not in unconstrained]
-    # after the best assignment of experts the replicas' routers come within two units of the fourth decimal
-    assert all("aligned cosine" in str(check.what) and abs(check.difference) < 2e-4 for check in differing)
-    assert len(differing) <= 10  # of 45; their mean and spread are among what agrees
-
-
-@pytest.mark.slow
-def test_what_is_not_measured_says_why(replica_run):
-    without = [check for check in replica_run.checks if check.measured is None and check.trust != "wrong"]
-    assert len(without) == 32
-    assert all(check.reason == NEEDS_FULL for check in without)
-
-
-@pytest.mark.slow
-def test_wrong_figures_are_marked_with_their_reasons(replica_run):
-    wrong = {str(check.what): check for check in replica_run.checks if check.trust == "wrong"}
-    assert {"“182 sigma”", "“Solar 10 against GLM 20 = 0.38”", "elements counted, input_norm"} <= set(wrong)
-    assert all(check.reason is not None for check in wrong.values())
-    assert wrong["“182 sigma”"].agrees  # the arithmetic is right; what it is taken for is not
-    found = {row["pair"]: row for row in rows(part(replica_run, "sigma"), "sigma")}
-    assert found["GLM–Phi"]["sigma"] > 100  # as much for models that nobody calls related
-
-
-@pytest.mark.slow
-def test_failed_controls_are_not_comparable(replica_run):
-    said = [str(text) for text in part(replica_run, "controls").missing]
-    assert any("GLM and DeepSeek-V2-Lite are not comparable" in text for text in said)
-    assert any("GLM and Qwen2.5-72B are not comparable" in text for text in said)

@@ -213,6 +213,19 @@ def test_every_picture_draws(two):
 # -- published figures ------------------------------------------------------------------------------------------------------
 
 
+def test_any_name_is_in_the_legend_and_logarithms_are_plain_numbers(tiny_cast):
+    with Session(Settings(range_cache=None)) as session:
+        chosen = tuple(f"{name}={tiny_cast[path]}" for name, path in (("_hidden", "first"), ("a$b$", "second")))
+        outcome = run_study("scale", session, models=chosen)
+    figure = next(item for item in part(outcome, "by_depth").pictures if item.name == "norm_by_depth").draw()
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend[:2] == ["\u200b_hidden", "a$b$"]
+    figure.draw_without_rendering()
+    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels(which="both")]
+    assert any(ticks)
+    assert not any("$" in text for text in ticks)
+
+
 @pytest.fixture(scope="module")
 def replica_run(run_on_replicas):
     return run_on_replicas("scale")

@@ -20,7 +20,7 @@ from kinprint.stats import AllPairs, all_pairs
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.stage import Stage, Want, attempt
+from kinprint.studies.stage import Stage, Want, attempt, sides
 from kinprint.studies.text import Text, say
 from kinprint.studies.vectors import is_vector, require_vector
 
@@ -67,7 +67,7 @@ def _shuffle_test(stage: Stage) -> Section:
     if len(stage.names) < 2:
         raise Missing(say("two models are needed, and {n} could be opened", n=len(stage.names)))
     for role, (a, b) in itertools.product(_roles(stage), itertools.combinations(stage.names, 2)):
-        attempt(section.missing, partial(_shuffle_pair, stage, role, a, b, section))
+        attempt(section.missing, partial(_shuffle_pair, stage, role, a, b, section), sides(a, b))
     return section
 
 

@@ -386,11 +386,20 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
     return None if chosen is None else tuple(sorted(chosen))
 
 
-def attempt(missing: list[Text], action: Callable[[], None]) -> None:
-    """Run one piece of a part; what is missing, or has no defined value, is noted and the rest goes on."""
+def attempt(missing: list[Text], action: Callable[[], None], where: Text | None = None) -> None:
+    """Run one piece of a part; what is missing, or has no defined value, is noted and the rest goes on.
+
+    `where` names the models, for an error that knows only two vectors, a and b.
+    """
     try:
         action()
     except Missing as error:
         missing.append(error.text)
     except DegenerateInput as error:
-        missing.append(say("not defined here: {why}", why=error.message))
+        said = say("not defined here: {why}", why=error.message)
+        missing.append(said if where is None else say("{where}: {why}", where=where, why=said))
+
+
+def sides(a: str, b: str) -> Text:
+    """Return how an error's “a” and “b” are told apart, for `attempt`."""
+    return say("{a} (a) and {b} (b)", a=a, b=b)

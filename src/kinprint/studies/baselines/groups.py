@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from kinprint.studies.baselines.readings import (
     variation,
 )
 from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage
+from kinprint.studies.stage import Stage, attempt, require_same_shape
 from kinprint.studies.text import Text, say
 
 MOE = ("Solar", "GLM", "Phi", "Mixtral")
@@ -185,7 +187,11 @@ def any_width(stage: Stage, role: Role, section: Section) -> None:
     if not found:
         raise Missing(say("no two of these models can be compared at layer {layer}", layer=layer))
     there = [name for name, _ in found]
-    readings = read_pairs(vectors(stage, role, list(found), section.missing), across(there, layer))
+    usual = Counter(vector.size for vector in found.values()).most_common(1)[0][0]
+    met = {key: vector for key, vector in found.items() if vector.size == usual}
+    readings = read_pairs(met, across(there, layer))
+    for a, b in itertools.combinations(there, 2):
+        attempt(section.missing, partial(require_same_shape, a, found[a, layer], b, found[b, layer]))
     rows = [(name, found[name, layer].size, stage.depth(name), variation(found[name, layer])) for name in there]
     head = (column("model", "model"), column("width", "width"), column("layers", "layers"))
     columns = (*head, column("cv", "spread over mean", 3))

@@ -44,8 +44,8 @@ def layer_zero(stage: Stage, role: Role, section: Section) -> None:
     if stage.original("Solar", "GLM"):
         section.notes.append(
             say(
-                "The published explanation, an expanded vocabulary, is not needed and not supported: GLM, whose vocabulary was "
-                "not expanded, has the same low cosines."
+                "The published explanation, an expanded vocabulary, is not supported: GLM, whose vocabulary was not expanded, "
+                "has the same low cosines, and the spread of layer 0 explains most of them in both."
             )
         )
     section.checks += _zero_checks(stage, role, by_model)
@@ -72,13 +72,21 @@ def _spread_note(model: str, readings: Sequence[Reading]) -> Text:
     nulls, seen = [reading.null_mean for reading in readings], [reading.cosine for reading in readings]
     return say(
         "{model}: the standard deviation of layer 0 is {cv:.2f} times its mean. With the spreads of the later layers, that alone "
-        "predicts cosines from {low:.3f} to {high:.3f}; seen are {least:.3f} to {most:.3f}.",
+        "predicts cosines from {low:.3f} to {high:.3f}, most of what is seen ({least:.3f} to {most:.3f}). What remains is a "
+        "Pearson of {weak:.3f} to {strong:.3f}; z runs from {from_z:.1f} to {to_z:.1f}, and {outside} of {n} lie outside 95 % of "
+        "independent pairs.",
         model=model,
         cv=readings[0].cv_a,
         low=min(nulls),
         high=max(nulls),
         least=min(seen),
         most=max(seen),
+        weak=min(reading.pearson for reading in readings),
+        strong=max(reading.pearson for reading in readings),
+        from_z=min(reading.z for reading in readings),
+        to_z=max(reading.z for reading in readings),
+        outside=sum(abs(reading.z) > 1.96 for reading in readings),
+        n=len(readings),
     )
 
 

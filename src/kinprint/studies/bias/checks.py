@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from kinprint.arch import Role
 from kinprint.studies.bias.facts import PairFacts
 from kinprint.studies.outcome import Cell, Check, Trust
 from kinprint.studies.published import layerwise, published
+from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 EVERYWHERE = say("the text to figure 1(c) says 0.94 to 0.99 everywhere; its own plot begins at 0.13, 0.34 and 0.83")
@@ -18,7 +19,7 @@ OVER_NINETY = say("the text to figure 3-1 says more than 90 % for layers 0 to 2;
 MILLIONTH = say("the text to figure 3-1 says 1e-6 at layer 40; its own plot shows five times as much")
 ROUNDING = say("in float32 many layers' cosine rounds to 1, so which of them is largest is chance")
 OFF_PICTURE = say("read off the figure, to about 0.003")
-UNCONSTRAINED = say("no replica is made to have it")
+UNCONSTRAINED = say("not fixed by the replicas")
 LEVEL = say(
     "the text to figure 8 says about 1.0 for GLM and 0.8 to 1.0 for Phi; its own plot shows up to 0.91 and up to 0.54"
 )
@@ -38,6 +39,19 @@ def printed() -> dict[str, Any]:
     """Return the numbers that the published figures print."""
     found: dict[str, Any] = published()["sionic_tables"]["figure_annotations"]
     return found
+
+
+class Freedom(TypedDict):
+    """What a check says of a number that no replica is made to have."""
+
+    reason: Text | None
+    comparable: bool
+
+
+def free(stage: Stage) -> Freedom:
+    """Return, on replicas, that a number is not fixed by them, so that neither result would mean anything."""
+    replicas = stage.request.replicas
+    return {"reason": UNCONSTRAINED if replicas else None, "comparable": not replicas}
 
 
 def best_layer_checks(facts: PairFacts) -> list[Check]:
@@ -114,14 +128,20 @@ def changed_checks(layers: Sequence[int], rows: Sequence[Sequence[Cell]]) -> lis
     for layer, value in picture["mean_abs_diff_approx"].items():
         if int(layer) in gap:
             what = say("figure 3-1: mean absolute difference, layer {layer}", layer=layer)
-            found.append(Check(what, value, gap[int(layer)], digits=_decimals(value), trust="picture"))
+            digits = _decimals(value)
+            found.append(Check(what, value, gap[int(layer)], digits, "picture", within=_half_unit(digits)))
     if 2 in share:
         what = say("figure 3-1: elements changed, %, layer {layer}", layer=2)
         found.append(Check(what, 90.0, share[2], digits=0, trust="wrong", reason=OVER_NINETY))
     if 40 in gap:
         what = say("figure 3-1: mean absolute difference, layer {layer}", layer=40)
-        found.append(Check(what, 1e-6, gap[40], digits=6, trust="wrong", reason=MILLIONTH))
+        found.append(Check(what, 1e-6, gap[40], 6, "wrong", MILLIONTH, within=_half_unit(6)))
     return found
+
+
+def _half_unit(digits: int) -> float:
+    """Return what rounding hides and no more: differences of millionths would be lost in the allowance for BF16 vectors."""
+    return 0.5 * 10.0**-digits * (1 + 1e-6)
 
 
 def _decimals(value: float) -> int:
@@ -168,11 +188,17 @@ def statistics_checks(name: str, role: Role, lines: Sequence[Sequence[float]]) -
 
 
 def text_check(
-    what: Text, value: float, measured: float | None, digits: int, wrong: Text | None, remark: Text | None = None
+    what: Text,
+    value: float,
+    measured: float | None,
+    digits: int,
+    wrong: Text | None,
+    remark: Text | None = None,
+    *,
+    comparable: bool = True,
 ) -> Check:
     """Return a check of a number that only the text has; wrong if there is a reason why."""
     trust: Trust = "text" if wrong is None else "wrong"
     within = 0.0 if isinstance(value, int) else None  # a count is right or wrong
-    return Check(
-        what, value, measured, digits=digits, trust=trust, reason=remark if wrong is None else wrong, within=within
-    )
+    reason = remark if wrong is None else wrong
+    return Check(what, value, measured, digits, trust, reason, within, comparable)

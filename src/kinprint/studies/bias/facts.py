@@ -141,8 +141,22 @@ class PairFacts:
 
         The layers of a model resemble each other, so they are not so many independent trials; the spread of the mean over
         permutations that serve all layers holds their correlations exactly.
+
+        Raises
+        ------
+        Missing
+            If no layer has a Pearson correlation.
         """
         usable = np.flatnonzero(np.isfinite(self.pearson))
+        if not usable.size:
+            raise Missing(
+                say(
+                    "{a} and {b}: no layer of {role} to test, as one side or the other is constant in each",
+                    a=self.a,
+                    b=self.b,
+                    role=self.role.value,
+                )
+            )
         return joint_tail([(self.left[i : i + 1], self.right[i : i + 1]) for i in usable], seed=seed)
 
 

@@ -25,7 +25,7 @@ from kinprint.studies.bias.facts import (
 )
 from kinprint.studies.bias.pairs import BY_LAYER
 from kinprint.studies.outcome import Cell, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt, require_same_shape
+from kinprint.studies.stage import Stage, attempt, require_same_shape, sides
 from kinprint.studies.text import Text, say
 
 # -- figure 2 ----------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def all_layers(stage: Stage) -> Section:
     section = Section()
     a, b = model_pairs(stage)[0]
     for role in vector_roles(stage, (INPUT,), section.missing):
-        attempt(section.missing, partial(_one_matrix, stage, section, a, b, role))
+        attempt(section.missing, partial(_one_matrix, stage, section, a, b, role), sides(a, b))
     return section
 
 
@@ -191,7 +191,7 @@ def _one_gallery(stage: Stage, section: Section, role: Role) -> None:
             section.checks.extend(diagonal_checks(facts))
 
     for a, b in model_pairs(stage):
-        attempt(section.missing, partial(add, a, b))
+        attempt(section.missing, partial(add, a, b), sides(a, b))
     if not panels:
         return
     section.tables.append(

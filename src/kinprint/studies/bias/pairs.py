@@ -26,7 +26,7 @@ from kinprint.studies.bias.facts import (
     vector_roles,
 )
 from kinprint.studies.outcome import Cell, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt
+from kinprint.studies.stage import Stage, attempt, sides
 from kinprint.studies.text import Text, say
 
 SIBLING = say(
@@ -59,7 +59,7 @@ def pairs(stage: Stage) -> Section:
     section = Section(notes=siblings(stage))
     for role in vector_roles(stage, (INPUT,), section.missing):
         for a, b in figure_pairs(stage):
-            attempt(section.missing, partial(_one_pair, stage, section, a, b, role))
+            attempt(section.missing, partial(_one_pair, stage, section, a, b, role), sides(a, b))
     return section
 
 
@@ -132,11 +132,11 @@ def changed(stage: Stage) -> Section:
     for role in vector_roles(stage, (INPUT,), section.missing):
         found: list[PairFacts] = []
         for a, b in model_pairs(stage):
-            attempt(section.missing, partial(add_facts, stage, found, a, b, role))
+            attempt(section.missing, partial(add_facts, stage, found, a, b, role), sides(a, b))
         usable = [facts for facts in found if np.isfinite(facts.mean_pearson)]
         if usable:
             closest = max(usable, key=lambda facts: facts.mean_pearson)
-            attempt(section.missing, partial(_one_change, stage, section, closest))
+            attempt(section.missing, partial(_one_change, stage, section, closest), sides(closest.a, closest.b))
     return section
 
 

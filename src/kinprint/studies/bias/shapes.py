@@ -11,7 +11,7 @@ import numpy as np
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.numeric import FloatArray
-from kinprint.studies.bias.checks import UNCONSTRAINED, printed
+from kinprint.studies.bias.checks import free, printed
 from kinprint.studies.bias.facts import INPUT, ORIGINALS, extent, layer_stack, places, published_case, vector_roles
 from kinprint.studies.bias.path import joint_path
 from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
@@ -100,7 +100,7 @@ def surfaces(stage: Stage) -> Section:
             largest = max(row[3] for row in rows)
             what = say("figure 6: largest value on the surfaces")
             section.checks.append(Check(what, 2.0, largest, digits=1, trust="wrong", reason=CLAIMED_TWO))
-            section.checks.append(Check(what, 1.12, largest, digits=2, trust="picture", reason=UNCONSTRAINED))
+            section.checks.append(Check(what, 1.12, largest, 2, "picture", **free(stage)))
     return section
 
 
@@ -183,7 +183,7 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
         for k, percent in enumerate(printed()["fig7_pca_explained_pct"]):
             what = say("figure 7: variance explained by component {number}, %", number=k + 1)
             measured = 100 * float(found.explained[k])
-            section.checks.append(Check(what, float(percent), measured, digits=1))
+            section.checks.append(Check(what, float(percent), measured, 1, **free(stage)))
 
 
 def _comparable_stacks(stage: Stage, section: Section, role: Role) -> dict[str, tuple[tuple[int, ...], FloatArray]]:

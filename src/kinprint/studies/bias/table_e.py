@@ -26,7 +26,7 @@ from kinprint.studies.bias.matrices import joint_notes
 from kinprint.studies.bias.pairs import siblings
 from kinprint.studies.outcome import Cell, Check, Section, column, picture, table
 from kinprint.studies.published import MIXED, WRONG_E3, published
-from kinprint.studies.stage import Stage, attempt
+from kinprint.studies.stage import Stage, attempt, sides
 from kinprint.studies.text import Text, say
 
 TOO_LARGE = say("figure 5 of the same publication prints 0.009")
@@ -34,6 +34,8 @@ WRONG_E3_PHI = say(
     "Appendix E-3 repeats the row of the input norm; seed 002 measured −0.015 to 0.004 at layers 10, 20 and 30"
 )
 FREE_POST = say("seed 002 measured 0.986 to 0.997 at layers 10, 20 and 30; replicas are free in all other layers")
+NOT_MEASURED = say("nobody else measured this pair; the row repeats that of another pair, or of the input norm")
+MAKERS_SIZE = say("the maker's name for the size, cut off rather than rounded")
 PHI_SIZE = say("Phi-3.5-MoE has 41.87 billion parameters; 3.8 is another model of that family")
 KOREAN_47 = say("the Korean version says 47, the English one 46: index 46 is a block that only predicts further tokens")
 _MEASURES = (say("cosine"), say("Pearson"))
@@ -141,14 +143,14 @@ def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
         printed = sizes["en"][name][0].removesuffix("B")
         what = say("E-1: parameters of {model}, billions", model=name)
         digits, wrong = len(printed.partition(".")[2]), PHI_SIZE if name == "Phi" else None
-        checks.append(text_check(what, float(printed), parameters, digits, wrong))
+        checks.append(text_check(what, float(printed), parameters, digits, wrong, MAKERS_SIZE))
     return checks
 
 
 def _one_e(stage: Stage, section: Section, role: Role) -> None:
     found: list[PairFacts] = []
     for a, b in model_pairs(stage):
-        attempt(section.missing, partial(add_facts, stage, found, a, b, role))
+        attempt(section.missing, partial(add_facts, stage, found, a, b, role), sides(a, b))
     if not found:
         return
     common = sorted(set.intersection(*(set(facts.layers) for facts in found)))
@@ -156,12 +158,12 @@ def _one_e(stage: Stage, section: Section, role: Role) -> None:
     if common:
         rows: list[tuple[Cell, ...]] = []
         for facts in found:
-            attempt(section.missing, partial(_common_row, stage, rows, facts, common))
+            attempt(section.missing, partial(_common_row, stage, rows, facts, common), sides(facts.a, facts.b))
         title = say("Appendix E: all pairs over the {count} layers that all have, {role}", count=len(common), **name)
         section.tables.append(table(f"e_same_layers_{role.value}", title, _E_COLUMNS, rows))
     own: list[tuple[Cell, ...]] = []
     for facts in found:
-        attempt(section.missing, partial(_own_row, own, facts))
+        attempt(section.missing, partial(_own_row, own, facts), sides(facts.a, facts.b))
     title = say("Appendix E: all pairs, each over all layers it shares, {role}", **name)
     section.tables.append(table(f"e_own_layers_{role.value}", title, _OWN_COLUMNS, own))
     caption = say(
@@ -172,7 +174,7 @@ def _one_e(stage: Stage, section: Section, role: Role) -> None:
     section.pictures.append(picture(f"e_{role.value}", caption, "bias.pair_strips", found, role.value))
     for facts in found:
         if stage.request.layers is None and stage.original(facts.a, facts.b):
-            section.checks += _e_checks(facts)
+            section.checks += _e_checks(stage, facts)
 
 
 def _basics(facts: PairFacts) -> tuple[Cell, ...]:
@@ -200,13 +202,14 @@ def _own_row(rows: list[tuple[Cell, ...]], facts: PairFacts) -> None:
     rows.append((*_basics(facts), *at_best, lag_one(facts.pearson), naive_t(facts.pearson)))
 
 
-def _e_checks(facts: PairFacts) -> list[Check]:
+def _e_checks(stage: Stage, facts: PairFacts) -> list[Check]:
     label, key = {INPUT: ("E-2", "E2_input"), POST: ("E-3", "E3_post")}.get(facts.role, ("", ""))
     known = published()["sionic_tables"].get(key, {}) if key else {}
     pair = next((name for name in (f"{facts.a}-{facts.b}", f"{facts.b}-{facts.a}") if name in known), None)
     if pair is None:
         return []
     wrong = _what_is_wrong(facts.role, pair)
+    remark = _what_is_free(facts.role, pair)
     measured = (finite_mean(facts.cosine), facts.mean_pearson)
     return [
         text_check(
@@ -215,7 +218,8 @@ def _e_checks(facts: PairFacts) -> list[Check]:
             measured[number],
             2,
             wrong[number],
-            FREE_POST if facts.role is POST and "Phi" in pair else None,
+            remark,
+            comparable=remark is None or not stage.request.replicas,
         )
         for number, measure in enumerate(_MEASURES)
     ]
@@ -225,6 +229,13 @@ def _what_is_wrong(role: Role, pair: str) -> tuple[Text | None, Text | None]:
     """Return why the published cosine, and Pearson, of a pair is wrong; None if it is not."""
     if role is INPUT:
         return (MIXED if "Phi" in pair else None, TOO_LARGE if pair == "Solar-Phi" else None)
-    if pair in ("Solar-GLM", "Solar-INTELLECT"):
+    if pair == "Solar-GLM":
         return WRONG_E3, WRONG_E3
-    return None, WRONG_E3_PHI if "Phi" in pair else None
+    return None, WRONG_E3_PHI if pair in ("Solar-Phi", "GLM-Phi") else None
+
+
+def _what_is_free(role: Role, pair: str) -> Text | None:
+    """Return why a published post-attention value bears out nothing on replicas: it was not measured, or in few layers."""
+    if role is not POST or pair in ("Solar-GLM", "GLM-INTELLECT"):
+        return None
+    return FREE_POST if pair in ("Solar-Phi", "GLM-Phi") else NOT_MEASURED

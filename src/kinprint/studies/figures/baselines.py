@@ -15,22 +15,22 @@ from kinprint.studies.baselines.kinds import Group
 from kinprint.studies.baselines.metrics import Compared, Random
 from kinprint.studies.baselines.readings import Key, Reading, Spread
 from kinprint.studies.cast import look
-from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, SIGNED_MAP, heat, layer_axis, new_figure, null_band
+from kinprint.studies.figures.style import (
+    NULL_COLOUR,
+    NULL_SD,
+    PAIR_LOOK,
+    SIGNED_MAP,
+    heat,
+    label_of,
+    layer_axis,
+    new_figure,
+    null_band,
+)
 
 ACROSS = ("#000000", "o")
 GROUP_LOOK = {"MoE–MoE": ("#D55E00", "o"), "MoE–dense": ("#0072B2", "s"), "dense–dense": ("#009E73", "^")}
 MAX_TICKS = 14
 NULL_LABEL = "95 % of independent pairs"
-PAIR_LOOK = (
-    ("#0072B2", "o"),
-    ("#D55E00", "s"),
-    ("#009E73", "^"),
-    ("#CC79A7", "D"),
-    ("#E69F00", "v"),
-    ("#56B4E9", "P"),
-    ("#000000", "X"),
-    ("#882255", "<"),
-)
 Groups = Sequence[tuple[str, Sequence[Reading]]]
 
 
@@ -224,7 +224,7 @@ def _sweep(axes: Axes, by_layer: Mapping[int, Sequence[Reading]], measure: str, 
             marker=marker,
             linewidth=0.9,
             alpha=0.85,
-            label=f"{a}–{b}" if named and not many else None,
+            label=label_of(f"{a}–{b}") if named and not many else None,
         )
 
 
@@ -340,30 +340,43 @@ _AXES = {"cosine": "raw cosine", "pearson": "centred (Pearson)", "l2": "L2 dista
 
 
 def metric_panels(compared: Sequence[Compared], fixed: Random, names: Sequence[str], role: str) -> Figure:
-    """Cosine, Pearson and L2 of the same pairs beside permutations, matched random vectors and the fixed ones."""
-    kinds = [kind for kind in _HEADINGS if any(item.kind == kind for item in compared)]
-    groups = [(_HEADINGS[kind], [item.reading for item in compared if item.kind == kind]) for kind in kinds]
+    """Cosine, Pearson and L2 of the same pairs beside permutations, matched random vectors and the fixed ones.
+
+    Layer 0 has panels of its own: its low cosines would stretch the axis until no null band of the others could be seen.
+    """
+    blocks = [[item for item in compared if (item.kind == "zero") is zero] for zero in (False, True)]
+    blocks = [block for block in blocks if block]
+    heights = [0.32 * len(block) + 0.3 * len({item.kind for item in block}) + 0.9 for block in blocks]
+    figure = new_figure(11.5, 0.9 + sum(heights))
+    every = figure.subplots(len(blocks), 3, squeeze=False, sharey="row", height_ratios=heights)
+    for panels, block in zip(every, blocks, strict=True):
+        _metric_row(panels, block, fixed, names, role)
+    figure.legend(*every[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def _metric_row(
+    panels: Sequence[Axes], block: Sequence[Compared], fixed: Random, names: Sequence[str], role: str
+) -> None:
+    kinds = [kind for kind in _HEADINGS if any(item.kind == kind for item in block)]
+    groups = [(_HEADINGS[kind], [item.reading for item in block if item.kind == kind]) for kind in kinds]
     places = [place for found in _places(groups) for place in found]
-    figure = new_figure(11.5, 1.9 + 0.32 * len(places) + 0.3 * len(groups))
-    panels = figure.subplots(1, 3, sharey=True)
     for axes, (measure, title) in zip(panels, _AXES.items(), strict=True):
-        for number, (item, at) in enumerate(zip(compared, places, strict=True)):
+        for number, (item, at) in enumerate(zip(block, places, strict=True)):
             _measured(axes, item, at, measure, names, labelled=number == 0)
-        axes.axvline(
-            fixed.mean[measure], color="#666666", linestyle="--", linewidth=1.0, label="random, mean 1, sd 0.1"
-        )
+        if kinds != ["zero"]:
+            line = {"color": "#666666", "linestyle": "--", "linewidth": 1.0, "label": "random, mean 1, sd 0.1"}
+            axes.axvline(fixed.mean[measure], **line)
         axes.set_title(f"{title}, {role}" if measure == "cosine" else title)
         axes.set_xlabel(title)
         _margins(axes)
-    if all(item.value["l2"] > 0 for item in compared):
+    if all(item.value["l2"] > 0 for item in block):
         panels[2].set_xscale("log")
         panels[2].xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
         panels[2].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         panels[2].xaxis.set_minor_formatter(NullFormatter())
     _row_labels(panels[0], groups)
     _headings(panels[0], groups)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
 
 
 def _measured(axes: Axes, item: Compared, at: float, measure: str, names: Sequence[str], *, labelled: bool) -> None:

@@ -20,7 +20,9 @@ from kinprint.studies.figures.style import (
     SIGNED_MAP,
     SIMILARITY_MAP,
     heat,
+    label_of,
     layer_axis,
+    log_y,
     new_figure,
     null_band,
 )
@@ -75,7 +77,7 @@ def _bars(
     for number, (name, values, mean) in enumerate(sides):
         colour, _ = look(name, places.get(name, number))
         x = np.arange(values.size) + (number - 0.5) * width
-        axes.bar(x, values, width, color=colour, label=name)
+        axes.bar(x, values, width, color=colour, label=label_of(name))
         if mean is not None:
             axes.axhline(mean, color=colour, linestyle="--", linewidth=1.0, label=f"mean of {name}, all dimensions")
     axes.axhline(0.0, color=DARK, linewidth=0.6)
@@ -141,7 +143,7 @@ def pearson_gallery(
     for axes, (names, rows, columns, matrix, mean, null_sd) in zip(grid, panels, strict=False):
         related = mean > RELATED
         finite = matrix[np.isfinite(matrix)]
-        low = min(0.0, float(finite.min())) if related else -reach
+        low = min(-3.0 * null_sd, float(finite.min())) if related else -reach
         image = heat(
             axes,
             matrix,
@@ -150,10 +152,9 @@ def pearson_gallery(
             colours=SIMILARITY_MAP if related else SIGNED_MAP,
         )
         bar = figure.colorbar(image, ax=axes, shrink=0.85)
+        _mark_null(bar, null_sd, "white" if related else "black")
         if related:
-            bar.set_label(f"own scale: {low:.2f} to 1")
-        else:
-            _mark_null(bar, null_sd)
+            bar.set_label(f"own scale: {low:.2f} to 1; lines: 95 % of independent pairs", fontsize=7.5)
         _same_layer(axes, rows, columns)
         axes.set_title(f"{names[0]} and {names[1]}: mean of same layer {mean:.4f}", fontsize=9)
         _layer_ticks(axes, rows, columns, names)
@@ -168,10 +169,10 @@ def _reach(matrices: Sequence[FloatArray], null_sd: float) -> float:
     return min(1.0, max([3.0 * null_sd, *(float(values.max()) for values in finite if values.size)]))
 
 
-def _mark_null(bar: mpl.colorbar.Colorbar, null_sd: float) -> None:
+def _mark_null(bar: mpl.colorbar.Colorbar, null_sd: float, colour: str = "black") -> None:
     for side in (-NULL_SD, NULL_SD):
         if abs(side * null_sd) < 1.0:
-            bar.ax.axhline(side * null_sd, color="black", linewidth=1.2)
+            bar.ax.axhline(side * null_sd, color=colour, linewidth=1.2)
     bar.set_label("lines: 95 % of independent pairs")
 
 
@@ -211,7 +212,7 @@ def changed_lines(rows: Sequence[Sequence[Cell]], nulls: Sequence[Sequence[tuple
         strict=True,
     ):
         values = np.array([row[at] for row in rows], dtype=float)
-        axes.set_yscale("log")
+        log_y(axes)
         middle = scale * np.array(null)
         low, high = (np.maximum(middle[:, 0] + side * middle[:, 1], 0.0) for side in (-NULL_SD, NULL_SD))
         positive = np.concatenate([values[values > 0], high[high > 0]])

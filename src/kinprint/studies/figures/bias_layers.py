@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from kinprint.numeric import FloatArray
 from kinprint.studies.bias.facts import RELATED
 from kinprint.studies.cast import look
-from kinprint.studies.figures.style import layer_axis, model_line, new_figure, null_band
+from kinprint.studies.figures.style import PAIR_LOOK, label_of, layer_axis, model_line, new_figure, null_band
 
 BINS = 128
 """Bins over the whole range, at most."""
@@ -20,14 +20,8 @@ BINS = 128
 RIDGE_HEIGHT = 1.7
 """Height of a ridge in units of the distance between two."""
 
-PAIR_LINES = (
-    ("#0072B2", "o"),
-    ("#D55E00", "s"),
-    ("#009E73", "^"),
-    ("#CC79A7", "D"),
-    ("#E69F00", "v"),
-    ("#000000", "x"),
-)
+
+DASHES = ("-", "--", ":", "-.")
 
 
 def thinner(number: int) -> dict[str, object]:
@@ -114,7 +108,7 @@ def difference(
     close = [line for line in lines if np.isfinite(line[2]).any() and float(np.nanmean(line[2])) > RELATED]
     apart = [line for line in lines if not any(line is other for other in close)]
     groups = [(group, text) for group, text in ((apart, ""), (close, ", own scale")) if group]
-    figure = new_figure(7.5, 2.6 * (2 + len(groups)) + 0.6)
+    figure = new_figure(9.2, 2.6 * (2 + len(groups)) + 0.6)
     panels = figure.subplots(2 + len(groups), 1, sharex=True)
     for axes, what in zip(panels, ("mean", "standard deviation"), strict=False):
         for number, (name, (layers, values)) in enumerate(found.items()):
@@ -127,10 +121,14 @@ def difference(
         longest = max((line[1] for line in group), key=len)
         null_band(axes, longest, np.zeros(len(longest)), np.full(len(longest), group[0][3]))
         for number, ((a, b), layers, pearson, _) in enumerate(group):
-            colour, marker = PAIR_LINES[number % len(PAIR_LINES)]
-            axes.plot(layers, pearson, color=colour, marker=marker, linewidth=1.0, label=f"{a} and {b}")
+            colour, marker = PAIR_LOOK[number % len(PAIR_LOOK)]
+            # hollow, and each smaller than the one below it: two pairs that coincide can both be seen
+            hollow = {"markerfacecolor": "none", "markersize": max(3.0, 7.5 - 1.8 * number), "markeredgewidth": 1.1}
+            dash = DASHES[number % len(DASHES)]
+            label = label_of(f"{a} and {b}")
+            axes.plot(layers, pearson, dash, color=colour, marker=marker, linewidth=1.1, label=label, **hollow)
         axes.set_title(f"Pearson of the differences{text}")
         axes.set_ylabel("Pearson")
-        axes.legend(loc="best", ncols=2)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the lines, which fill the panel
     layer_axis(panels[-1])
     return figure

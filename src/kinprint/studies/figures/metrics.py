@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinprint.studies.cast import look
-from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, SIGNED_MAP, SIMILARITY_MAP, heat, new_figure
+from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, SIGNED_MAP, SIMILARITY_MAP, heat, label_of, new_figure
 from kinprint.studies.metrics.plan import Grid
 
 PRINTED = 8  # cells of larger matrices are too small for numbers
@@ -151,7 +151,7 @@ def _role_dots(axes: Axes, rows: Sequence[Sequence[Any]], models: Sequence[str])
                 marker=marker,
                 markersize=6,
                 ls="",
-                label=None if number else model,
+                label=None if number else label_of(model),
                 zorder=3,
             )
             labels.append((at, f"{a}–{b}"))

@@ -13,10 +13,13 @@ from matplotlib.ticker import MaxNLocator
 from kinprint.studies.figures.style import (
     NULL_COLOUR,
     NULL_SD,
+    PAIR_LOOK,
     SIGNED_MAP,
     SIMILARITY_MAP,
     heat,
+    label_of,
     layer_axis,
+    log_y,
     new_figure,
     null_band,
 )
@@ -31,23 +34,11 @@ if TYPE_CHECKING:
     from kinprint.studies.origin.windows import WindowRow
 
 COSINE, PEARSON, OTHER, THIRD = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
-_PAIRS = (
-    ("#000000", "o"),
-    ("#D55E00", "s"),
-    ("#0072B2", "^"),
-    ("#009E73", "D"),
-    ("#CC79A7", "v"),
-    ("#E69F00", "P"),
-    ("#56B4E9", "X"),
-    ("#882255", "<"),
-    ("#999933", ">"),
-)
-"""Colour and marker of a pair of models, A and B first. A pair is no model, so models' own colours would mislead."""
 
 
 def pair_look(position: int) -> tuple[str, str]:
     """Return colour and marker of the pair at a position."""
-    return _PAIRS[position % len(_PAIRS)]
+    return PAIR_LOOK[position % len(PAIR_LOOK)]
 
 
 def _null_marks(axes: Axes, layers: Sequence[int], mean: FloatArray) -> None:
@@ -111,7 +102,7 @@ def control_lines(pairs: Sequence[NormPair]) -> Figure:
                 "zorder": 4 if first else 3,
             }
             top.plot(pair.layers, pair.cosine, **options)
-            bottom.plot(pair.layers, pair.pearson, label=f"{pair.a}–{pair.b}", **options)
+            bottom.plot(pair.layers, pair.pearson, label=label_of(f"{pair.a}–{pair.b}"), **options)
         widest = max(chosen, key=lambda pair: len(pair.layers))
         sd = np.full(len(widest.layers), widest.pearson_sd)
         null_band(bottom, widest.layers, np.zeros(len(sd)), sd)
@@ -184,7 +175,7 @@ def baselines(pairs: Sequence[NormPair], published_mean: float) -> Figure:
     panels = figure.subplots(1, len(pairs) + 1)
     for axes, pair in zip(panels[:-1], pairs, strict=True):
         null_band(axes, pair.layers, pair.null_mean, pair.null_sd, label="matched: 95 % of independent pairs")
-        axes.plot(pair.layers, pair.cosine, color=COSINE, marker="o", label=f"{pair.a} and {pair.b}")
+        axes.plot(pair.layers, pair.cosine, color=COSINE, marker="o", label=label_of(f"{pair.a} and {pair.b}"))
         _null_marks(axes, pair.layers, pair.null_mean)
         axes.axhline(published_mean, color=OTHER, linestyle="--", label="published: mean 1, sd 0.01")
         axes.set_title(f"{pair.role.value}")
@@ -330,7 +321,7 @@ def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
             mean = np.array([row.null_mean for row in raw], dtype=float) if key == "cosine" else np.zeros(len(raw))
             sd = np.array([row.null_sd if key == "cosine" else row.pearson_sd for row in raw], dtype=float)
             null_band(axes, at, mean, sd)
-            axes.plot(at, values, color=colour, marker="o", label=name)
+            axes.plot(at, values, color=colour, marker="o", label=label_of(name))
             axes.set_ylabel(name)
             axes.set_title(f"{name}, experts as stored")
             axes.legend(loc="best")
@@ -385,7 +376,7 @@ def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
         edges += [float(means.min()), float(means.max())]
     margin = 0.05 * (max(edges) - min(edges)) or 0.01
     bins = np.linspace(min(edges) - margin, max(edges) + margin, 31)
-    axes.hist(values, bins=bins, histtype="step", color="#000000", linewidth=1.4, label=name)
+    axes.hist(values, bins=bins, histtype="step", color="#000000", linewidth=1.4, label=label_of(name))
     axes.set_title(role.value)
     axes.set_xlabel("cosine")
     axes.set_ylabel("layers")
@@ -407,17 +398,18 @@ def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
         width = min(0.3, 0.84 / len(present))
         for number, (name, rows) in enumerate(present.items()):
             x = place + (number - (len(present) - 1) / 2) * width
-            height = float(np.mean([abs(row.cosine or 0.0) for row in rows]))
-            colour, _ = pair_look(list(shown).index(name))
-            axes.bar(x, height, width=0.9 * width, color=colour, alpha=0.75, label=None if name in labelled else name)
+            mean = float(np.mean([abs(row.cosine or 0.0) for row in rows]))
+            colour, marker = pair_look(list(shown).index(name))
+            label = None if name in labelled else label_of(name)
+            axes.plot(x, mean, color=colour, marker=marker, markersize=6, linestyle="", label=label, zorder=3)
             labelled.add(name)
             expected = expected_magnitude(rows)
             if expected:
                 label = None if "" in labelled else "mean |cosine| of independent pairs"
                 half = 0.55 * width
-                axes.plot([x - half, x + half], [expected] * 2, color="#E69F00", linewidth=2.4, label=label)
+                axes.plot([x - half, x + half], [expected] * 2, color="#777777", linewidth=2.4, label=label, zorder=2)
                 labelled.add("")
-    axes.set_yscale("log")
+    log_y(axes)
     axes.set_xticks(range(len(roles)), [role.value for role in roles], rotation=20, ha="right")
     axes.set_ylabel("mean |cosine| over layers")
     axes.set_title("by tensor")

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinprint.studies.cast import look
-from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, layer_axis, model_line, new_figure
+from kinprint.studies.figures.style import NULL_COLOUR, NULL_SD, layer_axis, log_y, model_line, new_figure
 from kinprint.studies.scale.rounding import FORMATS, SCHEMES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def norms(depths: Sequence[Depth]) -> Figure:
             model_line(axes, d.layers, d.norm, d.model, names.index(d.model))
         for width in dict.fromkeys(d.width for d in chosen):
             axes.axhline(math.sqrt(width), color="black", ls="--", lw=1.0, label=f"√d, d = {width}")
-        axes.set_yscale("log")
+        log_y(axes)
         axes.set_title(f"‖γ‖ by layer, {role}")
         axes.legend(loc="lower right")
         layer_axis(axes)
@@ -59,9 +59,9 @@ def split(depths: Sequence[Depth]) -> Figure:
             model_line(top, d.layers, d.mean, d.model, names.index(d.model))
             model_line(bottom, d.layers, d.sd, d.model, names.index(d.model))
         if all((d.mean > 0).all() for d in depths):
-            top.set_yscale("log")
+            log_y(top)
         if all((d.sd > 0).all() for d in depths):
-            bottom.set_yscale("log")
+            log_y(bottom)
         top.set_title(f"mean (common scale), {role}")
         bottom.set_title(f"standard deviation (pattern), {role}")
         layer_axis(bottom)
@@ -143,7 +143,7 @@ def correlations(found: Sequence[Stored], role: str, null_sd: float) -> Figure:
             label="95 % of independent pairs",
         )
         _lines(axes, chosen, [_shortfall(item) for item in chosen])
-        axes.set_yscale("log")
+        log_y(axes)
         axes.set_title(f"{dtype}{_remark(chosen)}", fontsize=9)
         layer_axis(axes)
     panels[0].set_ylabel("1 − correlation (log scale)")

@@ -17,7 +17,7 @@ from kinprint.studies.bias.path import JointPath
 from kinprint.studies.cast import look
 from kinprint.studies.figures.bias_layers import thinner
 from kinprint.studies.figures.film import Film
-from kinprint.studies.figures.style import SIMILARITY_MAP, new_figure
+from kinprint.studies.figures.style import SIMILARITY_MAP, label_of, new_figure
 
 TOY_COLOURS = ("#D55E00", "#0072B2")
 PLANE = "#999999"
@@ -149,7 +149,7 @@ def _paths(axes: Any, found: JointPath, components: Sequence[int], places: Mappi
     for number, (name, scores) in enumerate(zip(found.names, found.scores, strict=True)):
         colour, marker = look(name, places.get(name, 0))
         points = [scores[:, k] for k in components]
-        axes.plot(*points, color=colour, marker=marker, label=name, **thinner(number))
+        axes.plot(*points, color=colour, marker=marker, label=label_of(name), **thinner(number))
         large = max(6.0, 11.0 - 1.7 * number)
         axes.plot(*(p[:1] for p in points), color=colour, marker="o", markersize=large, linestyle="none")
         axes.plot(*(p[-1:] for p in points), color=colour, marker="*", markersize=large + 3, linestyle="none")

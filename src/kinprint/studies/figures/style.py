@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 from PIL import Image
 
@@ -24,6 +24,19 @@ SIMILARITY_MAP = "cividis"  # readable without colour vision
 SIGNED_MAP = "RdBu_r"  # red against blue, white at zero: safe for the common kinds of colour blindness
 NULL_SD = 1.96
 """Half-width of a null band in standard deviations: 95 % of independent pairs, point by point."""
+
+PAIR_LOOK = (
+    ("#222222", "o"),
+    ("#EE3377", "s"),
+    ("#997700", "^"),
+    ("#6F4C9B", "D"),
+    ("#4EB265", "v"),
+    ("#A50026", "P"),
+    ("#7BAFDE", "X"),
+    ("#F6C141", "<"),
+    ("#B07AA1", ">"),
+)
+"""Colour and marker of a pair of models, by position. A pair is no model: none of these is a model's own colour."""
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -63,6 +76,13 @@ def layer_axis(axes: Axes, label: str = "layer") -> None:
     """Label the x axis, with whole numbers only."""
     axes.set_xlabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def log_y(axes: Axes) -> None:
+    """Make the y axis logarithmic, its numbers in plain figures: mathematical notation is switched off for the models' names."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
 
 
 def rendered(drawn: Figure | Film) -> Iterator[tuple[str, bytes]]:
@@ -111,10 +131,15 @@ def null_band(
     )
 
 
+def label_of(name: str) -> str:
+    """Return a label that a legend shows: one that begins with an underscore would be left out, so nothing visible precedes it."""
+    return f"\u200b{name}" if name.startswith("_") else name
+
+
 def model_line(axes: Axes, x: ArrayLike, y: ArrayLike, name: str, position: int = 0, **options: object) -> None:
     """Draw a model's values by layer in its colour and marker."""
     colour, marker = look(name, position)
-    settings: dict[str, object] = {"color": colour, "marker": marker, "label": name} | options
+    settings: dict[str, object] = {"color": colour, "marker": marker, "label": label_of(name)} | options
     axes.plot(x, y, **settings)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kinprint.stats import AllPairs
-from kinprint.studies.figures.style import layer_axis, new_figure, null_band
+from kinprint.studies.figures.style import layer_axis, log_y, new_figure, null_band
 
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00")
 KINDS = (("ones", "#0072B2", "o"), ("random", "#D55E00", "s"))
@@ -20,7 +20,7 @@ def losses(models: Sequence[tuple[str, Sequence[float]]]) -> Figure:
     axes = figure.subplots()
     for (name, values), colour, dash in zip(models, COLOURS, ("-", "--", "-", "--"), strict=False):
         axes.plot(np.arange(1, len(values) + 1), values, color=colour, linestyle=dash, label=name)
-    axes.set_yscale("log")
+    log_y(axes)
     axes.set_xlabel("step")
     axes.set_ylabel("next-token loss (nats)")
     axes.set_title("Training loss")

@@ -86,6 +86,13 @@ def vocabulary_map(stage: Stage) -> Section:
         found.high_from,
     )
     section.pictures.append(picture("vocabulary_map", caption, "origin_words.vocabulary_map", *arguments))
+    if stage.request.replicas:
+        section.notes.append(
+            say(
+                "How many tokens are Korean, Chinese, Latin and so on is assumed in the replicas: only the counts in the list of "
+                "published figures are theirs by design. The table of scripts shows the method, not the models."
+            )
+        )
     if is_published(stage, a, b):
         section.checks += _map_checks(found, raw["high"], pearson)
     return section

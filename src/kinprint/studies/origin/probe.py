@@ -43,7 +43,9 @@ def window_probe(stage: Stage) -> Section:
                 compared[f"{first}–{control}"] = found
     section.tables += [_summary_table(compared), _row_table(a, b, rows)]
     identical = sum(row.identical for row in rows)
-    section.notes += _notes(stage, sum(row.windows for row in rows), identical)
+    section.notes += _notes(stage, rows)
+    if stage.request.replicas:
+        section.notes += _holes(compared)
     shown = {name: [row for row in found if row.cosine is not None] for name, found in compared.items()}
     if shown[f"{a}–{b}"]:
         section.pictures += _pictures(a, b, shown)
@@ -122,18 +124,37 @@ def _pictures(a: str, b: str, shown: dict[str, list[WindowRow]]) -> list[Picture
     ]
 
 
-def _notes(stage: Stage, windows: int, identical: int) -> list[Text]:
+def _holes(compared: dict[str, list[WindowRow]]) -> list[Text]:
+    """Return which tensors the replicas do not model in the windows read: holes, which read as zero."""
+    found = {
+        pair: dict.fromkeys(row.plan.role.value for row in rows if row.constant) for pair, rows in compared.items()
+    }
+    listed = "; ".join(f"{pair}: {', '.join(roles)}" for pair, roles in found.items() if roles)
+    if not listed:
+        return []
+    return [
+        say(
+            "Not modelled in the replicas where these windows lie, in some layers or all, and zero there: {listed}. "
+            "Nothing follows from it for the models.",
+            listed=listed,
+        )
+    ]
+
+
+def _notes(stage: Stage, rows: Sequence[WindowRow]) -> list[Text]:
     used = LENGTH if stage.request.full else USED
     return [
         say(
             "Matrices: {count} windows of {length} elements at places given by a hash of the tensor’s name, the first "
             "{used} of each used; windows that overlap are merged. Norms and biases are read whole and once. "
-            "{identical} of {windows} windows are equal byte for byte (SHA-256).",
+            "{identical} of {windows} windows are equal byte for byte (SHA-256); {constant} more are constant on a side and "
+            "not counted.",
             count=COUNT,
             length=LENGTH,
             used=used,
-            identical=identical,
-            windows=windows,
+            identical=sum(row.identical for row in rows),
+            constant=sum(row.constant for row in rows),
+            windows=sum(row.windows for row in rows),
         ),
         say(
             "The null permutes the residual dimensions (columns; rows of the attention output; experts of a bias) of "
@@ -161,6 +182,7 @@ _ROW_COLUMNS = (
     column("null_sd", "its sd", 5),
     column("z", "z", 2),
     column("identical", "windows equal byte for byte"),
+    column("constant", "windows constant on a side"),
     column("windows", "windows"),
     column("sha256_a", "SHA-256 of A’s first window"),
     column("sha256_b", "SHA-256 of B’s first window"),
@@ -183,6 +205,7 @@ def _row_table(a: str, b: str, rows: Sequence[WindowRow]) -> Table:
             row.null_sd,
             row.z,
             row.identical,
+            row.constant,
             row.windows,
             *row.hashes,
         ]
@@ -214,6 +237,7 @@ def _summary_table(compared: dict[str, list[WindowRow]]) -> Table:
         column("rel_rmse", "mean relative RMSE", 3),
         column("z", "root mean square z", 2),
         column("identical", "windows equal byte for byte"),
+        column("constant", "windows constant on a side"),
     )
     return table("window_summary", say("By tensor"), columns, cells)
 
@@ -221,8 +245,9 @@ def _summary_table(compared: dict[str, list[WindowRow]]) -> Table:
 def _summary_row(pair: str, role: Role, rows: Sequence[WindowRow], count: int) -> list[Cell]:
     cosines = column_of(rows, "cosine")
     head: list[Cell] = [pair, role.value, rows[0].status, count, rows[0].n]
+    counts = sum(row.identical for row in rows), sum(row.constant for row in rows)
     if not cosines.size:
-        return [*head, *[None] * 8, sum(row.identical for row in rows)]
+        return [*head, *[None] * 8, *counts]
     found = summarised(cosines)
     scores = [row.z for row in rows if row.z is not None]
     return [
@@ -235,7 +260,7 @@ def _summary_row(pair: str, role: Role, rows: Sequence[WindowRow], count: int) -
         expected_magnitude(rows),
         float(column_of(rows, "rel_rmse").mean()),
         math.sqrt(float(np.mean(np.square(scores)))) if scores else None,
-        sum(row.identical for row in rows),
+        *counts,
     ]
 
 

@@ -33,6 +33,8 @@ DRAWS = 3
 FULL_DRAWS = 20
 GAUSSIAN_DRAWS = 8
 ALIGNED = say("aligned cosine")
+UNFILLED = say("one of the two is not filled in the replicas")
+ROUTERS_FITTED = say("the replicas’ routers are fitted to it within two units of the fourth decimal")
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def routers(stage: Stage) -> Section:
     )
     section.pictures.append(picture("routers", caption, "origin.routers", rows, float(noise.mean())))
     if is_published(stage, a, b):
-        section.checks += _checks(rows, noise)
+        section.checks += _checks(rows, noise, replicas=stage.request.replicas)
     return section
 
 
@@ -204,7 +206,8 @@ def _control_table(stage: Stage, a: str, b: str, rows: list[RouterRow], missing:
         except Missing as error:
             missing.append(error.text)
         except DegenerateInput as error:
-            missing.append(say("routers of {a} and {b}: {why}", a=one, b=other, why=error.message))
+            why: str | Text = UNFILLED if stage.request.replicas else error.message
+            missing.append(say("routers of {a} and {b}: {why}", a=one, b=other, why=why))
     columns = (
         column("pair", "pair"),
         column("n", "layers"),
@@ -230,7 +233,7 @@ def _summary(a: str, b: str, rows: list[RouterRow]) -> list[Cell]:
     ]
 
 
-def _checks(rows: list[RouterRow], noise: FloatArray) -> list[Check]:
+def _checks(rows: list[RouterRow], noise: FloatArray, *, replicas: bool) -> list[Check]:
     known = {row[0]: row for row in origin()["layerwise"] if row[5] is not None}
     checks: list[Check] = []
     for row in rows:
@@ -241,7 +244,8 @@ def _checks(rows: list[RouterRow], noise: FloatArray) -> list[Check]:
                 (7, ALIGNED, row.aligned),
             ):
                 what = say("{measure}, {role}, layer {layer}", measure=name, role="router", layer=row.layer)
-                checks.append(Check(what, known[row.layer][place], value))
+                reason = ROUTERS_FITTED if replicas and name is ALIGNED else None
+                checks.append(Check(what, known[row.layer][place], value, reason=reason))
     if [row.layer for row in rows] == sorted(known):
         for name, values, group in (
             (COSINE, [row.cosine for row in rows], origin()["summary"]["router_or_gate"]["cosine"]),

@@ -29,7 +29,7 @@ def score_table(
     total = sum(points)
     band = next(name for least, name in BANDS if total >= least)
     rows: list[list[Cell]] = [
-        [say("identical bytes anywhere: 100"), float(identical), points[0]],
+        [say("identical bytes anywhere (constant windows apart): 100"), float(identical), points[0]],
         [say("mean norm cosine above 0.95: 30 if 0.05 above the baseline, else 10"), norm_mean, points[1]],
         [say("mean attention cosine within 0.01 of 0: 10"), attention_mean, points[2]],
         [say("total, {band}", band=band), None, total],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kinprint.studies.origin.shared import UNCONSTRAINED, accused, count_check, is_published, origin
 from kinprint.studies.origin.tokens import FIRST, Comparison, compared, most_common
 from kinprint.studies.outcome import Cell, Check, Section, Table, column, table
@@ -182,4 +184,5 @@ def _offset_checks(found: Comparison, *, replicas: bool) -> list[Check]:
 
 
 def _remarked(replicas: bool, what: Text, known: float, measured: float) -> Check:
-    return count_check(what, known, measured, reason=UNCONSTRAINED if replicas else None)
+    check = count_check(what, known, measured, reason=UNCONSTRAINED if replicas else None)
+    return replace(check, comparable=not replicas)

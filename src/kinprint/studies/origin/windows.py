@@ -68,7 +68,8 @@ class WindowRow:
     rows_cosine: float | None = None  # on whole rows of the windows, where the null is exact
     null_mean: float | None = None
     null_sd: float | None = None
-    identical: int = 0
+    identical: int = 0  # equal byte for byte, and not constant
+    constant: int = 0  # one value throughout, on one side or both: equal bytes would say nothing
     windows: int = 0
     hashes: tuple[str, str] = ("", "")
 
@@ -154,19 +155,27 @@ def _compare(plan: Plan, sides: Sequence[Array], kinds: tuple[str, str], offsets
     cuts = np.cumsum([stop - start for start, stop in plan.runs])[:-1]
     pieces = [np.split(side, cuts) for side in sides]
     hashed = [[stored_hash(piece, kind) for piece in side] for side, kind in zip(pieces, kinds, strict=True)]
-    identical = sum(kinds[0] == kinds[1] and x == y for x, y in zip(*hashed, strict=True))
+    flat = [any(_is_constant(piece) for piece in both) for both in zip(*pieces, strict=True)]
+    alike = [kinds[0] == kinds[1] and x == y for x, y in zip(*hashed, strict=True)]
+    identical, constant = sum(same and not still for same, still in zip(alike, flat, strict=True)), sum(flat)
     marks = (hashed[0][0][:16], hashed[1][0][:16])
     left, right = (side.astype(np.float64) + offset for side, offset in zip(sides, offsets, strict=True))
     try:
         cosine, rmse = METRICS["cosine"](left, right), METRICS["rel_rmse"](left, right)
     except DegenerateInput:
-        return WindowRow(plan, UNDEFINED, left.size, identical=identical, windows=len(pieces[0]), hashes=marks)
+        counts = {"identical": identical, "constant": constant, "windows": len(pieces[0])}
+        return WindowRow(plan, UNDEFINED, left.size, hashes=marks, **counts)
     try:
         pearson: float | None = METRICS["pearson"](left, right)
     except DegenerateInput:
         pearson = None
     null = window_null(plan, left, right)
-    return WindowRow(plan, plan.status, left.size, cosine, pearson, rmse, *null, identical, len(pieces[0]), marks)
+    counted = (identical, constant, len(pieces[0]))
+    return WindowRow(plan, plan.status, left.size, cosine, pearson, rmse, *null, *counted, marks)
+
+
+def _is_constant(values: Array) -> bool:
+    return bool((values == values[:1]).all())
 
 
 def stored_hash(values: Array, kind: str) -> str:

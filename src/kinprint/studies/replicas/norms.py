@@ -24,6 +24,10 @@ MEASURED = ("Phi", "GLM", "Solar")  # by hyunwoongko, at layers 10, 20 and 30; i
 DIFFERENCE_LIMIT = 0.018
 SWEEPS = 8
 SATISFIED = 4.0  # residuals below 4e-5 are left alone
+# Correlations that nobody measured, of layers of two models, stay where chance puts nearly all: within this many null
+# standard deviations in the draft, which meeting the published ones moves a little.
+CHANCE = 2.0
+APART_ROUNDS = 40
 
 
 def replica_norms(seed: int = 0) -> Norms:
@@ -143,7 +147,7 @@ def _settled(
     _reconcile(d, measured, drafts, final, streams)
     for vector in order[len(measured) :]:
         if vector[0] in MEASURED:
-            drafts[vector] = _beside(d, vector, drafts, final)
+            drafts[vector] = _apart(d, vector, _beside(d, vector, drafts, final), final)
         if vector in bound:
             final[vector] = bend(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
         else:
@@ -220,9 +224,44 @@ def _chance_ties(
         return []
     tied = {p for p, _ in _partners(d.correlations, vector)}
     others = [(m, kind, i) for m in MEASURED if m != model for i in HW_LAYERS]
+    if model == "GLM":
+        # The other kind of the same layer too: figure 10 looks at the difference of the two. Solar, settled last, has no
+        # room left for that, and needs none.
+        others += [("Phi", other, layer) for other in KINDS if other != kind]
     free = [p for p in others if p in final and p not in tied]
     drawn = [float(np.corrcoef(drafts[vector], drafts[p])[0, 1]) for p in free]
     return [(final[p], float(np.clip(value, -0.03, 0.03))) for p, value in zip(free, drawn, strict=True)]
+
+
+def _apart(d: Design, vector: Vector, draft: FloatArray, final: dict[Vector, FloatArray]) -> FloatArray:
+    """Return a layer's draft with no correlation beyond chance to final layers of other models where none was published.
+
+    Settling the measured layers sets the same dimensions far out in several models, and neighbouring layers inherit them.
+    """
+    model = vector[0]
+    tied = {p for p, _ in _partners(d.correlations, vector)}
+    others = [p for p in final if p[0] in MEASURED and p[0] != model and p not in tied]
+    if not others:
+        return draft
+    partners = np.array([(final[p] - final[p].mean()) / final[p].std() for p in others])
+    mean, std = float(draft.mean()), float(draft.std())
+    limit = CHANCE / np.sqrt(draft.size)
+    # A heavy-tailed vector keeps its signs if each element moves in proportion to itself.
+    weights = np.clip(np.abs(draft) / std, 0.002, 2.0) ** 2 if std > HEAVY * mean else np.ones(draft.size)
+    least = min(0.0, float(draft.min())) if model == "Phi" else min(0.02 * mean, float(draft.min()))
+    x = draft
+    for _ in range(APART_ROUNDS):
+        r = partners @ (x - x.mean()) / (x.size * x.std())
+        over = np.flatnonzero(np.abs(r) > limit)
+        if not over.size:
+            break
+        rows = partners[over]
+        excess = r[over] - 0.9 * np.clip(r[over], -limit, limit)
+        # Neighbouring layers are nearly parallel: without a ridge, small differences among them would be blown up.
+        gram = (rows * weights) @ rows.T
+        gram += 0.02 * np.trace(gram) / len(gram) * np.eye(len(gram))
+        x = np.maximum(x - x.size * x.std() * weights * (np.linalg.solve(gram, excess) @ rows), least)
+    return np.asarray(mean + std * (x - x.mean()) / x.std())
 
 
 def _difference_tie(

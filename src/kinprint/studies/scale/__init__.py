@@ -122,7 +122,7 @@ def _norm_checks(stage: Stage, depths: list[Depth]) -> list[Check]:
             (at.get(0), at.get(45), greatest),
             strict=True,
         ):
-            checks.append(Check(what, value, measured, 2, reason=RECOMPUTED))
+            checks.append(Check(what, value, measured, 2, "derived", RECOMPUTED))
         if d.model == "Solar":
             stated = {"norm_pre": 2.80, "norm_post": 10.17}[category]
             said = say("‖γ‖ of layer 0, {model}, {role}, in the text", **named)
