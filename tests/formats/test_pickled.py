@@ -349,3 +349,14 @@ def test_mutants_are_refused_or_read():
 @pytest.mark.slow
 def test_many_mutants_are_refused_or_read():
     assert 0 < _fuzz(20_000, 2) < 20_000
+
+
+def test_numbers_that_share_one_hash_do_not_hang():
+    """Dictionary keys i·(2**61 − 1) all hash to zero; only so many keys that are no text are taken."""
+    from kinprint.formats.pickled import MAX_ODD_KEYS, Refusal, add_items
+
+    target = {}
+    add_items(target, [(number, None) for number in range(MAX_ODD_KEYS)])
+    with pytest.raises(Refusal, match="keys that are not all text"):
+        add_items(target, [(number * (2**61 - 1), None) for number in range(MAX_ODD_KEYS, MAX_ODD_KEYS + 10)])
+    add_items({}, [(f"layer{number}", None) for number in range(3 * MAX_ODD_KEYS)])

@@ -92,7 +92,10 @@ def _looked_up(pattern: Mapping[str, float], path: str, default: float) -> float
         return default
     bits = path.split(".")
     ends = {".".join(bits[start:]) for start in range(len(bits))} | {f"^{path}"}
-    return next((value for key, value in pattern.items() if key in ends), default)
+    matching = [end for end in ends if end in pattern]
+    if len(matching) < 2:
+        return pattern[matching[0]] if matching else default
+    return next(value for key, value in pattern.items() if key in ends)  # the first as the config lists them
 
 
 def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:

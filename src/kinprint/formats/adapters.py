@@ -24,6 +24,9 @@ Rows = Mapping[str, Row | TensorInfo]
 FloatArray = npt.NDArray[np.float64]
 
 MAX_TENSORS = 1 << 18
+MAX_NAME = 1000  # of a tensor: paths are searched and compared by their ends
+MAX_DEPTH = 64
+MAX_DROPPED = 8  # modules that may wrap a model
 CHUNK_ELEMENTS = 1 << 18  # of the sum that is built at a time: in float64 it stays in a core's cache
 _PREFIX = "base_model.model."
 _PART = re.compile(
@@ -121,6 +124,12 @@ def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
     parts: dict[str, dict[str, TensorInfo]] = {}
     replaced: dict[str, TensorInfo] = {}
     for name, row in stored.items():
+        if len(name) > MAX_NAME or name.count(".") > MAX_DEPTH:
+            raise FormatError(
+                f"{label}: tensor {_quoted(name[:80])} has a name of {len(name)} characters and {name.count('.')} dots; expected "
+                f"at most {MAX_NAME} and {MAX_DEPTH}",
+                hint=_AGAIN,
+            )
         tensor, own = TensorInfo(*row), name.removeprefix(_PREFIX)
         if tensor.dtype not in FLOATS:
             raise UnsupportedDtype(f"{label}: tensor {_quoted(name)} is stored as {tensor.dtype}, expected floats")
@@ -213,7 +222,7 @@ def find_renaming(names: Sequence[str], base: Collection[str], label: str, base_
 def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
     yield Renaming()
     bits = name.split(".")
-    for dropped in range(len(bits) - 2):
+    for dropped in range(min(len(bits) - 2, MAX_DROPPED)):
         if dropped and _INDEX.fullmatch(bits[dropped - 1]):
             return  # what is left no longer says which layer it is of
         old, rest = "".join(f"{bit}." for bit in bits[:dropped]), ".".join(bits[dropped:])

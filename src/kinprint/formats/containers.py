@@ -7,6 +7,7 @@ budgets, the range cache, remote files) then works with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from kinprint.registry import Registry
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 
+_BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step)", re.IGNORECASE)
 FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
 
 
@@ -88,8 +90,8 @@ class Format:
     split_by_name: bool = False
 
     def claims(self, name: str) -> bool:
-        """Whether a file of this name could be of this format."""
-        return name.lower().endswith(self.suffixes)
+        """Whether a file of this name could hold weights in this format: what a trainer leaves beside them does not."""
+        return name.lower().endswith(self.suffixes) and not _BESIDE.match(name.rsplit("/", 1)[-1])
 
 
 FORMATS: Registry[Format] = Registry("format")

@@ -297,6 +297,14 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
                 hint="numpy.load it and numpy.savez it again",
             )
         _refuse_bomb(member, label)
+    packed_bytes = sum(member.stored for member in arrays if member.method == DEFLATED)
+    inflated = sum(member.size for member in arrays if member.method == DEFLATED)
+    if inflated > INFLATED_FREE + INFLATED_RATIO * packed_bytes:
+        raise FormatError(
+            f"{label}: the archive claims to inflate from {packed_bytes} to {inflated} bytes in all; expected at most "
+            f"{INFLATED_RATIO} times as many, and {INFLATED_FREE} more",
+            hint="no trained weights are so uniform; store the arrays without compression if it is meant",
+        )
     spans = [ByteRange(m.offset, min(m.limit, m.least_start + _FIRST_BYTES)) for m in arrays]
     rows: dict[str, Row | TensorInfo] = {}
     for member, raw in zip(arrays, reader.read_many(spans), strict=True):

@@ -104,6 +104,9 @@ class _Study:
     def __init__(self, contents: Contents) -> None:
         self._tensors = contents.tensors
         self._nodes = contents.nodes
+        self._concats = {
+            node.outputs[0]: node for node in reversed(contents.nodes) if node.operator == "Concat" and node.outputs
+        }
         self._constants = contents.constants
         self._derived = {name: _Derived(name) for name in contents.tensors}
         self._found = Findings()
@@ -259,7 +262,7 @@ class _Study:
         known = self._number(name)
         if known is not None:
             return known
-        made = next((node for node in self._nodes if node.operator == "Concat" and node.outputs[0] == name), None)
+        made = self._concats.get(name)
         if made is None or len(made.inputs) != 4:
             return ()
         return [(self._number(part) or (-1,))[0] for part in made.inputs]

@@ -362,11 +362,17 @@ class _Machine:
         self._push(self._vocabulary.persistent(self._pop()), 100)
 
 
+MAX_ODD_KEYS = 4096
+
+
 def add_items(target: dict[object, object], pairs: list[tuple[object, object]]) -> None:
     """Set keys of a dictionary: plain ones, and each of them once."""
     for key, value in pairs:
         if not _is_plain(key) and not (isinstance(key, tuple) and len(key) <= 8 and all(map(_is_plain, key))):
             raise Refusal(f"has {_kind(key)} for a key")
+        if not isinstance(key, str) and len(target) > MAX_ODD_KEYS:
+            # Numbers can be chosen so that all have one hash; strings cannot, their hashes being salted.
+            raise Refusal(f"has a dictionary of more than {MAX_ODD_KEYS} keys that are not all text")
         if key in target:
             raise Refusal(f"sets the key {key[:200]!r} twice" if isinstance(key, str) else "sets a key twice")
         target[key] = value

@@ -478,16 +478,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     return Shard(source, reader.size, reader.bytes_read, rows, notes=_notes(outcome, wrapper, named, stored))
 
 
-_BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step)", re.IGNORECASE)
-
-
-class _PyTorchFormat(Format):
-    def claims(self, name: str) -> bool:
-        """Whether a file of this name could hold weights: what a trainer leaves beside them does not."""
-        return super().claims(name) and not _BESIDE.match(name.rsplit("/", 1)[-1])
-
-
-PYTORCH = _PyTorchFormat(
+PYTORCH = Format(
     name="PyTorch",
     suffixes=(".bin", ".pt", ".pth"),
     load=load,

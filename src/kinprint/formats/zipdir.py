@@ -126,6 +126,9 @@ class Directory:
     start: int
 
 
+HELD = 64  # ranges kept while a directory is read
+
+
 class Reader:
     """Reads pieces of a file within the session's budget, and keeps them for whoever asks again."""
 
@@ -190,6 +193,7 @@ class Reader:
     def _keep(self, span: ByteRange, data: memoryview) -> None:
         self.bytes_read += len(span)
         self._held.append((span, data))
+        del self._held[:-HELD]  # what is looked for again was read a moment ago
 
 
 def locate(reader: Reader, members: Sequence[Member]) -> list[int]:
