@@ -378,6 +378,7 @@ def test_an_unknown_study():
     assert "did you mean 'baselines'" in found.exception.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", ["sanity", "bias"])
 def test_what_needs_no_model_does_not_count_as_found(study, tmp_path):
     arguments = ["study", study, "--models", f"x={tmp_path / 'gone'}", "--out", str(tmp_path / "out"), "-q"]
@@ -385,6 +386,7 @@ def test_what_needs_no_model_does_not_count_as_found(study, tmp_path):
     assert found.return_value == 7
 
 
+@pytest.mark.slow
 def test_a_model_called_anything(tiny_cast, tmp_path):
     names = "a$\\frac$", "<b>[x](y)"
     models = ",".join(f"{name}={tiny_cast[key]}" for name, key in zip(names, ("first", "second"), strict=True))
