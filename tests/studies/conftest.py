@@ -110,6 +110,25 @@ def run_on_replicas(replica_folders):
                     server.add_repo(REPOS[name], folder)
                 with Session(Settings(endpoint=server.endpoint, range_cache=None)) as session:
                     done[study] = run_study(study, session, request=Request(replicas=True))
+                run.bytes[study] = asked_for(server)
         return done[study]
 
+    run.bytes = {}
     return run
+
+
+def asked_for(server):
+    """Return how many bytes of weights were asked for, and how many of them more than once."""
+    spans = {}
+    for request in server.requests:
+        if request.range and request.body_bytes and request.file.endswith(".safetensors"):
+            first, last = request.range.removeprefix("bytes=").split("-")
+            spans.setdefault(request.path.partition("?")[0], []).append((int(first), int(last) + 1))
+    total = twice = 0
+    for ranges in spans.values():
+        end = 0
+        for start, stop in sorted(ranges):
+            total += stop - start
+            twice += max(0, min(stop, end) - start)
+            end = max(end, stop)
+    return total, twice

@@ -424,3 +424,12 @@ def test_every_study_is_described():
 
 def test_missing_says_so():
     assert Missing(say("x")).exit_code == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", ["baselines", "metrics", "bias", "sanity", "origin", "scale"])
+def test_each_study_reads_a_tensor_once(run_on_replicas, study):
+    assert run_on_replicas(study).parts
+    total, twice = run_on_replicas.bytes[study]
+    assert total > 1_000_000
+    assert twice < 0.005 * total  # the first read of a header goes a little beyond it

@@ -24,6 +24,7 @@ from kinprint.studies.outcome import MemberOutcome, Missing
 from kinprint.studies.text import Text, say
 
 Progress = Callable[[str, int, int], None]
+KEPT_RUNS_BYTES = 192_000_000  # of windows, which several pairs of models share; beyond, they are read again
 T = TypeVar("T")
 MAX_LAYERS = 10_000  # more than any model has; a layer that a model lacks is reported by name
 
@@ -89,6 +90,8 @@ class Stage:
     _read: dict[tuple[str, Role, int | None], Array] = field(default_factory=dict, repr=False)
     _parts: dict[str, dict[tuple[Role, int | None], RoleTensor]] = field(default_factory=dict, repr=False)
     _made: dict[str, object] = field(default_factory=dict, repr=False)
+    _runs: dict[Want, Array] = field(default_factory=dict, repr=False)
+    _runs_bytes: int = 0
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what `make` gives, made at most once in a run: for what several parts of a study share."""
@@ -205,7 +208,32 @@ class Stage:
             self._read[want.model, want.role, want.layer] = values
 
     def read(self, wants: Sequence[Want]) -> list[Array]:
-        """Read tensors, or runs of them, in one go; values as stored, oriented out × in (runs: flat)."""
+        """Return tensors, or runs of them; values as stored, oriented out × in (runs: flat). What is kept is not read again."""
+        kept = {number: values for number, want in enumerate(wants) if (values := self._kept(want)) is not None}
+        missing = [number for number in range(len(wants)) if number not in kept]
+        fresh = self._fetched([wants[number] for number in missing])
+        for number, values in zip(missing, fresh, strict=True):
+            if wants[number].runs is not None and self._runs_bytes + values.nbytes <= KEPT_RUNS_BYTES:
+                self._runs[wants[number]] = values
+                self._runs_bytes += values.nbytes
+        found = kept | dict(zip(missing, fresh, strict=True))
+        return [found[number] for number in range(len(wants))]
+
+    def _kept(self, want: Want) -> Array | None:
+        """Return what was read ahead; runs only where the kept order is the stored one."""
+        if want in self._runs:
+            return self._runs[want]
+        values = self._read.get((want.model, want.role, want.layer))
+        if values is None or want.runs is None:
+            return values
+        part = self.part(want.model, want.role, want.layer)
+        if part.transposed or part.rows is not None:
+            return None
+        flat = values.reshape(-1)
+        return np.concatenate([flat[start:stop] for start, stop in want.runs])
+
+    def _fetched(self, wants: Sequence[Want]) -> list[Array]:
+        """Read in one go."""
         grouped: dict[str, list[int]] = {}
         for number, want in enumerate(wants):
             grouped.setdefault(want.model, []).append(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from kinprint.arch import Role
 from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
 from kinprint.studies.origin.config import configs
 from kinprint.studies.origin.decay import decay as decay_part
@@ -13,7 +14,7 @@ from kinprint.studies.origin.layers import control_pairs, layer_probe
 from kinprint.studies.origin.map import vocabulary_map
 from kinprint.studies.origin.probe import window_probe
 from kinprint.studies.origin.routers import routers as routers_part
-from kinprint.studies.origin.shared import NORMS
+from kinprint.studies.origin.shared import EVERY, NORMS
 from kinprint.studies.origin.sigma import sigma_audit
 from kinprint.studies.origin.vocabulary import tokenizers
 from kinprint.studies.recipe import Part, Study
@@ -24,6 +25,16 @@ from kinprint.studies.text import say
 def _wants(stage: Stage) -> Iterable[Want]:
     for name, role in itertools.product(stage.names, NORMS):
         yield from (Want(name, role, layer) for layer in stage.layers(name, role))
+    # Two parts look at routers, which are small, and each control is held against both models: they are kept.
+    first = stage.names[:2]
+    for name in stage.names:
+        layers = stage.layers(name, Role.ROUTER)
+        if name in first:
+            wanted = set(layers)
+        else:
+            shared = [[layer for layer in layers if stage.holds(other, Role.ROUTER, layer)] for other in first]
+            wanted = {layer for common in shared for layer in common[::EVERY]}
+        yield from (Want(name, Role.ROUTER, layer) for layer in sorted(wanted))
 
 
 ORIGIN = Study(
