@@ -157,3 +157,28 @@ def test_pruning_is_seen_through_a_cast(make, dtype):
     assert explain_edit(edit).name == "pruned"
     moved = describe(A, make.stored(B * 1.02, dtype), dtype_a="F32", dtype_b=dtype)
     assert moved.sparsity.survivors_equal < 0.5
+
+
+def rounded_in_blocks(values, bits, block=32):
+    """Return values on a grid of so many bits for each block, as Q8_0 and Q4_0 have."""
+    grouped = values.reshape(-1, block)
+    scale = np.abs(grouped).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+    return (np.round(grouped / scale) * scale).reshape(values.shape)
+
+
+def test_two_quantised_copies_of_one_model():
+    original = np.random.default_rng(4).standard_normal((32, 256))
+    eight, four = rounded_in_blocks(original, 8), rounded_in_blocks(original, 4)
+    found = explain_edit(describe(eight, four, dtype_a="Q8_0", dtype_b="Q4_0"))
+    assert found.name == "quantised"
+    assert "rounding to 4 bits" in found.reasons[1]
+
+
+def test_quantised_copies_that_are_further_apart_were_changed():
+    rng = np.random.default_rng(5)
+    original = rng.standard_normal((32, 256))
+    trained = original + 0.3 * rng.standard_normal(original.shape)
+    found = describe(rounded_in_blocks(original, 8), rounded_in_blocks(trained, 4), dtype_a="Q8_0", dtype_b="Q4_0")
+    assert explain_edit(found).name != "quantised"
+    alike = describe(rounded_in_blocks(original, 4), rounded_in_blocks(trained, 4), dtype_a="Q4_0", dtype_b="Q4_0")
+    assert explain_edit(alike).name != "quantised"  # one format: equal originals would have equal codes

@@ -1,11 +1,15 @@
 """One model in two containers: paired by role where names do not do, rows of q and k in one order, a tied head."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kinprint.comparison import compare
 from kinprint.evidence.rotary import NOTE
+from kinprint.sources.settings import Settings
+from kinprint.testing import derive
 from kinprint.testing.gguf_files import convert_llama, interleaved, write_gguf
 
 DTYPE = "F32"
@@ -99,3 +103,16 @@ def test_what_is_not_finite_is_no_reason_to_reorder(tmp_path, judge, model, hub_
     report = judge(hub_folder, archive(tmp_path / "broken", state))
     assert NOTE not in report.a.notes + report.b.notes
     assert report.verdict.class_ == "derived"
+
+
+def test_two_quantised_copies_of_one_model_are_called_that(tmp_path):
+    base = Path(__file__).parents[2] / "demo" / "models" / "base"
+    loaded = derive.load_state(base)
+    state = loaded[0] if isinstance(loaded, tuple) else loaded
+    config = json.loads((base / "config.json").read_text())
+    for dtype in ("Q8_0", "Q4_0"):
+        write_gguf(tmp_path / f"{dtype}.gguf", *convert_llama(state, config, dtype))
+    verdict = compare(
+        str(tmp_path / "Q8_0.gguf"), str(tmp_path / "Q4_0.gguf"), settings=Settings(range_cache=None)
+    ).verdict
+    assert (verdict.class_, verdict.kind) == ("derived", "quantised")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from kinprint.edits.pair import PairEdit
-from kinprint.edits.rounding import is_float
+from kinprint.edits.rounding import is_float, stored_bits
 from kinprint.edits.sparsity import Sparsity
 
 Name: TypeAlias = Literal[
@@ -88,6 +89,8 @@ def _quantised(edit: PairEdit) -> Verdict | None:
             reason = f"stored as {same.dtype_child}, correlated with the parent at {slope.correlation:.3f}"
             return Verdict("quantised", (reason,))
         return Verdict("unknown", (f"stored as {same.dtype_child}: scales are kept elsewhere",))
+    if not is_float(same.dtype_child) and not is_float(same.dtype_parent):
+        return _both_quantised(edit)
     if grid is None or not grid.is_quantised:
         return None
     # the grid alone does not make the parent its origin
@@ -100,6 +103,29 @@ def _quantised(edit: PairEdit) -> Verdict | None:
             f"{grid.fitting_share:.0%} of groups on a grid of {grid.levels} levels ({grid.bits} bits) for {where}",
             f"{grid.rounded_share:.1%} of the parent's values round to the child's",
             "the parent is not on such a grid",
+        ),
+    )
+
+
+def _both_quantised(edit: PairEdit) -> Verdict | None:
+    """Two quantised copies in different formats: whether they differ by more than the coarser one's rounding.
+
+    In one format, two copies of one original have the same codes, so a difference there is a change of the weights.
+    """
+    same, slope = edit.identity, edit.slope
+    bits = [stored_bits(dtype) for dtype in (same.dtype_parent, same.dtype_child)]
+    known = [count for count in bits if count is not None]
+    if len(known) < 2 or same.dtype_parent == same.dtype_child or slope is None or slope.correlation is None:
+        return None
+    apart = math.sqrt(max(0.0, 1.0 - slope.correlation**2))
+    if slope.correlation < 0.5 or apart > 2.0 ** (1 - min(known)):
+        return None
+    return Verdict(
+        "quantised",
+        (
+            f"stored as {same.dtype_parent} and as {same.dtype_child}",
+            f"{apart:.3f} of their size apart, no more than rounding to {min(known)} bits leaves",
+            "a change smaller than that could not be seen",
         ),
     )
 
