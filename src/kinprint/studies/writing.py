@@ -233,7 +233,7 @@ class _Page:
                     say("could not be opened: {why}", why=member.problem) if member.problem else member.architecture,
                     member.layers,
                     member.width,
-                    None if member.parameters is None else f"{member.parameters / 1e9:.2f} B",
+                    None if member.parameters is None else _count(member.parameters),
                     member.commit[:12] if member.commit else None,
                 )
                 for member in outcome.members
@@ -362,6 +362,11 @@ def show(cell: float | int | str | bool | None, column: Column) -> str:
     if isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) >= 10_000:
         return f"{cell:,}"
     return str(cell)
+
+
+def _count(parameters: int) -> str:
+    """Return a number of parameters as people say it."""
+    return f"{parameters / 1e9:.2f} B" if parameters >= 1e8 else f"{parameters / 1e6:.2f} M"
 
 
 def _inline(text: str) -> str:
