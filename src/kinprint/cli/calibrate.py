@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kinprint.cli.options import shared
+from kinprint.refs import WEIGHT_SUFFIXES
 
 
 @click.command("calibrate")
@@ -70,7 +71,11 @@ def calibrate_command(
 def _expanded(reference: str) -> list[str]:
     """Return the model itself, or the models in a folder of models."""
     folder = Path(reference)
-    if not folder.is_dir() or any(folder.glob("*.safetensors")):
+    if not folder.is_dir() or _holds_weights(folder):
         return [reference]
-    inside = sorted(str(child) for child in folder.iterdir() if any(child.glob("*.safetensors")))
+    inside = sorted(str(child) for child in folder.iterdir() if child.is_dir() and _holds_weights(child))
     return inside or [reference]
+
+
+def _holds_weights(folder: Path) -> bool:
+    return any(child.name.lower().endswith(WEIGHT_SUFFIXES) for child in folder.iterdir())

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinprint.errors import StorageError
+from kinprint.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,17 +42,7 @@ def write_json(data: bytes) -> None:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> Path:
-    """Write a file whole or not at all."""
+    """Write a file of a folder whole or not at all."""
     target = folder / name
-    temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(target)
-    except OSError as error:
-        with suppress(OSError):  # the folder may be no folder at all
-            temporary.unlink()
-        raise StorageError(
-            f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
-        ) from error
+    write_whole(target, data)
     return target

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from kinprint.errors import NeedsExtra, StorageError
+from kinprint.errors import NeedsExtra
+from kinprint.files import write_whole
 from kinprint.plain import printable
 from kinprint.sizes import format_size
 from kinprint.studies.outcome import Cell, Check, Column, Outcome, PartOutcome, Picture, Table
@@ -49,8 +47,8 @@ def write_outcome(
     _refuse_duplicates([picture.name for picture in pictures])
     for part in outcome.parts:
         for item in part.section.tables:
-            _write(folder / "tables" / f"{item.name}.csv", _csv(item))
-    _write(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
+            write_whole(folder / "tables" / f"{item.name}.csv", _csv(item))
+    write_whole(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
     drawn: dict[str, tuple[str, ...]] = {}
     undrawn: list[tuple[str, Text]] = []
     for number, (picture, files) in enumerate(
@@ -62,11 +60,11 @@ def write_outcome(
             undrawn.append((picture.name, files))
             continue
         for suffix, data in files:
-            _write(folder / "figures" / f"{picture.name}.{suffix}", data)
+            write_whole(folder / "figures" / f"{picture.name}.{suffix}", data)
         drawn[picture.name] = tuple(f"{picture.name}.{suffix}" for suffix, _ in files)
     page = _Page(outcome, language, command, drawn, undrawn)
     target = folder / "RESULTS.md"
-    _write(target, page.text().encode())
+    write_whole(target, page.text().encode())
     return target
 
 
@@ -92,21 +90,6 @@ def _drawn(picture: Picture) -> Files | Text:
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
-
-
-def _write(target: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise StorageError(
-            f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
-        ) from error
 
 
 def _plain(value: Cell) -> float | int | str | bool | None:

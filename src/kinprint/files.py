@@ -1,0 +1,31 @@
+"""Writing files: whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from kinprint.errors import StorageError
+
+
+def write_whole(target: Path, data: bytes) -> None:
+    """Write a file, and the folders above it; a reader sees all of it or none.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError as error:
+        with suppress(OSError):  # the folder may be no folder at all
+            temporary.unlink()
+        raise StorageError(
+            f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
+        ) from error
