@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +15,8 @@ import click
 from kinprint.cli.options import split
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
     from kinprint.cli.progress import ProgressLine
     from kinprint.studies.outcome import Outcome
     from kinprint.studies.recipe import Study
@@ -83,6 +82,9 @@ def study_command(
         raise click.UsageError(
             "--replicas and --models exclude each other: replicas are made of the original models only"
         )
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from multiprocessing import get_context
+
     from kinprint.arch import Role
     from kinprint.cli.options import make_settings
     from kinprint.cli.progress import ProgressLine
@@ -145,6 +147,8 @@ def _folder(out: Path | None, study: Study, *, several: bool) -> Path:
 
 def _replicas(studies: Sequence[Study], stack: ExitStack, seed: int, line: ProgressLine) -> dict[str, Path]:
     """Write replicas of all models that the studies need; they are gone when the command ends."""
+    import tempfile
+
     from kinprint.studies.replicas import write_replicas
 
     names = tuple(dict.fromkeys(name for study in studies for name in study.models))

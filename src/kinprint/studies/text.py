@@ -9,7 +9,6 @@ from pathlib import Path
 
 import orjson
 
-LANGUAGES = ("en", "ko")
 _DATA = Path(__file__).parent / "data"
 
 

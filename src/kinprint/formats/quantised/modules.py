@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import TensorSlice, rows, whole
+from kinprint.formats.plan import TensorSlice
 from kinprint.formats.tensors import Made, TensorInfo
 
 FloatArray = npt.NDArray[np.float32]
@@ -92,11 +92,6 @@ def made_tensor(
 def flat(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
     """Select elements of a tensor, whatever its shape."""
     return TensorSlice(tensor, ((start, stop),), (stop - start,))
-
-
-def some_rows(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
-    """Select rows `start` to `stop`; a scalar has none and is selected whole."""
-    return rows(tensor, [(start, stop)]) if tensor.shape else whole(tensor)
 
 
 def group_size(settings: Settings, width: int, groups: int) -> int:
