@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS := 1
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test test-all test-slow test-torch test-real real studies gallery check format bench bench-quick models models-smoke null null-check clean
+.PHONY: demo test test-all test-slow test-torch test-real real studies gallery lineage check format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -47,6 +47,10 @@ studies: $(VENV)/dev.done
 gallery: .venv-demo/done
 	.venv-demo/bin/kinprint study all --replicas --out studies-report
 	.venv-demo/bin/python tools/make_gallery.py studies-report
+
+# docs/lineage.md: the zoo trained anew (half an hour), every method on every attack (an hour).
+lineage: .venv-demo/done
+	OMP_NUM_THREADS=1 .venv-demo/bin/kinprint bench lineage --full --out lineage-report
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .
@@ -105,4 +109,4 @@ test-torch: .venv-demo/done
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-demo demo-report studies-report bench/results .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-demo demo-report studies-report lineage-report bench/results .mypy_cache .ruff_cache .hypothesis build dist

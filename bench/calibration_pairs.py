@@ -12,8 +12,8 @@ import numpy as np
 
 from kinprint.evidence.probe import Probe
 from kinprint.numeric import FloatArray
-from kinprint.testing.derive import Config, State, load_state, upcycle
 from kinprint.testing.probes import free_orders, probe_from_state
+from kinprint.zoo.derive import Config, State, load_state, upcycle
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20_261_115

@@ -22,14 +22,18 @@ BENCHES = {
     "all_pairs": ["bench.all_pairs"],
     "remote_norms": ["bench.remote_norms", "--all"],
     "verdict": ["bench.verdict"],
+    "local_read": ["bench.local_read"],
+    "gguf": ["bench.gguf"],
+    "studies": ["bench.studies"],
+    "fingerprints": ["bench.fingerprints"],
     "calibration": ["bench.calibration"],
 }
 _ABOUT = """# Bench results
 
-Written by `python -m bench --page`. To repeat: `make bench` (about seven minutes, most of it spent waiting for the slowest
-rivals, and some ten for the calibration, which has a page of its own); `make bench-quick` is a smoke test. Each table
-compares ways of doing one thing in one run on one machine; of times only the ratios are judged, and "NO" marks a goal that
-this run missed.
+Written by `python -m bench --page`. To repeat: `make bench` (about twelve minutes, most of it spent waiting for the slowest
+rivals and on the studies, and some ten for the calibration, which has a page of its own); `make bench-quick` is a smoke
+test. Each table compares ways of doing one thing in one run on one machine; of times only the ratios are judged, and "NO"
+marks a goal that this run missed.
 
 Machine: {machine}.
 
@@ -50,6 +54,11 @@ all out in numpy. Most of the first one's time is spent inside these calls, so t
 The verdict bench runs `kinprint compare` from names to verdict on sparse repositories whose truth is known, as a user would,
 against the same hub; it takes 1.8 GB of disk. What it may transfer and hold in memory is judged, and the verdicts; how long
 it takes is set beside the floor of one tensor, which leaves out all computing.
+
+**Plain reading** of a local file is one thread that takes it batch by batch from the page cache, with `read()` or with
+`readinto()` into one buffer; the faster of the two is what the goal is held against. kinprint reads with all cores and decodes
+to float32, which doubles the bytes of BF16; the barest loop that does the same is shown as the floor. Decoding of GGUF is held
+against the `gguf` package in one thread, bit by bit.
 
 """
 

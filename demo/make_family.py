@@ -28,20 +28,10 @@ from tokenizers import Tokenizer
 from tokenizers import __version__ as tokenizers_version
 from torch import Tensor
 
-from make_models import FILES, NOTE, load, norm_std, save
-from make_models import _write_json as write_json
-from tinylm import (
-    Recipe,
-    Shape,
-    TinyLlama,
-    evaluate,
-    read_corpora,
-    token_loss,
-    tokenise,
-    train,
-    train_tokenizer,
-)
-from tinymore import (
+from kinprint.zoo.derive import all_symmetries, permute_and_flip, rotate_residual, stored
+from kinprint.zoo.text import read_corpora
+from kinprint.zoo.tinylm import Recipe, Shape, TinyLlama, evaluate, token_loss, tokenise, train, train_tokenizer
+from kinprint.zoo.tinymore import (
     MixtralShape,
     TinyMixtral,
     add_lora,
@@ -50,6 +40,9 @@ from tinymore import (
     merge_lora,
     upcycle,
 )
+from kinprint.zoo.training import model_of, state_of
+from make_models import FILES, NOTE, load, norm_std, reporter, save
+from make_models import _write_json as write_json
 
 THREADS = 1
 BASE = Path(__file__).parent / "models" / "base"
@@ -108,11 +101,29 @@ def with_experts(base: TinyLlama, seed: int) -> TinyLlama:
     return upcycle(base, experts=4, seed=seed)
 
 
+def rotated(base: TinyLlama, seed: int) -> TinyLlama:
+    """Return base with its norms folded and its residual stream rotated, rounded as it would be stored."""
+    state, config = rotate_residual(state_of(base), base.shape.config(), seed)
+    return model_of(stored(state, "BF16"), config)
+
+
+def permuted(base: TinyLlama, seed: int) -> TinyLlama:
+    """Return base with neurons, heads and residual dimensions reordered, and signs of these flipped."""
+    config = base.shape.config()
+    return model_of(permute_and_flip(state_of(base), config, seed), config)
+
+
+def disguised(base: TinyLlama, seed: int) -> TinyLlama:
+    """Return base after every symmetry at once, rounded as it would be stored."""
+    state, config = all_symmetries(state_of(base), base.shape.config(), seed)
+    return model_of(stored(state, "BF16"), config)
+
+
 @dataclass(frozen=True)
 class Member:
     """One model of the family: where it comes from and how it is trained.
 
-    ``shares`` says which of base's weights it started from.
+    ``shares`` says which of base's weights it started from; ``parent`` is the demo model that stands for base.
     """
 
     relation: str
@@ -123,11 +134,17 @@ class Member:
     init_seed: int | None = None
     own_tokenizer: bool = False
     distilled: bool = False
+    parent: str = "base"
     notes: dict[str, object] = field(default_factory=dict)
 
 
 def _recipe(steps: int, learning_rate: float, data_seed: int) -> Recipe:
     return Recipe(steps=steps, learning_rate=learning_rate, data_seed=data_seed)
+
+
+def _short(steps: int, learning_rate: float, data_seed: int) -> Recipe:
+    """Fine-tune on a quarter of the text a step: enough to move the weights, and four times as fast."""
+    return Recipe(steps, learning_rate, data_seed, batch=8, sequence=64)
 
 
 def _distilled(number: int) -> Member:
@@ -219,6 +236,40 @@ FAMILY: dict[str, Member] = {
         shares="none",
         init_seed=2001,
     ),
+    "rotated_tuned": Member(
+        relation="base with norms folded and residual stream rotated (the same function), then fine-tuned on other text",
+        corpora=("source-am",),
+        recipe=_short(300, 1e-3, 2102),
+        start=rotated,
+        shares="all, in another basis",
+        init_seed=2101,
+    ),
+    "permuted_tuned": Member(
+        relation="base with neurons, heads and residual dimensions reordered and signs flipped (the same function), "
+        "then fine-tuned on other text",
+        corpora=("source-am",),
+        recipe=_short(300, 1e-3, 2202),
+        start=permuted,
+        shares="all, in another order",
+        init_seed=2201,
+    ),
+    "disguised_tuned": Member(
+        relation="base after every symmetry at once: reordered, rescaled, turned, rotated (the same function), then "
+        "fine-tuned on other text",
+        corpora=("source-am",),
+        recipe=_short(300, 1e-3, 2302),
+        start=disguised,
+        shares="all, in another order and basis",
+        init_seed=2301,
+    ),
+    "child_of_child": Member(
+        relation="the demo's fine-tune of base, fine-tuned again on a third text",
+        corpora=OTHER_TEXT,
+        recipe=_short(300, 1e-3, 2402),
+        start=copy,
+        shares="all",
+        parent="finetune",
+    ),
 }
 
 
@@ -238,7 +289,7 @@ def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, obje
     member, began = FAMILY[name], perf_counter()
     documents = read_corpora(member.corpora)
     # From the stored BF16 weights, as anyone deriving from a published model would.
-    model = member.start(load(base), member.init_seed or 0)
+    model = member.start(load(base.parent / member.parent), member.init_seed or 0)
     if member.own_tokenizer:
         tokenizer = train_tokenizer(documents, model.shape.vocab)
     else:
@@ -252,7 +303,7 @@ def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, obje
     elif isinstance(model, TinyMixtral):
         loss_of = balanced_loss
     recipe = replace(member.recipe, steps=max(2, round(member.recipe.steps * steps_scale)))
-    train(model, tokens, recipe, name, loss_of)
+    train(model, tokens, recipe, loss_of=loss_of, report=reporter(name, recipe.steps))
     merge_lora(model)
     folder = out / name
     save(folder, model, tokenizer)
@@ -263,7 +314,7 @@ def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, obje
     return {
         "relation": member.relation,
         "shares": member.shares,
-        "parents": [] if member.start is fresh else ["demo/models/base"],
+        "parents": [] if member.start is fresh else [f"demo/models/{member.parent}"],
         **({"teacher": "demo/models/base"} if member.distilled else {}),
         **member.notes,
         "seeds": {"init": member.init_seed},

@@ -16,6 +16,7 @@ import hashlib
 import json
 import platform
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +27,8 @@ from tokenizers import Tokenizer
 from tokenizers import __version__ as tokenizers_version
 from torch import Tensor
 
-from tinylm import (
+from kinprint.zoo.text import read_corpora
+from kinprint.zoo.tinylm import (
     BOS,
     EOS,
     Recipe,
@@ -34,7 +36,6 @@ from tinylm import (
     TinyLlama,
     Tokens,
     evaluate,
-    read_corpora,
     tokenise,
     train,
     train_tokenizer,
@@ -98,6 +99,11 @@ FAMILY: dict[str, Member] = {
         recipe=Recipe(steps=200, learning_rate=1e-3, data_seed=502),
     ),
 }
+
+
+def reporter(name: str, steps: int) -> Callable[[int, float], None]:
+    """Return a function that prints how far the training of a model is."""
+    return lambda step, loss: print(f"  {name}: step {step}/{steps}, training loss {loss:.3f}", flush=True)
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -228,7 +234,7 @@ def make(name: str, out: Path, steps_scale: float) -> dict[str, object]:
     recipe = member.recipe
     if recipe is not None:
         recipe = replace(recipe, steps=max(2, round(recipe.steps * steps_scale)))
-        train(model, tokens, recipe, name)
+        train(model, tokens, recipe, report=reporter(name, recipe.steps))
     folder = out / name
     save(folder, model, tokenizer)
     after, spread = evaluate(load(folder), tokens), norm_std(folder)

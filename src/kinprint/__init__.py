@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from kinprint.evidence.calibration import calibrate
     from kinprint.evidence.examine import Inquiry
     from kinprint.findings import Evidence, Verdict
+    from kinprint.fingerprints.report import compare_fingerprints, make_fingerprint
     from kinprint.inspection import inspect
     from kinprint.model import Model, open_model, open_models
     from kinprint.results import Inspection, Report
     from kinprint.selection import Options
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
+    from kinprint.tree import build_tree
 
 # Resolved on first use: `kinprint --help` must not wait for numpy.
 _HOMES = {
@@ -34,9 +36,12 @@ _HOMES = {
     "Session": "kinprint.sources.session",
     "Settings": "kinprint.sources.settings",
     "Verdict": "kinprint.findings",
+    "build_tree": "kinprint.tree",
     "calibrate": "kinprint.evidence.calibration",
     "compare": "kinprint.comparison",
+    "compare_fingerprints": "kinprint.fingerprints.report",
     "inspect": "kinprint.inspection",
+    "make_fingerprint": "kinprint.fingerprints.report",
     "open_model": "kinprint.model",
     "open_models": "kinprint.model",
 }
@@ -52,9 +57,12 @@ __all__ = [
     "Settings",
     "Verdict",
     "__version__",
+    "build_tree",
     "calibrate",
     "compare",
+    "compare_fingerprints",
     "inspect",
+    "make_fingerprint",
     "open_model",
     "open_models",
 ]

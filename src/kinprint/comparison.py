@@ -23,6 +23,7 @@ from kinprint.evidence.nulls import load_null
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
+from kinprint.fingerprints.run import chosen_methods, run_methods
 from kinprint.formats.adapted import shared_base
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
@@ -34,6 +35,7 @@ from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, 
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.summary import RoleStack
+from kinprint.weights import StoredWeights
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
@@ -67,6 +69,7 @@ def compare(
     inquiry = replace(inquiry or Inquiry(), seed=options.seed)
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
     null = load_null(inquiry.null)  # and so does a broken null
+    methods = chosen_methods(inquiry.methods)
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
     with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
@@ -87,6 +90,11 @@ def compare(
         comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
         status, reason = _status(comparisons, [*skipped, *unaffordable])
         verdict, evidence = examine(models, probes, run, _tokens(tokenizer, tokens, *models), inquiry, null, tell)
+        found = (
+            run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
+            if methods
+            else []
+        )
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
             schema=results.SCHEMA,
@@ -107,6 +115,7 @@ def compare(
             verdict=verdict,
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
+            methods=tuple(found),
         )
 
 
@@ -182,6 +191,7 @@ def _settings(
         related=inquiry.related,
         parents=inquiry.parents,
         deep=inquiry.deep,
+        methods=inquiry.methods,
     )
 
 

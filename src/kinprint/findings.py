@@ -216,3 +216,65 @@ class Evidence:
     controls: tuple[ControlFinding, ...]
     power: tuple[PowerFinding, ...]
     stages: tuple[str, ...]  # what was read when, with bytes, and why the next stage was or was not entered
+
+
+# -- fingerprint methods -------------------------------------------------------------------------------------------------
+
+BEYOND, INSIDE, NO_NULL = "beyond its null", "inside its null", "no null"
+
+
+@dataclass(frozen=True)
+class MethodNull:
+    """What unrelated models show to one method, and how far this pair is from it.
+
+    Parameters
+    ----------
+    name
+        What was permuted or drawn, or which empirical null.
+    exact
+        Whether it holds whatever the models were trained on. An empirical null speaks for models like those it was made from.
+    mean, sd, z, log10_p
+        Of the method's value; p one-sided, towards "more alike". An empirical p-value is never below 1/(n + 1).
+    largest
+        The largest value of any unrelated pair, for an empirical null.
+    n
+        Units permuted, or pairs of models.
+    """
+
+    name: str
+    exact: bool
+    mean: float | None
+    sd: float | None
+    z: float | None
+    log10_p: float | None
+    largest: float | None
+    n: int
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MethodDetail:
+    """A further figure of a method, by name."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class MethodFinding:
+    """One row of the table of methods: the value beside its nulls. ``value`` is None where the method is off."""
+
+    method: str
+    title: str
+    version: int
+    needs: tuple[str, ...]
+    status: str
+    reason: str | None
+    value: float | None
+    reading: str
+    chance: MethodNull | None
+    empirical: MethodNull | None
+    details: tuple[MethodDetail, ...]
+    layers: tuple[tuple[int, int], ...]  # layer of B, layer of A
+    notes: tuple[str, ...]
+    references: tuple[str, ...]

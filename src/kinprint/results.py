@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 import orjson
 
 from kinprint.errors import SchemaError
-from kinprint.findings import Evidence, Verdict
+from kinprint.findings import Evidence, MethodFinding, Verdict
 
 SCHEMA = "kinprint.report"
 INSPECTION_SCHEMA = "kinprint.inspection"
@@ -23,6 +23,9 @@ SCHEMA_VERSION = 1
 OK = "ok"
 NOT_COMPARABLE = "not_comparable"
 NO_NULL = "no_null"
+
+LATER = {"later": True}
+"""Marks a field that was added after reports of this schema were written: it has a default, and may be missing."""
 
 T = TypeVar("T")
 
@@ -240,6 +243,7 @@ class ReportSettings:
     related: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
     deep: bool = False
+    methods: tuple[str, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -283,6 +287,7 @@ class Report:
     verdict: Verdict | None
     evidence: Evidence | None
     run: Run
+    methods: tuple[MethodFinding, ...] = field(default=(), metadata=LATER)  # of those asked for by name
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
@@ -360,6 +365,11 @@ def _names(kind: type) -> tuple[tuple[str, str], ...]:
     return tuple((field.name, field.name.rstrip("_")) for field in fields(kind))
 
 
+@cache
+def _optional(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind) if LATER.items() <= field.metadata.items())
+
+
 def _plain(value: Any) -> dict[str, Any]:
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"cannot write a {type(value).__name__}")
@@ -392,7 +402,9 @@ def _convert(kind: Any, data: Any) -> Any:
         if not isinstance(data, dict):
             raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
         hints = _hints(kind)
-        return kind(**{name: _convert(hints[name], data[key]) for name, key in _names(kind)})
+        # a report without what was added later is older, not broken
+        known = [(name, key) for name, key in _names(kind) if key in data or name not in _optional(kind)]
+        return kind(**{name: _convert(hints[name], data[key]) for name, key in known})
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):

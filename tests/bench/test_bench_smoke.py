@@ -82,3 +82,30 @@ def test_startup_and_the_runner(tmp_path):
     (report,) = json.loads(out.read_text())["reports"]
     assert report["bench"] == "startup"
     assert 0.01 < report["goals"][0]["measured"] < 3
+
+
+def test_local_read(tmp_path):
+    (report,) = run("bench.local_read", tmp_path / "out.json")["reports"]
+    ways = {(row["stored as"], row["way"]) for row in report["rows"]}
+    assert len(ways) == len(report["rows"]) == 10
+    for dtype in ("F32", "BF16"):
+        assert {(dtype, "plain, read()"), (dtype, "plain, readinto()"), (dtype, "kinprint, decoded")} <= ways
+        rows = {row["way"]: row for row in report["rows"] if row["stored as"] == dtype}
+        best = max(rows["plain, read()"]["GB/s"], rows["plain, readinto()"]["GB/s"])
+        share = rows["kinprint, decoded"]["GB/s"] / best
+        assert rows["kinprint, decoded"]["share of plain"] == pytest.approx(share, abs=0.05)
+    goals = {goal["name"]: goal for goal in report["goals"]}
+    assert goals["BF16, batches of 4 MB: share of plain reading"]["required"]
+    assert goals["peak memory, with what wrote the files"]["measured"] < 1000
+
+
+def test_every_bench_is_run_by_the_runner():
+    listed = subprocess.run(
+        [sys.executable, "-c", _LISTED], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    modules = {f"bench.{path.stem}" for path in (ROOT / "bench").glob("*.py") if "def main(argv" in path.read_text()}
+    assert set(listed) == modules - {"bench.run"}
+
+
+_LISTED = "from bench.run import BENCHES\nprint(*(command[0] for command in BENCHES.values()))"

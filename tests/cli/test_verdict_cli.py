@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kinprint.findings import CLASSES
-from kinprint.testing.derive import drop_layers, load_state, noise, save_state
+from kinprint.zoo.derive import drop_layers, load_state, noise, save_state
 
 QUICK = ("--metrics", "byte_identity", "--quiet")
 CODES = {

@@ -19,8 +19,8 @@ from kinprint.findings import Verdict
 from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings
-from kinprint.testing.derive import load_state, save_state
 from kinprint.testing.probes import probe_from_state
+from kinprint.zoo.derive import load_state, save_state
 
 DEMO = Path(__file__).parents[2] / "demo" / "models"
 

@@ -15,8 +15,8 @@ from kinprint.evidence.controls import classify
 from kinprint.evidence.probe import Sample
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.findings import IDENTICAL, NO_EVIDENCE, OFF, TESTED
-from kinprint.testing.derive import load_state
 from kinprint.testing.probes import free_orders, probe_from_state
+from kinprint.zoo.derive import load_state
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = {

@@ -9,8 +9,8 @@ import pytest
 from kinprint.comparison import compare
 from kinprint.evidence.rotary import NOTE
 from kinprint.sources.settings import Settings
-from kinprint.testing import derive
 from kinprint.testing.gguf_files import convert_llama, interleaved, write_gguf
+from kinprint.zoo import derive
 
 DTYPE = "F32"
 

@@ -12,8 +12,8 @@ from kinprint.evidence.verdict import decide
 from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.derive import noise, upcycle
 from kinprint.testing.probes import probe_from_state
+from kinprint.zoo.derive import noise, upcycle
 
 
 @pytest.fixture(scope="module")

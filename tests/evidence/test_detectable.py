@@ -90,6 +90,37 @@ def test_too_few_rows_have_no_power_and_say_so():
     assert item.reason == "6 rows in each of 1 layers cannot reach the level"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_reached_the_level_is_not_said_to_be_out_of_reach(seed):
+    """Norms with few large entries, as BERT's embedding norm: some copies just reach the level, some just do not."""
+    rng = np.random.default_rng(seed)
+    values = np.exp((0.7 + 0.15 * seed) * rng.standard_normal(384))
+    one = Probe("copy", 1, hidden=384, samples={(Role.INPUT_NORM, 0, None): sample(values)})
+    found = assess(one, one)
+    (test,) = found.tests
+    (item,) = power_of(one, one, found)
+    assert (item.least is not None) == (test.log10_p <= item.log10_alpha)
+    assert item.least is None or 0.2 < item.least <= 1.0
+    assert (item.reason is None) == (item.least is not None)
+
+
+def test_a_copy_that_counts_beside_stronger_tests_is_explained():
+    """Holm's correction asks 10^-6.6 of the strongest of four tests, and 10^-6 of the weakest."""
+    rng = np.random.default_rng(9)
+    samples = {(Role.MLP_UP, layer, None): sample(rows) for layer, rows in enumerate(rng.standard_normal((4, 32, 96)))}
+    samples[Role.INPUT_NORM, 0, None] = sample(np.exp(0.6 * rng.standard_normal(96)))
+    one = Probe("copy", 4, hidden=96, samples=samples)
+    found = assess(one, one)
+    norm = next(test for test in found.tests if test.name == "norm_joint")
+    item = next(item for item in power_of(one, one, found) if item.name == "norm_joint")
+    assert item.log10_alpha < norm.log10_p <= norm.log10_p_holm <= LOG10_ALPHA
+    assert item.least is None
+    assert item.reason == (
+        "by itself not even a copy reaches the level of 10^-6.6 with these values; it counts here because stronger tests "
+        "were passed before it"
+    )
+
+
 def correlated(rng, values, rho):
     """Rows of which each has the cosine rho in expectation with its partner."""
     unit = values / np.linalg.norm(values, axis=-1, keepdims=True)

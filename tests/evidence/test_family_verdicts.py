@@ -8,7 +8,7 @@ from kinprint.comparison import compare
 from kinprint.evidence.examine import Inquiry
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings
-from kinprint.testing import derive
+from kinprint.zoo import derive
 
 ROOT = Path(__file__).parents[2]
 DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"

@@ -11,8 +11,8 @@ from kinprint.evidence.layers import LAYER_ALPHA, align_layers, layer_p
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.findings import OFF, TESTED
 from kinprint.stats.combine import bonferroni, holm
-from kinprint.testing.derive import drop_layers, noise, replace_norms, stack_layers
 from kinprint.testing.probes import probe_from_state
+from kinprint.zoo.derive import drop_layers, noise, replace_norms, stack_layers
 
 GROWN = (0, 1, 2, 1, 2, 3)
 

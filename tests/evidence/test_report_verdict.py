@@ -11,7 +11,7 @@ from kinprint.findings import CLASSES, Evidence, Verdict
 from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings
-from kinprint.testing.derive import drop_layers, noise
+from kinprint.zoo.derive import drop_layers, noise
 
 ALWAYS = ("class", "kind", "sentence", "log10_p", "layer_map", "reasons", "against", "untested", "assumptions", "rules")
 CASES = ("derived", "no_evidence", "identical", "not_testable")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kinprint.findings import DERIVED, NO_EVIDENCE, SHARES_COMPONENTS
-from kinprint.testing.derive import noise, replace_norms, stack_layers, upcycle
 from kinprint.testing.probes import probe_from_state
+from kinprint.zoo.derive import noise, replace_norms, stack_layers, upcycle
 
 TABLE = "model.embed_tokens.weight"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
-from kinprint.testing.derive import drop_layers, noise, quantise, stack_layers
+from kinprint.zoo.derive import drop_layers, noise, quantise, stack_layers
 
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
 WRITERS = ("o_proj", "down_proj")
@@ -92,6 +92,19 @@ def test_an_unrelated_model_of_another_width_is_not_found(small, against):
     ran = {test.name for test in report.evidence.tests if test.status == "ok"}
     assert ran == {"fixed_points_aligned", "neuron_match_aligned"}  # what could still be tested was
     assert untested(report, "layer map", "residual widths differ: 96 and 48")
+    notes = {item.component: item.note for item in report.evidence.components if item.state == "not tested"}
+    assert {"embedding", "norms", "head", "attention output", "mlp output"} <= notes.keys()
+    for component in ("embedding", "norms", "head", "attention output", "mlp output"):
+        assert "differ" in notes[component], component
+        assert "not stored" not in notes[component]
+
+
+def test_a_part_that_one_model_lacks_is_said_to_be_its_alone(small, against):
+    state, config, tokenizer = small(61)
+    state = {name: values for name, values in state.items() if "o_proj" not in name}
+    report = against("no_output", state, config, tokenizer)
+    notes = {item.component: item.note for item in report.evidence.components}
+    assert notes["attention output"] == "only model A has it"
 
 
 def test_another_width_and_no_common_token(small, against):
@@ -163,7 +176,7 @@ def test_no_mlp(model, against):
     report = against("no_mlp", bare)
     assert report.verdict.class_ == DERIVED
     assert report.verdict.layer_map == (0, 1, 2)
-    assert untested(report, "mlp: not stored in both models")
+    assert untested(report, "mlp: only model A has it")
     assert states(report).get("mlp", "not tested") == "not tested"
     assert report.verdict.kind != "mlp_changed"
     assert "mlp: not shared" not in report.verdict.against

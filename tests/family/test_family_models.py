@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinprint.testing.derive import load_state
+from kinprint.zoo.derive import load_state
 
 HERE = Path(__file__).parent
 BASE = HERE.parents[1] / "demo" / "models" / "base"

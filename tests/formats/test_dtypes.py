@@ -57,6 +57,9 @@ ARRAYS = {
     "I32": np.array([-(2**31), 2**31 - 1], np.int32),
     "I16": np.array([-32768, 32767], np.int16),
     "I8": np.array([-128, 127], np.int8),
+    "U16": np.array([0, 2**16 - 1], np.uint16),
+    "U32": np.array([0, 2**32 - 1], np.uint32),
+    "U64": np.array([0, 2**64 - 1], np.uint64),
     "U8": np.array([0, 255], np.uint8),
     "BOOL": np.array([[True, False, True]]),
     "scalar": np.array(2.5, np.float32),
@@ -86,7 +89,7 @@ def test_unaligned_bytes_decode():
     np.testing.assert_array_equal(decode(memoryview(raw)[1:], "F64"), [1.5, 2.5])
 
 
-@pytest.mark.parametrize("dtype", ["F4", "U32", "f32", "", "C64", "F8_E8M0", "X" * 1000])
+@pytest.mark.parametrize("dtype", ["F4", "U128", "f32", "", "C64", "F8_E4M3FNUZ", "X" * 1000])
 def test_unknown_dtype_names_the_tensor(dtype):
     with pytest.raises(UnsupportedDtype, match=r"tensor 'layer.w' is stored as .*supported: F64") as caught:
         decode(memoryview(b""), dtype, tensor="layer.w")

@@ -10,7 +10,6 @@ import operator
 import os
 import pickle  # noqa: TID251 - makes the malicious files, and proves that they are
 import pickletools
-import random
 import struct
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import pytest
 from kinprint.errors import FormatError
 from kinprint.formats.pickled import MEMORY_CAP, PICKLE_CAP, Opaque, read_pickle
 from kinprint.formats.pytorch import VOCABULARY
+from kinprint.testing.fuzzing import fuzz, spoil
 
 EMPTY_DICT = b"ccollections\nOrderedDict\n)R"
 
@@ -304,51 +304,12 @@ SEEDS.append(
 CODES = [info.code.encode("latin-1") for info in pickletools.opcodes]
 
 
-def _mutant(rng):
-    out = bytearray(rng.choice(SEEDS))
-    for _ in range(rng.randint(1, 5)):
-        at = rng.randrange(len(out))
-        match rng.randrange(5):
-            case 0:
-                out[at] = rng.randrange(256)
-            case 1:
-                out[at : at + rng.randint(0, 1)] = rng.choice(CODES)
-            case 2:
-                del out[at : at + rng.randint(1, 12)]
-            case 3:
-                other = rng.randrange(len(out))
-                out[at:at] = out[other : other + rng.randint(1, 60)]
-            case _:
-                out[at:at] = rng.choice(CODES) + rng.randbytes(rng.randint(0, 6))
-    return bytes(out)
-
-
-def _fuzz(cases, seed):
-    rng, survived = random.Random(seed), 0
-    for _ in range(cases):
-        began = time.monotonic()
-        try:
-            read(_mutant(rng))
-        except FormatError:
-            continue
-        finally:
-            assert time.monotonic() - began < 5
-        survived += 1
-    return survived
-
-
-def test_mutants_are_refused_or_read():
-    tracemalloc.start()
-    survived = _fuzz(500, 1)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert 0 < survived < 500
-    assert peak < 8 << 20
-
-
-@pytest.mark.slow
-def test_many_mutants_are_refused_or_read():
-    assert 0 < _fuzz(20_000, 2) < 20_000
+@pytest.mark.parametrize("cases", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_mutants_are_refused_or_read(cases):
+    refused = fuzz(
+        read, lambda rng: spoil(rng.choice(SEEDS), rng, words=CODES, most=5), seed=cases, cases=cases, room=8 << 20
+    )
+    assert 0.5 * cases < refused < cases
 
 
 def test_numbers_that_share_one_hash_do_not_hang():

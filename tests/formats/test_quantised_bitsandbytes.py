@@ -1,18 +1,18 @@
 """bitsandbytes: int8 rows and 4-bit blocks are read as they were stored; the small JSON beside a weight is hostile input."""
 
 import json
-import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from kinprint.errors import FormatError, KinprintError, UnsupportedDtype
+from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.bitsandbytes import read_state
 from kinprint.formats.writing import TensorSpec, spec_of
+from kinprint.testing.fuzzing import fuzz, spoil
 from kinprint.testing.hub import HubServer
 from kinprint.testing.quantisers import bnb_4bit, bnb_int8, write_layers
 
@@ -196,43 +196,14 @@ def test_states_that_make_no_sense(open_layer, changes):
     assert "left as stored" in checkpoint.notes[0]
 
 
-def mutated(raw, rng):
-    text = bytearray(raw)
-    for _ in range(rng.randint(1, 4)):
-        place = rng.randrange(len(text))
-        match rng.randrange(4):
-            case 0:
-                text[place] = rng.randrange(256)
-            case 1:
-                text[place:place] = rng.choice([b"9", b"-", b"[", b"}", b'"', b"e99", b"null", b"\x00", b"64, "])
-            case 2:
-                del text[place : place + rng.randint(1, 6)]
-            case _:
-                text[place] ^= 1 << rng.randrange(8)
-        text = text or bytearray(b"{")
-    return bytes(text)
-
-
-def fuzz(cases, seed):
-    rng = random.Random(seed)
+@pytest.mark.parametrize("cases", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_mutated_states(cases):
     sound = bnb_4bit(matrix(48, 80)).tensors[STATE].data.tobytes()
-    parsed = refused = 0
-    for _ in range(cases):
-        try:
-            state = read_state(np.frombuffer(mutated(sound, rng), np.uint8), "weight")
-        except KinprintError:
-            refused += 1
-        else:
-            assert all(side > 0 for side in (*state.shape, state.block, state.nested_block))
-            parsed += 1
-    assert parsed > cases // 50
-    assert refused > cases // 4
+    words = [b"9", b"-", b"[", b"}", b'"', b"e99", b"null", b"\x00", b"64, "]
 
+    def attempt(raw):
+        state = read_state(np.frombuffer(raw, np.uint8), "weight")
+        assert all(side > 0 for side in (*state.shape, state.block, state.nested_block))
 
-def test_mutated_states():
-    fuzz(300, 1)
-
-
-@pytest.mark.slow
-def test_many_mutated_states():
-    fuzz(20_000, 2)
+    refused = fuzz(attempt, lambda rng: spoil(sound, rng, words=words), seed=cases, cases=cases, room=5_000_000)
+    assert 0.25 * cases < refused < 0.98 * cases

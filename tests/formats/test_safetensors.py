@@ -20,6 +20,7 @@ from kinprint.formats.safetensors import (
     parse_header,
 )
 from kinprint.formats.tensors import TensorInfo, Tensors
+from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 TWO = {"a": F32, "b": {"dtype": "F32", "shape": [1, 3], "data_offsets": [8, 20]}}
@@ -277,27 +278,6 @@ _TOKENS = [b'"', b"{", b"}", b"[", b"]", b":", b",", b"-", b"0", b"9" * 30, b"1e
 _TOKENS += [b"F4", b"BF16", b"\\u0061", b"__metadata__", b" ", b"\x00", b"18446744073709551616"]
 
 
-def _mutate(raw, rng):
-    raw = bytearray(raw)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(raw) + 1)
-        match rng.randrange(5):
-            case 0:
-                raw[at : at + 1] = bytes([rng.randrange(256)])
-            case 1:
-                raw[at:at] = rng.choice(_TOKENS)
-            case 2:
-                del raw[at : at + rng.randint(1, 20)]
-            case 3:
-                other = rng.randrange(len(raw) + 1)
-                raw[at:at] = raw[other : other + rng.randint(1, 60)]
-            case _:
-                digits = [i for i, byte in enumerate(raw) if 48 <= byte < 58]
-                if digits:
-                    raw[rng.choice(digits)] = rng.randrange(48, 58)
-    return bytes(raw)
-
-
 def _check_invariants(tensors, file_size, base):
     at = base
     for tensor in tensors:
@@ -309,37 +289,49 @@ def _check_invariants(tensors, file_size, base):
     assert len({tensor.name for tensor in tensors}) == len(tensors)
 
 
-def _fuzz(cases, seed):
-    rng = random.Random(seed)
-    raw = json.dumps({"__metadata__": {"format": "pt"}, **TWO}).encode()
-    survived = 0
-    for _ in range(cases):
-        mutant = _mutate(raw, rng)
-        size = 8 + len(mutant) + 20
-        try:
-            tensors, _ = parse_header(mutant, file=0, file_size=size, label="x")
-        except FormatError:
-            continue
-        survived += 1
-        _check_invariants(tensors, size, 8 + len(mutant))
-    return survived
+SOUND = json.dumps({"__metadata__": {"format": "pt"}, **TWO}).encode()
 
 
-def test_mutants_are_refused_or_sound():
-    assert 0 < _fuzz(500, 1) < 500
+def _mutant(rng):
+    return spoil(SOUND, rng, words=_TOKENS)
 
 
-@pytest.mark.slow
-def test_many_mutants_are_refused_or_sound():
-    assert 0 < _fuzz(20_000, 2) < 20_000
+def _parse(raw):
+    size = 8 + len(raw) + 20
+    tensors, _ = parse_header(raw, file=0, file_size=size, label="x")
+    _check_invariants(tensors, size, 8 + len(raw))
+
+
+@pytest.mark.parametrize("cases", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_mutants_are_refused_or_sound(cases):
+    assert 0.5 * cases < fuzz(_parse, _mutant, seed=cases, cases=cases, room=5_000_000) < cases
+
+
+@pytest.mark.parametrize("cases", [300, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_mutated_files_are_refused_or_read(cases):
+    """The whole file, length of the header included, or an index beside a sound file."""
+    one = len(SOUND).to_bytes(8, "little") + SOUND + bytes(20)
+    index = json.dumps({"weight_map": dict.fromkeys(TWO, "model.safetensors")}).encode()
+
+    def attempt(raw):
+        if raw[:1] == b"{":
+            return session.read_everything({"model.safetensors": one, "model.safetensors.index.json": raw})
+        return session.read_everything({"model.safetensors": raw})
+
+    with MemorySession() as session:
+        assert attempt(one) > 0
+        assert attempt(index) > 0
+        refused = fuzz(
+            attempt, lambda rng: spoil(rng.choice([one, one, index]), rng, words=_TOKENS), seed=cases, cases=cases
+        )
+    assert 0.5 * cases < refused < cases
 
 
 def test_what_we_accept_the_official_library_accepts(tmp_path):
     rng = random.Random(3)
-    raw = json.dumps({"__metadata__": {"format": "pt"}, **TWO}).encode()
     accepted = 0
     for _ in range(4000):
-        mutant = _mutate(raw, rng)
+        mutant = _mutant(rng)
         try:
             tensors, _ = parse_header(mutant, file=0, file_size=8 + len(mutant) + 20, label="x")
         except FormatError:

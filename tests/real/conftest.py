@@ -15,7 +15,7 @@ from kinprint.evidence.examine import Inquiry
 from kinprint.results import Report
 from kinprint.selection import DEFAULT_BUDGET_BYTES, Options
 from kinprint.sources.settings import Settings
-from kinprint.testing import derive
+from kinprint.zoo import derive
 
 TOOL = Path(__file__).parents[2] / "tools" / "fetch_real.py"
 STORIES = {

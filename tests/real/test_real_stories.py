@@ -6,8 +6,8 @@ import pytest
 from kinprint.model import open_model, slice_role
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing import derive
 from kinprint.testing.gguf_files import convert_llama, encode, write_gguf
+from kinprint.zoo import derive
 
 pytestmark = pytest.mark.real
 BUDGET = 512_000_000  # both files whole

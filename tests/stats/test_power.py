@@ -41,6 +41,15 @@ def test_least_correlation_by_hand() -> None:
     assert least_correlation(0.1, -300.0) is None  # it would have to be 3.9
 
 
+def test_a_copy_that_reaches_the_level_is_never_said_not_to() -> None:
+    """A copy does not scatter: where only the margin for scatter is beyond 1, copies are found, and 1 is the answer."""
+    assert least_correlation(0.1, -9.5, log10_p_of=lambda t: -10 * t) == 1.0
+    assert least_correlation(0.1, -10.0, log10_p_of=lambda t: -10 * t) == 1.0
+    assert least_correlation(0.1, -10.1, log10_p_of=lambda t: -10 * t) is None
+    sd = 0.98 / normal_quantile(-9.0)
+    assert least_correlation(sd, -9.0) == 1.0
+
+
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_bad_deviation_is_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="positive standard deviation"):

@@ -25,6 +25,9 @@ MAX_ASSIGNED = 2048
 NULL_ROWS = 256
 """Rows of A that a draw of the null matches; more would cost minutes and tell little."""
 
+FEW_DRAWS, LEAST_DRAWS = 9, 19
+"""Draws that show what chance does where nothing was found, and least number from which their spread is judged."""
+
 POISSON = "Poisson tail on permuted draws (approximation)"
 OVERDISPERSION = 1.5
 """Draws look Poisson or lighter if their variance is at most so many times their mean, up to three standard errors."""
@@ -186,6 +189,7 @@ def gate_up_agreement(
     seed: int = 0,
     up_signed: bool = True,
     null_rows: int = NULL_ROWS,
+    beyond: float = 0.0,
 ) -> NeuronMatch:
     """Count the neurons that gate rows and up rows pair alike, beside a null of permuted residual dimensions.
 
@@ -205,6 +209,8 @@ def gate_up_agreement(
         False finds neurons whose up row (and down column) were negated as well.
     null_rows
         Largest number of A's neurons matched in a draw.
+    beyond
+        A share of neurons up to which the caller will call nothing found: then `FEW_DRAWS` show what chance does.
     """
     a = _directions(gate_a, "gate_a"), _directions(up_a, "up_a")
     b = _directions(gate_b, "gate_b"), _directions(up_b, "up_b")
@@ -225,6 +231,8 @@ def gate_up_agreement(
     sample = a[0][chosen], a[1][chosen]
     found = match(a)
     observed = _agreement(*(found if chosen.size == n_a else match(sample)))
+    if _agreement(*found) <= beyond * min(n_a, b[0].shape[0]):
+        draws = min(draws, FEW_DRAWS)
     drawn = []
     for _ in range(draws):
         order = rng.permutation(width)
@@ -249,7 +257,9 @@ def _judged(
     by_draws = log10_p_monte_carlo(int(np.count_nonzero(drawn >= observed)), draws)
     by_poisson = max(log10_p_poisson(agreement, rate), least_log10_p(width))  # the identity is one of the orders
     # too few draws say nothing about their spread
-    light = draws >= 19 and sd * sd <= OVERDISPERSION * mean + 3.0 * math.sqrt((mean + 2.0 * mean * mean) / draws)
+    light = draws >= LEAST_DRAWS and sd * sd <= OVERDISPERSION * mean + 3.0 * math.sqrt(
+        (mean + 2.0 * mean * mean) / draws
+    )
     scaled = "" if rows == n_a else f", rate scaled up from {rows} of {n_a} rows"
     return NeuronMatch(
         gate_index=found[0],

@@ -152,3 +152,25 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, str]:
     if isinstance(groups, int) and not isinstance(groups, bool) and groups > 1:
         found[Axis.EXPERT] = f"experts are routed in {groups} groups, so their order has a meaning"
     return found
+
+
+_KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "multi_query_group_num",
+    "num_attention_heads",
+    "n_head",
+)
+MAX_HEADS = 1024
+
+
+def kv_heads_of(config: dict[str, object]) -> int | None:
+    """Return the number of key/value heads, if a config says it."""
+    if config.get("multi_query") is True:
+        return 1
+    for key in _KV_HEADS:
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_HEADS:
+            return value
+    return None

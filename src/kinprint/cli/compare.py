@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kinprint.cli.fingerprint import compare_files, for_methods, is_fingerprint
 from kinprint.cli.options import shared, split, which_weights
 
 EXIT_CODES = {
@@ -30,6 +31,13 @@ EXIT_CODES = {
     "--parent", "parents", multiple=True, metavar="MODEL", help="A further model B may be a merge of, beside A."
 )
 @click.option("--deep", is_flag=True, help="Look for reordered neurons and residual dimensions in any case.")
+@click.option(
+    "--method",
+    "methods",
+    metavar="NAMES",
+    help="Also run these fingerprint methods, comma-separated, or all (kinprint fingerprint --list). Local models are then read "
+    "without a budget unless you give one.",
+)
 @click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
 @click.option(
     "--null", type=click.Path(path_type=Path, dir_okay=False), help="Empirical null made by kinprint calibrate."
@@ -53,6 +61,7 @@ def compare_command(
     related: tuple[str, ...],
     parents: tuple[str, ...],
     deep: bool,
+    methods: str | None,
     explain: bool,
     null: Path | None,
     layers: str | None,
@@ -73,7 +82,23 @@ def compare_command(
 
     Prints every metric beside its permutation null, the tests, and a verdict. The exit code tells the verdict: 0 no evidence,
     7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation.
+
+    A or B may be a fingerprint file (.kfp, see kinprint fingerprint). Then only methods that work on fingerprints are run, and
+    there is no verdict: exit code 14 says that an exact test finds them related, 0 that none does, 7 that none could run.
     """
+    if any(is_fingerprint(side) for side in (a, b)):
+        return compare_files(
+            a,
+            b,
+            split(methods),
+            out,
+            seed=seed,
+            budget=budget,
+            style=style,
+            offline=offline,
+            no_cache=no_cache,
+            quiet=quiet,
+        )
     from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import terminal, write_file, write_json
     from kinprint.cli.progress import ProgressLine
@@ -90,9 +115,13 @@ def compare_command(
     settings = make_settings(offline=offline, no_cache=no_cache)
     with (
         ProgressLine(enabled=False if quiet else None) as line,
-        Session(settings, budget_bytes=budget, on_traffic=line.traffic, bases=bases, files=files) as session,
+        Session(
+            settings, budget_bytes=for_methods(budget, methods, a, b), on_traffic=line.traffic, bases=bases, files=files
+        ) as session,
     ):
-        inquiry = Inquiry(controls=controls, related=related, parents=parents, deep=deep, null=null)
+        inquiry = Inquiry(
+            controls=controls, related=related, parents=parents, deep=deep, null=null, methods=split(methods)
+        )
         report = compare(a, b, options, inquiry, session=session, progress=line.stage)
     data = report.to_json()
     if out is not None:

@@ -9,12 +9,15 @@ import sys
 import click
 
 from kinprint._version import __version__
+from kinprint.cli.bench import bench_command
 from kinprint.cli.cache import cache_command
 from kinprint.cli.calibrate import calibrate_command
 from kinprint.cli.compare import compare_command
+from kinprint.cli.fingerprint import fingerprint_command
 from kinprint.cli.inspect import inspect_command
 from kinprint.cli.output import ReaderGone
 from kinprint.cli.study import study_command
+from kinprint.cli.tree import tree_command
 from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
@@ -27,7 +30,7 @@ A model is one of
 
 \b
 Verdicts of compare, as exit codes: 0 no evidence of derivation; 7 not testable; 10 identical; 11 derived;
-12 shares components; 13 shares initialisation.
+12 shares components; 13 shares initialisation; 14 related, from fingerprint files alone.
 
 \b
 Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revision or file; 4 access denied;
@@ -44,8 +47,11 @@ def main() -> None:
 
 main.add_command(compare_command)
 main.add_command(inspect_command)
+main.add_command(fingerprint_command)
 main.add_command(study_command)
+main.add_command(tree_command)
 main.add_command(calibrate_command)
+main.add_command(bench_command)
 main.add_command(cache_command)
 
 

@@ -212,7 +212,7 @@ def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, lev
         least = least_correlation(
             max(moments.sd, few.sd), level, CAUTIOUS_POWER, log10_p_of=log10_p_of, halvings=HALVINGS
         )
-        reason = None if least is not None else "not even a copy reaches the level at this width"
+        reason = None if least is not None else _beyond_a_copy(test, level)
     except (DegenerateInput, ValueError) as error:
         least, reason = None, str(error)
     return PowerFinding(
@@ -227,6 +227,14 @@ def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, lev
         test.blocks,
         reason,
     )
+
+
+def _beyond_a_copy(test: EvidenceTest, level: float) -> str:
+    """Say that nothing reaches the level, which is that of the strongest test: Holm's correction asks less of the others."""
+    reason = f"by itself not even a copy reaches the level of 10^{level:.1f} with these values"
+    if test.log10_p_holm is not None and test.log10_p_holm <= LOG10_ALPHA:
+        return f"{reason}; it counts here because stronger tests were passed before it"
+    return reason
 
 
 def _row_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, level: float) -> PowerFinding:

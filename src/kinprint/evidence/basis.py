@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kinprint.align.residual import MAX_WIDTH, ColumnMatch, match_columns
+from kinprint.align.residual import MAX_WIDTH, ColumnMatch, match_columns, rotation
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, places, row_test
@@ -103,6 +104,27 @@ def _aligned(place: Place, match: ColumnMatch) -> Place:
 
 def _plain(sample: Sample, values: FloatArray) -> Sample:
     return replace(sample, stored=values, offset=0.0)
+
+
+def token_rotations(
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, *, seed: int
+) -> list[NDArray[np.float32]]:
+    """Return the rotation that shared tokens suggest, as a first guess; none where too few are shared to determine one."""
+    width = models[0].hidden
+    if (
+        not tokens
+        or width != models[1].hidden
+        or len(tokens) < max(LEAST_TOKENS, width or 0)
+        or (width or 0) > BASIS_TOKENS
+    ):
+        return []
+    embedded, _ = shared_embeddings(models, tokens, allowance)
+    if embedded is None:
+        return []
+    try:
+        return [rotation(*embedded, seed=seed).R.astype(np.float32)]
+    except DegenerateInput:
+        return []
 
 
 def shared_embeddings(

@@ -236,7 +236,7 @@ def _correlation(one: FloatArray, two: FloatArray) -> float:
     return float(np.vdot(left, right) / (np.linalg.norm(left) * np.linalg.norm(right)))
 
 
-def _waves(values: FloatArray) -> FloatArray:
+def waves(values: FloatArray) -> FloatArray:
     """Return how far the ranks of one vector follow the slowest waves over its index: cosines of 1 to `WAVES` half turns."""
     d = values.size
     ranks = np.argsort(np.argsort(values, kind="stable")) - (d - 1) / 2.0
@@ -258,7 +258,7 @@ def _own_order(blocks: Sequence[Block], sd: float) -> str | None:
     A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
     `ORDER_Z` standard deviations of the statistic.
     """
-    products = np.mean([_waves(one[0]) * _waves(two[0]) for one, two in blocks], axis=0)
+    products = np.mean([waves(one[0]) * waves(two[0]) for one, two in blocks], axis=0)
     excess = float(np.abs(products).sum()) / sd
     if excess > ORDER_Z:
         return f"in both models entries follow their index, worth {excess:.1f} standard deviations: the order has a meaning"
@@ -277,7 +277,7 @@ def orders_of(a: Probe, b: Probe) -> dict[Axis, str]:
     profiles = [_column_lengths(probe) for probe in (a, b)]
     one, two = profiles
     if Axis.RESIDUAL not in ordered and one is not None and two is not None and one.size == two.size > WAVES:
-        excess = float(np.abs(_waves(one) * _waves(two)).sum()) * math.sqrt(one.size)
+        excess = float(np.abs(waves(one) * waves(two)).sum()) * math.sqrt(one.size)
         if excess > ORDER_Z:
             ordered[Axis.RESIDUAL] = (
                 "in both models the lengths of columns follow their index: their order has a meaning"

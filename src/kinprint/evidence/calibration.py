@@ -21,9 +21,12 @@ from kinprint.evidence.neurons import ALIGNED_STATISTIC, STATISTIC, moved
 from kinprint.evidence.nulls import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.turned import STATISTIC as ROTATED_STATISTIC
+from kinprint.evidence.turned import choose_pairs, fit, held_out
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model import Model, open_models
 from kinprint.sources.session import Session
+from kinprint.weights import StoredWeights
 
 MAX_LAYERS = 4
 ROLES = (Role.MLP_GATE, Role.MLP_UP)
@@ -57,6 +60,7 @@ def calibrate(
     probes = [_probe(model) for model in models]
     values: list[float] = []
     aligned: list[float] = []
+    rotated: list[float] = []
     pairs = [(i, j) for i, j in combinations(range(len(models)), 2) if groups[references[i]] != groups[references[j]]]
     for done, (i, j) in enumerate(pairs):
         _check_independent(probes[i], probes[j])
@@ -64,6 +68,7 @@ def calibrate(
         columns = _columns((models[i], models[j]))
         if columns is not None:
             aligned += _agreements(probes[i], probes[j], columns)
+        rotated += _rotated(models[i], models[j])
         if progress is not None:
             progress("pairs", done + 1, len(pairs))
     if not values:
@@ -84,6 +89,7 @@ def calibrate(
         samples=(
             summarise(STATISTIC, tuple(values)),
             *((summarise(ALIGNED_STATISTIC, tuple(aligned)),) if aligned else ()),
+            *((summarise(ROTATED_STATISTIC, tuple(rotated)),) if rotated else ()),
         ),
     )
 
@@ -126,6 +132,23 @@ def _columns(models: tuple[Model, Model]) -> ColumnMatch | None:
         return None
     embedded, _ = shared_embeddings(models, tokens, None)
     return None if embedded is None else match_columns(*embedded)
+
+
+def _rotated(a: Model, b: Model) -> list[float]:
+    """Return the shares of neurons that gate and up pair alike under a rotation fitted on other layers."""
+    one, two = StoredWeights(a), StoredWeights(b)
+    try:
+        pairs = choose_pairs(one, two)
+        cut = (len(pairs) + 1) // 2
+        # both ways round, fitting on what the other tests: twice as many values
+        halves = [(pairs[:cut], pairs[cut:]), (pairs[cut:], pairs[:cut])]
+        return [
+            found.share
+            for fitted, tested in halves
+            for found in held_out(one, two, tested, fit(one, two, fitted, seed=0), seed=0, draws=1)
+        ]
+    except DegenerateInput:
+        return []
 
 
 def _agreements(a: Probe, b: Probe, columns: ColumnMatch | None = None) -> list[float]:

@@ -25,7 +25,6 @@ _WHOLE = {
 }
 _LAYERED = {"attention": ATTENTION, "mlp": MLP}
 LEAST_UNITS = 64  # permuted units below which a part that shows nothing counts as not tested
-MISSING = "not stored in both models, or not read"
 _DENSE = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
 
 
@@ -42,24 +41,36 @@ def component_map(
     """
     stored = {"norms": _NORMS, **_WHOLE, **_LAYERED}
     known = {name for name, roles in stored.items() if any(probe.has(roles) for probe in probes)}
-    found = [_whole(name, roles, tests) for name, roles in _WHOLE.items() if name in known]
+    absent = {name: _why_absent(probes, roles) for name, roles in stored.items()}
+    found = [_whole(name, roles, tests, absent[name]) for name, roles in _WHOLE.items() if name in known]
     if "norms" in known:
-        found.insert(1, _norms(tests))
+        found.insert(1, _norms(tests, absent["norms"]))
     count = len(layers.alignment.layers)
     if "attention" in known:
-        found.append(_by_layer("attention", layers.attention, count, layers))
+        found.append(_by_layer("attention", layers.attention, count, layers, absent["attention"]))
     mlp = {layer: min(p, neurons.get(layer, 0.0)) for layer, p in layers.mlp.items()} | {
         layer: p for layer, p in neurons.items() if layer not in layers.mlp
     }
     note = "compared after an alignment" if neurons else None
     into_experts = bool(experts) and "mlp" not in layers.testable  # a dense MLP beside experts is tested as those
     if "mlp" in known and not into_experts:
-        found.append(_by_layer("mlp", mlp, count, layers, note))
+        found.append(_by_layer("mlp", mlp, count, layers, absent["mlp"], note))
     if experts:
         hits = sum(item.shared for item in experts)
         least = min((item.log10_p for item in experts if item.log10_p is not None), default=None)
         found.append(ComponentFinding("experts", _state(hits, len(experts)), len(experts), hits, least))
     return found
+
+
+def _why_absent(probes: tuple[Probe, Probe], roles: Sequence[Role]) -> str:
+    """Say why a part could not be tested, as far as is known without its numbers."""
+    a, b = probes
+    for side, here, there in (("A", a, b), ("B", b, a)):
+        if here.has(roles) and not there.has(roles):
+            return f"only model {side} has it"
+    if a.hidden is not None and b.hidden is not None and a.hidden != b.hidden:
+        return f"shapes differ: model A is {a.hidden} wide, model B {b.hidden}"
+    return "shapes differ, or it was not read"
 
 
 def _state(hits: int, tested: int) -> str:
@@ -68,13 +79,13 @@ def _state(hits: int, tested: int) -> str:
     return SHARED if hits == tested else PARTLY if hits else NOT_SHARED
 
 
-def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest]) -> ComponentFinding:
+def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest], absent: str) -> ComponentFinding:
     """Judge a part tested as one: its best test decides, being corrected for the whole battery."""
     scopes = {role.value for role in roles}
     ok = [test for test in tests if test.scope in scopes and test.status == TESTED and test.log10_p_holm is not None]
     if not ok:
         reason = next((test.reason for test in tests if test.scope in scopes and test.reason), None)
-        return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason or MISSING)
+        return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason or absent)
     best = min(test.log10_p_holm or 0.0 for test in ok)
     hit = best <= LAYER_ALPHA
     units = max(test.n for test in ok)
@@ -84,17 +95,17 @@ def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest]) -> C
     return ComponentFinding(name, SHARED if hit else NOT_SHARED, 1, int(hit), best)
 
 
-def _norms(tests: Sequence[EvidenceTest]) -> ComponentFinding:
+def _norms(tests: Sequence[EvidenceTest], absent: str) -> ComponentFinding:
     ok = [t for t in tests if t.name == "norm_joint" and t.status == TESTED and t.log10_p_holm is not None]
     if not ok:
         reason = next((t.reason for t in tests if t.name == "norm_joint" and t.reason), None)
-        return ComponentFinding("norms", NOT_TESTED, 0, 0, None, reason or MISSING)
+        return ComponentFinding("norms", NOT_TESTED, 0, 0, None, reason or absent)
     hits = sum((t.log10_p_holm or 0.0) <= LAYER_ALPHA for t in ok)
     return ComponentFinding("norms", _state(hits, len(ok)), len(ok), hits, min(t.log10_p_holm or 0.0 for t in ok))
 
 
 def _by_layer(
-    name: str, found: Mapping[int, float], count: int, layers: LayerEvidence, note: str | None = None
+    name: str, found: Mapping[int, float], count: int, layers: LayerEvidence, absent: str, note: str | None = None
 ) -> ComponentFinding:
     """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers."""
     tries = max(1, layers.alignment.layers[0].tries if layers.alignment.layers else 1) * max(count, 1)
@@ -105,7 +116,7 @@ def _by_layer(
     tested = max(count, len(corrected)) if searched else len(corrected)
     least = min(corrected.values(), default=None)
     if not tested:
-        reason = layers.alignment.reason if name in layers.testable else MISSING
+        reason = layers.alignment.reason if name in layers.testable else absent
         return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason)
     return ComponentFinding(name, _state(hits, tested), tested, hits, least, note)
 

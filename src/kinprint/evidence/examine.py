@@ -6,23 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from kinprint.align.layers import NONE as NO_MAP
 from kinprint.evidence.assess import Assessment, assess, conclude, facts_of, power_of
-from kinprint.evidence.basis import BasisEvidence, align_basis
+from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_controls
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
+from kinprint.evidence.gram import turned_controls
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.neurons import NeuronEvidence, match_neurons
 from kinprint.evidence.nulls import EmpiricalNull
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import EVERYTHING, TOKEN_ROWS, Scope, plan_extras, read_wants
-from kinprint.evidence.verdict import LOG10_ALPHA, Facts, decide
+from kinprint.evidence.turned import ROTATED, TurnedEvidence, examine_turned
+from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
 from kinprint.findings import Evidence, MergeFinding, Verdict
 from kinprint.model import Model
 from kinprint.sources.session import Session
+from kinprint.weights import StoredWeights
 
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
+CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
 Tell = Callable[[str, int, int], None]
 
 
@@ -38,6 +44,8 @@ class Inquiry:
         Further models that B may be a merge of, beside A.
     deep
         Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
+    methods
+        Fingerprint methods to run as well, by name; ("all",) for every one.
     null
         File of an empirical null; None for the one that ships.
     scope
@@ -48,6 +56,7 @@ class Inquiry:
     related: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
     deep: bool = False
+    methods: tuple[str, ...] = ()
     null: Path | None = None
     seed: int = 0
     scope: Scope = EVERYTHING
@@ -95,8 +104,9 @@ def examine(
         diary.note(f"identity: {spent:,} further bytes; {identity.share_read:.1%} of all weights are now known")
     assessment, neurons = _escalate(models, probes, assessment, inquiry, null, diary)
     assessment, basis = _rebase(models, probes, assessment, tokens, inquiry, null, diary)
+    assessment, turned = _turn(models, probes, assessment, basis, tokens, inquiry, null, diary)
     tell("evidence", 2, 4)
-    basis_word = _basis_word(probes, basis)
+    basis_word = _basis_word(probes, basis, turned)
     edits = EditEvidence()
     if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
         edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), inquiry.scope)
@@ -104,13 +114,17 @@ def examine(
     merge = _merge(models, probes, inquiry, session, diary) if inquiry.parents else None
     tell("evidence", 3, 4)
     own, able = own_controls(a, seed=inquiry.seed)
+    if turned.tests:
+        own += turned_controls(
+            StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=inquiry.seed, allowed=inquiry.scope.allows
+        )
     controls = [*own, *run_controls(inquiry, a, session)]
     diary.note(f"controls: {sum(item.status != 'not run' for item in controls)} run")
     diary.note(f"self and shuffled self look at {CONTROL_LAYERS} layers at most")
     power = power_of(a, b, assessment)
     facts = replace(
         facts_of(a, b, assessment),
-        origin=basis.origin if basis_word else edits.origin,
+        origin=(turned.origin if basis_word == ROTATED else basis.origin) if basis_word else edits.origin,
         edits=edits.findings,
         merge=merge,
         controls=controls,
@@ -120,7 +134,7 @@ def examine(
         able=able,
         untested=[
             *inquiry.scope.limits,
-            *(text for text in (neurons.untested, basis.untested, edits.untested) if text),
+            *(text for text in (neurons.untested, basis.untested, turned.untested, edits.untested) if text),
         ],
         null=null.name if any(test.name.startswith("neuron_match") for test in assessment.tests) else None,
     )
@@ -212,7 +226,7 @@ def _rebase(
 ) -> tuple[Assessment, BasisEvidence]:
     """Align the residual stream by shared tokens where widths differ, or where nothing was found and the user asks."""
     widths_differ = probes[0].hidden != probes[1].hidden
-    if not widths_differ and not (inquiry.deep and assessment.log10_p > LOG10_ALPHA):
+    if not widths_differ and not (inquiry.deep and _open(assessment)):
         silent = assessment.log10_p > LOG10_ALPHA
         return assessment, BasisEvidence(untested="reordered residual dimensions: see --deep" if silent else None)
     found = align_basis(models, probes, assessment.layer_map, tokens, allowance=diary.allowance(0.8), seed=inquiry.seed)
@@ -245,11 +259,66 @@ def _rebase(
     return again, found
 
 
-def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence) -> str | None:
+def _turn(
+    models: tuple[Model, Model],
+    probes: tuple[Probe, Probe],
+    assessment: Assessment,
+    basis: BasisEvidence,
+    tokens: Sequence[tuple[int, int]] | None,
+    inquiry: Inquiry,
+    null: EmpiricalNull,
+    diary: _Diary,
+) -> tuple[Assessment, TurnedEvidence]:
+    """Look for a rotated residual basis where the user asks, and nothing was found or only through a poor map of dimensions."""
+    silent = assessment.log10_p > LOG10_ALPHA
+    unsolved = _open(assessment)
+    # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
+    blurred = basis.match is not None and basis.match.share < CLEAR_COLUMNS
+    if not (inquiry.deep and (unsolved or blurred)):
+        return assessment, TurnedEvidence(untested="rotated residual basis: see --deep" if silent else None)
+    a, b = StoredWeights(models[0]), StoredWeights(models[1])
+    starts = token_rotations(models, tokens, diary.allowance(0.3), seed=inquiry.seed)
+    found = examine_turned(
+        a,
+        b,
+        null=null,
+        log10_alpha=LOG10_ALPHA,
+        allowance=diary.allowance(0.9),
+        seed=inquiry.seed,
+        starts=starts,
+        allowed=inquiry.scope.allows,
+    )
+    diary.note(f"rotated residual basis: {a.bytes_read + b.bytes_read:,} further bytes, {len(found.tests)} tests")
+    if not found.tests:
+        return assessment, found
+    again = conclude(
+        probes,
+        [*assessment.tests, *found.tests],
+        assessment.layers,
+        assessment.layer_map,
+        assessment.experts,
+        assessment.identity,
+        {**assessment.neurons, **found.by_layer},
+    )
+    return again, found
+
+
+def _open(assessment: Assessment) -> bool:
+    """Whether nothing was found yet, or nothing inside the layers: norms, for one, survive every change of signs."""
+    trunk = any(item.component in TRUNK and item.shared for item in assessment.components)
+    return assessment.log10_p > LOG10_ALPHA or not (trunk or any(item.shared for item in assessment.experts))
+
+
+def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence, turned: TurnedEvidence) -> str | None:
     """Return how the residual stream was changed, if the tests after its alignment show a relation."""
+    if any((test.log10_p or 0.0) <= LOG10_ALPHA for test in turned.tests):
+        return ROTATED
     if not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in basis.tests):
         return None
-    return "narrowed or widened" if probes[0].hidden != probes[1].hidden else "reordered"
+    if probes[0].hidden != probes[1].hidden:
+        return "narrowed or widened"
+    in_place = basis.match is not None and np.array_equal(basis.match.index, np.arange(basis.match.index.size))
+    return "negated" if in_place else "reordered"
 
 
 def _candidates(assessment: Assessment) -> Mapping[int, int]:

@@ -160,7 +160,7 @@ def _test(
     scope = f"{keys[2][0].value} and {keys[3][0].value}"
     name = "neuron_match" if null.columns is None else "neuron_match_aligned"
     try:
-        match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed, null_rows=NULL_ROWS)
+        match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed, null_rows=NULL_ROWS, beyond=null.largest)
     except DegenerateInput as error:
         return EvidenceTest(name, scope, layer, status=OFF, reason=error.message), None
     inside = match.agreement / match.n <= null.largest

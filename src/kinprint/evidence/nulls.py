@@ -77,6 +77,11 @@ def load_null(path: Path | None = None) -> EmpiricalNull:
             raise NotFound(
                 f"cannot read the null {path}: {error.strerror}", hint="kinprint calibrate makes one"
             ) from error
+    return parse_null(raw, str(path or DEFAULT_NULL))
+
+
+def parse_null(raw: bytes, label: str) -> EmpiricalNull:
+    """Read a null from its bytes."""
     try:
         data = orjson.loads(raw)
         found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
@@ -86,9 +91,7 @@ def load_null(path: Path | None = None) -> EmpiricalNull:
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, SchemaError):
             raise
-        raise SchemaError(
-            f"{path or DEFAULT_NULL} is not a null: {error}", hint="make it again with kinprint calibrate"
-        ) from error
+        raise SchemaError(f"{label} is not a null: {error}", hint="make it again with kinprint calibrate") from error
 
 
 def summarise(statistic: str, values: Mapping[str, float] | tuple[float, ...]) -> NullSample:

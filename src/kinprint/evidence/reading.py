@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kinprint.arch import Axis, Role, RoleTensor, ordered_axes
-from kinprint.arch.configs import flattened
+from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.evidence.probe import Key, Probe, Sample, residual_columns
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import Run, plan_reads
@@ -45,28 +45,6 @@ def new_probe(model: Model) -> Probe:
         stored_roles=frozenset(part.role for part in model.naming.tensors),
         stored_elements=sum(tensor.elements for tensor in model.checkpoint.tensors.values()),
     )
-
-
-_KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_head_kv",
-    "multi_query_group_num",
-    "num_attention_heads",
-    "n_head",
-)
-MAX_HEADS = 1024
-
-
-def kv_heads_of(config: dict[str, object]) -> int | None:
-    """Return the number of key/value heads, if a config says it."""
-    if config.get("multi_query") is True:
-        return 1
-    for key in _KV_HEADS:
-        value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_HEADS:
-            return value
-    return None
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint.arch import Role, RoleTensor
-from kinprint.arch.configs import flattened
+from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.errors import BudgetExceeded
-from kinprint.evidence.reading import kv_heads_of
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.dtypes import Array
-from kinprint.formats.llama2c import InHalves
+from kinprint.formats.halves import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
 from kinprint.formats.plan import plan_reads
 from kinprint.formats.tensors import Tensors
 from kinprint.model import Model, slice_role
@@ -102,7 +101,8 @@ def _turned(model: Model, head_dim: int) -> Model:
     held = dict(model.checkpoint.tensors.stored())
     for part in model.naming.tensors:
         tensor = model.checkpoint.tensors[part.name]
-        if part.role in _REORDERED and part.name in held and tensor.shape[0] % head_dim == 0:
-            held[part.name] = tensor._replace(start=0, end=tensor.nbytes, made=InHalves(tensor, head_dim))
+        fits = tensor.shape[0] % head_dim == 0 and head_dim <= tensor.shape[0] <= MAX_ROWS_IN_ORDER
+        if part.role in _REORDERED and part.name in held and fits:
+            held[part.name] = in_halves(tensor, tensor.shape[0] // head_dim, HUGGING_FACE_ORDER)
     checkpoint = replace(model.checkpoint, tensors=Tensors(held), notes=(*model.checkpoint.notes, NOTE))
     return replace(model, checkpoint=checkpoint)

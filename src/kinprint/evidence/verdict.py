@@ -174,10 +174,14 @@ def _unchanged(identity: Identity) -> str | None:
     return f"{identity.share_read:.2%} of the weights, in {identity.tensors} tensors{structure}"
 
 
+OWN_CONTROLS = ("self", "shuffled self", "turned self", "turned shuffled self")
+"""What runs unasked: the first two with every verdict, the others where a rotated basis was looked for."""
+
+
 def _forbidden(facts: Facts, course: _Course) -> Verdict | None:
     """Abstain if a control failed or too little could be compared."""
     failed = [control for control in facts.controls if control.status == "failed"]
-    asked = [control for control in facts.controls if control.name not in ("self", "shuffled self")]
+    asked = [control for control in facts.controls if control.name not in OWN_CONTROLS]
     none_ran = bool(asked) and all(control.status == "not run" for control in asked)
     shown = [f"{c.name}: {c.status}" + (f" ({c.reason})" if c.reason else "") for c in facts.controls] or ["none ran"]
     own = {control.name for control in facts.controls if control.status == "passed"}
@@ -211,7 +215,7 @@ def _forbidden(facts: Facts, course: _Course) -> Verdict | None:
 
 def _could(test: EvidenceTest, able: frozenset[tuple[str, str]]) -> bool:
     """Whether a test reaches the threshold on a copy, as the self control shows; matched neurons always do if there are some."""
-    if test.name.startswith("neuron_match"):
+    if test.name.startswith(("neuron_match", "gram_")):
         return test.n >= 16
     return (test.name.removesuffix("_aligned"), test.scope) in able
 

@@ -7,15 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import orjson
 
 import kinprint.formats.catalogue  # noqa: F401 - registers the formats
 from kinprint.errors import FormatError, KinprintError, NotFound
 from kinprint.formats.adapters import without_adapter
-from kinprint.formats.containers import FIRST_READ, MAGIC_BYTES, Shard, choose_files, format_of
-from kinprint.formats.dtypes import Array, decode
-from kinprint.formats.plan import Node, Piece, ReadPlan, TensorSlice, plan_reads
+from kinprint.formats.containers import (
+    FIRST_READ,
+    MAGIC_BYTES,
+    Shard,
+    check_one_format,
+    check_together,
+    choose_files,
+    format_of,
+)
+from kinprint.formats.dtypes import Array
+from kinprint.formats.execution import carry_out
+from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
@@ -65,26 +73,6 @@ class Checkpoint:
         """Read a plan's ranges together and cut the slices out of them."""
         return execute_together([(self, plan)])[0]
 
-    def requests(self, plan: ReadPlan) -> list[tuple[Source, ByteRange]]:
-        """Return a plan's ranges with the files they are in."""
-        return [(self.sources[file], span) for file, span in zip(plan.files, plan.ranges, strict=True)]
-
-    def cut(self, plan: ReadPlan, buffers: Sequence[memoryview]) -> list[Array]:
-        """Cut the plan's slices out of its ranges, decode them, and build those that are made of others."""
-        return [self._realise(node, plan, buffers) for node in plan.nodes]
-
-    def _realise(self, node: Node, plan: ReadPlan, buffers: Sequence[memoryview]) -> Array:
-        item = node.item
-        if node.leaf is not None:
-            raw = _joined(plan.pieces[node.leaf], buffers, item)
-            return item.trimmed(decode(raw, item.tensor.dtype, tensor=item.tensor.name))
-        assert item.tensor.made is not None
-        built = [
-            item.tensor.made.build(start, stop, [self._realise(part, plan, buffers) for part in parts]).reshape(-1)
-            for start, stop, parts in node.made
-        ]
-        return item.trimmed(built[0] if len(built) == 1 else np.concatenate(built))
-
     def read_json(self, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
         """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
         if name in self.documents:
@@ -92,26 +80,11 @@ class Checkpoint:
         return read_json_of(self.session, self.folder, name, cap=cap)
 
 
-def _joined(pieces: Sequence[Piece], buffers: Sequence[memoryview], item: TensorSlice) -> memoryview:
-    """Return a stored slice's bytes, in one piece."""
-    if len(pieces) == 1:
-        return buffers[pieces[0].range_index][pieces[0].offset : pieces[0].offset + pieces[0].length]
-    raw = np.empty(item.nbytes, dtype=np.uint8).data
-    for piece in pieces:
-        part = buffers[piece.range_index][piece.offset : piece.offset + piece.length]
-        raw[piece.target : piece.target + piece.length] = part
-    return raw
-
-
 def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[Array]]:
     """Read the plans of several checkpoints of one session in one go: one wait for all of them."""
-    requests = [request for checkpoint, plan in plans for request in checkpoint.requests(plan)]
-    buffers = plans[0][0].session.read(requests) if plans else []
-    arrays, at = [], 0
-    for checkpoint, plan in plans:
-        arrays.append(checkpoint.cut(plan, buffers[at : at + len(plan.ranges)]))
-        at += len(plan.ranges)
-    return arrays
+    if not plans:
+        return []
+    return carry_out(plans[0][0].session, [(checkpoint.sources, plan) for checkpoint, plan in plans])
 
 
 def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool = False) -> Checkpoint:
@@ -154,6 +127,7 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
     config_job = session.start(lambda: read_json_of(session, folder, CONFIG_NAME, cap=CONFIG_CAP))
     index = index_job.result() if index_job else {}
     names = sorted(set(index.values())) or list(choice.names if choice else SAFETENSORS.single_names[:1])
+    check_one_format(names, label)
     sources = _open_all(folder, names, opened, from_index=bool(index))
     predicted = expected_header_bytes(index)
 
@@ -165,6 +139,7 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
         )
 
     shards = session.map(load, range(len(names)))
+    check_together(shards)
     tensors, files, notes = _gather(names, shards, index)
     if choice is not None and choice.passed_over and wanted is None:
         chosen = choice.index_name or ", ".join(names[:3])

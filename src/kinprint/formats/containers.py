@@ -19,6 +19,7 @@ from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 
 _BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step)", re.IGNORECASE)
+_NUMBER = re.compile(r"-\d{5}(?=-of-\d{5}\.)")
 FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
 
 
@@ -40,6 +41,10 @@ class Shard:
         JSON documents that the file contains, by the name they have in other models (tokenizer.json); made when asked for.
     notes
         Remarks for the report.
+    part
+        What its format wants to know about it when it checks all files of the model together.
+    check
+        Refuses files that do not belong together, given all of them.
     """
 
     source: Source
@@ -50,6 +55,15 @@ class Shard:
     config: Mapping[str, object] | None = None
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    part: object = None
+    check: Callable[[Sequence[Shard]], None] | None = None
+
+
+def check_together(shards: Sequence[Shard]) -> None:
+    """Refuse files of different models: each format knows how to tell them by what the files say."""
+    for check in dict.fromkeys(shard.check for shard in shards):
+        if check is not None:
+            check(shards)
 
 
 Loader = Callable[[Session, Folder, Source, int, int], Shard]
@@ -119,6 +133,26 @@ def format_of(name: str, first: Callable[[], bytes]) -> Format:
     raise FormatError(f"{name}: no known format of weights (known: {known})", hint="name a file of weights")
 
 
+def check_one_format(names: Sequence[str], where: str) -> None:
+    """Refuse an index whose shards have different formats: no tool writes one, and their tensors would be of two models.
+
+    Raises
+    ------
+    FormatError
+        If they have.
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        kinds = " or ".join(item.name for item in FORMATS.values() if item.claims(name))
+        first.setdefault(kinds or "no known format", name)
+    if len(first) > 1:
+        shown = ", ".join(f"{name[:100]!r} ({kind})" for kind, name in list(first.items())[:3])
+        raise FormatError(
+            f"{where}: the index names shards of different formats: {shown}",
+            hint="fetch the model again; or name one file with --file",
+        )
+
+
 @dataclass(frozen=True)
 class Choice:
     """The files of a model that are read, in order, and what was passed over."""
@@ -173,10 +207,27 @@ def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
     names = shard_names(name)
     missing = [other for other in names if other not in listed]
     if missing and listed:
+        one = len(missing) == 1
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         raise FormatError(
-            f"{name} is one of {len(names)} files, but {missing[0]} is not there", hint="fetch the missing file"
+            f"{name} is one of {len(names)} files, but {shown} {'is' if one else 'are'} not there",
+            hint="fetch the missing file" + ("" if one else "s"),
         )
+    if len(names) > 1:
+        surplus = sorted(
+            other for other in listed if other not in names and len(other) == len(name) and _alike(other, name)
+        )
+        if surplus:
+            raise FormatError(
+                f"{name} is one of {len(names)} files, but {', '.join(surplus[:3])} is there too",
+                hint="remove what is left of another copy, and fetch the model again",
+            )
     return names
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names differ in the number of the shard alone."""
+    return _NUMBER.sub("", one) == _NUMBER.sub("", other)
 
 
 def _others(chosen: Format, listed: Sequence[str], names: Collection[str]) -> tuple[str, ...]:

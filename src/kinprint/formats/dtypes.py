@@ -6,6 +6,7 @@ integers keep their type. Statistics convert to float64 later.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -24,10 +25,14 @@ ITEM_BYTES = {
     "BF16": 2,
     "F8_E4M3": 1,
     "F8_E5M2": 1,
+    "F8_E8M0": 1,  # a power of two, for scales
     "I64": 8,
     "I32": 4,
     "I16": 2,
     "I8": 1,
+    "U64": 8,
+    "U32": 4,
+    "U16": 2,
     "U8": 1,
     "BOOL": 1,
 }
@@ -66,10 +71,86 @@ def stored_bytes(dtype: str, elements: int, *, tensor: str = "?") -> int:
     return -(-elements // per_block) * size
 
 
+def decodes_piecewise(dtype: str) -> bool:
+    """Whether a `Landing` takes it: every element can be decoded by itself."""
+    return dtype in ITEM_BYTES and dtype not in _BLOCKS
+
+
 def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
     """Return the elements in `raw` as a flat array. The caller has checked the length against the shape."""
     block_of(dtype, tensor=tensor)
     return _DECODERS[dtype](raw)
+
+
+class Landing:
+    """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`).
+
+    Parameters
+    ----------
+    dtype, elements
+        What is stored. Not for formats that come in blocks.
+    take
+        Where memory comes from: a number of bytes in, a flat array of them out.
+    """
+
+    def __init__(self, dtype: str, elements: int, take: Callable[[int], npt.NDArray[np.uint8]]) -> None:
+        self._item = ITEM_BYTES[dtype]
+        self._memory: npt.NDArray[np.uint8] | None = None
+        self._halves: Array | None = None
+        if dtype == "BF16":
+            self._halves, self.values = _halves(take(4 * elements + 2))
+        elif dtype in _PLAIN:
+            self._memory = take(self._item * elements)
+            self.values = self._memory.view(_PLAIN[dtype])
+        else:
+            self._decode = _DECODERS[dtype]
+            self.values = take(4 * elements).view(np.float32)
+
+    def room(self, at: int, length: int) -> memoryview:
+        """Return where to put bytes `at` and following."""
+        if self._memory is not None:
+            return self._memory[at : at + length].data
+        return _scratch(length)
+
+    def filled(self, at: int, room: memoryview) -> None:
+        """Decode what was put there."""
+        if self._memory is not None:
+            return
+        place = slice(at // self._item, (at + len(room)) // self._item)
+        if self._halves is not None:
+            self._halves[place] = np.frombuffer(room, dtype="<u2")
+        else:
+            self.values[place] = self._decode(room)
+
+
+class _Scratch(threading.local):
+    """Each thread's own, so that it stays in the cache of the core it runs on."""
+
+    memory: memoryview = memoryview(b"")
+
+
+_own = _Scratch()
+_SCRATCH_BYTES = 2 << 20
+
+
+def _scratch(length: int) -> memoryview:
+    if length > _SCRATCH_BYTES:
+        return np.empty(length, dtype=np.uint8).data
+    if len(_own.memory) < length:
+        _own.memory = np.empty(length, dtype=np.uint8).data
+    return _own.memory[:length]
+
+
+def _halves(memory: npt.NDArray[np.uint8]) -> tuple[Array, npt.NDArray[np.float32]]:
+    """Return two views of 4·n + 2 bytes: n places to assign the bits of BF16 numbers to, and the numbers as float32.
+
+    A BF16 number is the upper half of a float32. Assigned to an unsigned number of four bytes that begins two bytes after that
+    float32, its bits become the upper half, and the zeros that fill up the four bytes the lower half of the next. So one
+    cast does it, three times as fast as a shift.
+    """
+    count = (len(memory) - 2) // 4
+    memory[:2] = 0
+    return memory[2:].view("<u4"), memory[: 4 * count].view("<f4")
 
 
 def _plain(code: str) -> Callable[[memoryview], Array]:
@@ -77,11 +158,10 @@ def _plain(code: str) -> Callable[[memoryview], Array]:
 
 
 def _bf16(raw: memoryview) -> Array:
-    # The upper half of a float32: shift into a preallocated uint32, measured 1.3 times faster than a cast by ml_dtypes.
     bits = np.frombuffer(raw, dtype="<u2")
-    wide = np.empty(bits.shape, dtype=np.uint32)
-    np.left_shift(bits, 16, out=wide, dtype=np.uint32)
-    return wide.view(np.float32)
+    halves, values = _halves(np.empty(4 * len(bits) + 2, dtype=np.uint8))
+    halves[:] = bits
+    return values
 
 
 def _fp8(exponent_bits: int, mantissa_bits: int) -> Callable[[memoryview], Array]:
@@ -108,21 +188,36 @@ def fp8_table(exponent_bits: int, mantissa_bits: int) -> npt.NDArray[np.float32]
     return value.astype(np.float32)
 
 
+@cache
+def e8m0_table() -> npt.NDArray[np.float32]:
+    """Return all 256 values of an OCP scale: powers of two from 2**-127 on, and NaN."""
+    found = np.exp2(np.arange(256.0) - 127)
+    found[255] = np.nan
+    return np.asarray(found, np.float32)
+
+
 def _half(raw: memoryview) -> Array:
     return np.frombuffer(raw, dtype="<f2").astype(np.float32)
 
 
+_PLAIN = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "?",
+}
 _DECODERS: dict[str, Callable[[memoryview], Array]] = {
-    "F64": _plain("<f8"),
-    "F32": _plain("<f4"),
+    **{dtype: _plain(code) for dtype, code in _PLAIN.items()},
     "F16": _half,
     "BF16": _bf16,
     "F8_E4M3": _fp8(4, 3),
     "F8_E5M2": _fp8(5, 2),
-    "I64": _plain("<i8"),
-    "I32": _plain("<i4"),
-    "I16": _plain("<i2"),
-    "I8": _plain("i1"),
-    "U8": _plain("u1"),
-    "BOOL": _plain("?"),
+    "F8_E8M0": lambda raw: e8m0_table()[np.frombuffer(raw, dtype=np.uint8)],
 }

@@ -21,6 +21,7 @@ from kinprint.formats.containers import Format, Shard
 from kinprint.formats.ggml import type_of
 from kinprint.formats.gguf_metadata import FIXED, STRING, Entry, Metadata
 from kinprint.formats.gguf_model import config_of, in_original_order, tokenizer_of, unstacked
+from kinprint.formats.gguf_parts import PART, check_parts, part_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
@@ -51,7 +52,6 @@ _MERGES = 17  # and those of a byte-pair tokenizer's merges
 _TENSOR_ENTRY = 80
 _AGAIN = "the file is truncated or damaged; fetch it again"
 _LFS_POINTER = b"version https://git-lfs"
-_PART = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
 
 
 class Head:
@@ -291,45 +291,29 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     start = read_start(head)
     metadata, at = read_metadata(head, start)
     places, end = read_table(head, start, metadata, at)
-    part = _part_of(metadata, source.label)
+    part = part_of(metadata, start.tensors, source.label)
     rows = {place.name: TensorInfo(place.name, place.dtype, place.shape, number, *place[3:]) for place in places}
     rows = unstacked(rows, source.label)
     states = metadata.text("general.architecture") is not None
     notes: list[str] = []
     described = metadata
-    if part is not None and part[0] > 1 and any(".attn_q." in name or ".attn_k." in name for name in rows):
+    if part is not None and part.number > 1 and any(".attn_q." in name or ".attn_k." in name for name in rows):
         described = _of_first_part(session, folder, source, guess)
     rows = in_original_order(rows, described, notes)
     kind = metadata.text("general.type")
     if kind not in (None, "model"):
         notes.append(f"{source.label.rsplit('/', 1)[-1]} calls itself {kind!r}, not a model")
-    whole = part is None or part[1] == 1
     return Shard(
         source,
         head.size,
         end,
         rows,
-        config=config_of(metadata, rows, whole=whole) if states else None,
+        config=config_of(metadata, rows, whole=part is None) if states else None,
         documents={"tokenizer.json": lambda: tokenizer_of(metadata)} if _TOKENS in metadata else {},
         notes=tuple(notes),
+        part=part,
+        check=check_parts,
     )
-
-
-def _part_of(metadata: Metadata, label: str) -> tuple[int, int] | None:
-    """Return which part of how many this is (from 1), or None for a file that is whole; its name has to agree."""
-    count, number = metadata.number("split.count"), metadata.number("split.no")
-    found = _PART.search(label)
-    if not isinstance(count, int) or count < 2:
-        return None
-    stated = (number + 1 if isinstance(number, int) else None, count)
-    named = (int(found["number"]), int(found["count"])) if found else None
-    if named is None or named != stated:
-        raise FormatError(
-            f"{label}: its metadata says part {stated[0]} of {count}, its name "
-            + (f"part {named[0]} of {named[1]}" if named else "does not end in -00001-of-00002.gguf or the like"),
-            hint="give the parts the names they were published with, and keep them together",
-        )
-    return named
 
 
 def _of_first_part(session: Session, folder: Folder, source: Source, guess: int) -> Metadata:
@@ -359,7 +343,7 @@ _BESIDE = re.compile(r"(?:^|[-._])(?:MMPROJ|IMATRIX|LORA|ADAPTER|DRAFT|VOCAB|TOK
 
 def rank(name: str) -> tuple[int, str]:
     """Order files from the least quantised to the most, by their names; what is no model of its own comes last."""
-    stem = _PART.sub("", name).rsplit("/", 1)[-1].removesuffix(".gguf").upper()
+    stem = PART.sub("", name).rsplit("/", 1)[-1].removesuffix(".gguf").upper()
     found = _NAMED.findall(stem)
     place = 2 * (_RANKS[found[-1]] if found else len(_RANKS))
     mixed = "UD-" in stem  # another mixture of types under the same name

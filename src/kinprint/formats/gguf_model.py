@@ -1,22 +1,20 @@
 """What a GGUF file says about its model, in the spelling of other checkpoints: config, tokenizer, order of rows, experts.
 
 The facts about what a conversion does to tensors are those of llama.cpp's converter (convert_hf_to_gguf.py, since 2026 the
-modules of conversion/): `LlamaModel.permute` and the classes that use it, the stacking of experts, the norms of Gemma
-(stored with the one added, so that no offset is left), the tokens of WordPiece.
+modules of conversion/): `LlamaModel.permute` and the classes that use it, the stacking of experts, the tokens of WordPiece, and
+norms stored with the one added, so that no offset is left here: gemma, gemma2, gemma3, gemma-embedding, nemotron, qwen3next,
+qwen35, qwen35moe, minimax-m3 (not gemma3n, gemma4, nemotron_h; plamo2 adds other numbers). The architecture files of these
+models say it of their own files. Chameleon's norms of q and k, one row for each head, have no role in either.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from kinprint.errors import FormatError
-from kinprint.formats.dtypes import Array
 from kinprint.formats.gguf_metadata import Metadata, Number
-from kinprint.formats.plan import TensorSlice, rows
+from kinprint.formats.halves import MAX_ROWS_IN_ORDER, in_halves
 from kinprint.formats.tensors import TensorInfo
 
 MAX_LAYERS = 9_999
@@ -153,51 +151,8 @@ _ARCHITECTURES = (
     "chameleon bailingmoe smollm3 arcee llada nanbeige"
 )
 _INTERLEAVED = frozenset(_ARCHITECTURES.split())
+_BACK = "rows of q and k put back in the order they had before the conversion to GGUF"
 _TURNED = re.compile(r"^blk\.(?P<layer>\d{1,4})\.attn_(?P<which>[qk])\.(?:weight|bias)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """Rows of q or k as they were before the conversion: first halves of all pairs of a head, then the second halves.
-
-    Parameters
-    ----------
-    stored
-        The tensor in the file, in which the two rows of a pair are neighbours.
-    head_dim
-        Rows of a head.
-    """
-
-    stored: TensorInfo
-    head_dim: int
-
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return "rows of q and k put back in the order they had before the conversion to GGUF"
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the stored rows that rows `start` to `stop` are."""
-        wanted = np.sort(self._stored_rows(start, stop))
-        if not wanted.size:
-            return [rows(self.stored, [(0, 0)])]
-        breaks = np.flatnonzero(np.diff(wanted) != 1)
-        firsts = wanted[np.concatenate(([0], breaks + 1))].tolist()
-        lasts = wanted[np.concatenate((breaks, [wanted.size - 1]))].tolist()
-        return [rows(self.stored, [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)])]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Put the rows, which come as they are stored, in order."""
-        (values,) = parts
-        built = np.empty_like(values)
-        built[np.argsort(self._stored_rows(start, stop))] = values
-        return built
-
-    def _stored_rows(self, start: int, stop: int) -> Array:
-        head, within = np.divmod(np.arange(start, stop), self.head_dim)
-        second, pair = np.divmod(within, self.head_dim // 2)
-        stored: Array = head * self.head_dim + 2 * pair + second
-        return stored
 
 
 def in_original_order(tensors: Mapping[str, TensorInfo], metadata: Metadata, notes: list[str]) -> dict[str, TensorInfo]:
@@ -208,7 +163,7 @@ def in_original_order(tensors: Mapping[str, TensorInfo], metadata: Metadata, not
     heads = metadata.numbers(f"{kind}.attention.head_count", MAX_LAYERS)
     kv_heads = metadata.numbers(f"{kind}.attention.head_count_kv", MAX_LAYERS) or heads
     found: dict[str, TensorInfo] = {}
-    left: list[str] = []
+    left: dict[str, list[str]] = {}
     for name, tensor in tensors.items():
         turned = _TURNED.match(name)
         found[name] = tensor
@@ -217,11 +172,11 @@ def in_original_order(tensors: Mapping[str, TensorInfo], metadata: Metadata, not
         counts, layer = heads if turned["which"] == "q" else kv_heads, int(turned["layer"])
         count = counts[0] if len(counts) == 1 else counts[layer] if layer < len(counts) else None
         if not isinstance(count, int) or not 0 < count <= MAX_HEADS or tensor.shape[0] % (2 * count):
-            left.append(name)
-            continue
-        order = Halves(tensor, tensor.shape[0] // count) if tensor.shape[0] else None
-        found[name] = tensor._replace(start=0, end=tensor.nbytes, made=order)
-    if left:
-        reason = "the metadata give no number of heads that fits"
-        notes.append(f"{len(left)} tensors of q and k left in the order of GGUF, e.g. {left[0]}: {reason}")
+            left.setdefault("the metadata give no number of heads that fits", []).append(name)
+        elif tensor.shape[0] > MAX_ROWS_IN_ORDER:
+            left.setdefault(f"more than {MAX_ROWS_IN_ORDER} rows", []).append(name)
+        elif tensor.shape[0]:
+            found[name] = in_halves(tensor, count, _BACK)
+    for reason, names in left.items():
+        notes.append(f"{len(names)} tensors of q and k left in the order of GGUF, e.g. {names[0]}: {reason}")
     return found

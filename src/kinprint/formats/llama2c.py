@@ -20,7 +20,7 @@ import numpy as np
 from kinprint.errors import FormatError
 from kinprint.formats.containers import Format, Shard
 from kinprint.formats.dtypes import Array
-from kinprint.formats.gguf_model import Halves
+from kinprint.formats.halves import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
 from kinprint.formats.plan import TensorSlice, rows
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
@@ -29,7 +29,7 @@ from kinprint.sources.session import Session
 
 MAGIC = 0x616B3432  # "ak42"
 HEADER_BYTES = 256  # of versions 1 and 2
-MAX_SIDE = 1 << 20
+MAX_SIDE = MAX_ROWS_IN_ORDER
 MAX_LAYERS = 9_999
 _SCALES_LOOKED_AT = 16
 _SIZES = struct.Struct("<7i")
@@ -160,16 +160,6 @@ class Grouped:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class InHalves(Halves):
-    """Rows of q or k as Hugging Face has them."""
-
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return "rows of q and k put in the order of Hugging Face"
-
-
 def load(session: Session, _folder: Folder, source: Source, number: int, _first_read: int) -> Shard:
     """Read the header; all else follows from it."""
     size, label = source.size, source.label
@@ -191,8 +181,7 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
             continue
         heads = {"q_proj": header.heads, "k_proj": header.kv_heads}.get(tensor.name.split(".")[-2])
         if heads is not None:
-            order = InHalves(tensor, tensor.shape[0] // heads)
-            tensor = tensor._replace(start=0, end=tensor.nbytes, made=order)
+            tensor = in_halves(tensor, heads, HUGGING_FACE_ORDER)
         found[tensor.name] = tensor
     notes = (f"{Grouped(tensors[0], tensors[0], header.group).method}; decoded when read",) if header.group else ()
     return Shard(source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=notes)

@@ -1,8 +1,8 @@
 """NumPy's archives (.npz): a zip of arrays, each with a short header of its own.
 
 The headers are read when the archive is opened (near ones together, distant ones at the same time); arrays are then read by
-range. Compressed arrays are inflated as they are read, row by row, so that memory is that of the rows asked for; what
-they claim to hold is bounded, so that a small archive cannot ask for a large array.
+range. Compressed arrays are inflated as they are read, once for all that is wanted of them, so that memory is that of the
+rows asked for; what they claim to hold is bounded, so that a small archive cannot ask for a large array.
 
 Reference: NumPy Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
 """
@@ -12,16 +12,19 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.containers import FIRST_READ, Format, Shard
 from kinprint.formats.dtypes import Array, decode, item_bytes
 from kinprint.formats.plan import TensorSlice, whole
-from kinprint.formats.tensors import Row, TensorInfo
+from kinprint.formats.tensors import Row, Streamed, TensorInfo
 from kinprint.formats.zipdir import (
     DEFLATED,
     STORED,
@@ -158,8 +161,8 @@ def _dtype(text: str, where: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Inflated:
-    """The elements of a compressed array, along one axis. A row needs all bytes before it, and keeps none of them.
+class Inflated(Streamed):
+    """The elements of a compressed array, along one axis. One needs all bytes before it, and keeps none of them.
 
     Parameters
     ----------
@@ -182,37 +185,82 @@ class Inflated:
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Inflate up to the last element that is wanted."""
-        item = item_bytes(self.dtype, tensor=self.packed.name)
-        first, last = self.skip + start * item, self.skip + stop * item
-        if first == last:
-            return decode(memoryview(b""), self.dtype)
-        out = np.empty(last - first, dtype=np.uint8)
-        at = checksum = 0
-        try:
-            for piece in _inflate(np.ascontiguousarray(parts[0]).data, last):
-                checksum = zlib.crc32(piece, checksum)
-                low, high = max(at, first), min(at + len(piece), last)
-                if low < high:
-                    out[low - first : high - first] = np.frombuffer(piece, np.uint8)[low - at : high - at]
-                at += len(piece)
-        except zlib.error as error:
-            raise self._wrong("nothing, being damaged") from error
-        if at < last:
-            raise self._wrong(f"{at} bytes")
-        if last == self.member.size and checksum != self.member.crc:
-            raise self._wrong("something else than what its checksum says")
-        return decode(out.data, self.dtype, tensor=self.packed.name)
+        intake = self.begin([(start, stop)])
+        intake.feed(np.ascontiguousarray(parts[0]).data)
+        return intake.finish()[0]
 
-    def _wrong(self, what: str) -> FormatError:
+    def begin(self, intervals: Sequence[tuple[int, int]]) -> Inflating:
+        """Start to inflate, up to the last element that is wanted."""
+        return Inflating(self, intervals)
+
+    def wrong(self, what: str) -> FormatError:
+        """Say what the member holds instead of an array."""
         return FormatError(
             f"{self.label}: member {self.member.name[:200]!r} inflates to {what}; expected {self.member.size} bytes",
             hint=_AGAIN,
         )
 
 
-def _inflate(packed: memoryview, stop: int) -> Iterator[bytes]:
+class Inflating:
+    """A compressed array on its way: only what is wanted of it is kept."""
+
+    def __init__(self, array: Inflated, intervals: Sequence[tuple[int, int]]) -> None:
+        self._array, self._intervals = array, intervals
+        self._item = item_bytes(array.dtype, tensor=array.packed.name)
+        self._starts: list[int] = []  # of the intervals in the array, ascending and joined where they overlap
+        self._stops: list[int] = []
+        for start, stop in sorted(interval for interval in intervals if interval[0] < interval[1]):
+            if self._stops and start <= self._stops[-1]:
+                self._stops[-1] = max(self._stops[-1], stop)
+            else:
+                self._starts.append(start)
+                self._stops.append(stop)
+        lengths = [stop - start for start, stop in zip(self._starts, self._stops, strict=True)]
+        self._places = list(accumulate(lengths, initial=0))
+        self._out = np.empty(self._places[-1] * self._item, dtype=np.uint8)
+        self._end = array.skip + self._stops[-1] * self._item if self._stops else 0
+        self._at = self._checksum = 0
+        self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def feed(self, raw: memoryview) -> None:
+        """Inflate these bytes, as far as anything is wanted of them."""
+        try:
+            for piece in _inflate(self._engine, raw, self._end - self._at):
+                self._checksum = zlib.crc32(piece, self._checksum)
+                self._keep(np.frombuffer(piece, dtype=np.uint8))
+                self._at += len(piece)
+        except zlib.error as error:
+            raise self._array.wrong("nothing, being damaged") from error
+
+    def _keep(self, piece: npt.NDArray[np.uint8]) -> None:
+        skip, item = self._array.skip, self._item
+        first = bisect_right(self._stops, (self._at - skip) // item)
+        for number in range(max(first, 0), len(self._starts)):
+            start, stop = skip + self._starts[number] * item, skip + self._stops[number] * item
+            low, high = max(self._at, start), min(self._at + len(piece), stop)
+            if low >= self._at + len(piece):
+                return
+            target = self._places[number] * item - start
+            self._out[target + low : target + high] = piece[low - self._at : high - self._at]
+
+    def finish(self) -> list[Array]:
+        """Return the elements of each interval."""
+        member = self._array.member
+        if self._at < self._end:
+            raise self._array.wrong(f"{self._at} bytes")
+        if self._end == member.size and self._checksum != member.crc:
+            raise self._array.wrong("something else than what its checksum says")
+        values = decode(self._out.data, self._array.dtype, tensor=self._array.packed.name)
+        found = []
+        for start, stop in self._intervals:
+            number = max(bisect_right(self._starts, start) - 1, 0)
+            first = self._places[number] + start - self._starts[number] if start < stop else 0
+            found.append(values[first : first + stop - start])
+        return found
+
+
+def _inflate(engine: zlib._Decompress, packed: memoryview, stop: int) -> Iterator[bytes]:
     """Inflate piece by piece, `stop` bytes at most. Raises zlib.error."""
-    engine = zlib.decompressobj(-zlib.MAX_WBITS)
     for at in range(
         0, len(packed) + 1, _PACKED_CHUNK
     ):  # what is left of a chunk is copied at each step, so it is short
@@ -235,29 +283,45 @@ def _refuse_bomb(member: Member, label: str) -> None:
         )
 
 
-def _header(reader: Reader, member: Member, raw: memoryview) -> tuple[ArrayHeader, int]:
-    """Return an array's header and where its member's content begins, from the member's first bytes."""
-    start = member.start_told_by(raw, reader.label)
-    have = raw[start - member.offset :]
-    end = start + min(member.stored, HEADER_CAP)
-    name = member.name.removesuffix(".npy")
-    for attempt in range(2):
-        first = have[: member.stored]
-        if member.method == DEFLATED:
-            try:
-                first = memoryview(b"".join(_inflate(first, min(member.size, HEADER_CAP))))
-            except zlib.error as error:
-                raise FormatError(f"{reader.label}: array {name[:200]!r} is badly compressed", hint=_AGAIN) from error
-        header = parse_array_header(first, name=name, label=reader.label)
-        if header is not None:
-            return header, start
-        if attempt == 0:
-            have = reader.read(start, end)
-    raise FormatError(f"{reader.label}: array {name[:200]!r} ends within its header", hint=_AGAIN)
+def _headers(reader: Reader, arrays: Sequence[Member]) -> list[tuple[ArrayHeader, int]]:
+    """Return the arrays' headers, and where the contents of their members begin."""
+    spans = [ByteRange(m.offset, min(m.limit, m.least_start + _FIRST_BYTES)) for m in arrays]
+    first = reader.read_many(spans)
+    starts = [member.start_told_by(raw, reader.label) for member, raw in zip(arrays, first, strict=True)]
+    found = [
+        _header(member, raw[start - member.offset :], reader.label)
+        for member, raw, start in zip(arrays, first, starts, strict=True)
+    ]
+    short = [number for number, header in enumerate(found) if header is None]
+    more = [ByteRange(starts[n], starts[n] + min(arrays[n].stored, HEADER_CAP)) for n in short]
+    for number, raw in zip(short, reader.read_many(more), strict=True):
+        found[number] = _header(arrays[number], raw, reader.label)
+    complete = []
+    for member, header, start in zip(arrays, found, starts, strict=True):
+        if header is None:
+            raise FormatError(f"{reader.label}: array {_name(member)[:200]!r} ends within its header", hint=_AGAIN)
+        complete.append((header, start))
+    return complete
+
+
+def _header(member: Member, have: memoryview, label: str) -> ArrayHeader | None:
+    """Return an array's header from the first bytes of its member's content; None if they are not enough."""
+    first = have[: member.stored]
+    if member.method == DEFLATED:
+        engine = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            first = memoryview(b"".join(_inflate(engine, first, min(member.size, HEADER_CAP))))
+        except zlib.error as error:
+            raise FormatError(f"{label}: array {_name(member)[:200]!r} is badly compressed", hint=_AGAIN) from error
+    return parse_array_header(first, name=_name(member), label=label)
+
+
+def _name(member: Member) -> str:
+    return member.name.removesuffix(".npy")
 
 
 def _row(member: Member, header: ArrayHeader, start: int, number: int, label: str) -> TensorInfo:
-    name, dtype, shape = member.name.removesuffix(".npy"), header.dtype, header.shape
+    name, dtype, shape = _name(member), header.dtype, header.shape
     count = math.prod(shape)
     needed = header.length + count * item_bytes(dtype, tensor=name, label=label)
     if needed != member.size:
@@ -305,10 +369,8 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
             f"{INFLATED_RATIO} times as many, and {INFLATED_FREE} more",
             hint="no trained weights are so uniform; store the arrays without compression if it is meant",
         )
-    spans = [ByteRange(m.offset, min(m.limit, m.least_start + _FIRST_BYTES)) for m in arrays]
     rows: dict[str, Row | TensorInfo] = {}
-    for member, raw in zip(arrays, reader.read_many(spans), strict=True):
-        header, start = _header(reader, member, raw)
+    for member, (header, start) in zip(arrays, _headers(reader, arrays), strict=True):
         row = _row(member, header, start, number, label)
         rows[row.name] = row
     packed = sum(1 for member in arrays if member.method == DEFLATED)

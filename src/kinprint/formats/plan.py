@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinprint.formats.dtypes import Array, block_of
-from kinprint.formats.tensors import TensorInfo
+from kinprint.formats.tensors import Streamed, TensorInfo
 from kinprint.refs import ByteRange
 
 MAX_GAP_BYTES = 16_384  # reading through a small gap costs less than another request; a larger one would not
@@ -35,7 +35,9 @@ class TensorSlice:
     def nbytes(self) -> int:
         """Bytes the slice needs, as stored."""
         if self.tensor.made is not None:
-            return sum(part.nbytes for _, _, parts in self.made_of() for part in parts)
+            leaves: list[TensorSlice] = []
+            _expand(self, leaves, {})
+            return sum(leaf.nbytes for leaf in leaves)
         return sum(len(span) for span in self.byte_ranges())
 
     def byte_ranges(self) -> list[ByteRange]:
@@ -45,9 +47,12 @@ class TensorSlice:
     def made_of(self) -> list[tuple[int, int, Sequence[TensorSlice]]]:
         """For a tensor that is made of others: return for each run the rows that hold it, and what they are made of."""
         assert self.tensor.made is not None
+        return [(start, stop, self.tensor.made.parts(start, stop)) for start, stop in self.rows_of_runs()]
+
+    def rows_of_runs(self) -> list[Run]:
+        """Return for each run the rows that hold it."""
         width = max(1, self.tensor.width)
-        rows = [(start // width, -(-stop // width)) for start, stop in self.runs]
-        return [(start, stop, self.tensor.made.parts(start, stop)) for start, stop in rows]
+        return [(start // width, -(-stop // width)) for start, stop in self.runs]
 
     def trimmed(self, values: Array) -> Array:
         """Cut decoded blocks, or built rows, to the runs themselves, and give them their shape."""
@@ -123,10 +128,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """How a slice comes about: read as it is (``leaf``), or built from others, run by run."""
+    """How a slice comes about: read as it is (``leaf``), built from others, run by run, or made as a leaf is streamed.
+
+    For a stream ``leaf`` is its part, and ``intervals`` the rows to make.
+    """
 
     item: TensorSlice
     leaf: int | None
+    intervals: tuple[Run, ...] = ()
     made: tuple[tuple[int, int, tuple[Node, ...]], ...] = ()
 
 
@@ -161,7 +170,8 @@ def plan_reads(
 ) -> ReadPlan:
     """Coalesce the slices' ranges per file. Overlapping slices are read once."""
     leaves: list[TensorSlice] = []
-    nodes = tuple(_expand(item, leaves) for item in slices)
+    shared: dict[object, int] = {}
+    nodes = tuple(_expand(item, leaves, shared) for item in slices)
     wanted = sorted(
         {(item.tensor.file, span.start, span.end) for item in leaves for span in item.byte_ranges() if len(span)}
     )
@@ -181,12 +191,26 @@ def plan_reads(
     return ReadPlan(tuple(slices), tuple(leaves), nodes, tuple(files), tuple(ranges), pieces)
 
 
-def _expand(item: TensorSlice, leaves: list[TensorSlice]) -> Node:
-    if item.tensor.made is None:
-        leaves.append(item)
-        return Node(item, len(leaves) - 1)
-    made = [(start, stop, tuple(_expand(part, leaves) for part in parts)) for start, stop, parts in item.made_of()]
-    return Node(item, None, tuple(made))
+def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, int], *, part: bool = False) -> Node:
+    """Find out what a slice is read from; what several are made of becomes one leaf."""
+    tensor = item.tensor
+    if tensor.made is None:
+        key = (tensor.file, tensor.start, tensor.end, tensor.dtype, item.runs, item.shape)
+        number = shared.get(key) if part else None
+        if number is None:
+            number = len(leaves)
+            leaves.append(item)
+            if part:
+                shared[key] = number
+        return Node(item, number)
+    if isinstance(tensor.made, Streamed):
+        packed = _expand(whole(tensor.made.packed), leaves, shared, part=True)
+        return Node(item, packed.leaf, tuple(item.rows_of_runs()))
+    made = [
+        (start, stop, tuple(_expand(one, leaves, shared, part=True) for one in parts))
+        for start, stop, parts in item.made_of()
+    ]
+    return Node(item, None, made=tuple(made))
 
 
 def _cut(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -30,6 +31,29 @@ class Made(Protocol):
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Return those rows (stop − start, …) from the parts' values, in the order asked for."""
+
+
+class Intake(Protocol):
+    """Rows in the making, from bytes that come in order and are not kept."""
+
+    def feed(self, raw: memoryview) -> None:
+        """Take the next bytes."""
+
+    def finish(self) -> list[Array]:
+        """Return the rows of each interval, in the order asked for; raise if what came was not all or is wrong."""
+
+
+class Streamed(Made):
+    """A maker that has to go through all of its one part, ``packed``, from the beginning, whatever rows are wanted.
+
+    So a plan does it once for all of them, and does not hold the part in memory.
+    """
+
+    packed: TensorInfo
+
+    @abstractmethod
+    def begin(self, intervals: Sequence[tuple[int, int]]) -> Intake:
+        """Start to make these rows."""
 
 
 class TensorInfo(NamedTuple):

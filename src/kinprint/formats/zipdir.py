@@ -444,10 +444,11 @@ class Placed:
         if is_contiguous(self.shape, self.strides) or not rows * width:
             return TensorSlice(self.flat, ((start * width, stop * width),), (rows * width,))
         item = item_bytes(self.flat.dtype, tensor=self.flat.name)
-        transposed = len(self.shape) == 2 and self.strides[0] == 1 and self.flat.made is None
+        transposed = len(self.shape) == 2 and self.strides[0] == 1
         if transposed and self.flat.elements * item > WHOLE_BYTES:
             pitch, columns = self.strides[1], self.shape[1]
-            if (pitch - rows) * item > MAX_GAP_BYTES:  # a large transposed matrix: its columns' pieces, one by one
+            # A large transposed matrix: its columns' pieces, one by one; what is streamed need not be kept between them.
+            if (pitch - rows) * item > MAX_GAP_BYTES or self.flat.made is not None:
                 runs = tuple((pitch * column + start, pitch * column + stop) for column in range(columns))
                 return TensorSlice(self.flat, runs, (columns, rows))
         first = start * self.strides[0]

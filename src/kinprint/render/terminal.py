@@ -8,6 +8,7 @@ from rich.text import Text
 
 from kinprint.plain import printable
 from kinprint.render.layout import DASH, NARROW, figures, line, number, show, table
+from kinprint.render.methods import print_methods
 from kinprint.render.verdict import print_evidence, print_verdict
 from kinprint.results import (
     NO_NULL,
@@ -41,6 +42,8 @@ def print_report(report: Report, console: Console, *, details: bool = True, expl
     _how_to_read(report, console)
     if report.evidence is not None:
         print_evidence(report.evidence, console)
+    if report.methods:
+        print_methods(report.methods, console)
     _cost(report, console)
     if report.verdict is not None and report.evidence is not None:
         print_verdict(report.verdict, report.evidence, console, explain=explain)

@@ -32,11 +32,42 @@ class Source(Protocol):
     def identity(self) -> str:
         """What tells this content from any other: an entity tag, or size and time of a local file."""
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether reading is work rather than waiting: the bytes are on this machine, most likely in memory."""
+
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer` with exactly the bytes of `span`, or raise."""
 
     def prefetch(self) -> None:
         """Do what a first read would have to do anyway (find out where the bytes are), without reading."""
+
+
+class Sink(Protocol):
+    """Where the bytes of a range go: in pieces, in any order, from several threads."""
+
+    def room(self, at: int, length: int) -> memoryview:
+        """Return where to put `length` bytes, the first of which is the range's byte `at`."""
+
+    def filled(self, at: int, room: memoryview) -> None:
+        """Take what was put there. The room may be used again afterwards."""
+
+
+class Buffer:
+    """A sink that keeps the bytes as they are."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self.memory = memory
+
+    def room(self, at: int, length: int) -> memoryview:
+        """Return the place itself."""
+        return self.memory[at : at + length]
+
+    def filled(self, at: int, room: memoryview) -> None:
+        """Nothing to do."""
+
+
+Request = tuple["Source", ByteRange, Sink]
 
 
 def read_whole(source: Source) -> bytes:

@@ -53,6 +53,11 @@ class CachedSource:
         self._note_look_up()
         return identity
 
+    @property
+    def at_hand(self) -> bool:
+        """What the cache does not hold is waited for."""
+        return False
+
     def prefetch(self) -> None:
         """Ask the server where the bytes are, unless the cache already knows the file."""
         if not self._about:

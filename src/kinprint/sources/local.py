@@ -51,6 +51,11 @@ class LocalFile:
         """The size: hashing would read the whole file, and a time would tell copies of one file apart."""
         return f"size:{self._stat.st_size}"
 
+    @property
+    def at_hand(self) -> bool:
+        """It is a file of this machine."""
+        return True
+
     def prefetch(self) -> None:
         """Nothing to find out: the file is open."""
 

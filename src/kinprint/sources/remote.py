@@ -92,6 +92,11 @@ class RemoteFile:
         """Whether size and tag are known without asking for them."""
         return self._size is not None and self.has_tag
 
+    @property
+    def at_hand(self) -> bool:
+        """It is waited for."""
+        return False
+
     def prefetch(self) -> None:
         """Resolve the redirect, if there is one, without asking its target for anything."""
         if self._target is None and self._size is None:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from functools import partial
+from functools import cache, partial
+from operator import itemgetter
 from types import TracebackType
 from typing import TypeVar
 
-import numpy as np
-
-from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge
+from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge, KinprintError
 from kinprint.refs import ByteRange, ModelRef, parse_ref
 from kinprint.sizes import format_size
-from kinprint.sources.base import SMALL_FILE_CAP, Folder, Source, Traffic
+from kinprint.sources.base import SMALL_FILE_CAP, Buffer, Folder, Request, Sink, Source, Traffic
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.http import HttpClient
 from kinprint.sources.hub import HubFolder
 from kinprint.sources.local import LocalFolder
+from kinprint.sources.memory import Recycler
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.settings import Settings
 from kinprint.sources.web import WebFolder
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+PIECE_BYTES = 1 << 19  # smaller ones cost more to hand out, larger ones do not stay in the cache
+_DISK_READERS = 8
 
 
 class Session:
@@ -55,6 +60,7 @@ class Session:
         self.files_found: set[str] = set()
         self.bases = tuple(bases)
         self.traffic = Traffic(on_traffic)
+        self.memory = Recycler()
         self._delivered = 0
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -104,7 +110,7 @@ class Session:
         """What the budget still allows, or None without one."""
         return None if self.budget_bytes is None else max(0, self.budget_bytes - self._delivered)
 
-    def _admit(self, count: int) -> None:
+    def admit(self, count: int) -> None:
         """Take `count` bytes from the budget before they are read, or refuse."""
         with self._lock:
             if self.budget_bytes is not None and self._delivered + count > self.budget_bytes:
@@ -121,18 +127,68 @@ class Session:
             if left is not None and left < cap:
                 raise self._over_budget(error.message) from error
             raise
-        self._admit(len(data or b""))
+        self.admit(len(data or b""))
         return data
 
     def read_here(self, source: Source, span: ByteRange) -> memoryview:
         """Read one range in the calling thread."""
-        self._admit(len(span))
-        return _fetch((source, span))
+        self.admit(len(span))
+        # Not a bytearray: it would be filled with zeros first, which takes as long as reading from the page cache.
+        buffer = self.memory.take(len(span)).data
+        source.read_into(span, buffer)
+        return buffer
 
     def read(self, requests: Sequence[tuple[Source, ByteRange]]) -> list[memoryview]:
-        """Read ranges of any number of files together, with bounded concurrency, into fresh buffers."""
-        self._admit(sum(len(span) for _, span in requests))
-        return self.map(_fetch, requests)
+        """Read ranges of any number of files together, with bounded concurrency, into buffers."""
+        self.admit(sum(len(span) for _, span in requests))
+        sinks = [Buffer(self.memory.take(len(span)).data) for _, span in requests]
+        self.read_through([(source, span, sink) for (source, span), sink in zip(requests, sinks, strict=True)])
+        return [sink.memory for sink in sinks]
+
+    def read_through(self, requests: Sequence[Request]) -> None:
+        """Read ranges of any number of files together, each into its sink. The caller has them admitted.
+
+        What has to be waited for is left to the session's threads. What is at hand is read in pieces that fit into a
+        processor's cache with what a sink makes of them, by the calling thread and as many more as there are cores.
+        """
+        far = [request for request in requests if not request[0].at_hand]
+        futures = [self._pool.submit(partial(_read_whole, *request)) for request in far]
+        try:
+            self._work_off([request for request in requests if request[0].at_hand])
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        self._results(futures)
+
+    def _work_off(self, requests: Sequence[Request]) -> None:
+        pieces = [(*request, at) for request in requests for at in range(0, len(request[1]), PIECE_BYTES)]
+        work = iter(enumerate(pieces))  # each thread takes the next
+        failures: list[tuple[int, KinprintError]] = []
+
+        def worker() -> None:
+            for number, piece in work:
+                try:
+                    _read_piece(*piece)
+                except KinprintError as error:
+                    failures.append((number, error))
+                    deque(work, maxlen=0)
+
+        nbytes = sum(len(span) for _, span, _ in requests)
+        # Two threads gain nothing on small reads, unless there are many and the disk can be asked for several at a time.
+        threads = max(min(_cores(), nbytes // PIECE_BYTES), min(_DISK_READERS, len(requests) // 16))
+        helpers = [self._pool.submit(worker) for _ in range(threads - 1)]
+        try:
+            worker()
+        except BaseException:
+            deque(work, maxlen=0)
+            raise
+        finally:
+            running = [helper for helper in helpers if not helper.cancel()]
+            for helper in running:
+                helper.result()
+        if failures:
+            raise min(failures, key=itemgetter(0))[1]
 
     def _over_budget(self, what: str) -> BudgetExceeded:
         return BudgetExceeded(
@@ -145,7 +201,9 @@ class Session:
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to all items at once; the first failure cancels what has not started and is raised."""
-        futures: list[Future[R]] = [self._pool.submit(partial(function, item)) for item in items]
+        return self._results([self._pool.submit(partial(function, item)) for item in items])
+
+    def _results(self, futures: Sequence[Future[R]]) -> list[R]:
         try:
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in futures:  # in order, so that the same failure is named each time
@@ -189,9 +247,19 @@ class Session:
         self.close()
 
 
-def _fetch(request: tuple[Source, ByteRange]) -> memoryview:
-    source, span = request
-    # Not a bytearray: it would be filled with zeros first, which takes as long as reading from the page cache.
-    buffer = np.empty(len(span), dtype=np.uint8).data
-    source.read_into(span, buffer)
-    return buffer
+def _read_whole(source: Source, span: ByteRange, sink: Sink) -> None:
+    room = sink.room(0, len(span))
+    source.read_into(span, room)
+    sink.filled(0, room)
+
+
+def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int) -> None:
+    end = min(len(span), at + PIECE_BYTES)
+    room = sink.room(at, end - at)
+    source.read_into(ByteRange(span.start + at, span.start + end), room)
+    sink.filled(at, room)
+
+
+@cache
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

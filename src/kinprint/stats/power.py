@@ -56,8 +56,9 @@ def least_correlation(
     Returns
     -------
     float | None
-        (critical value) + z_power·sd, with z_alpha·sd as the critical value of the normal tail; None if that is beyond
-        `limit` and nothing can be found at this level.
+        (critical value) + z_power·sd, with z_alpha·sd as the critical value of the normal tail; at most `limit`, where only
+        copies, which do not scatter, are sure to be found. None if the critical value is beyond `limit`: then nothing can
+        be found at this level.
     """
     if not (sd > 0.0 and math.isfinite(sd)):
         raise ValueError(f"least_correlation: expected a positive standard deviation, got {sd}")
@@ -67,10 +68,9 @@ def least_correlation(
         critical = normal_quantile(log10_alpha) * sd
     else:
         critical = _critical_value(log10_p_of, log10_alpha, limit, halvings)
-    if critical is None:
+    if critical is None or critical > limit:
         return None
-    least = critical - normal_quantile(math.log10(power)) * sd
-    return least if least <= limit else None
+    return min(critical - normal_quantile(math.log10(power)) * sd, limit)
 
 
 def _critical_value(

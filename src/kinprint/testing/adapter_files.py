@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from kinprint.formats.checkpoint import Checkpoint
+from kinprint.formats.plan import whole
 from kinprint.formats.writing import Array, spec_of, write_dense
 
 CONFIG: dict[str, Any] = {
@@ -104,3 +106,13 @@ def summed(weight: Array, down: Array, up: Array, scale: float) -> Array:
     product: Array = up.astype(np.float64) @ down.astype(np.float64)
     total: Array = (weight.astype(np.float64) + scale * product).astype(np.float32)
     return total
+
+
+def read(checkpoint: Checkpoint, name: str) -> Array:
+    """Return a tensor of an open checkpoint."""
+    return checkpoint.read([whole(checkpoint.tensors[name])])[0]
+
+
+def close(got: Array, want: Array) -> bool:
+    """Whether two arrays are equal but for the order of a sum in float64."""
+    return got.dtype == want.dtype and got.shape == want.shape and np.allclose(got, want, rtol=3e-7, atol=1e-7)

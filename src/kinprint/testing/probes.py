@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinprint.arch import Axis, Naming, Role, RoleTensor, name_tensors, ordered_axes, residual_width
 from kinprint.evidence.probe import Key, Probe, Sample
-from kinprint.testing.derive import Config, State
+from kinprint.zoo.derive import Config, State
 
 ROWS = 32
 TOKENS = 64
@@ -56,7 +56,7 @@ def probe_from_state(tensors: State, config: Config, *, rows: int = ROWS, label:
 def free_orders(tensors: State, config: Config, rng: np.random.Generator, *, residual: bool = True) -> State:
     """Draw every order that has no meaning uniformly anew: neurons, heads, value dimensions and residual dimensions.
 
-    `kinprint.testing.derive.random_symmetry` never draws the order that is there, which is right for an edit and wrong for
+    `kinprint.zoo.derive.random_symmetry` never draws the order that is there, which is right for an edit and wrong for
     a null: with two heads it would always swap them. With ``residual=False`` the residual stream keeps its order.
     """
     naming, hidden = _named(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.formats.dtypes import fp8_table
-from kinprint.formats.writing import TensorSpec, spec_of
+from kinprint.formats.writing import TensorSpec, from_bf16, spec_of, to_bf16
 from kinprint.testing.layouts import write_checkpoint
 
 Array = NDArray[Any]
@@ -279,3 +279,47 @@ def nvfp4(weight: Array, *, modelopt: bool = False) -> Stored:
     if modelopt:
         return stored(values, weight=codes, weight_scale=scales, weight_scale_2=np.array(shared))
     return stored(values, weight_packed=codes, weight_scale=scales, weight_global_scale=np.array([common]))
+
+
+def mlx(weight: Array, *, bits: int = 4, group: int = 64, dtype: str = "F32") -> Stored:
+    """Quantise the last axis as MLX's mode "affine" does: scale · code + bias, the bias being the least of a group."""
+    most = (1 << bits) - 1
+    runs = weight.astype(np.float64).reshape(*weight.shape[:-1], -1, group)
+    lowest, highest = runs.min(axis=-1), runs.max(axis=-1)
+    scales, used_scales = _rounded(np.maximum((highest - lowest) / most, 1e-6), dtype)
+    biases, used_biases = _rounded(lowest, dtype)
+    codes = np.clip(np.round((runs - used_biases) / used_scales), 0, most).astype(np.int64)
+    values = used_scales * codes.astype(np.float32) + used_biases
+    words = bit_stream(codes.reshape(-1, weight.shape[-1]), bits).view("<u4").reshape(*weight.shape[:-1], -1)
+    return stored(values.reshape(weight.shape), weight=words, scales=scales, biases=biases)
+
+
+def _rounded(values: Array, dtype: str) -> tuple[TensorSpec, NDArray[np.float32]]:
+    """Return numbers of groups as they are stored, and what they are then, with an axis for the group."""
+    if dtype == "BF16":
+        bits = to_bf16(values.astype(np.float32))
+        return TensorSpec(dtype, bits.shape, bits), from_bf16(bits)[..., None]
+    kept = values.astype({"F16": np.float16, "F32": np.float32}[dtype])
+    return spec_of(kept), kept.astype(np.float32)[..., None]
+
+
+def mlx_floats(weight: Array, mode: str) -> Stored:
+    """Quantise as MLX's modes "mxfp4", "mxfp8" and "nvfp4" do."""
+    group = 16 if mode == "nvfp4" else 32
+    fp8 = np.where(np.isfinite(fp8_table(4, 3)), fp8_table(4, 3), 0).astype(np.float64)
+    runs = weight.astype(np.float64).reshape(len(weight), -1, group)
+    largest = np.abs(runs).max(axis=-1)
+    if mode == "nvfp4":
+        bits = nearest(largest / 6, fp8).astype(np.uint8)
+        scales = fp8[bits]
+    else:
+        exponents = np.floor(np.log2(largest)).astype(np.int64) - (2 if mode == "mxfp4" else 8)
+        bits, scales = (exponents + 127).astype(np.uint8), 2.0**exponents
+    shares = runs / np.where(scales == 0, 1, scales)[..., None]
+    if mode == "mxfp8":
+        codes = nearest(shares, fp8).astype(np.uint8)
+        decoded = fp8[codes]
+    else:
+        codes, decoded = _e2m1(shares)
+    words = np.ascontiguousarray(codes.reshape(len(weight), -1)).view("<u4")
+    return stored((decoded * scales[..., None]).reshape(weight.shape), weight=words, scales=bits)

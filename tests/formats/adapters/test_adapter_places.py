@@ -1,10 +1,7 @@
 """Where adapters and their bases are found: folders, files, web folders, a hub; and which base is taken."""
 
-import importlib.util
 import json
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from kinprint.errors import BadReference, FormatError, KinprintError, NotFound
 from kinprint.formats.adapter_config import base_reference
 from kinprint.formats.adapters import find_renaming
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.plan import rows, whole
+from kinprint.formats.plan import rows
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.testing.adapter_files import (
@@ -22,24 +19,17 @@ from kinprint.testing.adapter_files import (
     PATHS,
     Q,
     base_tensors,
+    close,
     drawn,
     factors,
     lora_names,
+    read,
     summed,
     write_adapter,
 )
 from kinprint.testing.gguf_files import write_gguf
 from kinprint.testing.hub import HubServer
 from kinprint.testing.layouts import write_checkpoint
-
-
-def read(checkpoint, name):
-    return checkpoint.read([whole(checkpoint.tensors[name])])[0]
-
-
-def close(got, want):
-    """Equal but for the order of a sum in float64."""
-    return got.dtype == want.dtype and got.shape == want.shape and np.allclose(got, want, rtol=3e-7, atol=1e-7)
 
 
 @pytest.fixture
@@ -250,24 +240,11 @@ def test_other_beginnings_of_names():
         find_renaming(["layers.0.q.weight"], ["a.layers.0.q.weight", "b.layers.0.q.weight"], "", "")
 
 
-CONTRACT = Path(__file__).parents[1] / "contract"
-
-
-def torch_maker():
-    """Return the contract tests' writer of PyTorch archives."""
-    for name in ("model", "make_pytorch"):
-        spec = importlib.util.spec_from_file_location(name, CONTRACT / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(name, module)
-        spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("transposed", [False, True])
-def test_an_adapter_in_a_pytorch_archive(transposed, adapter, opened):
+def test_an_adapter_in_a_pytorch_archive(transposed, adapter, opened, torch_files):
     """A factor may itself be made when read: torch stores transposed matrices as they lie."""
     folder = adapter()
-    make = torch_maker()
+    make = torch_files
     tensors = {}
     for path, out in PATHS.items():
         tensors |= lora_names(path, *factors(path, out, HIDDEN))
@@ -281,9 +258,9 @@ def test_an_adapter_in_a_pytorch_archive(transposed, adapter, opened):
         assert np.array_equal(read(found, name), read(want, name)), name
 
 
-def test_a_whole_model_in_another_format_wins_as_well(adapter, opened):
+def test_a_whole_model_in_another_format_wins_as_well(adapter, opened, torch_files):
     folder = adapter()
-    make = torch_maker()
+    make = torch_files
     value, storages = make.state_dict(base_tensors(), "F32")
     (folder / "pytorch_model.bin").write_bytes(make.torch_file(value, storages))
     found = opened(folder)

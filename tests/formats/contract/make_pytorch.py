@@ -11,9 +11,18 @@ import zlib
 import numpy as np
 from model import Maker
 
-from kinprint.formats.writing import to_bf16
+from kinprint.formats.writing import encode, to_bf16
 
-KINDS = {"F64": "Double", "F32": "Float", "F16": "Half", "BF16": "BFloat16", "I64": "Long", "U8": "Byte"}
+KINDS = {
+    "F64": "Double",
+    "F32": "Float",
+    "F16": "Half",
+    "BF16": "BFloat16",
+    "I64": "Long",
+    "I32": "Int",
+    "I8": "Char",
+    "U8": "Byte",
+}
 
 # ---- pieces of pickles ----
 
@@ -116,6 +125,15 @@ def state_dict(tensors, dtype, *, transposed=False):
         storages[str(key)] = encoded(values.T if turned else values, dtype)
         strides = (1, values.shape[0]) if turned else None
         entries[name] = rebuilt(KINDS[dtype], str(key), values.size, values.shape, strides)
+    return mapping(entries), storages
+
+
+def state_dict_of(specs):
+    """Return the pickle and the storages of tensors that have their own types."""
+    entries, storages = {}, {}
+    for key, (name, spec) in enumerate(specs.items()):
+        storages[str(key)] = encode(name, spec)
+        entries[name] = rebuilt(KINDS[spec.dtype], str(key), spec.count, spec.shape)
     return mapping(entries), storages
 
 

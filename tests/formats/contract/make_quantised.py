@@ -1,26 +1,50 @@
 """The little model with its linear layers quantised in every form there is a reader for."""
 
+import json
 from functools import partial
 
+from make_pytorch import state_dict_of, torch_file
 from model import Maker
 
+from kinprint.formats.writing import spec_of
 from kinprint.testing import quantisers
 from kinprint.testing.layouts import write_checkpoint
 
 KEPT = ("model.embed_tokens.weight", "lm_head.weight")
 
 
+def _stored(quantise, tensors):
+    """Return the tensors as they are stored, each with its type."""
+    stored = {}
+    for name, values in tensors.items():
+        if values.ndim == 2 and name not in KEPT:
+            stored |= quantise(values).named(name.removesuffix(".weight"))
+        else:
+            stored[name] = spec_of(values, "BF16")
+    return stored
+
+
+def _stated(method, settings):
+    """Return what a config says: MLX names no method."""
+    if method is None:
+        return {"quantization": settings, "quantization_config": settings}
+    return {"quantization_config": {"quant_method": method, **settings}}
+
+
 def _writer(quantise, method, shards=1, **settings):
     def write(folder, tensors, config):
-        stored, dtypes = {}, {}
-        for name, values in tensors.items():
-            if values.ndim == 2 and name not in KEPT:
-                stored |= quantise(values).named(name.removesuffix(".weight"))
-            else:
-                stored[name] = values
-                dtypes[name] = "BF16"
-        config["quantization_config"] = {"quant_method": method, **settings}
-        write_checkpoint(folder, stored, config, dtype=dtypes, shards=shards)
+        write_checkpoint(folder, _stored(quantise, tensors), config | _stated(method, settings), shards=shards)
+
+    return write
+
+
+def _archive(quantise, method, **settings):
+    """Write a PyTorch archive."""
+
+    def write(folder, tensors, config):
+        (folder / "config.json").write_text(json.dumps(config | _stated(method, settings)))
+        value, storages = state_dict_of(_stored(quantise, tensors))
+        (folder / "pytorch_model.bin").write_bytes(torch_file(value, storages))
 
     return write
 
@@ -28,6 +52,11 @@ def _writer(quantise, method, shards=1, **settings):
 def _maker(quantise, method, error, *, rows_alone=True, shards=1, **settings):
     main = "model.safetensors" if shards == 1 else f"model-00001-of-{shards:05d}.safetensors"
     return Maker(_writer(quantise, method, shards, **settings), main, error=error, rows_alone=rows_alone)
+
+
+def _bin(quantise, method, error, *, rows_alone=True, **settings):
+    write = _archive(quantise, method, **settings)
+    return Maker(write, "pytorch_model.bin", error=error, rows_alone=rows_alone)
 
 
 CT = "compressed-tensors"
@@ -45,4 +74,12 @@ MAKERS = {
     "packed int4": _maker(quantisers.packed, CT, 0.08, format="pack-quantized"),
     "MXFP4": _maker(quantisers.mxfp4, CT, 0.26, format="mxfp4-pack-quantized"),
     "NVFP4": _maker(quantisers.nvfp4, CT, 0.25, format="nvfp4-pack-quantized"),
+    "MLX 4-bit": _maker(quantisers.mlx, None, 0.08, group_size=64, bits=4),
+    "MLX 3-bit sharded": _maker(partial(quantisers.mlx, bits=3, group=32), None, 0.16, shards=3, group_size=32, bits=3),
+    "MLX MXFP8": _maker(partial(quantisers.mlx_floats, mode="mxfp8"), None, 0.13, group_size=32, bits=8, mode="mxfp8"),
+    "PyTorch GPTQ": _bin(quantisers.gptq, "gptq", 0.08, rows_alone=False, bits=4, group_size=64),
+    "PyTorch AWQ": _bin(quantisers.awq, "awq", 0.08, rows_alone=False, bits=4, group_size=64, version="gemm"),
+    "PyTorch bitsandbytes int8": _bin(quantisers.bnb_int8, "bitsandbytes", 0.005),
+    "PyTorch bitsandbytes NF4": _bin(quantisers.bnb_4bit, "bitsandbytes", 0.16),
+    "PyTorch packed int4": _bin(quantisers.packed, CT, 0.08, format="pack-quantized"),
 }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.formats.plan import TensorSlice, whole
-from kinprint.formats.quantised import awq, bitsandbytes, fp8, gptq, mxfp4, packed
+from kinprint.formats.quantised import awq, bitsandbytes, fp8, gptq, mlx, mxfp4, packed
 from kinprint.formats.quantised.modules import Layer, Settings
 from kinprint.formats.quantised.settings import is_known, settings_of
 from kinprint.formats.quantised.turned import as_conv1d
@@ -30,6 +30,7 @@ _SUFFIXES = frozenset(
         "qweight",
         "qzeros",
         "scales",
+        "biases",
         "g_idx",
         "SCB",
         "weight_format",
@@ -112,6 +113,7 @@ _FORMS = (  # the first that fits is taken
     ),
     _form("FP4", "weight_packed", "weight_scale weight_global_scale", mxfp4.describe),
     _form("FP4", "weight_scale", "weight weight_scale_2", mxfp4.describe, _holds("weight", "U8")),
+    _form("MLX", "scales", "weight biases", mlx.describe, _holds("weight", "U32")),
     _form("FP8", "weight_scale weight_scale_inv", "weight weight_zero_point", fp8.describe),
 )
 
@@ -155,7 +157,15 @@ def assemble(
             made[stem] = _described(layer)
         except FormatError as error:
             refused.setdefault(error.message, []).append(stem)
+    sealed = {
+        tensor.name: tensor
+        for reason, stems in refused.items()
+        for stem in stems
+        if (tensor := mlx.sealed(layers[stem], reason)) is not None
+    }
     found, clashes = _replaced(tensors, layers, made, aside)
+    if sealed:
+        found = {name: sealed.get(name, row) for name, row in found.items()}
     for stem in clashes:
         refused.setdefault("a tensor with the name of the result is stored too", []).append(stem)
     notes = _notes([made[stem] for stem in made if stem not in clashes], refused)

@@ -203,16 +203,19 @@ def _spread(scales: Array, begin: int, finish: int, block: int, low: int) -> npt
 def state_tensor(layer: Layer) -> TensorInfo | None:
     """Return the small tensor that has to be read to know a 4-bit weight's shape."""
     found = [layer.parts[suffix] for suffix in STATES if suffix in layer.parts]
-    fine = len(found) == 1 and found[0].dtype == "U8" and 0 < found[0].elements <= STATE_CAP and found[0].made is None
+    fine = len(found) == 1 and found[0].dtype == "U8" and 0 < found[0].elements <= STATE_CAP
     return found[0] if fine else None
 
 
 def describe_4bit(layer: Layer) -> TensorInfo:
     """Describe the weight of a 4-bit layer."""
     codes = layer.parts.get("weight")
-    if codes is None or codes.made is not None:
+    if codes is None:
         raise FormatError("no weight is stored")
-    codes = codes._replace(dtype="U8", shape=(codes.nbytes,))  # it may be stored as any type; its bytes count
+    if codes.made is None:
+        codes = codes._replace(dtype="U8", shape=(codes.nbytes,))  # it may be stored as any type; its bytes count
+    elif codes.dtype != "U8":  # in an archive: its bytes come decoded, which codes of another type do not survive
+        raise FormatError(f"4-bit codes stored as {codes.dtype} in an archive; known: U8")
     state_bytes = state_tensor(layer)
     if state_bytes is None or layer.seen is None:
         raise FormatError(f"no quant_state of up to {STATE_CAP} bytes is stored")

@@ -7,6 +7,7 @@ scale · (code − zero). The first version of the format stores zero − 1, ``g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,14 +67,22 @@ class Gptq:
         codes, packed_zeros, scales = parts[:3]
         given = parts[3] if len(parts) > 3 else None
         groups = group_numbers(given, width, len(scales), self.size, self.codes.name)
-        zeros = unpack_words(packed_zeros.T, self.bits).T.astype(np.float32) + np.float32(self.added)
         with np.errstate(all="ignore"):
             for low, high in chunks(start, stop, width):
                 values = unpack_words(codes[:, low:high], self.bits).astype(np.float32)
-                values -= zeros[groups, low:high]
+                values -= self._zeros(packed_zeros, low, high)[groups]
                 values *= scales[groups, low:high].astype(np.float32, copy=False)
                 built[low - start : high - start] = values.T
         return built
+
+    def _zeros(self, packed: Array, low: int, high: int) -> FloatArray:
+        """Return the zeros of columns `low` to `high`."""
+        columns = math.lcm(self.bits, WORD_BITS) // self.bits  # the least that begin with a word and end with one
+        words = columns * self.bits // WORD_BITS
+        first, last = low // columns, -(-high // columns)
+        values = unpack_words(packed[:, first * words : last * words].T, self.bits).T
+        found: FloatArray = values[:, low - first * columns : high - first * columns].astype(np.float32)
+        return found + np.float32(self.added)
 
 
 def describe(layer: Layer) -> TensorInfo:

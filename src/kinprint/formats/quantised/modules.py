@@ -39,6 +39,8 @@ class Settings:
         ``checkpoint_format`` of GPTQ, ``version`` of AWQ, ``packing_format`` of AutoRound, ``format`` of compressed-tensors.
     bits, groups, blocks
         Widths, group sizes and block sizes (out, in) that are named anywhere.
+    layers
+        Bits, group size and mode as MLX states them: of layers by name, and under "" of all others.
     model_type
         The model's.
     """
@@ -48,6 +50,7 @@ class Settings:
     bits: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
+    layers: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
     model_type: str = ""
 
 
@@ -75,7 +78,7 @@ class Layer:
 
 def checked(tensor: TensorInfo, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo:
     """Return the tensor if it has the form expected and is not empty."""
-    if tensor.made is not None or tensor.dtype not in dtypes or len(tensor.shape) not in axes or not tensor.elements:
+    if tensor.dtype not in dtypes or len(tensor.shape) not in axes or not tensor.elements:
         wanted = f"{' or '.join(dtypes)} with {' or '.join(map(str, axes))} axes"
         raise FormatError(f"{suffix} is {tensor.dtype} of shape {list(tensor.shape)}, expected {wanted}")
     return tensor

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError
-from kinprint.formats.dtypes import Array
+from kinprint.formats.dtypes import Array, e8m0_table
 from kinprint.formats.plan import TensorSlice, rows, whole
 from kinprint.formats.quantised.modules import FloatArray, Layer, chunks, made_tensor
 from kinprint.formats.tensors import TensorInfo
@@ -34,14 +34,6 @@ def pairs() -> npt.NDArray[np.float32]:
     """Return both values of every byte, that of the low half first."""
     values = np.array([*_MAGNITUDES, *(-value for value in _MAGNITUDES)], np.float32)
     return np.stack([np.tile(values, 16), np.repeat(values, 16)], axis=1)
-
-
-@cache
-def powers() -> npt.NDArray[np.float32]:
-    """Return the values of all E8M0 scales."""
-    found = np.exp2(np.arange(256.0) - 127)
-    found[255] = np.nan
-    return np.asarray(found, np.float32)
 
 
 def scaled(codes: Array, scales: FloatArray, group: int) -> FloatArray:
@@ -92,7 +84,7 @@ class Expert:
         if not parts:
             return np.empty((0, self.codes.shape[2] * MX_GROUP), np.float32)
         codes, scales = (part[:: self.step] for part in parts)
-        return scaled(codes.reshape(stop - start, -1), powers()[scales], MX_GROUP)
+        return scaled(codes.reshape(stop - start, -1), e8m0_table()[scales], MX_GROUP)
 
 
 def describe_experts(layer: Layer) -> list[TensorInfo]:
@@ -148,7 +140,8 @@ class Four:
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Look the codes up and scale them."""
         codes, scales = parts[0], parts[1]
-        factors: FloatArray = powers()[scales] if self.group == MX_GROUP else scales.astype(np.float32)
+        bits = self.scales.dtype == "U8"
+        factors: FloatArray = e8m0_table()[scales] if bits else scales.astype(np.float32)
         if len(parts) > 2:
             common = parts[2].astype(np.float32).reshape(-1)[0]
             with np.errstate(all="ignore"):
@@ -160,7 +153,7 @@ def describe(layer: Layer) -> TensorInfo:
     """Describe the weight of a layer in MXFP4 or NVFP4."""
     divides = "weight_packed" in layer.parts
     codes = layer.need("weight_packed" if divides else "weight", ("U8",), (2,))
-    scales = layer.need("weight_scale", ("U8", "F8_E4M3"), (2,))
+    scales = layer.need("weight_scale", ("U8", "F8_E8M0", "F8_E4M3"), (2,))
     group, common = MX_GROUP, None
     if scales.dtype == "F8_E4M3":
         group = NV_GROUP

@@ -110,7 +110,7 @@ class Packed:
 def shape_tensor(layer: Layer) -> TensorInfo | None:
     """Return the small tensor that has to be read to know the weight's shape."""
     sides = layer.parts.get("weight_shape")
-    fine = sides is not None and sides.dtype in INDEX_DTYPES and sides.elements == 2 and sides.made is None
+    fine = sides is not None and sides.dtype in INDEX_DTYPES and sides.elements == 2
     return sides if fine else None
 
 

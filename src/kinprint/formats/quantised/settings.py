@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kinprint.formats.quantised.modules import Settings
 
-_KEYS = ("quantization_config", "compression_config")
+_KEYS = ("quantization_config", "compression_config", "quantization")  # the last is MLX's
 _NESTED = ("text_config", "llm_config", "language_config")
 _METHODS = frozenset(
     (
@@ -62,8 +62,22 @@ def settings_of(config: Mapping[str, object]) -> Settings:
         bits=tuple(bits),
         groups=tuple(groups),
         blocks=tuple(blocks),
+        layers=_by_layer(stated),
         model_type=model_type,
     )
+
+
+def _by_layer(stated: Mapping[str, object]) -> dict[str, tuple[int, int, str]]:
+    """Return what MLX says of layers by their names, and under "" of all others."""
+    found = {}
+    for name, entry in (("", stated), *stated.items()):
+        if not isinstance(entry, Mapping):
+            continue
+        bits, size = _count(entry.get("bits")), _count(entry.get("group_size"))
+        mode = entry.get("mode", stated.get("mode", "affine"))
+        if bits and size:
+            found[name] = (bits, size, mode.lower() if isinstance(mode, str) else "affine")
+    return found
 
 
 def _stated(config: Mapping[str, object]) -> Mapping[str, object] | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice
-from kinprint.formats.quantised.modules import Layer
+from kinprint.formats.quantised.modules import FloatArray, Layer, chunks
 from kinprint.formats.tensors import Made, TensorInfo
 
 _MODELS = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
@@ -22,10 +22,11 @@ _LAYERS = ("c_attn", "c_proj", "c_fc", "q_attn")
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """The transpose of a made matrix of `rows` rows. Any row needs all of them."""
+    """The transpose of a made matrix. Any row needs all of that matrix, which is built piece by piece, and never held."""
 
     inner: Made
     rows: int
+    columns: int
 
     @property
     def method(self) -> str:
@@ -33,13 +34,33 @@ class Turned:
         return f"{self.inner.method}, transposed"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return all that the matrix is made of."""
-        return self.inner.parts(0, self.rows) if start < stop else self.inner.parts(0, 0)
+        """Return all that the matrix is made of, piece after piece."""
+        if start >= stop:
+            return []
+        return [part for piece in self._pieces() for part in piece[2]]
+
+    def _pieces(self) -> list[tuple[int, int, Sequence[TensorSlice]]]:
+        """Return rows of the matrix, and what they are made of; nothing but for the first if all are made of the same."""
+        cuts = list(chunks(0, self.rows, self.columns))
+        found = [(low, high, self.inner.parts(low, high)) for low, high in cuts]
+        shared = found[0][2]
+        if all(list(parts) == list(shared) for _, _, parts in found):
+            return [(low, high, shared if at == 0 else ()) for at, (low, high, _) in enumerate(found)]
+        return found
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Build the matrix and take columns."""
-        whole = self.inner.build(0, self.rows if start < stop else 0, parts)
-        return np.ascontiguousarray(whole[:, start:stop].T)
+        """Build the matrix in pieces, and keep the columns asked for."""
+        built: FloatArray = np.empty((stop - start, self.rows), np.float32)
+        if start >= stop:
+            return built
+        at, shared = 0, parts
+        for number, (low, high, needed) in enumerate(self._pieces()):
+            given = parts[at : at + len(needed)] if needed else shared
+            if number == 0:
+                shared = given
+            at += len(needed)
+            built[:, low:high] = self.inner.build(low, high, given)[:, start:stop].T
+        return built
 
 
 def as_conv1d(tensor: TensorInfo, layer: Layer) -> TensorInfo:
@@ -47,4 +68,4 @@ def as_conv1d(tensor: TensorInfo, layer: Layer) -> TensorInfo:
     turned = layer.settings.model_type in _MODELS and layer.stem.rpartition(".")[2] in _LAYERS
     if not turned or tensor.made is None or len(tensor.shape) != 2:
         return tensor
-    return tensor._replace(shape=tensor.shape[::-1], made=Turned(tensor.made, tensor.shape[0]))
+    return tensor._replace(shape=tensor.shape[::-1], made=Turned(tensor.made, *tensor.shape))

@@ -1,9 +1,11 @@
-"""What the test family needs beyond a plain tiny Llama: low-rank adapters, distillation, and a mixture of experts.
+"""What the families need beyond a plain tiny Llama: low-rank adapters, distillation, and a mixture of experts.
 
 Low-rank adapters: Hu et al. 2021 (arXiv:2106.09685). Distillation: Hinton et al. 2015 (arXiv:1503.02531). Experts made
 of a dense model's feed-forward blocks: Komatsuzaki et al. 2022 (arXiv:2212.05055), in the layout and with the routing
 of Mixtral, Jiang et al. 2024 (arXiv:2401.04088), and the balancing loss of Fedus et al. 2021 (arXiv:2101.03961).
 """
+
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False, warn-return-any=False
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tinylm import Layer, Shape, TinyLlama, token_loss
+from kinprint.zoo.tinylm import Layer, Shape, TinyLlama, token_loss
 
 BALANCE = 0.02
 
@@ -30,6 +32,7 @@ class LoraLinear(nn.Module):
         self.up = nn.Parameter(torch.zeros(frozen.out_features, rank))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         return self.frozen(x) + self.scale * (x @ self.down.T @ self.up.T)
 
 
@@ -97,6 +100,7 @@ class Expert(nn.Module):
         self.w3 = nn.Linear(shape.hidden, shape.ffn, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         return self.w2(functional.silu(self.w1(x)) * self.w3(x))
 
 
@@ -111,6 +115,7 @@ class SparseMoe(nn.Module):
         self.balance = torch.zeros(())
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         probabilities = self.gate(x).softmax(-1)
         chosen = probabilities.topk(self.per_token, dim=-1).indices
         mask = functional.one_hot(chosen, len(self.experts)).sum(-2).to(x.dtype)
@@ -131,6 +136,7 @@ class SparseLayer(Layer):
         self.block_sparse_moe = SparseMoe(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
         return x + self.block_sparse_moe(self.post_attention_layernorm(x))
 

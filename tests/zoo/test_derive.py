@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinprint.testing import derive
 from kinprint.testing.layouts import to_bf16, write_checkpoint
+from kinprint.zoo import derive, forward
 
 DEMO = Path(__file__).parents[2] / "demo" / "models"
 # Inner width of attention (6 × 8) other than the hidden size, and three query heads to each of two key-value heads.
@@ -48,66 +48,8 @@ def llama(seed=0, bias=True):
     return {name: value + 1 if name.endswith("norm.weight") else value for name, value in state.items()}
 
 
-def norm(x, gain, config):
-    return gain * x / np.sqrt((x**2).mean(-1, keepdims=True) + config["rms_norm_eps"])
-
-
-def silu(x):
-    return x / (1 + np.exp(-x))
-
-
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def attention(x, w, prefix, config):
-    heads, kv_heads, width = (config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim"))
-    length = len(x)
-
-    def project(part, count):
-        bias = w.get(f"{prefix}{part}_proj.bias", 0)
-        return (x @ w[f"{prefix}{part}_proj.weight"].T + bias).reshape(length, count, width).transpose(1, 0, 2)
-
-    angles = np.arange(length)[:, None] * config["rope_theta"] ** (-np.arange(0, width, 2) / width)
-    angles = np.concatenate([angles, angles], axis=1)
-
-    def rotate(y):
-        first, second = np.split(y, 2, axis=-1)
-        return y * np.cos(angles) + np.concatenate([-second, first], axis=-1) * np.sin(angles)
-
-    q = rotate(project("q", heads))
-    k = np.repeat(rotate(project("k", kv_heads)), heads // kv_heads, axis=0)
-    v = np.repeat(project("v", kv_heads), heads // kv_heads, axis=0)
-    scores = q @ k.transpose(0, 2, 1) / np.sqrt(width)
-    scores[:, np.triu(np.ones((length, length), dtype=bool), 1)] = -np.inf
-    return (softmax(scores) @ v).transpose(1, 0, 2).reshape(length, -1) @ w[f"{prefix}o_proj.weight"].T
-
-
-def feed_forward(x, w, prefix, config):
-    def block(stem, gate, up, down):
-        return (silu(x @ w[f"{stem}{gate}.weight"].T) * (x @ w[f"{stem}{up}.weight"].T)) @ w[f"{stem}{down}.weight"].T
-
-    if config["model_type"] == "llama":
-        return block(f"{prefix}mlp.", "gate_proj", "up_proj", "down_proj")
-    moe = f"{prefix}block_sparse_moe."
-    routing = softmax(x @ w[f"{moe}gate.weight"].T)
-    least = np.sort(routing, axis=1)[:, -config["num_experts_per_tok"], None]
-    routing = np.where(routing >= least, routing, 0)
-    routing /= routing.sum(axis=1, keepdims=True)
-    outputs = [block(f"{moe}experts.{e}.", "w1", "w3", "w2") for e in range(config["num_local_experts"])]
-    return sum(routing[:, e, None] * output for e, output in enumerate(outputs))
-
-
-def logits(state, config, ids=IDS):
-    """The forward pass of a Llama or Mixtral, in float64."""
-    w = {name: value.astype(np.float64) for name, value in state.items()}
-    x = w["model.embed_tokens.weight"][ids]
-    for i in range(config["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        x = x + attention(norm(x, w[f"{p}input_layernorm.weight"], config), w, f"{p}self_attn.", config)
-        x = x + feed_forward(norm(x, w[f"{p}post_attention_layernorm.weight"], config), w, p, config)
-    return norm(x, w["model.norm.weight"], config) @ w["lm_head.weight"].T
+def logits(state, config):
+    return forward.logits(state, config, IDS)
 
 
 def changed(before, after):

@@ -1,20 +1,18 @@
-"""A very small Llama and its training loop, used only to make the bundled demo models.
+"""A very small Llama and its training loop: what the bundled models and the zoo are made with. Needs torch.
 
-Tensor names, RoPE convention and shapes are those of ``LlamaForCausalLM``, so the folders written by
-``make_models.py`` look to any reader like ordinary (if tiny) checkpoints. Architecture: Touvron et al. 2023
+Tensor names, RoPE convention and shapes are those of ``LlamaForCausalLM``, so the folders written look to any reader
+like ordinary (if tiny) checkpoints. Architecture: Touvron et al. 2023
 (arXiv:2302.13971) with grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245).
 """
 
+# torch is no part of the environment that types are checked in: its classes and decorators are unknown there.
+# mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False, warn-return-any=False
+
 from __future__ import annotations
 
-import ast
-import functools
 import math
-import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from pydoc_data import topics
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -26,12 +24,6 @@ SEQUENCE = 128
 BATCH = 16
 HELD_OUT_EVERY = 20
 BLOCK = 1024
-
-# Test suites, installed packages and generated tables: either not on every machine or hardly text.
-SKIPPED_FOLDERS = frozenset({
-    "test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "idlelib", "lib2to3",
-    "pydoc_data", "ensurepip", "encodings", "turtledemo",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,6 +78,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
 
 
@@ -108,6 +101,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(inner, shape.hidden, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         s, (batch, length, _) = self.shape, x.shape
         group = s.heads // s.kv_heads
         q = self.q_proj(x).view(batch, length, s.heads, s.head_dim).transpose(1, 2)
@@ -131,6 +125,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(shape.ffn, shape.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -145,6 +140,7 @@ class Layer(nn.Module):
         self.mlp = MLP(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -181,6 +177,7 @@ class TinyLlama(nn.Module):
                 parameter.normal_(0.0, std, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Return what this part of the model makes of its input."""
         s, dtype = self.shape, self.lm_head.weight.dtype
         frequencies = s.rope_theta ** (-torch.arange(0, s.head_dim, 2, dtype=torch.float64) / s.head_dim)
         angles = torch.arange(ids.shape[1], dtype=torch.float64)[:, None] * frequencies
@@ -194,7 +191,7 @@ class TinyLlama(nn.Module):
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenised corpus: a training stream and held-out rows of SEQUENCE + 1 tokens."""
+    """A tokenised corpus: a training stream and held-out rows of one token more than a sequence."""
 
     train: Tensor
     held_out: Tensor
@@ -204,62 +201,6 @@ class Tokens:
         counts = torch.bincount(self.train, minlength=vocab).double()
         p = counts[counts > 0] / counts.sum()
         return float(-(p * p.log()).sum())
-
-
-@functools.cache
-def _standard_library() -> list[tuple[str, str]]:
-    files = []
-    root = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
-        relative = path.relative_to(root)
-        # _sysconfigdata holds the build machine's paths, which have no business in a model.
-        if SKIPPED_FOLDERS.intersection(relative.parts) or relative.name.startswith("_sysconfigdata"):
-            continue
-        if "-" in relative.parts[0]:  # config-3.x-… and the like
-            continue
-        files.append((relative.as_posix(), path.read_text(encoding="utf-8", errors="replace")))
-    return files
-
-
-def _in_half(name: str, half: str) -> bool:
-    return (name.lstrip("_").lower() < "n") == (half == "am")
-
-
-def _docstrings(half: str) -> list[str]:
-    documents = []
-    for name, source in _standard_library():
-        if not _in_half(name, half):
-            continue
-        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        texts = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
-        joined = "\n\n".join(text for text in texts if text)
-        if joined:
-            documents.append(joined)
-    return documents
-
-
-def _source(half: str) -> list[str]:
-    # Every third file is as much text as a few hundred steps can use.
-    return [source for name, source in _standard_library() if _in_half(name, half)][::3]
-
-
-def _manual(parity: int) -> list[str]:
-    return [topics.topics[key] for i, key in enumerate(sorted(topics.topics)) if i % 2 == parity]
-
-
-CORPORA: dict[str, Callable[[], list[str]]] = {
-    "manual-even": lambda: _manual(0),
-    "manual-odd": lambda: _manual(1),
-    "docstrings-am": lambda: _docstrings("am"),
-    "docstrings-nz": lambda: _docstrings("nz"),
-    "source-am": lambda: _source("am"),
-}
-
-
-@functools.cache
-def read_corpora(names: tuple[str, ...]) -> list[str]:
-    """Return the documents of the named corpora, in order."""
-    return [document for name in names for document in CORPORA[name]()]
 
 
 def train_tokenizer(documents: list[str], vocab: int) -> Tokenizer:
@@ -279,14 +220,14 @@ def train_tokenizer(documents: list[str], vocab: int) -> Tokenizer:
     return tokenizer
 
 
-def tokenise(documents: list[str], tokenizer: Tokenizer) -> Tokens:
+def tokenise(documents: list[str], tokenizer: Tokenizer, sequence: int = SEQUENCE) -> Tokens:
     """Tokenise, delimit documents, and hold out every twentieth block."""
     bos, eos = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
     ids = [i for e in tokenizer.encode_batch(documents) for i in (bos, *e.ids, eos)]
     blocks = torch.tensor(ids, dtype=torch.long).split(BLOCK)
     train = torch.cat([b for i, b in enumerate(blocks) if i % HELD_OUT_EVERY != HELD_OUT_EVERY - 1])
     kept = [b for i, b in enumerate(blocks) if i % HELD_OUT_EVERY == HELD_OUT_EVERY - 1]
-    rows = [row for block in kept for row in block.split(SEQUENCE + 1) if len(row) == SEQUENCE + 1]
+    rows = [row for block in kept for row in block.split(sequence + 1) if len(row) == sequence + 1]
     return Tokens(train, torch.stack(rows[:256]))
 
 
@@ -316,10 +257,22 @@ class Recipe:
     learning_rate: float
     data_seed: int
     weight_decay: float = 0.1
+    batch: int = BATCH
+    sequence: int = SEQUENCE
 
 
-def train(model: TinyLlama, tokens: Tokens, recipe: Recipe, label: str, loss_of: Loss = token_loss) -> None:
-    """Train in place with AdamW, linear warm-up and cosine decay; batches depend on ``recipe.data_seed`` alone."""
+def train(
+    model: TinyLlama,
+    tokens: Tokens,
+    recipe: Recipe,
+    *,
+    loss_of: Loss = token_loss,
+    report: Callable[[int, float], None] | None = None,
+) -> None:
+    """Train in place with AdamW, linear warm-up and cosine decay; batches depend on ``recipe.data_seed`` alone.
+
+    ``report`` is called now and then with the steps done and the loss of the last one.
+    """
     # Weight decay on the gains would pull all of them together and hide what training did to each.
     matrices = [p for p in model.parameters() if p.ndim > 1 and p.requires_grad]
     gains = [p for p in model.parameters() if p.ndim == 1 and p.requires_grad]
@@ -337,14 +290,14 @@ def train(model: TinyLlama, tokens: Tokens, recipe: Recipe, label: str, loss_of:
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
     generator = torch.Generator().manual_seed(recipe.data_seed)
-    window = torch.arange(SEQUENCE + 1)
+    window = torch.arange(recipe.sequence + 1)
     for step in range(1, recipe.steps + 1):
-        starts = torch.randint(len(tokens.train) - SEQUENCE - 1, (BATCH, 1), generator=generator)
+        starts = torch.randint(len(tokens.train) - recipe.sequence - 1, (recipe.batch, 1), generator=generator)
         loss = loss_of(model, tokens.train[starts + window])
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
-        if step % max(1, min(100, recipe.steps // 4)) == 0:
-            print(f"  {label}: step {step}/{recipe.steps}, training loss {loss.item():.3f}", flush=True)
+        if report is not None and step % max(1, min(100, recipe.steps // 4)) == 0:
+            report(step, loss.item())

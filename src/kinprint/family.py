@@ -1,0 +1,216 @@
+"""What `kinprint tree` returns and writes: a proposed family tree, edge by edge with its evidence. Plain frozen dataclasses.
+
+A tree is a hypothesis. That two models are related rests on exact tests; which of two related models came first never does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from kinprint.errors import SchemaError
+from kinprint.results import build
+
+TREE_SCHEMA = "kinprint.tree"
+TREE_SCHEMA_VERSION = 1
+
+FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
+
+COUNTED, SHOWN_ONLY, TRUSTED = "hypothesis", "metadata, not counted", "metadata, counted because it was asked for"
+
+
+@dataclass(frozen=True)
+class Cue:
+    """One hint at which end of an edge came first.
+
+    Attributes
+    ----------
+    name, source
+        What it is, and where it comes from: "weights", "structure", "tokenizer", "position" or "metadata".
+    strength
+        Log-odds (nats) that the edge runs as written, from ``parent`` to ``child``; negative speaks for the reverse. A prior
+        that someone chose, no measured probability.
+    says
+        The observation, in words.
+    status
+        "hypothesis" for all that counts; metadata say themselves whether they were counted.
+    """
+
+    name: str
+    source: str
+    strength: float
+    says: str
+    status: str = COUNTED
+
+    @property
+    def counts(self) -> bool:
+        """Whether the cue enters the direction."""
+        return self.status != SHOWN_ONLY
+
+
+@dataclass(frozen=True)
+class TreeModel:
+    """One model that was named. ``node`` is the model that stands for it: the first of several equal ones."""
+
+    index: int
+    name: str
+    reference: str
+    location: str
+    commit: str | None
+    architecture: str
+    layers: int
+    experts: int
+    parameters: int
+    node: int
+    family: int | None  # number of its family, None if it stands alone
+    kurtosis: float | None
+    declares: tuple[str, ...]  # parents that its config or card names, for what that is worth
+
+
+@dataclass(frozen=True)
+class TreeEdge:
+    """Two related models, next to each other in the tree.
+
+    Attributes
+    ----------
+    parent, child
+        Ends, as drawn: away from the root. Only ``direction`` says whether that is more than a way to draw it.
+    kind, sentence, log10_p, log10_p_pairs
+        The pair's verdict; its p-value after Holm's correction in the pair, and after Bonferroni's over all pairs.
+    distance, roles, reordered
+        −ln of the correlation of weights in the same place, from so many roles; after a reordering, of embeddings and norms.
+    support
+        Share of resamplings of the roles in which the two are neighbours; None with fewer than three roles, after a
+        reordering, and for the parents of a merge.
+    alternative
+        Least distance of any other pair that could join the two sides; None if there is none.
+    direction, probability
+        "forward" (parent to child), "backward" or "undirected", and the probability of "parent to child" that the cues add
+        up to. It is a stated prior, not a measured frequency.
+    merge
+        Share of the parent in the child, where the child is a weighted sum of two parents.
+    """
+
+    parent: int
+    child: int
+    kind: str | None
+    sentence: str
+    log10_p: float | None
+    log10_p_pairs: float | None
+    distance: float | None
+    roles: int
+    reordered: bool
+    support: float | None
+    alternative: float | None
+    direction: str
+    probability: float
+    cues: tuple[Cue, ...]
+    merge: float | None = None
+
+
+@dataclass(frozen=True)
+class KinLink:
+    """Two models that share something without one being made of the other: parts, or only their random start."""
+
+    a: int
+    b: int
+    shares: str  # class of verdict
+    log10_p: float | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PairLine:
+    """One compared pair, whatever came of it."""
+
+    a: int
+    b: int
+    found: str  # class of verdict
+    kind: str | None
+    log10_p: float | None
+    distance: float | None
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """What the user chose; with the models it determines the tree."""
+
+    budget_bytes: int | None  # for each pair
+    deep: bool
+    trust_metadata: bool
+    seed: int
+    log10_alpha: float
+    directed_at: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class TreeRun:
+    """What may differ between two runs."""
+
+    kinprint: str
+    elapsed_s: float
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class FamilyTree:
+    """The proposed tree, or forest: edges, links that are no descent, models that stand alone, and all pairs."""
+
+    schema: str
+    schema_version: int
+    models: tuple[TreeModel, ...]
+    edges: tuple[TreeEdge, ...]
+    links: tuple[KinLink, ...]
+    pairs: tuple[PairLine, ...]
+    notes: tuple[str, ...]
+    settings: TreeSettings
+    run: TreeRun
+
+    @property
+    def nodes(self) -> tuple[TreeModel, ...]:
+        """The models that stand in the tree: one for each group of equal ones."""
+        return tuple(model for model in self.models if model.node == model.index)
+
+    def equal_to(self, node: int) -> tuple[TreeModel, ...]:
+        """Return the further models that are the same as this one, weight for weight."""
+        return tuple(model for model in self.models if model.node == node and model.index != node)
+
+    def children(self, node: int) -> tuple[TreeEdge, ...]:
+        """Return the edges that are drawn below a node, nearest first; the lesser parent of a merge is not among them."""
+        tree = [edge for edge in self.edges if edge.parent == node and self.above(edge.child) is edge]
+        return tuple(sorted(tree, key=lambda edge: (edge.distance is None, edge.distance or 0.0, edge.child)))
+
+    def above(self, node: int) -> TreeEdge | None:
+        """Return the edge that a node hangs on: of two parents of a merge, the one with the larger share."""
+        found = [edge for edge in self.edges if edge.child == node]
+        return max(found, key=lambda edge: edge.merge or 0.0, default=None)
+
+    def roots(self) -> tuple[TreeModel, ...]:
+        """Return the nodes that hang on no other, members of families first."""
+        found = [model for model in self.nodes if self.above(model.index) is None]
+        return tuple(sorted(found, key=lambda model: (model.family is None, model.family or 0, model.index)))
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the tree as JSON (UTF-8)."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> FamilyTree:
+        """Read a tree back; a schema of another version is refused."""
+        try:
+            data = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise SchemaError(f"not a tree: {error}") from error
+        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+        if found != (TREE_SCHEMA, TREE_SCHEMA_VERSION):
+            raise SchemaError(
+                f"cannot read a tree of schema {found[0]!r}, version {found[1]!r}; "
+                f"expected {TREE_SCHEMA!r}, {TREE_SCHEMA_VERSION}",
+                hint="use the version of kinprint that wrote it, or make the tree again",
+            )
+        try:
+            return build(cls, data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SchemaError(f"the tree does not fit schema version {TREE_SCHEMA_VERSION}: {error}") from error

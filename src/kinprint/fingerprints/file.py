@@ -1,0 +1,253 @@
+"""Fingerprint files: what portable methods keep of one model, in one small safetensors file with a description and a digest.
+
+A maker can publish one, and others compare without the weights. The container is ordinary safetensors: tensors named
+``method/array``, and in ``__metadata__`` one entry, ``kinprint.fingerprint``, with the JSON described by `Description`. Its
+``digest`` is the SHA-256 of the description without the digest followed by all tensors in the order of their names, each as its
+name, type, shape and bytes: any change of either is noticed. docs/fingerprints.md describes the format for other programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from kinprint._version import __version__
+from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound, SchemaError
+from kinprint.files import write_whole
+from kinprint.fingerprints.base import Features, Method, PortableMethod, check_needs
+from kinprint.formats.safetensors import parse_header
+from kinprint.formats.writing import STORAGE, TensorSpec, encode, layout, spec_of
+from kinprint.results import build
+from kinprint.weights import Weights
+
+SUFFIX = ".kfp"
+SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint", 1
+FILE_CAP = 64 << 20
+"""Bytes of the largest file that is opened; real ones have kilobytes to a few megabytes."""
+_HEADER_CAP = 1 << 20
+_LENGTH = 8
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """One method in a file: its version, its scalars (each as text, number or integer), or why it has nothing."""
+
+    method: str
+    version: int
+    facts: tuple[tuple[str, str], ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a fingerprint says of itself and of the model it was made from."""
+
+    schema: str
+    schema_version: int
+    made_by: str
+    model: str
+    architecture: str
+    layers: int
+    hidden: int
+    parameters: int
+    commit: str | None
+    files: tuple[tuple[str, str], ...]  # name and identity of every weight file
+    methods: tuple[MethodEntry, ...]
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A fingerprint in memory."""
+
+    description: Description
+    features: Mapping[str, Features]
+
+
+def extract_features(
+    model: Weights, methods: Sequence[Method], tell: Any = None
+) -> tuple[dict[str, Features], dict[str, str]]:
+    """Return what portable methods keep of a model, and for the others why they have nothing."""
+    found: dict[str, Features] = {}
+    reasons: dict[str, str] = {}
+    for done, method in enumerate(methods):
+        if tell is not None:
+            tell("methods", done, len(methods))
+        if not isinstance(method, PortableMethod):
+            reasons[method.name] = "it needs the weights of both models at once"
+            continue
+        try:
+            check_needs(method, model)
+            found[method.name] = method.extract(model)
+        except (DegenerateInput, BudgetExceeded, NeedsExtra) as error:
+            reasons[method.name] = error.message
+    return found, reasons
+
+
+def describe(
+    model: Weights,
+    features: Mapping[str, Features],
+    reasons: Mapping[str, str],
+    *,
+    parameters: int = 0,
+    commit: str | None = None,
+    files: Sequence[tuple[str, str]] = (),
+) -> Fingerprint:
+    """Make a fingerprint of features."""
+    entries = [
+        MethodEntry(name, item.version, tuple((key, _spelt(value)) for key, value in sorted(item.facts.items())))
+        for name, item in features.items()
+    ]
+    entries += [MethodEntry(name, 0, (), reason) for name, reason in reasons.items()]
+    description = Description(
+        schema=SCHEMA,
+        schema_version=SCHEMA_VERSION,
+        made_by=f"kinprint {__version__}",
+        model=model.label,
+        architecture=model.naming.architecture,
+        layers=model.layers,
+        hidden=model.hidden,
+        parameters=parameters,
+        commit=commit,
+        files=tuple(files),
+        methods=tuple(entries),
+    )
+    return Fingerprint(description, features)
+
+
+def _spelt(value: float | str) -> str:
+    return orjson.dumps(value).decode()
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------------------
+
+
+def to_bytes(fingerprint: Fingerprint) -> bytes:
+    """Return the file: the same fingerprint gives the same bytes."""
+    arrays = {
+        f"{name}/{key}": np.ascontiguousarray(array)
+        for name, item in sorted(fingerprint.features.items())
+        for key, array in sorted(item.arrays.items())
+    }
+    specs = {name: spec_of(array) for name, array in arrays.items()}
+    description = replace(fingerprint.description, digest="")
+    digest = _digest(description, {name: (spec.dtype, spec.shape, encode(name, spec)) for name, spec in specs.items()})
+    text = orjson.dumps(replace(description, digest=digest)).decode()
+    head, offsets = layout(specs, {SCHEMA: text})
+    return head + b"".join(encode(name, specs[name]) for name in offsets)
+
+
+def _digest(description: Description, tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]]) -> str:
+    total = hashlib.sha256(orjson.dumps(description))
+    for name in sorted(tensors):
+        dtype, shape, raw = tensors[name]
+        total.update(orjson.dumps([name, dtype, list(shape)]))
+        total.update(raw)
+    return f"sha256:{total.hexdigest()}"
+
+
+def write_fingerprint(path: Path, fingerprint: Fingerprint) -> int:
+    """Write a fingerprint, whole or not at all; return its size."""
+    data = to_bytes(fingerprint)
+    write_whole(path, data)
+    return len(data)
+
+
+def read_fingerprint(path: Path) -> Fingerprint:
+    """Read a fingerprint file, hostile or not: everything is checked against the file's size and the digest.
+
+    Raises
+    ------
+    NotFound, FormatError, SchemaError
+        If there is no such file, it is damaged, or it is of another version.
+    """
+    label = path.name
+    try:
+        size = path.stat().st_size
+        if size > FILE_CAP:
+            raise FormatError(f"{label}: {size} bytes, expected at most {FILE_CAP}", hint="this is no fingerprint file")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise NotFound(
+            f"cannot read the fingerprint {path}: {error.strerror}", hint="kinprint fingerprint MODEL makes one"
+        ) from error
+    return from_bytes(raw, label)
+
+
+def from_bytes(raw: bytes, label: str) -> Fingerprint:
+    """Read a fingerprint from its bytes."""
+    length = int.from_bytes(raw[:_LENGTH], "little")
+    if len(raw) < _LENGTH or length > min(_HEADER_CAP, len(raw) - _LENGTH):
+        raise FormatError(f"{label}: not a fingerprint, or truncated", hint="make it again with kinprint fingerprint")
+    header = raw[_LENGTH : _LENGTH + length]
+    tensors, metadata = parse_header(header, file=0, file_size=len(raw), label=label)
+    text = metadata.get(SCHEMA)
+    if text is None:
+        raise FormatError(
+            f"{label}: a safetensors file without a fingerprint's description", hint="compare it as a model instead"
+        )
+    description = _description(text, label)
+    contents: dict[str, tuple[str, tuple[int, ...], bytes]] = {
+        tensor.name: (tensor.dtype, tensor.shape, raw[tensor.start : tensor.end]) for tensor in tensors
+    }
+    if _digest(replace(description, digest=""), contents) != description.digest:
+        raise FormatError(
+            f"{label}: the digest does not match: the file was changed", hint="fetch it again from its maker"
+        )
+    features: dict[str, Features] = {}
+    for entry in description.methods:
+        if entry.reason is None:
+            arrays = {
+                name.partition("/")[2]: _array(TensorSpec(dtype, shape), data, label)
+                for name, (dtype, shape, data) in contents.items()
+                if name.partition("/")[0] == entry.method
+            }
+            features[entry.method] = Features(entry.method, entry.version, arrays, _facts(entry, label))
+    return Fingerprint(description, features)
+
+
+def _description(text: str, label: str) -> Description:
+    try:
+        data = orjson.loads(text)
+        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+        if found != (SCHEMA, SCHEMA_VERSION):
+            raise SchemaError(
+                f"{label}: schema {found[0]!r} version {found[1]!r}, expected {SCHEMA!r} version {SCHEMA_VERSION}",
+                hint="use the version of kinprint that wrote it, or ask for a new one",
+            )
+        return build(Description, data)
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, SchemaError):
+            raise
+        raise FormatError(f"{label}: its description is malformed: {error}") from error
+
+
+def _facts(entry: MethodEntry, label: str) -> dict[str, int | float | str]:
+    facts: dict[str, int | float | str] = {}
+    for key, text in entry.facts:
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise FormatError(f"{label}: {entry.method}: {key[:80]!r} is not a value") from error
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise FormatError(f"{label}: {entry.method}: {key[:80]!r} is neither a number nor a text")
+        facts[key] = value
+    return facts
+
+
+def _array(spec: TensorSpec, data: bytes, label: str) -> NDArray[Any]:
+    """Return a tensor as stored; one that holds NaN or infinity is refused, since every statistic would carry it on."""
+    kind = STORAGE.get(spec.dtype)
+    if kind is None or spec.dtype.startswith(("BF", "F8", "C")):
+        raise FormatError(f"{label}: a fingerprint does not hold {spec.dtype}")
+    array = np.frombuffer(data, dtype=kind).reshape(spec.shape)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FormatError(f"{label}: a tensor holds values that are not finite")
+    return array

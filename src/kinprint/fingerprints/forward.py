@@ -1,0 +1,347 @@
+"""Running a model on the prompts that ship: what each layer says at a prompt's last token, and what its neurons do.
+
+Models come from local safetensors files or from memory, through transformers; no code of the model's own is run, nothing is
+unpickled, and nothing is fetched. The tokenizer is read by the tokenizers library from tokenizer.json alone. torch and
+transformers come with the extra `torch` and are loaded on first use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from kinprint.differences import TOKENIZER_FILE
+from kinprint.errors import DegenerateInput, NeedsExtra
+from kinprint.weights import HeldWeights, Matrix, Weights
+
+EXTRA = "torch"
+BATCH = 20
+SMALL = 512
+"""Width below which a model is run on one thread."""
+
+_FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError, ImportError)
+"""What transformers raises on models it cannot load or run."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt as a model's tokenizer cuts it: token ids, and for each where in the text it ends (0: not of the text)."""
+
+    ids: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@cache
+def prompts() -> tuple[str, ...]:
+    """Return the 200 statements that ship, some true and some false."""
+    text = files("kinprint.fingerprints").joinpath("data", "prompts.txt").read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line)
+
+
+@cache
+def prompts_digest() -> str:
+    """Return a hash of the prompts: representations of different prompts cannot be compared."""
+    return hashlib.sha256("\n".join(prompts()).encode()).hexdigest()[:16]
+
+
+class Runner:
+    """A model that can be run, with its tokenizer.
+
+    Raises
+    ------
+    NeedsExtra
+        If torch, transformers or tokenizers are not installed.
+    DegenerateInput
+        If the model's files are not on this machine, or are not such as transformers can run without code of their own.
+    """
+
+    def __init__(self, model: Weights) -> None:
+        self.label = model.label
+        self._weights = model
+        self._torch = _needed("torch")
+        self._tokenizer = _tokenizer(model)
+
+    def prompts(self) -> list[Prompt]:
+        """Cut all prompts into tokens."""
+        found = []
+        for text in prompts():
+            encoded = self._tokenizer.encode(text)
+            prompt = Prompt(tuple(encoded.ids), tuple(end for _, end in encoded.offsets))
+            if not prompt.ids:
+                raise DegenerateInput(f"{self.label}: its tokenizer makes nothing of {text!r}")
+            found.append(prompt)
+        return found
+
+    def last_tokens(self) -> Iterator[NDArray[np.float32]]:
+        """Return for each layer its output at the last token of every prompt, prompts × width.
+
+        Outputs of the blocks themselves: the norm after the last would not turn with the residual stream.
+        """
+        cut = self.prompts()
+        with self._loaded(cut) as module:
+            blocks = _blocks(module, self.label)
+            kept: dict[str, list[Any]] = {str(number): [] for number in range(len(blocks))}
+            picks = [[(row, len(prompt.ids) - 1) for row, prompt in enumerate(some)] for some in _batches(cut)]
+            self._run(module, cut, {str(number): block for number, block in enumerate(blocks)}, picks, kept)
+        return (np.concatenate(rows) for rows in kept.values())
+
+    def neurons(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[Matrix, Matrix]]:
+        """Return for each layer what its gate and up maps give at these places (prompt, position): neurons × places.
+
+        Before the activation function, and before the two are multiplied.
+        """
+        cut = self.prompts()
+        with self._loaded(cut) as module:
+            watched, fused = _gated(_blocks(module, self.label), self.label)
+            kept: dict[str, list[Any]] = {name: [] for name in watched}
+            by_batch: list[list[tuple[int, int]]] = [[] for _ in _batches(cut)]
+            for prompt, position in places:
+                by_batch[prompt // BATCH].append((prompt % BATCH, position))
+            self._run(module, cut, watched, by_batch, kept)
+        values = {name: np.ascontiguousarray(np.concatenate(rows).T) for name, rows in kept.items()}
+        if fused:
+            return {int(name): _halves(rows) for name, rows in values.items()}
+        layers = sorted({int(name.split()[0]) for name in values})
+        return {layer: (values[f"{layer} gate"], values[f"{layer} up"]) for layer in layers}
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _loaded(self, cut: Sequence[Prompt]) -> Iterator[Any]:
+        with _quiet():
+            module = self._load()
+        longest, largest = max(len(prompt.ids) for prompt in cut), max(max(prompt.ids) for prompt in cut)
+        rows = module.get_input_embeddings().weight.shape[0]
+        if largest >= rows:
+            raise DegenerateInput(f"{self.label}: its tokenizer uses number {largest}, its embedding has {rows} rows")
+        limit = getattr(module.config.get_text_config(), "max_position_embeddings", None)
+        if isinstance(limit, int) and longest > limit:
+            raise DegenerateInput(f"{self.label}: a prompt has {longest} tokens: expected at most {limit}")
+        yield module
+
+    def _load(self) -> Any:
+        transformers = _needed("transformers")
+        model = self._weights
+        options = {
+            "dtype": self._torch.float32,
+            "attn_implementation": "eager",  # a config may name code to fetch for this; here it may not
+            "output_loading_info": True,
+        }
+        try:
+            if isinstance(model, HeldWeights):
+                module, info = _from_memory(model, transformers, self._torch, options)
+            else:
+                module, info = transformers.AutoModel.from_pretrained(
+                    _folder(model),
+                    trust_remote_code=False,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    **options,
+                )
+        except _FAILURES as error:
+            raise DegenerateInput(f"{model.label} cannot be loaded by transformers: {_first_line(error)}") from error
+        missing = [name for name in info["missing_keys"] if "pooler" not in name]
+        if missing:  # transformers would fill them with random numbers
+            raise DegenerateInput(f"{model.label}: {len(missing)} weights are missing, such as {min(missing)}")
+        if module.config.is_encoder_decoder:
+            raise DegenerateInput(f"{model.label} has an encoder and a decoder: expected one stack of layers")
+        return module.eval()
+
+    def _run(
+        self,
+        module: Any,
+        cut: Sequence[Prompt],
+        watched: Mapping[str, Any],
+        picks: Sequence[Sequence[tuple[int, int]]],
+        kept: Mapping[str, list[Any]],
+    ) -> None:
+        """Run all prompts; of each watched part keep the output at the picked (row, position) of each batch."""
+        wanted: list[Any] = []
+
+        def keep(name: str) -> Any:
+            def hook(_part: object, _given: object, result: Any) -> None:
+                output = result[0] if isinstance(result, tuple) else result
+                kept[name].append(output[wanted[0], wanted[1]].float().numpy())
+
+            return hook
+
+        hooks = [part.register_forward_hook(keep(name)) for name, part in watched.items()]
+        try:
+            with self._torch.inference_mode(), self._threads(module):
+                for some, places in zip(_batches(cut), picks, strict=True):
+                    wanted[:] = [[row for row, _ in places], [position for _, position in places]]
+                    ids, mask = self._padded(some)
+                    module(input_ids=ids, attention_mask=mask, use_cache=False)
+        except _FAILURES as error:
+            raise DegenerateInput(f"{self.label} cannot be run on text: {_first_line(error)}") from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for name, rows in kept.items():
+            if not all(np.isfinite(part).all() for part in rows):
+                raise DegenerateInput(f"{self.label}: layer {name} gives values that are not finite")
+
+    @contextmanager
+    def _threads(self, module: Any) -> Iterator[None]:
+        """Run a small model on one thread: waiting for others takes ten times as long as its products."""
+        before = self._torch.get_num_threads()
+        small = module.get_input_embeddings().weight.shape[1] < SMALL
+        self._torch.set_num_threads(1 if small else before)
+        try:
+            yield
+        finally:
+            self._torch.set_num_threads(before)
+
+    def _padded(self, some: Sequence[Prompt]) -> tuple[Any, Any]:
+        """Pad on the right, where no token of a decoder looks, and mask for those that look both ways."""
+        longest = max(len(prompt.ids) for prompt in some)
+        ids = self._torch.tensor([[*prompt.ids, *[0] * (longest - len(prompt.ids))] for prompt in some])
+        mask = self._torch.tensor([[1] * len(p.ids) + [0] * (longest - len(p.ids)) for p in some])
+        return ids, mask
+
+
+def common_places(a: Sequence[Prompt], b: Sequence[Prompt]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return the places (prompt, position) in A and in B of tokens that end at the same character."""
+    found = []
+    for number, (left, right) in enumerate(zip(a, b, strict=True)):
+        where = {end: position for position, end in enumerate(right.ends) if end > 0}
+        last = {end: position for position, end in enumerate(left.ends) if end > 0}
+        found += [((number, position), (number, where[end])) for end, position in last.items() if end in where]
+    return found
+
+
+def _batches(cut: Sequence[Prompt]) -> list[Sequence[Prompt]]:
+    return [cut[start : start + BATCH] for start in range(0, len(cut), BATCH)]
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def _needed(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise NeedsExtra("running a model", extra=EXTRA) from error
+
+
+def _folder(model: Weights) -> Path:
+    folder = model.folder
+    if folder is None:
+        raise DegenerateInput(f"{model.label}: needs the model's files on this machine")
+    if (folder / "adapter_config.json").exists():
+        raise DegenerateInput(f"{model.label} is an adapter: merge it into its base to run it")
+    model.bytes_read += sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return folder
+
+
+def _from_memory(model: HeldWeights, transformers: Any, torch: Any, options: Mapping[str, object]) -> tuple[Any, Any]:
+    config = transformers.AutoConfig.for_model(**model.config)
+    kind = transformers.models.auto.modeling_auto.MODEL_MAPPING[type(config)]
+    state = {name: torch.from_numpy(np.array(value, dtype=np.float32)) for name, value in model.state.items()}
+    model.bytes_read += sum(value.numel() * 2 for value in state.values())
+    return kind.from_pretrained(None, config=config, state_dict=state, **options)  # type: ignore[no-any-return]
+
+
+def _tokenizer(model: Weights) -> Any:
+    library = _needed("tokenizers")
+    if isinstance(model, HeldWeights):
+        if not model.tokenizer:
+            raise DegenerateInput(f"{model.label} has no tokenizer")
+        text = orjson.dumps(dict(model.tokenizer)).decode()
+    else:
+        path = _folder_of_tokenizer(model) / TOKENIZER_FILE
+        if not path.is_file():
+            raise DegenerateInput(f"{model.label} has no {TOKENIZER_FILE}")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    with _Refused(model.label):
+        tokenizer = library.Tokenizer.from_str(text)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+    return tokenizer
+
+
+def _folder_of_tokenizer(model: Weights) -> Path:
+    if model.folder is None:
+        raise DegenerateInput(f"{model.label}: needs the model's files on this machine")
+    return model.folder
+
+
+class _Refused:
+    """What tokenizers raises is an Exception of no class of its own; exactly that is turned into a reason."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if kind is Exception and error is not None:
+            raise DegenerateInput(f"{self.label}: its tokenizer cannot be read: {_first_line(error)}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from writing to the terminal while it loads."""
+    logging = _needed("transformers").utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _blocks(module: Any, label: str) -> list[Any]:
+    """Return the blocks of the one stack that has as many as the config says."""
+    torch = _needed("torch")
+    count = getattr(module.config.get_text_config(), "num_hidden_layers", None)
+    for part in module.modules():
+        if isinstance(part, torch.nn.ModuleList) and len(part) == count:
+            return list(part)
+    raise DegenerateInput(f"{label}: no stack of {count} layers was found in it")
+
+
+def _gated(blocks: Sequence[Any], label: str) -> tuple[dict[str, Any], bool]:
+    """Return the gate and up maps of every block that has them, and whether one map makes both."""
+    found: dict[str, Any] = {}
+    for number, block in enumerate(blocks):
+        parts = {name.rsplit(".", 1)[-1]: part for name, part in reversed(list(block.named_modules()))}
+        if "gate_up_proj" in parts:
+            found[str(number)] = parts["gate_up_proj"]
+        elif "gate_proj" in parts and "up_proj" in parts:
+            found[f"{number} gate"], found[f"{number} up"] = parts["gate_proj"], parts["up_proj"]
+    fused = [" " not in name for name in found]
+    if not found or any(fused) != all(fused):
+        raise DegenerateInput(f"{label} has no gate and up maps that can be watched")
+    return found, fused[0]
+
+
+def _halves(rows: Matrix) -> tuple[Matrix, Matrix]:
+    middle = rows.shape[0] // 2
+    return rows[:middle], rows[middle:]

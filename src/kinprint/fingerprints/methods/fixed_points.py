@@ -1,0 +1,135 @@
+"""Fixed points: neurons whose nearest neuron in the other model stands at the same place.
+
+The evidence engine's test as a fingerprint. Of some layers the first 32 rows of gate and up are kept; a neuron is its gate row and
+its up row, each at unit length, end to end. F counts the neurons whose nearest neuron of the other model, by cosine, has their own
+number. The order of neurons is arbitrary, so for unrelated models P(F ≥ k) ≤ 1/k! in one layer, whatever they were trained on, and
+layers combine exactly (`kinprint.stats.fixedpoints`). The score is F over the number of neurons; 1/32 is expected by chance.
+
+Layers are taken from both ends and paired by their distance from the same end: what is inserted or dropped in the middle then does
+no harm, and no layer is used twice, which independence needs. Of mixtures of experts the shared expert or the first one stands
+in. Rows are kept as BF16 (rounded to it, if the model has more): the test is exact for any function of the rows. At most 4 MB.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.arch import Role
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.battery import Place, row_test
+from kinprint.evidence.probe import Sample
+from kinprint.fingerprints.base import (
+    HEAD_PERMUTATION,
+    RESCALING,
+    Chance,
+    Features,
+    PortableMethod,
+    Score,
+    register,
+)
+from kinprint.formats.writing import from_bf16, to_bf16
+from kinprint.weights import Matrix, Weights
+
+ROWS = 32
+LAYERS = 8
+MAX_BYTES = 4_000_000
+
+# gate, up and which expert; the first that a layer has
+_BLOCKS = (
+    (Role.MLP_GATE, Role.MLP_UP, None),
+    (Role.SHARED_GATE, Role.SHARED_UP, None),
+    (Role.EXPERT_GATE, Role.EXPERT_UP, 0),
+)
+
+
+@register
+class NeuronFixedPoints(PortableMethod):
+    """Fixed points of gate and up rows."""
+
+    name = "fixed_points"
+    title = "Fixed points of neurons"
+    invariant_to = (HEAD_PERMUTATION, RESCALING)
+    bounds = (0.0, 1.0)
+    summary = "Share of neurons whose nearest neuron in the other model stands at the same place: exact."
+    references = ("kinprint, METHODS 1b: fixed points of a random order, E[C(F, k)] ≤ 1/k!",)
+
+    def extract(self, model: Weights) -> Features:
+        """Keep 32 rows of gate and up of layers at both ends."""
+        found = [(layer, block) for layer in range(model.layers) if (block := _block(model, layer)) is not None]
+        if not found:
+            raise DegenerateInput(f"{model.label} has no MLP rows to compare")
+        arrays: dict[str, NDArray[Any]] = {}
+        for end, chosen in _ends(found, model.shape(found[0][1][1], found[0][0], found[0][1][2])[1]).items():
+            for back, (layer, (gate, up, expert)) in enumerate(chosen):
+                for name, role in (("gate", gate), ("up", up)):
+                    if model.has(role, layer, expert):
+                        rows = min(ROWS, model.shape(role, layer, expert)[0])
+                        arrays[f"{end}.{back}.{name}"] = to_bf16(
+                            model.matrix(role, layer, expert=expert, rows=(0, rows))
+                        )
+                arrays[f"{end}.{back}.layer"] = np.array([layer], dtype=np.int32)
+        return Features(self.name, self.version, arrays, {"rows": ROWS, "layers": model.layers})
+
+    def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
+        """Count fixed points over all layers both have at the same place."""
+        places: list[Place] = []
+        layers: dict[int, int] = {}
+        for key in sorted(key for key in a.arrays if key.endswith(".layer") and key in b.arrays):
+            stem = key.removesuffix(".layer")
+            names = [name for name in ("gate", "up") if all(f"{stem}.{name}" in side.arrays for side in (a, b))]
+            one, two = (int(side.arrays[key][0]) for side in (a, b))
+            if names:
+                places.append(Place(Role.MLP_UP, two, None, _neurons(a, stem, names), _neurons(b, stem, names)))
+                layers[two] = one
+        if not places:
+            raise DegenerateInput("no layer has rows of the same matrices in both models")
+        widths = {sample.shape[1] for place in places for sample in (place.a, place.b)}
+        if len(widths) > 1:
+            raise DegenerateInput(f"rows have {len(widths)} different widths: expected one residual width")
+        test = row_test(Role.MLP_UP, places)
+        assert test.statistic is not None
+        assert test.n is not None
+        assert test.null_mean is not None
+        assert test.null_sd is not None
+        chance = Chance(
+            test.null or "",
+            test.null_mean / test.n,
+            test.null_sd / test.n,
+            test.log10_p,
+            test.n,
+            True,
+            test.assumptions,
+        )
+        details = {"count": test.statistic, "neurons": float(test.n), "layers": float(test.blocks or 0)}
+        return Score(test.statistic / test.n, chance=chance, details=details, layers=layers)
+
+
+_Block = tuple[Role, Role, int | None]
+
+
+def _block(model: Weights, layer: int) -> _Block | None:
+    return next((block for block in _BLOCKS if model.has(block[1], layer, block[2])), None)
+
+
+def _ends(found: list[tuple[int, _Block]], width: int) -> dict[str, list[tuple[int, _Block]]]:
+    """Share the layers that the allowance permits between the two ends, counting from each; no layer is on both sides."""
+    count = max(2, min(LAYERS, MAX_BYTES // (2 * ROWS * width * 2)))
+    count = min(count, len(found))
+    front = -(-count // 2)
+    return {"first": found[:front], "last": found[::-1][: count - front]}
+
+
+def _neurons(side: Features, stem: str, names: list[str]) -> Sample:
+    parts = [_unit_rows(from_bf16(side.arrays[f"{stem}.{name}"])) for name in names]
+    rows = min(len(part) for part in parts)
+    values = np.concatenate([part[:rows] for part in parts], axis=1)
+    return Sample(values, "F32", values.shape)
+
+
+def _unit_rows(values: Matrix) -> Matrix:
+    """Bring rows to unit length, so that a factor moved from up to down changes nothing; a row of zeros stays."""
+    lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
+    return (values / np.where(lengths > 0.0, lengths, 1.0)).astype(np.float32)

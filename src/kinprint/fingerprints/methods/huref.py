@@ -1,0 +1,195 @@
+"""HuRef: bilinear forms of the last layers on rare tokens' embeddings, which most changes of basis leave alone.
+
+Zeng et al., "HuRef: HUman-REadable Fingerprint for Large Language Models", NeurIPS 2024, arXiv:2312.04828. With X the embeddings
+of n rare tokens (a row each) and the matrices (out × in) of each of the last two layers::
+
+    Ma = X Wq' Wk X'      Mb = X Wv' Wo' X'      Mf = X (Wg ∘ Wu)' Wd' X'
+
+n×n each. They are standardised one by one, and the invariant-terms cosine similarity (ICS) is 100 times the cosine of all of
+them laid end to end: 100 times the mean of their Pearson correlations.
+
+A change of basis R of the residual stream turns X to XR and every W that reads the stream to WR, so R cancels in Ma and Mb;
+but only if the scale of the norm before W has been multiplied into it, since a diagonal matrix does not commute with R. Wg ∘ Wu
+is a product by elements: under R it is not (Wg ∘ Wu)R, so Mf withstands permutations but neither rotations nor sign flips.
+
+Where this differs from the paper: norm scales are folded (there they are not); tokens are a hashed sample of the later half of
+the vocabulary, not the rarest by a count over a corpus; up to 1,024 of them, in a portable fingerprint 256 (there 4,096);
+the image is drawn by a fixed projection, not by a StyleGAN. Biases are left out, as there.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.arch import Role
+from kinprint.errors import DegenerateInput
+from kinprint.fingerprints.base import (
+    HEAD_PERMUTATION,
+    NEURON_PERMUTATION,
+    RESCALING,
+    RESIDUAL_PERMUTATION,
+    TOKENIZER,
+    WEIGHTS,
+    Features,
+    PortableMethod,
+    Score,
+    register,
+)
+from kinprint.numeric import NEAR_CONSTANT, FloatArray
+from kinprint.tokens import Keys, common_rows
+from kinprint.weights import Matrix, Weights
+
+LAYERS = 2
+PORTABLE_TOKENS, PAIR_TOKENS, LEAST_TOKENS = 256, 1024, 32
+TERMS = ("ma", "mb", "mf")
+GRID = 8
+
+_ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_O)
+
+
+@register
+class HuRef(PortableMethod):
+    """Invariant terms of the last two layers."""
+
+    name = "huref"
+    title = "HuRef (ICS)"
+    needs = (WEIGHTS, TOKENIZER)
+    invariant_to = (RESIDUAL_PERMUTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
+    bounds = (-100.0, 100.0)
+    summary = "Bilinear forms of attention and MLP on rare tokens, last two layers; 100 times their mean correlation."
+    references = ("Zeng et al. 2024, HuRef, NeurIPS, arXiv:2312.04828",)
+
+    def extract(self, model: Weights) -> Features:
+        """Keep the standardised terms of 256 tokens, in half precision."""
+        return _features(model, PORTABLE_TOKENS, np.float16)
+
+    def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
+        """Compare on more tokens than a file holds."""
+        return self.score(_features(a, PAIR_TOKENS, np.float32), _features(b, PAIR_TOKENS, np.float32), seed=seed)
+
+    def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
+        """Return the ICS over all terms both have; ``ma``, ``mb``, ``mf`` and the mean of the first two are in the details."""
+        one, two = common_rows(a.arrays["keys"], b.arrays["keys"])
+        if one.size < LEAST_TOKENS:
+            raise DegenerateInput(f"{one.size} rare tokens in common: expected at least {LEAST_TOKENS}")
+        found: dict[str, float] = {}
+        for term in TERMS:
+            if term not in a.arrays or term not in b.arrays:
+                continue
+            left, right = a.arrays[term], b.arrays[term]
+            depth = min(len(left), len(right))
+            each = [
+                _correlation(left[-back][np.ix_(one, one)], right[-back][np.ix_(two, two)], term)
+                for back in range(1, depth + 1)
+            ]
+            found[term] = 100.0 * math.fsum(each) / depth
+        details = {**found, "ma_mb": (found["ma"] + found["mb"]) / 2.0, "tokens": float(one.size)}
+        notes = () if "mf" in found else ("one of the two has no dense MLP: Ma and Mb only",)
+        return Score(math.fsum(found.values()) / len(found), details=details, notes=notes)
+
+
+# -- the terms ---------------------------------------------------------------------------------------------------------
+
+
+def invariant_terms(model: Weights, X: Matrix, layer: int) -> dict[str, Matrix]:
+    """Return Ma, Mb and, where the layer has a dense MLP, Mf; the products are float32."""
+    q, k = model.folded(Role.ATTN_Q, layer), model.expanded(Role.ATTN_K, layer)
+    v, o = model.expanded(Role.ATTN_V, layer), model.matrix(Role.ATTN_O, layer)
+    width = X.shape[1]
+    fits = q.shape == k.shape and o.shape[1] == v.shape[0]
+    if not fits or any(size != width for size in (q.shape[1], v.shape[1], o.shape[0])):
+        raise DegenerateInput(
+            f"{model.label}: attention of layer {layer} has shapes {q.shape}, {k.shape}, {v.shape} and {o.shape}, "
+            f"which do not fit together at width {width}"
+        )
+    terms = {"ma": (X @ q.T) @ (X @ k.T).T, "mb": (X @ v.T) @ (X @ o).T}
+    if model.has(Role.MLP_UP, layer) and model.has(Role.MLP_DOWN, layer):
+        inner = model.folded(Role.MLP_UP, layer)
+        if model.has(Role.MLP_GATE, layer):
+            inner *= model.folded(Role.MLP_GATE, layer)
+        read = X @ inner.T
+        del inner
+        terms["mf"] = read @ (X @ model.matrix(Role.MLP_DOWN, layer)).T
+    return terms
+
+
+def _features(model: Weights, count: int, dtype: type[np.floating[Any]]) -> Features:
+    layers = model.layers_with(*_ATTENTION)[-LAYERS:]
+    if not layers:
+        raise DegenerateInput(f"{model.label} has no layer with query, key, value and output matrices")
+    sample = model.tokens(count, rare=True)
+    if sample.ids.size < LEAST_TOKENS:
+        raise DegenerateInput(f"{model.label}: {sample.ids.size} rare tokens: expected at least {LEAST_TOKENS}")
+    X = model.embedding(sample.ids)
+    found = [invariant_terms(model, X, layer) for layer in layers]
+    arrays: dict[str, NDArray[Any]] = {"keys": sample.keys}
+    for term in TERMS:
+        if all(term in terms for terms in found):
+            arrays[term] = np.stack([_standardised(terms[term], term).astype(dtype) for terms in found])
+    return Features(HuRef.name, HuRef.version, arrays, {"tokens": int(sample.ids.size), "layers": len(layers)})
+
+
+def _standardised(M: NDArray[Any], term: str) -> FloatArray:
+    values = M.astype(np.float64)
+    mean = float(values.mean())
+    values -= mean
+    spread = float(np.sqrt(np.mean(np.square(values))))
+    if spread <= NEAR_CONSTANT * abs(mean):
+        raise DegenerateInput(f"{term} is constant: expected a form that varies over tokens")
+    return values / spread
+
+
+def _correlation(A: NDArray[Any], B: NDArray[Any], term: str) -> float:
+    value = float(np.mean(_standardised(A, term) * _standardised(B, term)))
+    return min(1.0, max(-1.0, value))
+
+
+# -- something to look at ----------------------------------------------------------------------------------------------
+
+
+def image(features: Features) -> bytes:
+    """Draw a fingerprint as SVG: like fingerprints give like pictures, for models of one vocabulary.
+
+    Every term M is projected to S M S', with signs S (8×n) that the tokens' keys give, so that a token carries the same signs
+    in any model. Cells take their hue from Ma and their lightness from Mb, discs their size and hue from Mf, all continuous.
+    """
+    signs = _signs(features.arrays["keys"])
+    planes = {term: _plane(features.arrays, term, signs) for term in TERMS}
+    cell = 256 // GRID
+    shapes = []
+    for row in range(GRID):
+        for column in range(GRID):
+            ma, mb, mf = (float(planes[term][row, column]) for term in TERMS)
+            x, y = column * cell, row * cell
+            shapes.append(f'<rect x="{x}" y="{y}" width="{cell}" height="{cell}" fill="{_colour(ma, mb)}"/>')
+            place = f'cx="{x + cell // 2}" cy="{y + cell // 2}" r="{(1.0 + mf) * cell / 5.0:.1f}"'
+            shapes.append(f'<circle {place} fill="{_colour(mf, -mb)}"/>')
+    head = '<svg xmlns="http://www.w3.org/2000/svg" width="256" height="256" viewBox="0 0 256 256">'
+    return "\n".join([head, *shapes, "</svg>", ""]).encode("ascii")
+
+
+def _signs(keys: Keys) -> FloatArray:
+    mixed = (keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    bits = (mixed[None, :] >> np.arange(GRID, dtype=np.uint64)[:, None]) & np.uint64(1)
+    return 2.0 * bits.astype(np.float64) - 1.0
+
+
+def _plane(arrays: Mapping[str, NDArray[Any]], term: str, signs: FloatArray) -> FloatArray:
+    """Return an 8×8 summary in (−1, 1); zero where the model lacks the term. Of standardised entries each cell has sd 1 or so."""
+    if term not in arrays:
+        return np.zeros((GRID, GRID))
+    values = arrays[term].astype(np.float64).mean(axis=0)
+    plane: FloatArray = np.tanh(signs @ values @ signs.T / signs.shape[1])
+    return plane
+
+
+def _colour(hue: float, light: float) -> str:
+    # two thirds of the circle: red and violet are ends, so that a hue can be no nearer than its number
+    rgb = colorsys.hls_to_rgb((1.0 + hue) / 3.0, 0.5 + 0.3 * light, 0.7)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)

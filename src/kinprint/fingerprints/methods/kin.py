@@ -1,0 +1,80 @@
+"""kin: neurons recognised whatever was done to the residual basis and to their order. Kinprint's own robust test.
+
+First Gram profiles, exactly (see `gram`). If neurons do not stand in their order, a rotation is fitted on some layers, from labels
+that neither a rotation nor an order can change, and the neurons of OTHER layers are matched under it by gate and by up rows
+separately: the share on which both agree is the value. `kinprint.align.rotated` has the mathematics, `kinprint.evidence.turned`
+the two stages; `compare --deep` uses the same code.
+"""
+
+from __future__ import annotations
+
+from kinprint.align.residual import rotation
+from kinprint.align.rotated import Rows
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.gram import GRAM
+from kinprint.evidence.nulls import load_null
+from kinprint.evidence.turned import examine_turned
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
+from kinprint.tokens import common_rows
+from kinprint.weights import Weights
+
+MOST_TOKENS = 4096
+MOST_WIDTH = 1024  # beyond, a first guess from tokens costs more than it helps
+
+
+@register
+class Kin(Method):
+    """Share of neurons recognised in layers that no fit has seen."""
+
+    name = "kin"
+    title = "kinprint: neurons in any basis"
+    bounds = (0.0, 1.0)
+    invariant_to = CHANGES
+    summary = "Gram profiles, then a rotation fitted on some layers and neurons matched in others."
+    references = ("kinprint, docs/fingerprints.md", "Zhu et al. 2025, arXiv:2502.12292 (agreement of gate and up)")
+
+    def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
+        """Run both stages; the second only where the first finds nothing."""
+        null = load_null()
+        found = examine_turned(a, b, null=null, log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
+        if found.share is None:
+            raise DegenerateInput(found.untested or "nothing could be tested")
+        tests = [test for test in found.tests if test.log10_p is not None]
+        best = min(tests, key=lambda test: test.log10_p or 0.0)
+        gram = next(test for test in tests if test.name == GRAM)
+        chance = Chance(
+            f"{best.null}; {best.p_method}",
+            (best.null_mean or 0.0) / max(1, best.n),
+            (best.null_sd or 0.0) / max(1, best.n),
+            min(0.0, (best.log10_p or 0.0) + _log10(len(tests))),
+            best.n,
+            exact=best.name == GRAM,
+            assumptions=best.assumptions,
+        )
+        details = {"gram fixed points": gram.statistic or 0.0, "neurons in order": float(found.in_order)}
+        if found.rotation is not None:
+            details["agreement where fitted"] = found.rotation.agreement
+        notes = (found.untested,) if found.untested else ()
+        return Score(found.share, chance, details, dict(found.layers) if (best.log10_p or 0.0) < -6.0 else {}, notes)
+
+
+def _log10(count: int) -> float:
+    import math
+
+    return math.log10(max(1, count))
+
+
+def _starts(a: Weights, b: Weights) -> list[Rows]:
+    """Return the rotation that the embeddings of shared tokens suggest, where there are enough of them."""
+    if a.hidden != b.hidden or not 0 < a.hidden <= MOST_WIDTH:
+        return []
+    try:
+        one, two = a.tokens(MOST_TOKENS), b.tokens(MOST_TOKENS)
+        first, second = common_rows(one.keys, two.keys)
+        if len(first) < a.hidden:
+            return []
+        found = rotation(a.embedding(one.ids[first]), b.embedding(two.ids[second]))
+    except DegenerateInput:
+        return []
+    return [found.R.astype("float32")]

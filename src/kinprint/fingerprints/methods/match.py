@@ -1,0 +1,273 @@
+"""Neurons matched twice, by their gate rows and by their up rows: in a copy the two matchings agree.
+
+Zhu, Ahmed, Kuditipudi & Liang, "Independence Tests for Language Models", ICML 2025, arXiv:2502.12292, the statistic φ_MATCH. For
+gated MLPs with rows g_i, u_i (neuron i), the best one-to-one assignment on the cosines of gate rows gives π_g, that of up rows
+π_u. If one model came from the other, both find the same neuron wherever it has been moved to; if not, the two say nothing about
+each other, and Spearman's ρ of the lists π_g(i), π_u(i) has mean 0 and variance 1/(n−1). One p-value a layer, combined over
+layers by Fisher. It behaves like a p-value and is not one: nothing forbids that two independent models tie gate and up together in
+the same way. The order of neurons does not matter to it; that of residual dimensions does, so a model whose residual stream was
+permuted or turned is missed (see `match_activations`). The score is the mean ρ over layers; log10 p and the share of neurons
+on which both agree are in the details.
+
+Layers of equal number are compared first. Where depths differ, or these show nothing, every layer of one model is held against
+every layer of the other on a sample of neurons (nearest rows instead of an assignment, some columns) and each layer gets its
+best partner. Other neurons than those are then tested, so that the search does not bias the score, and Bonferroni counts it as a
+second try. Where this differs from the paper: norm scales are folded in, so that a model that has them folded already is not
+missed; at most `NEURONS` neurons of the narrower model, against all of the other's, and `LAYERS` layers, evenly spaced, are
+tested: an 8192×8192 assignment takes minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.align.neurons import assigned
+from kinprint.arch import Role
+from kinprint.errors import DegenerateInput
+from kinprint.fingerprints.base import (
+    HEAD_PERMUTATION,
+    NEURON_PERMUTATION,
+    RESCALING,
+    WEIGHTS,
+    Chance,
+    Method,
+    Score,
+    evenly,
+    register,
+)
+from kinprint.numeric import ranks
+from kinprint.stats.combine import bonferroni, fisher
+from kinprint.stats.tails import least_log10_p, log10_p_normal
+from kinprint.weights import Matrix, Weights
+
+NEURONS, LAYERS, LEAST_NEURONS = 512, 8, 8
+PROBE_NEURONS, PROBE_COLUMNS = 128, 256
+"""What the search over all pairs of layers looks at."""
+
+SHOWS = -3.0
+"""log10 p above which layers of equal number show nothing, and others are searched."""
+
+LOCATED = 0.1
+"""Share of probed neurons on which gate and up must agree for a layer to count as found; unrelated trained layers reach 0.04."""
+
+GATED = (
+    (Role.MLP_GATE, Role.MLP_UP, None),
+    (Role.SHARED_GATE, Role.SHARED_UP, None),
+    (Role.EXPERT_GATE, Role.EXPERT_UP, 0),
+)
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """The neurons of one model, a row each: how many in each layer, how long the rows; `read` gives gate and up rows."""
+
+    widths: Mapping[int, int]
+    columns: int
+    read: Callable[[int], tuple[Matrix, Matrix]]
+
+
+@register
+class Match(Method):
+    """φ_MATCH on weights."""
+
+    name = "match"
+    title = "Neuron matching"
+    needs = (WEIGHTS,)
+    invariant_to = (NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
+    bounds = (-1.0, 1.0)
+    summary = "Spearman correlation of two assignments of MLP neurons, by gate rows and by up rows; finds which layer is which."
+    references = ("Zhu et al. 2025, Independence Tests for Language Models (ICML), arXiv:2502.12292",)
+
+    def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
+        """Match gate rows and up rows of a few layers."""
+        sides = neurons_of(a), neurons_of(b)
+        return score_neurons(sides, seed=seed)
+
+
+def neurons_of(model: Weights) -> Neurons:
+    """Return the gate and up rows of a model, norms folded in; of a mixture its shared expert's, or the first expert's."""
+    places = {}
+    for layer in range(model.layers):
+        for gate, up, expert in GATED:
+            if model.has(gate, layer, expert) and model.has(up, layer, expert):
+                places[layer] = gate, up, expert
+                break
+    if not places:
+        raise DegenerateInput(f"{model.label} has no layer with gate and up matrices")
+    widths = {layer: model.shape(place[0], layer, place[2])[0] for layer, place in places.items()}
+
+    def read(layer: int) -> tuple[Matrix, Matrix]:
+        gate, up, expert = places[layer]
+        return model.folded(gate, layer, expert=expert), model.folded(up, layer, expert=expert)
+
+    layer, (gate, _, expert) = next(iter(places.items()))
+    return Neurons(widths, model.shape(gate, layer, expert)[1], read)
+
+
+def unit_rows(X: Matrix) -> Matrix:
+    """Return the rows at unit length, zeros where a row is zero; float32, lengths summed in float64."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))[:, None].astype(np.float32)
+    unit: Matrix = np.divide(X, lengths, out=np.zeros_like(X), where=lengths > 0.0)
+    return unit
+
+
+# --- the test ---------------------------------------------------------------------------------------------------------
+
+
+def score_neurons(sides: tuple[Neurons, Neurons], *, seed: int) -> Score:
+    """Compare layers of equal number, or those that a search finds to belong together."""
+    if sides[0].columns != sides[1].columns:
+        raise DegenerateInput(
+            f"neurons read {sides[0].columns} and {sides[1].columns} values: expected one residual width"
+        )
+    layers = sorted(sides[0].widths), sorted(sides[1].widths)
+    tries, located = 0, None
+    measured: list[_Layer] = []
+    if len(layers[0]) == len(layers[1]):
+        measured = _measure(sides, evenly_paired(list(zip(*layers, strict=True))), avoid=0, seed=seed)
+        tries = 1
+    if not measured or fisher([layer.log10_p for layer in measured]) > SHOWS:
+        located = locate(sides, layers, seed=seed)
+        if located or not measured:
+            pairs = [(first, second) for second, (first, _) in located.items()] or _by_depth(layers)
+            measured = _measure(sides, evenly_paired(pairs), avoid=PROBE_NEURONS, seed=seed)
+        tries += 1
+    rho = [layer.rho for layer in measured]
+    value, n = float(np.mean(rho)), min(layer.n for layer in measured)
+    log10_p = bonferroni(fisher([layer.log10_p for layer in measured]), tries)
+    found = {second: first for second, (first, _) in (located or {}).items()}
+    if located is None:
+        found = {layer.pair[1]: layer.pair[0] for layer in measured}
+    details = {
+        "log10_p": log10_p,
+        "agreement": float(np.mean([layer.agreement for layer in measured])),
+        "best_layer": max(rho),
+        "worst_layer": min(rho),
+        "neurons": float(n),
+        "layers": float(len(measured)),
+    }
+    notes = () if located is None else (_told(located, len(layers[1])),)
+    return Score(value=value, chance=_chance(log10_p, n, len(measured)), details=details, layers=found, notes=notes)
+
+
+def _told(located: Mapping[int, tuple[int, float]], total: int) -> str:
+    if not located:
+        return "all pairs of layers were searched and none stands out; layers of like depth were tested"
+    return f"all pairs of layers were searched: {len(located)} of {total} layers of B have a counterpart in A"
+
+
+def _by_depth(layers: tuple[Sequence[int], Sequence[int]]) -> list[tuple[int, int]]:
+    count = min(len(layers[0]), len(layers[1]))
+    return list(zip(evenly(layers[0], count), evenly(layers[1], count), strict=True))
+
+
+def evenly_paired(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return at most `LAYERS` of the pairs, evenly spaced."""
+    return [pairs[index] for index in evenly(range(len(pairs)), LAYERS)]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    pair: tuple[int, int]
+    rho: float
+    log10_p: float
+    agreement: float
+    n: int
+
+
+def _measure(
+    sides: tuple[Neurons, Neurons], pairs: Sequence[tuple[int, int]], *, avoid: int, seed: int
+) -> list[_Layer]:
+    """Match the neurons of each pair of layers; the first `avoid` of the shuffled ones served a search and are left out."""
+    measured = []
+    for pair in pairs:
+        rows = [side.widths[layer] for side, layer in zip(sides, pair, strict=True)]
+        order = _order(min(rows), seed)
+        if order.size - avoid >= LEAST_NEURONS:
+            order = order[avoid:]
+        if order.size < LEAST_NEURONS:
+            raise DegenerateInput(f"{order.size} neurons: expected at least {LEAST_NEURONS}")
+        gates, ups = zip(*(side.read(layer) for side, layer in zip(sides, pair, strict=True)), strict=True)
+        narrow = 0 if rows[0] <= rows[1] else 1
+        chosen = np.sort(order[:NEURONS])
+        by_gate = _assigned(gates[narrow][chosen], gates[1 - narrow])
+        by_up = _assigned(ups[narrow][chosen], ups[1 - narrow])
+        measured.append(_judged(pair, by_gate, by_up))
+    return measured
+
+
+def _order(count: int, seed: int) -> NDArray[np.intp]:
+    return np.random.default_rng(seed).permutation(count)
+
+
+def _assigned(left: Matrix, right: Matrix) -> NDArray[np.intp]:
+    left, right = unit_rows(left), unit_rows(right)
+    index = assigned((left @ right.T).astype(np.float64))
+    index[~np.asarray(left.any(axis=1))] = -1
+    index[(index >= 0) & ~np.asarray(right.any(axis=1))[index]] = -1
+    return index
+
+
+def _judged(pair: tuple[int, int], by_gate: NDArray[np.intp], by_up: NDArray[np.intp]) -> _Layer:
+    both = (by_gate >= 0) & (by_up >= 0)
+    n = int(np.count_nonzero(both))
+    if n < LEAST_NEURONS:
+        raise DegenerateInput(f"{n} neurons were matched by gate and up: expected at least {LEAST_NEURONS}")
+    rho = float(np.corrcoef(ranks(by_gate[both]), ranks(by_up[both]))[0, 1])
+    # the normal tail is the larger one far out: ln(1−ρ²) ≤ −ρ²
+    log10_p = max(log10_p_normal(rho * math.sqrt(n - 1), "greater"), least_log10_p(n))
+    return _Layer(pair, rho, log10_p, float(np.mean(by_gate[both] == by_up[both])), n)
+
+
+def _chance(log10_p: float, n: int, layers: int) -> Chance:
+    return Chance(
+        name="Spearman's test of the two assignments, Fisher over layers",
+        mean=0.0,
+        sd=1.0 / math.sqrt(layers * (n - 1)),
+        log10_p=log10_p,
+        n=n * layers,
+        exact=False,
+        assumptions=(
+            "in independent models gate rows and up rows match neurons independently of each other",
+            "layers are independent",
+        ),
+    )
+
+
+# --- which layer is which ---------------------------------------------------------------------------------------------
+
+
+def locate(
+    sides: tuple[Neurons, Neurons], layers: tuple[Sequence[int], Sequence[int]], *, seed: int
+) -> dict[int, tuple[int, float]]:
+    """Return for each layer of B its best layer of A, and the share of probed neurons on which gate and up agree about it.
+
+    A layer of B for which no layer of A reaches `LOCATED` is left out.
+    """
+    narrow = 0 if min(sides[0].widths.values()) <= min(sides[1].widths.values()) else 1
+    columns = np.sort(_order(sides[0].columns, seed)[:PROBE_COLUMNS])
+    probes = {layer: _probe(sides[narrow], layer, columns, seed) for layer in layers[narrow]}
+    share = np.zeros((len(layers[narrow]), len(layers[1 - narrow])))
+    for place, layer in enumerate(layers[1 - narrow]):
+        gate, up = (unit_rows(np.ascontiguousarray(rows[:, columns])) for rows in sides[1 - narrow].read(layer))
+        for number, probe in enumerate(probes.values()):
+            agree = (probe[0] @ gate.T).argmax(axis=1) == (probe[1] @ up.T).argmax(axis=1)
+            share[number, place] = agree.mean()
+    by_b = share if narrow == 0 else share.T
+    best = by_b.argmax(axis=0)
+    return {
+        layer: (layers[0][int(best[place])], float(by_b[best[place], place]))
+        for place, layer in enumerate(layers[1])
+        if by_b[best[place], place] >= LOCATED
+    }
+
+
+def _probe(side: Neurons, layer: int, columns: NDArray[np.intp], seed: int) -> tuple[Matrix, Matrix]:
+    chosen = _order(side.widths[layer], seed)[:PROBE_NEURONS]
+    gate, up = side.read(layer)
+    return unit_rows(gate[chosen][:, columns]), unit_rows(up[chosen][:, columns])

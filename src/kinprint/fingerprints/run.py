@@ -1,0 +1,205 @@
+"""Running methods on a pair: each in its turn, each beside its nulls, and none able to stop the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib import resources
+
+import numpy as np
+
+from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
+from kinprint.evidence.nulls import EmpiricalNull, NullSample, parse_null
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, MethodDetail, MethodFinding, MethodNull
+from kinprint.fingerprints.base import Chance, Features, Method, PortableMethod, Score, check_needs
+from kinprint.fingerprints.catalogue import METHODS
+from kinprint.weights import Weights
+
+METHODS_NULL = "methods_null.json"
+Tell = Callable[[str, int, int], None]
+
+
+def chosen_methods(names: Sequence[str]) -> list[Method]:
+    """Return the methods named, "all" for every one; a name that does not exist is refused."""
+    if list(names) == ["all"]:
+        return METHODS.values()
+    return [METHODS[name] for name in dict.fromkeys(names)]
+
+
+@cache
+def shipped_null() -> EmpiricalNull | None:
+    """Return what the independent models of the zoo show to each method, as measured when this version was made."""
+    place = resources.files("kinprint.fingerprints").joinpath("data", METHODS_NULL)
+    return parse_null(place.read_bytes(), METHODS_NULL) if place.is_file() else None
+
+
+def statistic_of(method: Method) -> str:
+    """Name a method's values in an empirical null; another version's values do not count."""
+    return f"method:{method.name}:{method.version}"
+
+
+def share_tokens(a: Weights, b: Weights) -> None:
+    """Tell each of two models which tokens the other has, so that both choose among the same ones."""
+    one, two = a.keys(), b.keys()
+    shared = None if one is None or two is None else np.intersect1d(one, two)
+    a.shared = b.shared = shared
+
+
+def run_methods(
+    a: Weights,
+    b: Weights,
+    methods: Sequence[Method],
+    *,
+    seed: int = 0,
+    null: EmpiricalNull | None = None,
+    tell: Tell | None = None,
+) -> list[MethodFinding]:
+    """Hold two models against each other by every method.
+
+    Raises
+    ------
+    NeedsExtra
+        If not one method could run and one of them lacks an optional dependency.
+    """
+    share_tokens(a, b)
+    jobs = {method.name: partial(_score_models, method, a, b, seed) for method in methods}
+    return _run(methods, jobs, null or shipped_null(), tell)
+
+
+def run_on_features(
+    a: Mapping[str, Features],
+    b: Mapping[str, Features],
+    methods: Sequence[Method],
+    *,
+    seed: int = 0,
+    null: EmpiricalNull | None = None,
+    tell: Tell | None = None,
+) -> list[MethodFinding]:
+    """Do the same where features are all there is: methods that need both models at once are off."""
+    jobs = {method.name: partial(_score_features, method, a, b, seed) for method in methods}
+    return _run(methods, jobs, null or shipped_null(), tell)
+
+
+def _score_models(method: Method, a: Weights, b: Weights, seed: int) -> Score:
+    check_needs(method, a, b)
+    return method.score_models(a, b, seed=seed)
+
+
+def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, Features], seed: int) -> Score:
+    if not isinstance(method, PortableMethod):
+        raise DegenerateInput("it needs the weights of both models at once; a fingerprint does not hold them")
+    sides = []
+    for side, features in (("A", a), ("B", b)):
+        found = features.get(method.name)
+        if found is None:
+            raise DegenerateInput(f"the fingerprint of {side} has nothing for it")
+        if found.version != method.version:
+            raise DegenerateInput(f"the fingerprint of {side} is of version {found.version}, expected {method.version}")
+        sides.append(found)
+    return method.score(sides[0], sides[1], seed=seed)
+
+
+def _run(
+    methods: Sequence[Method], jobs: Mapping[str, Callable[[], Score]], null: EmpiricalNull | None, tell: Tell | None
+) -> list[MethodFinding]:
+    findings = []
+    lacking: NeedsExtra | None = None
+    for done, method in enumerate(methods):
+        if tell is not None:
+            tell("methods", done, len(methods))
+        try:
+            findings.append(finding(method, jobs[method.name](), null))
+        except NeedsExtra as error:
+            lacking = error
+            findings.append(_off(method, error.message))
+        except (DegenerateInput, BudgetExceeded) as error:
+            findings.append(_off(method, error.message))
+    if tell is not None:
+        tell("methods", len(methods), len(methods))
+    if lacking is not None and all(item.status == OFF for item in findings):
+        raise lacking
+    return findings
+
+
+def _off(method: Method, reason: str) -> MethodFinding:
+    return MethodFinding(
+        method.name,
+        method.title,
+        method.version,
+        method.needs,
+        OFF,
+        reason,
+        None,
+        NO_NULL,
+        None,
+        None,
+        (),
+        (),
+        (),
+        method.references,
+    )
+
+
+def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodFinding:
+    """Put a score beside its nulls."""
+    chance = None if score.chance is None else _chance(score.value, score.chance)
+    sample = null.sample(statistic_of(method)) if null is not None else None
+    empirical = None if null is None or sample is None else _empirical(score.value, sample, null.name)
+    return MethodFinding(
+        method=method.name,
+        title=method.title,
+        version=method.version,
+        needs=method.needs,
+        status=TESTED,
+        reason=None,
+        value=score.value,
+        reading=_reading(score.value, chance, empirical),
+        chance=chance,
+        empirical=empirical,
+        details=tuple(MethodDetail(name, value) for name, value in score.details.items()),
+        layers=tuple(sorted(score.layers.items())),
+        notes=score.notes,
+        references=method.references,
+    )
+
+
+def _chance(value: float, chance: Chance) -> MethodNull:
+    z = (value - chance.mean) / chance.sd if chance.mean is not None and chance.sd else None
+    return MethodNull(
+        chance.name,
+        chance.exact,
+        chance.mean,
+        chance.sd,
+        z,
+        chance.log10_p,
+        None,
+        chance.n,
+        chance.assumptions,
+    )
+
+
+def _empirical(value: float, sample: NullSample, name: str) -> MethodNull:
+    """Count the independent pairs that are as alike; the p-value of a count never falls below 1/(pairs + 1)."""
+    as_alike = sum(other >= value for other in sample.values)
+    return MethodNull(
+        name=name,
+        exact=False,
+        mean=sample.mean,
+        sd=sample.sd,
+        z=(value - sample.mean) / sample.sd if sample.sd > 0.0 else None,
+        log10_p=math.log10((as_alike + 1) / (len(sample.values) + 1)),
+        largest=sample.largest,
+        n=sample.pairs,
+        assumptions=("independent models are like those of this null, which are very small",),
+    )
+
+
+def _reading(value: float, chance: MethodNull | None, empirical: MethodNull | None) -> str:
+    """Say on which side of its null a value lies. An exact null decides where there is one; a token's meaning decides nothing."""
+    if chance is not None and chance.exact and chance.log10_p is not None:
+        return BEYOND if chance.log10_p <= LOG10_ALPHA else INSIDE
+    if empirical is not None and empirical.largest is not None:
+        return BEYOND if value > empirical.largest else INSIDE
+    return NO_NULL

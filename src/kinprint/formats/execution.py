@@ -1,0 +1,171 @@
+"""Carrying out read plans: ranges in, arrays out.
+
+A range that holds nothing but a part of one slice is decoded as it comes in, by the threads that read it, piece by piece
+while the bytes are in the processor's cache. Ranges that several slices share are kept until these are cut out of them. What
+has to be gone through from the beginning (a compressed array) is gone through once, and never held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kinprint.formats.dtypes import ITEM_BYTES, Array, Landing, decode, decodes_piecewise
+from kinprint.formats.plan import Node, Piece, ReadPlan, Run, TensorSlice
+from kinprint.formats.tensors import Streamed
+from kinprint.sources.base import Buffer, Request, Sink, Source
+from kinprint.sources.session import Session
+
+STREAM_BYTES = 64 << 20  # of what is streamed, held at a time
+
+
+def carry_out(session: Session, plans: Sequence[tuple[Sequence[Source], ReadPlan]]) -> list[list[Array]]:
+    """Read the ranges of all plans together, and return what their slices are."""
+    session.admit(sum(plan.nbytes for _, plan in plans))
+    jobs = [_Job(session, sources, plan) for sources, plan in plans]
+    session.read_through([request for job in jobs for request in job.requests()])
+    return [job.results() for job in jobs]
+
+
+class _Part:
+    """The sink of a range that is part of what lands: its first byte is byte `first` of that."""
+
+    def __init__(self, landing: Landing, first: int) -> None:
+        self._landing, self._first = landing, first
+
+    def room(self, at: int, length: int) -> memoryview:
+        return self._landing.room(self._first + at, length)
+
+    def filled(self, at: int, room: memoryview) -> None:
+        self._landing.filled(self._first + at, room)
+
+
+class _Job:
+    """One plan under way."""
+
+    def __init__(self, session: Session, sources: Sequence[Source], plan: ReadPlan) -> None:
+        self._session, self._sources, self._plan = session, sources, plan
+        self._buffers: dict[int, memoryview] = {}
+        self._landings: dict[int, Landing] = {}
+        self._streams: dict[int, tuple[Streamed, list[Run]]] = {}  # by leaf: what is wanted of it
+        self._places: dict[int, int] = {}  # of a streaming node's first interval among these
+        self._later: list[int] = []  # ranges of a long stream that are held
+        for node in plan.nodes:
+            self._note_streams(node)
+
+    def _note_streams(self, node: Node) -> None:
+        made = node.item.tensor.made
+        if made is None:
+            return
+        if node.leaf is not None and isinstance(made, Streamed):
+            wanted = self._streams.setdefault(node.leaf, (made, []))[1]
+            self._places[id(node)] = len(wanted)
+            wanted += node.intervals
+        for _, _, parts in node.made:
+            for part in parts:
+                self._note_streams(part)
+
+    def requests(self) -> list[Request]:
+        """Return what is read at once: everything, but for long streams."""
+        plan = self._plan
+        users = [0] * len(plan.ranges)
+        for pieces in plan.pieces:
+            for piece in pieces:
+                users[piece.range_index] += 1
+        later: set[int] = set()
+        if sum(plan.leaves[leaf].nbytes for leaf in self._streams) > STREAM_BYTES:
+            later = {piece.range_index for leaf in self._streams for piece in plan.pieces[leaf]}
+        sinks: dict[int, Sink] = {}
+        for leaf, (item, pieces) in enumerate(zip(plan.leaves, plan.pieces, strict=True)):
+            if leaf in self._streams:
+                continue
+            later.difference_update(piece.range_index for piece in pieces)
+            if self._lands(item, pieces, users):
+                elements = sum(stop - start for start, stop in item.runs)
+                landing = self._landings[leaf] = Landing(item.tensor.dtype, elements, self._session.memory.take)
+                sinks |= {piece.range_index: _Part(landing, piece.target) for piece in pieces}
+        found: list[Request] = []
+        for number, span in enumerate(plan.ranges):
+            if number not in later:
+                sink = sinks.get(number) or self._buffer(number)
+                found.append((self._sources[plan.files[number]], span, sink))
+        return found
+
+    def _lands(self, item: TensorSlice, pieces: Sequence[Piece], users: Sequence[int]) -> bool:
+        """Whether a stored slice has its ranges to itself, and can be decoded in pieces."""
+        dtype, ranges = item.tensor.dtype, self._plan.ranges
+        if not pieces or not decodes_piecewise(dtype):
+            return False
+        size = ITEM_BYTES[dtype]
+        return all(
+            users[piece.range_index] == 1
+            and piece.length == len(ranges[piece.range_index])
+            and not (piece.target % size or piece.length % size)
+            for piece in pieces
+        )
+
+    def _buffer(self, number: int) -> Buffer:
+        memory = self._session.memory.take(len(self._plan.ranges[number])).data
+        self._buffers[number] = memory
+        return Buffer(memory)
+
+    def results(self) -> list[Array]:
+        """Go through the streams, cut the slices out of what was read, and build those that are made of others."""
+        made = {leaf: self._streamed(leaf) for leaf in sorted(self._streams, key=self._first_range)}
+        return [self._realise(node, made) for node in self._plan.nodes]
+
+    def _first_range(self, leaf: int) -> int:
+        return min((piece.range_index for piece in self._plan.pieces[leaf]), default=0)
+
+    def _streamed(self, leaf: int) -> list[Array]:
+        maker, wanted = self._streams[leaf]
+        intake = maker.begin(wanted)
+        for piece in self._plan.pieces[leaf]:
+            if piece.range_index not in self._buffers:
+                self._read_on(piece.range_index)
+            intake.feed(self._buffers[piece.range_index][piece.offset : piece.offset + piece.length])
+        return intake.finish()
+
+    def _read_on(self, number: int) -> None:
+        """Read the next ranges of a long stream, in place of those before."""
+        plan, nbytes, requests = self._plan, 0, list[Request]()
+        for old in self._later:
+            self._buffers.pop(old, None)
+        self._later.clear()
+        while number < len(plan.ranges) and number not in self._buffers and nbytes < STREAM_BYTES:
+            requests.append((self._sources[plan.files[number]], plan.ranges[number], self._buffer(number)))
+            self._later.append(number)
+            nbytes += len(plan.ranges[number])
+            number += 1
+        self._session.read_through(requests)
+
+    def _realise(self, node: Node, made: Mapping[int, list[Array]]) -> Array:
+        item, leaf = node.item, node.leaf
+        if leaf is not None and leaf in made:
+            place = self._places[id(node)]
+            built = made[leaf][place : place + len(node.intervals)]
+        elif leaf is not None:
+            if leaf in self._landings:
+                return item.trimmed(self._landings[leaf].values)
+            return item.trimmed(decode(self._joined(leaf), item.tensor.dtype, tensor=item.tensor.name))
+        else:
+            assert item.tensor.made is not None
+            built = [
+                item.tensor.made.build(start, stop, [self._realise(part, made) for part in parts]).reshape(-1)
+                for start, stop, parts in node.made
+            ]
+        if not built:
+            return np.zeros(item.shape, dtype=np.float32)
+        return item.trimmed(built[0] if len(built) == 1 else np.concatenate(built))
+
+    def _joined(self, leaf: int) -> memoryview:
+        """Return a stored slice's bytes, in one piece."""
+        pieces = self._plan.pieces[leaf]
+        parts = [self._buffers[piece.range_index][piece.offset : piece.offset + piece.length] for piece in pieces]
+        if len(pieces) == 1:
+            return parts[0]
+        raw = self._session.memory.take(self._plan.leaves[leaf].nbytes).data
+        for piece, part in zip(pieces, parts, strict=True):
+            raw[piece.target : piece.target + piece.length] = part
+        return raw

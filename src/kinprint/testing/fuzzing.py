@@ -1,0 +1,287 @@
+"""Fuzzing of parsers: files in memory, a session without threads, spoilt bytes, and one judge of what happened.
+
+A case is given by a seed and its number, so that a failure can be repeated by itself::
+
+    fuzz(attempt, sound, seed=2, cases=1, first=1234)
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import TypeVar
+
+from kinprint.errors import FileTooLarge, KinprintError, NotFound
+from kinprint.formats.checkpoint import Checkpoint, open_checkpoint
+from kinprint.formats.plan import whole
+from kinprint.refs import ByteRange, ModelRef
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance
+from kinprint.sources.pool import DaemonPool
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+
+R = TypeVar("R")
+ROOM = 64 << 20  # that a parser may allocate beyond the file's size
+SECONDS = 5.0  # that a case may take on a busy machine
+_TRACED = 16  # one case in so many has its allocations traced, which takes longer than the case itself
+_POWERS = (5, 7, 8, 15, 16, 31, 32, 62, 63)
+_EXTREMES = (0, 1, 2, 3, 7, 8, *(1 << n for n in _POWERS), *((1 << n) - 1 for n in (*_POWERS, 64)))
+
+
+# -- files without a disk ----------------------------------------------------------------------------------------------
+
+
+class MemoryFile:
+    """A source in memory. One that is said to be larger than its bytes has zeros at its end."""
+
+    identity = "memory"
+    at_hand = False
+
+    def __init__(self, data: bytes, size: int | None = None, label: str = "memory/file") -> None:
+        self.data, self.label = data, label
+        self.size = len(data) if size is None else size
+        self.reads: list[tuple[int, int]] = []
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Copy; what lies outside must not be asked for."""
+        assert 0 <= span.start <= span.end <= self.size, f"asked for {span} of {self.size} bytes"
+        self.reads.append((span.start, span.end))
+        piece = self.data[span.start : span.end]
+        buffer[: len(piece)] = piece
+        if len(piece) < len(span):
+            buffer[len(piece) :] = bytes(len(span) - len(piece))
+
+    def prefetch(self) -> None:
+        """Nothing to find out."""
+
+
+class MemoryFolder:
+    """A folder in memory, listed."""
+
+    def __init__(self, files: Mapping[str, bytes], reference: str = "memory") -> None:
+        self._files = files
+        self.provenance = Provenance(reference=reference, kind="folder", location=reference)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All files."""
+        return frozenset(self._files)
+
+    def open(self, name: str) -> MemoryFile:
+        """Return a file as a source."""
+        if name not in self._files:
+            raise NotFound(f"{name}: no such file")
+        return MemoryFile(self._files[name], label=f"{self.provenance.reference}/{name}")
+
+    def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
+        """Return a whole file."""
+        found = self._files.get(name)
+        if found is not None and len(found) > cap:
+            raise FileTooLarge(f"{name}: {len(found)} bytes, more than the {cap} allowed here")
+        return found
+
+
+class _Here(DaemonPool):
+    """Runs jobs as they are handed in: to change threads takes longer than to refuse a spoilt file."""
+
+    def submit(self, function: Callable[[], R]) -> Future[R]:
+        future: Future[R] = Future()
+        try:
+            future.set_result(function())
+        except KinprintError as error:
+            future.set_exception(error)
+        return future
+
+
+class MemorySession(Session):
+    """A session without threads, in which the model called "memory" is whatever was put there."""
+
+    def __init__(self) -> None:
+        super().__init__(Settings(range_cache=None, hub_cache=None, offline=True))
+        self._pool = self._coordinators = _Here(1)
+        self._files: Mapping[str, bytes] = {}
+
+    def open_folder(self, reference: str | ModelRef) -> Folder:
+        """Return the files in memory, or others as a session does."""
+        if isinstance(reference, ModelRef) and reference.text == "memory":
+            return MemoryFolder(self._files)
+        return super().open_folder(reference)
+
+    def open_files(self, files: Mapping[str, bytes]) -> Checkpoint:
+        """Open a model of these files."""
+        self._files = files
+        return open_checkpoint(ModelRef("memory", "folder", path=Path("memory")), self)
+
+    def read_everything(self, files: Mapping[str, bytes]) -> int:
+        """Open a model of these files and read all tensors; return how many bytes they have."""
+        checkpoint = self.open_files(files)
+        return sum(
+            values.nbytes for values in checkpoint.read([whole(tensor) for tensor in checkpoint.tensors.values()])
+        )
+
+
+# -- spoiling ----------------------------------------------------------------------------------------------------------
+
+
+def spoil(
+    raw: bytes, rng: Random, *, words: Sequence[bytes] = (), stop: int | None = None, most: int = 4, cut: float = 0.05
+) -> bytes:
+    """Return `raw` with one to `most` changes: of bits, bytes, numbers and digits, cuts, insertions and repetitions.
+
+    Parameters
+    ----------
+    words
+        What the format's own syntax is made of; these are inserted and put in the place of other bytes.
+    stop
+        Where what is spoilt ends: a header, say. By default the end.
+    cut
+        How often the end is cut off as well.
+    """
+    out = bytearray(raw)
+    for _ in range(rng.randint(1, most)):
+        at = rng.randrange(max(1, min(len(out), stop or len(out))))
+        _change(out, at, rng, words)
+        if not out:
+            out += b"\0"
+    if rng.random() < cut:
+        del out[rng.randrange(len(out)) :]
+    return bytes(out)
+
+
+def _change(out: bytearray, at: int, rng: Random, words: Sequence[bytes]) -> None:
+    match rng.randrange(8 if words else 6):
+        case 0:
+            out[at : at + 1] = bytes([rng.randrange(256)])
+        case 1:
+            out[at : at + 1] = bytes([out[at] ^ 1 << rng.randrange(8)]) if out else b"\0"
+        case 2:
+            width = rng.choice((1, 2, 4, 8))
+            out[at : at + width] = rng.choice(_EXTREMES).to_bytes(8, rng.choice(("little", "big")))[-width:]
+        case 3:
+            del out[at : at + rng.choice((1, 1, 2, 8, 20, 60))]
+        case 4:
+            other = rng.randrange(len(out) or 1)
+            out[at:at] = (
+                out[other : other + rng.choice((1, 4, 40, 400))]
+                if rng.random() < 0.5
+                else rng.randbytes(rng.randint(1, 9))
+            )
+        case 5:
+            digits = [place for place in range(at, min(len(out), at + 200)) if 48 <= out[place] < 58]
+            if digits:
+                out[rng.choice(digits)] = rng.randrange(48, 58)
+        case 6:
+            out[at:at] = rng.choice(words)
+        case _:
+            word = rng.choice(words)
+            out[at : at + rng.choice((1, len(word)))] = word
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+class Hang(AssertionError):
+    """A case took too long."""
+
+
+def fuzz(
+    attempt: Callable[[bytes], object],
+    mutant: Callable[[Random], bytes],
+    *,
+    seed: int,
+    cases: int,
+    first: int = 0,
+    room: int = ROOM,
+) -> int:
+    """Attempt many spoilt files; return how many were refused.
+
+    Parameters
+    ----------
+    attempt
+        Parses a file. It may raise KinprintError and nothing else, within SECONDS and an allocation of the file's size and
+        `room` beyond it.
+    mutant
+        Makes a spoilt file.
+
+    Raises
+    ------
+    AssertionError
+        If a case breaks a rule. This and whatever else is raised bears a note with the seed and the number of the case.
+    """
+    refused = 0
+    with _resident(max(room, ROOM)) as longest:  # whatever is loaded late and kept counts here too
+        for number in range(first, first + cases):
+            raw = mutant(Random(seed * 1_000_003 + number))
+            longest.append(max(longest.pop(), len(raw)))
+            try:
+                refused += _one(attempt, raw, room, traced=number % _TRACED == 0)
+            except BaseException as error:
+                error.add_note(f"seed {seed}, case {number}: a file of {len(raw)} bytes")
+                raise
+    return refused
+
+
+def _one(attempt: Callable[[bytes], object], raw: bytes, room: int, *, traced: bool) -> bool:
+    began, refused = time.monotonic(), False
+    if traced:
+        tracemalloc.start()
+    try:
+        with _alarm():
+            attempt(raw)
+    except KinprintError:
+        refused = True
+    finally:
+        peak = tracemalloc.get_traced_memory()[1] if traced else 0
+        if traced:
+            tracemalloc.stop()
+    taken = time.monotonic() - began
+    assert taken < SECONDS, f"took {taken:.1f} s"
+    assert peak < len(raw) + room, f"allocated {peak} bytes"
+    return refused
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    """Interrupt what hangs, where the system and the thread allow it."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise Hang(f"more than {SECONDS:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _resident(room: int) -> Iterator[list[int]]:
+    """Judge by the memory that was really used in all cases, where the system tells its peak."""
+    longest = [0]
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+        before = _peak()
+    except OSError:
+        yield longest
+        return
+    yield longest
+    grown = _peak() - before
+    assert grown < longest[0] + room, f"{grown} bytes more were in use than before the first case"
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))

@@ -1,0 +1,205 @@
+"""Hints at which of two related models came first, read off one comparison. Each is a hypothesis with a stated weight.
+
+Weights are log-odds, chosen by hand: what makers of models do often, against the rare reverse. Nothing here is a probability that
+was measured. docs/tree.md says how they fare on the bundled models, and which thresholds were set while looking at those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from kinprint.evidence.editing import REVERSED
+from kinprint.family import COUNTED, SHOWN_ONLY, TRUSTED, Cue
+from kinprint.findings import EditFinding
+from kinprint.metrics.identity import GRIDS
+from kinprint.results import Report, TokenizerDifference
+from kinprint.tree.facts import ModelFacts
+
+STRONG = 3.0
+"""Log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again."""
+
+CLEAR = 1.6
+"""Log-odds 1.6 (5 : 1): the reverse happens, but is rare in practice."""
+
+FAINT = 0.25
+"""Log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow."""
+
+ZEROS = 0.05  # share of zeros that one side has more, from which it counts as pruned
+MOST_MATRICES = 0.75  # share of matrices with heavier tails on one side from which kurtosis says anything
+GROWTH = 0.25  # share by which a vocabulary may grow and still look extended, not the other one cut
+
+
+def cues_of(report: Report, a: ModelFacts, b: ModelFacts, names: tuple[str, str]) -> tuple[Cue, ...]:
+    """Return all hints in a comparison, as if A were the parent: positive strengths speak for that."""
+    assert report.evidence is not None
+    edits = report.evidence.edits
+    return (
+        *_quantised(edits, names),
+        *_pruned(edits, names),
+        *_cast(report, names),
+        *_layers(report, names),
+        *_experts(report, names),
+        *_neurons(report, names),
+        *_vocabulary(report.tokenizer, names),
+        *_low_rank(edits),
+        *_kurtosis(a, b, names),
+    )
+
+
+def _quantised(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator[Cue]:
+    """Take the one on a grid for the child; two quantised copies say nothing of each other."""
+    signs: Counter[int] = Counter()
+    for item in edits:
+        if item.edit == "quantised" and not any(" and as " in reason for reason in item.reasons):
+            signs[-1 if REVERSED in item.reasons else 1] += item.tensors
+    if not signs or signs[1] == signs[-1]:
+        return
+    sign = 1 if signs[1] > signs[-1] else -1
+    coarse, fine = (names[1], names[0]) if sign > 0 else names
+    yield Cue("quantised", "weights", sign * STRONG, f"the weights of {coarse} lie on a grid, those of {fine} do not")
+
+
+def _pruned(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator[Cue]:
+    known = [(item.zeros_a, item.zeros_b) for item in edits if item.zeros_a is not None and item.zeros_b is not None]
+    if not known:
+        return
+    zeros = fmean(a for a, _ in known), fmean(b for _, b in known)
+    if abs(zeros[1] - zeros[0]) < ZEROS:
+        return
+    sign = 1 if zeros[1] > zeros[0] else -1
+    sparse = names[1] if sign > 0 else names[0]
+    yield Cue(
+        "zeros",
+        "weights",
+        sign * STRONG,
+        f"{max(zeros):.0%} of the weights of {sparse} are zero, against {min(zeros):.0%}",
+    )
+
+
+def _cast(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
+    """Take a copy that lost digits in a coarser format for the child; without loss either may be the copy."""
+    assert report.evidence is not None
+    casts = [item for item in report.evidence.edits if item.edit == "cast"]
+    if not casts or 2 * len(casts) <= len(report.evidence.edits):
+        return
+    formats = [_usual_format(report, side) for side in (0, 1)]
+    if any(name not in GRIDS for name in formats):
+        return
+    bits = [GRIDS[name].precision for name in formats]
+    if bits[0] == bits[1]:
+        return
+    lossy = any((item.changed_share or 0.0) > 0.0 for item in casts)
+    if not lossy:
+        yield Cue("cast", "weights", 0.0, f"equal numbers as {formats[0]} and as {formats[1]}: either may be the copy")
+        return
+    sign = 1 if bits[1] < bits[0] else -1
+    coarse = 1 if sign > 0 else 0
+    yield Cue("cast", "weights", sign * STRONG, f"{names[coarse]} is the other one rounded to {formats[coarse]}")
+
+
+def _usual_format(report: Report, side: int) -> str:
+    kinds = Counter((item.a, item.b)[side].dtype for item in report.comparisons if len(item.a.shape) == 2)
+    return kinds.most_common(1)[0][0] if kinds else ""
+
+
+def _layers(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
+    """Layers that occur twice were copied; layers without counterpart were more often dropped than put in."""
+    assert report.evidence is not None
+    depths = report.a.layers, report.b.layers
+    sources = [item.source for item in report.evidence.alignment.layers if item.shared and item.source is not None]
+    repeats = len(sources) - len(set(sources))
+    if repeats and depths[1] >= depths[0]:
+        text = f"{repeats} of the {depths[1]} layers of {names[1]} repeat others, as seen from {names[0]}"
+        yield Cue("repeated layers", "structure", STRONG, text)
+    elif sources and depths[0] != depths[1]:
+        sign = 1 if depths[0] > depths[1] else -1
+        deep, flat = (names[0], names[1]) if sign > 0 else (names[1], names[0])
+        text = f"{deep} has {abs(depths[0] - depths[1])} layers more than {flat}, and they are no copies of its others"
+        yield Cue("dropped layers", "structure", sign * CLEAR, text)
+
+
+def _experts(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
+    assert report.evidence is not None
+    made = [item for item in report.evidence.experts if item.shared and item.source is None]
+    if made:
+        text = f"{len(made)} experts of {names[1]} look like the dense MLPs of {names[0]}"
+        yield Cue("experts of a dense model", "structure", STRONG, text)
+
+
+def _neurons(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
+    """Of two models whose MLPs differ in width, one a subset of the other's neurons, the narrower is the child."""
+    if report.verdict is None or report.verdict.kind != "width_pruned":
+        return
+    widths = [(c.a.shape[0], c.b.shape[0]) for c in report.comparisons if c.role == "mlp_up" and len(c.a.shape) == 2]
+    if not widths or widths[0][0] == widths[0][1]:
+        return
+    sign = 1 if widths[0][1] < widths[0][0] else -1
+    narrow = names[1] if sign > 0 else names[0]
+    yield Cue("fewer neurons", "structure", sign * CLEAR, f"{narrow} has a subset of the other's MLP neurons")
+
+
+def _vocabulary(found: TokenizerDifference, names: tuple[str, str]) -> Iterator[Cue]:
+    """Take a vocabulary with all tokens of the other under the same numbers, and a few more, for an extended one."""
+    a, b, common, same = found.tokens_a, found.tokens_b, found.tokens_common, found.same_id
+    if a is None or b is None or common is None or same is None or a == b:
+        return
+    small, large, sign = (a, b, 1) if a < b else (b, a, -1)
+    if common != small or same != common:
+        return
+    more, fewer = (names[1], names[0]) if sign > 0 else names
+    text = f"{more} has all {small} tokens of {fewer} under the same numbers, and {large - small} more"
+    if large - small <= GROWTH * small:
+        yield Cue("vocabulary growth", "tokenizer", sign * CLEAR, text)
+    else:  # so much more that the smaller one may well be the larger one cut
+        yield Cue("vocabulary growth", "tokenizer", sign * FAINT, text)
+
+
+def _low_rank(edits: Sequence[EditFinding]) -> Iterator[Cue]:
+    ranks = [item.rank for item in edits if item.edit == "low_rank" and item.rank]
+    if ranks:
+        text = f"they differ by matrices of rank {max(ranks)} at most, as a merged LoRA leaves; that has no direction"
+        yield Cue("low-rank difference", "weights", 0.0, text)
+
+
+def _kurtosis(a: ModelFacts, b: ModelFacts, names: tuple[str, str]) -> Iterator[Cue]:
+    """Heavier tails in the parent, as Horwitz et al. (2024) find for specialisation; for generalisation the reverse."""
+    common = a.kurtosis.keys() & b.kurtosis.keys()
+    differing = [key for key in common if a.kurtosis[key] != b.kurtosis[key]]
+    if not differing:
+        return
+    heavier = sum(a.kurtosis[key] > b.kurtosis[key] for key in differing) / len(differing)
+    strength = FAINT if heavier >= MOST_MATRICES else -FAINT if heavier <= 1.0 - MOST_MATRICES else 0.0
+    text = f"{heavier:.0%} of {len(differing)} matrices have heavier tails in {names[0]}; which end that marks is uncertain"
+    yield Cue("kurtosis", "weights", strength, text)
+
+
+def declared(models: Sequence[ModelFacts], child: int, parent: int, *, trusted: bool) -> Iterator[Cue]:
+    """Return what a child's own papers say of a parent, as a cue from parent to child; counted only if asked for."""
+    for where, what in models[child].declares:
+        if names_same(what, models[parent].reference):
+            text = f"the {where} of {models[child].name} names {what} as its origin"
+            yield Cue("declared origin", "metadata", STRONG, text, TRUSTED if trusted else SHOWN_ONLY)
+
+
+def names_same(declared_name: str, reference: str) -> bool:
+    """Whether a declared origin names a model that was given: by repository, or by the last part of its path."""
+    one, two = (
+        text.strip().rstrip("/").removeprefix("hf://").split("@")[0].lower() for text in (declared_name, reference)
+    )
+    if not one or not two:
+        return False
+    if one.count("/") == 1 and two.count("/") == 1 and not two.startswith("."):
+        return one == two
+    return one.rsplit("/", 1)[-1] == two.rsplit("/", 1)[-1]
+
+
+def reversed_cue(cue: Cue) -> Cue:
+    """Return the same hint, read from the other end."""
+    return Cue(cue.name, cue.source, -cue.strength if cue.strength else 0.0, cue.says, cue.status)
+
+
+def position(strength: float, says: str) -> Cue:
+    """Return a hint that comes from the shape of the tree."""
+    return Cue("position", "position", strength, says, COUNTED)

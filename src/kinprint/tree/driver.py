@@ -1,0 +1,246 @@
+"""The work behind `kinprint tree`: open every model once, compare every pair, and hand the facts on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import combinations
+
+from kinprint.comparison import compare
+from kinprint.errors import BadSelection, BadSetting, KinprintError
+from kinprint.evidence.examine import Inquiry
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.family import FamilyTree
+from kinprint.findings import IDENTICAL
+from kinprint.model import Model, open_model
+from kinprint.refs import parse_ref
+from kinprint.selection import Options
+from kinprint.sizes import format_size
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+from kinprint.tree.cues import cues_of
+from kinprint.tree.facts import LINKED, RELATED, ModelFacts, PairFacts, pair_facts
+from kinprint.tree.infer import Wishes, infer_tree, with_run
+from kinprint.tree.mixing import find_mixes
+from kinprint.tree.portraits import Portrait, take_portrait
+
+MAX_MODELS = 40
+PAIR_BUDGET_BYTES = 32_000_000
+SECONDS_A_PAIR = 2  # of small local models on two cores; more where bytes come from afar
+METRICS = ("pearson",)  # all that the tree needs beside the evidence; the others would double the time
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A model that was opened: how to name it to the comparison, so that all pairs see the same commit."""
+
+    pinned: str
+    portrait: Portrait
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self.portrait.facts
+
+
+def build_tree(
+    references: Sequence[str],
+    *,
+    budget_bytes: int | None = PAIR_BUDGET_BYTES,
+    deep: bool = False,
+    trust_metadata: bool = False,
+    max_models: int = MAX_MODELS,
+    seed: int = 0,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+) -> FamilyTree:
+    """Compare all pairs of models and propose their family tree.
+
+    Parameters
+    ----------
+    references : models, as the command line takes them.
+    budget_bytes : limit on the bytes read for each pair, headers included, and for each model's own slices; None for none.
+    deep : look for reordered neurons and residual dimensions in any case.
+    trust_metadata : let what cards and configs declare turn edges; it never makes one.
+    max_models : refuse more: the work grows with their square.
+    seed : of resampling and Monte-Carlo permutations.
+    settings, session : where and how to read. The budget of a session that is handed in is moved along, pair by pair.
+    progress : called with (stage, done, total).
+
+    Raises
+    ------
+    BadSelection
+        If fewer than two different models are named, or more than `max_models`.
+    """
+    clock, tell = time.monotonic(), progress or _quiet
+    _check_count(references, max_models, budget_bytes)
+    with nullcontext(session) if session else Session(settings) as run:
+        before = run.bytes_delivered
+        members, notes = _open_all(references, run, budget_bytes, tell)
+        if run.files:
+            run.require_files()
+        pairs = _compare_all(members, run, Inquiry(deep=deep), budget_bytes, seed, tell)
+        models = [member.facts for member in members]
+        count = len(models) * (len(models) - 1) // 2
+        shared = frozenset(
+            pair.key for pair in pairs if pair.found in (*RELATED, *LINKED) and pair.significant(LOG10_ALPHA, count)
+        )
+        same = {pair.key[1] for pair in pairs if pair.found == IDENTICAL}
+        slices = [{} if number in same else member.portrait.slices for number, member in enumerate(members)]
+        wishes = Wishes(budget_bytes, deep, trust_metadata, seed)
+        tree = infer_tree(models, pairs, find_mixes(slices, shared), wishes, notes=notes)
+        return with_run(tree, time.monotonic() - clock, run.bytes_delivered - before)
+
+
+def _check_count(references: Sequence[str], max_models: int, budget_bytes: int | None) -> None:
+    count = len(references)
+    if count < 2:
+        raise BadSelection(
+            f"a tree needs two models or more, got {count}",
+            hint="name the models that may be related, one after another",
+        )
+    if max_models < 2:
+        raise BadSetting(f"a tree of at most {max_models} models is none: expected 2 or more")
+    if count > max_models:
+        pairs = count * (count - 1) // 2
+        most = "without limit" if budget_bytes is None else f"up to {format_size(pairs * budget_bytes)}"
+        raise BadSelection(
+            f"{count} models make {pairs} pairs, each to be compared: about {pairs * SECONDS_A_PAIR // 60 + 1} minutes if they "
+            f"are small and here, and {most} to be read; at most {max_models} models are taken",
+            hint=f"leave some out, or give --max-models {count}",
+        )
+
+
+def _open_all(
+    references: Sequence[str], session: Session, budget_bytes: int | None, tell: Progress
+) -> tuple[list[_Member], list[str]]:
+    """Open the models in turn; one that is named twice, in whatever spelling, is taken once."""
+    opened: list[tuple[str, Model]] = []
+    seen: dict[tuple[object, ...], str] = {}
+    notes = []
+    for number, reference in enumerate(references):
+        tell("opening models", number, len(references))
+        with _blaming(reference), _allowed(session, budget_bytes):
+            model = open_model(reference, session)
+        where = model.checkpoint.provenance
+        key = (
+            where.kind,
+            where.location,
+            where.commit,
+            tuple((f.name, f.size, f.identity) for f in model.checkpoint.files),
+        )
+        if key in seen:
+            notes.append(f"{reference} is the same place as {seen[key]}, and was taken once")
+            continue
+        seen[key] = reference
+        opened.append((_pinned(reference, model, session), model))
+    if len(opened) < 2:
+        raise BadSelection(
+            f"a tree needs two models or more, and all {len(references)} names mean {references[0]}",
+            hint="name the models that may be related, one after another",
+        )
+    members: list[_Member] = []
+    for (pinned, model), name in zip(opened, short_names([model.label for _, model in opened]), strict=True):
+        tell("reading models", len(members), len(opened))
+        with _blaming(model.label), _allowed(session, budget_bytes):
+            members.append(_Member(pinned, take_portrait(model, name, session, session.remaining_bytes)))
+    return members, notes
+
+
+def _pinned(reference: str, model: Model, session: Session) -> str:
+    """Return the reference with the commit that was opened, so that no pair sees a later one."""
+    ref = parse_ref(reference, endpoint=session.settings.endpoint)
+    commit = model.checkpoint.provenance.commit
+    if ref.kind != "hub" or commit is None or ref.file is not None:
+        return reference
+    return f"hf://{ref.repo}@{commit}"
+
+
+def short_names(labels: Sequence[str]) -> list[str]:
+    """Return the last part of each label, or as many parts as it takes to tell them apart."""
+    parts = [[piece for piece in label.rstrip("/").split("/") if piece not in ("", ".")] or [label] for label in labels]
+    names = []
+    for number, own in enumerate(parts):
+        others = [other for index, other in enumerate(parts) if index != number]
+        size = next((n for n in range(1, len(own) + 1) if all(own[-n:] != other[-n:] for other in others)), None)
+        names.append(labels[number] if size is None else "/".join(own[-size:]))
+    return names
+
+
+def _compare_all(
+    members: Sequence[_Member],
+    session: Session,
+    inquiry: Inquiry,
+    budget_bytes: int | None,
+    seed: int,
+    tell: Progress,
+) -> list[PairFacts]:
+    """Compare every pair once. A model that equals an earlier one needs no further comparison: it has that one's relations."""
+    found: list[PairFacts] = []
+    same: set[int] = set()
+    todo = list(combinations(range(len(members)), 2))
+    for done, (one, two) in enumerate(todo):
+        tell("comparing pairs", done, len(todo))
+        if one in same or two in same:
+            continue
+        pair = _compare(members, _ordered(members, one, two), session, inquiry, budget_bytes, seed)
+        found.append(pair)
+        if pair.found == IDENTICAL:
+            same.add(two)
+    return found
+
+
+def _ordered(members: Sequence[_Member], one: int, two: int) -> tuple[int, int]:
+    """Put the dense and the shallow first: maps of layers and of experts are made for the second of two."""
+
+    def size(number: int) -> tuple[bool, int, int]:
+        facts = members[number].facts
+        return facts.experts > 0, facts.layers, number
+
+    first, second = sorted((one, two), key=size)
+    return first, second
+
+
+def _compare(
+    members: Sequence[_Member],
+    pair: tuple[int, int],
+    session: Session,
+    inquiry: Inquiry,
+    budget_bytes: int | None,
+    seed: int,
+) -> PairFacts:
+    a, b = (members[number] for number in pair)
+    with _blaming(f"{a.facts.name} and {b.facts.name}"), _allowed(session, budget_bytes):
+        report = compare(a.pinned, b.pinned, Options(metrics=METRICS, seed=seed), inquiry, session=session)
+    names = a.facts.name, b.facts.name
+    return pair_facts(report, *pair, cues_of(report, a.facts, b.facts, names))
+
+
+@contextmanager
+def _allowed(session: Session, budget_bytes: int | None) -> Iterator[None]:
+    """Give the session so many bytes from here on: connections and threads are shared by all pairs, budgets are not."""
+    before = session.budget_bytes
+    session.budget_bytes = None if budget_bytes is None else session.bytes_delivered + budget_bytes
+    try:
+        yield
+    finally:
+        session.budget_bytes = before
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """Name the model, among many, that an error is about."""
+    try:
+        yield
+    except KinprintError as error:
+        if what not in error.message:
+            error.message = f"{what}: {error.message}"
+        raise
+
+
+def _quiet(_stage: str, _done: int, _total: int) -> None:
+    pass

@@ -1,0 +1,123 @@
+"""What the tree is made from: a few facts of each model and each compared pair, and how a Report is turned into them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kinprint.family import Cue
+from kinprint.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION
+from kinprint.results import Report
+
+RELATED = (IDENTICAL, DERIVED)
+"""Verdicts that allow an edge: trained weights are shared in most layers."""
+
+LINKED = (SHARES_COMPONENTS, SHARES_INITIALISATION)
+
+FLOOR = 0.01
+"""Least correlation that a distance is taken of; below, a role counts as far as can be: −ln 0.01 = 4.6."""
+
+CARRIED = {
+    "embedding": ("embedding",),
+    "head": ("head",),
+    "norms": ("input_norm", "post_attention_norm", "attention_output_norm", "mlp_output_norm", "final_norm"),
+}
+"""Parts that stay in place when neurons and heads are reordered, and their roles."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the tree needs of one model."""
+
+    name: str  # short, as drawn
+    reference: str = ""  # as the user named it
+    location: str = ""
+    commit: str | None = None
+    architecture: str = ""
+    layers: int = 0
+    experts: int = 0
+    parameters: int = 0
+    kurtosis: Mapping[str, float] = field(default_factory=dict)  # by matrix
+    declares: tuple[tuple[str, str], ...] = ()  # where it says so, and what it names as its parent
+
+
+@dataclass(frozen=True)
+class PairFacts:
+    """What one comparison found. Cues are written as if A were the parent."""
+
+    a: int
+    b: int
+    found: str
+    kind: str | None = None
+    sentence: str = ""
+    log10_p: float | None = None
+    distances: Mapping[str, float] = field(default_factory=dict)  # −ln correlation by role, weights in their places
+    carried: Mapping[str, float] = field(default_factory=dict)  # the same of embeddings, head and norms
+    cues: tuple[Cue, ...] = ()
+    moved: bool = False  # depths differ, so other layers were looked at than in most pairs
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The pair, smaller number first."""
+        return (self.a, self.b) if self.a < self.b else (self.b, self.a)
+
+    def significant(self, log10_alpha: float, pairs: int) -> bool:
+        """Whether the verdict stands after a further correction for the number of pairs (Bonferroni)."""
+        if self.found == IDENTICAL:
+            return True
+        return self.log10_p is not None and self.log10_p + math.log10(max(pairs, 1)) <= log10_alpha
+
+
+def log_distance(correlation: float) -> float:
+    """Return −ln r: additive along a path on which each step adds something independent of what was before."""
+    return -math.log(min(1.0, max(correlation, FLOOR)))
+
+
+def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> PairFacts:
+    """Keep what the tree needs of a report on models number `a` and `b`."""
+    verdict, evidence = report.verdict, report.evidence
+    assert verdict is not None
+    assert evidence is not None
+    distances = {}
+    for item in evidence.edits:
+        if item.tensors and item.identical == item.tensors:
+            distances[item.scope] = 0.0
+        elif item.correlation is not None:
+            distances[item.scope] = log_distance(item.correlation)
+        elif item.edit == "identical":
+            distances[item.scope] = 0.0
+    return PairFacts(
+        a=a,
+        b=b,
+        found=verdict.class_,
+        kind=verdict.kind,
+        sentence=verdict.sentence,
+        log10_p=verdict.log10_p,
+        distances=distances,
+        carried=_carried(report),
+        cues=cues,
+        moved=report.a.layers != report.b.layers,
+    )
+
+
+def _carried(report: Report) -> dict[str, float]:
+    """Return distances of the parts that no reordering of neurons and heads moves, where they share at all.
+
+    Norms are compared layer by layer as numbered, which says nothing where layers were put in or taken out.
+    """
+    assert report.evidence is not None
+    kept = {item.component for item in report.evidence.components if item.shared}
+    if report.a.layers != report.b.layers:
+        kept.discard("norms")
+    found: dict[str, list[float]] = {}
+    for item in report.comparisons:
+        part = next((name for name, roles in CARRIED.items() if item.role in roles), None)
+        if part is None or part not in kept:
+            continue
+        found.setdefault(part, []).extend(
+            measured.value
+            for measured in item.measurements
+            if measured.metric == "pearson" and measured.value is not None
+        )
+    return {part: log_distance(sum(values) / len(values)) for part, values in found.items() if values}

@@ -1,0 +1,129 @@
+"""Which way an edge runs, as far as cues tell: log-odds add up, a node has one parent, and doubt leaves an edge undirected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from kinprint.family import BACKWARD, FORWARD, UNDIRECTED, Cue
+from kinprint.tree.arborescence import Arc
+from kinprint.tree.cues import position, reversed_cue
+from kinprint.tree.distances import Lengths, bend
+
+DIRECTED_AT = 0.8
+"""Probability from which an edge gets an arrow. One clear cue (0.83) suffices; position and kurtosis together (0.69) never do."""
+
+SUREST = 0.97
+"""No sum of cues is stated as surer than this: they are not independent, and none is proof."""
+
+HUB = 0.55
+"""Log-odds of a place at the rim of a star: at most one of a hub's neighbours is its parent. Kept small on purpose: the one
+that is may be the very edge at hand (a base whose only child has many children of its own)."""
+
+LEAST_NEIGHBOURS = 3
+STRAIGHT = 0.3  # bend up to which a hub counts as lying between its neighbours
+
+
+def log_odds(cues: Sequence[Cue]) -> float:
+    """Return the sum of what counts."""
+    return math.fsum(cue.strength for cue in cues if cue.counts)
+
+
+def probability(odds: float) -> float:
+    """Return the probability of "as written", never surer than `SUREST` either way."""
+    found = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, odds))))
+    return min(SUREST, max(1.0 - SUREST, found))
+
+
+def direction(chance: float) -> str:
+    """Return "forward", "backward", or "undirected" where neither is likely enough."""
+    if chance >= DIRECTED_AT:
+        return FORWARD
+    return BACKWARD if chance <= 1.0 - DIRECTED_AT else UNDIRECTED
+
+
+class Cues:
+    """All hints on all related pairs, readable from either end."""
+
+    def __init__(self, found: Mapping[Arc, Sequence[Cue]]) -> None:
+        """Take cues by (from, to), each pair once."""
+        self._found = {pair: list(cues) for pair, cues in found.items()}
+
+    def add(self, source: int, target: int, cue: Cue) -> None:
+        """Add one, written from `source` to `target`."""
+        if (target, source) in self._found:
+            self._found[target, source].append(reversed_cue(cue))
+        else:
+            self._found.setdefault((source, target), []).append(cue)
+
+    def of(self, source: int, target: int) -> tuple[Cue, ...]:
+        """Return the hints on a pair, written as if `source` were the parent."""
+        if (source, target) in self._found:
+            return tuple(self._found[source, target])
+        return tuple(reversed_cue(cue) for cue in self._found.get((target, source), ()))
+
+    def chance(self, source: int, target: int) -> float:
+        """Return the probability that `source` is the parent, given that one of the two is."""
+        return probability(log_odds(self.of(source, target)))
+
+
+def neighbours(edges: Sequence[Arc]) -> dict[int, list[int]]:
+    """Return who is next to whom."""
+    found: dict[int, list[int]] = {}
+    for one, two in edges:
+        found.setdefault(one, []).append(two)
+        found.setdefault(two, []).append(one)
+    return found
+
+
+def median_bend(lengths: Lengths, hub: int, around: Sequence[int]) -> float | None:
+    """Return how far a model typically lies off the paths between its neighbours; None if nothing tells."""
+    pairs = [(one, two) for index, one in enumerate(around) for two in around[index + 1 :]]
+    found = [value for one, two in pairs if (value := bend(lengths, hub, one, two)) is not None]
+    return median(found) if found else None
+
+
+def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Callable[[int], str]) -> None:
+    """Add the hint that a hub which lies between its neighbours is the parent of all of them but one."""
+    around = neighbours(edges)
+    for hub, near in sorted(around.items()):
+        off = median_bend(lengths, hub, near)
+        if len(near) < LEAST_NEIGHBOURS or off is None or abs(off) > STRAIGHT:
+            continue
+        text = f"{name(hub)} lies between its {len(near)} neighbours: at most one of them is its parent"
+        for other in near:
+            if len(around[other]) == 1:
+                cues.add(hub, other, position(HUB, text))
+
+
+def add_single_parents(
+    cues: Cues, edges: Sequence[Arc], name: Callable[[int], str], merged: frozenset[int] = frozenset()
+) -> None:
+    """Where one edge surely runs into a node, the node's other edges run out of it: a model has one parent, unless merged.
+
+    The hint is as strong as the edge that it follows from, and is handed on from node to node.
+    """
+    around = neighbours(edges)
+    done: set[Arc] = set()
+    while True:
+        ready = [
+            (parent, node)
+            for node in sorted(around)
+            if node not in merged
+            for parent in around[node]
+            if (parent, node) not in done and direction(cues.chance(parent, node)) == FORWARD
+        ]
+        if not ready:
+            return
+        done.update(ready)
+        for parent, node in ready:
+            strength = min(log_odds(cues.of(parent, node)), _log_odds_at(SUREST))
+            text = f"{name(parent)} is taken to be the parent of {name(node)}, which has one only"
+            for other in around[node]:
+                if other != parent and direction(cues.chance(node, other)) == UNDIRECTED:
+                    cues.add(node, other, position(strength, text))
+
+
+def _log_odds_at(chance: float) -> float:
+    return math.log(chance / (1.0 - chance))

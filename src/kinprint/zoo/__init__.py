@@ -1,0 +1,1 @@
+"""A zoo of small, really trained language models whose relations are known."""

@@ -1,0 +1,75 @@
+"""The text that the small models learn from: what ships with CPython, cut into corpora that do not overlap."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+# Test suites, installed packages and generated tables: either not on every machine or hardly text.
+SKIPPED_FOLDERS = frozenset({
+    "test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "idlelib", "lib2to3",
+    "pydoc_data", "ensurepip", "encodings", "turtledemo",
+})  # fmt: skip
+
+
+@functools.cache
+def _standard_library() -> list[tuple[str, str]]:
+    files = []
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
+        relative = path.relative_to(root)
+        # _sysconfigdata holds the build machine's paths, which have no business in a model.
+        if SKIPPED_FOLDERS.intersection(relative.parts) or relative.name.startswith("_sysconfigdata"):
+            continue
+        if "-" in relative.parts[0]:  # config-3.x-… and the like
+            continue
+        files.append((relative.as_posix(), path.read_text(encoding="utf-8", errors="replace")))
+    return files
+
+
+def _in_half(name: str, half: str) -> bool:
+    return (name.lstrip("_").lower() < "n") == (half == "am")
+
+
+def _docstrings(half: str) -> list[str]:
+    documents = []
+    for name, source in _standard_library():
+        if not _in_half(name, half):
+            continue
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        texts = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+        joined = "\n\n".join(text for text in texts if text)
+        if joined:
+            documents.append(joined)
+    return documents
+
+
+def _source(half: str, first: int = 0) -> list[str]:
+    # Every third file is as much text as a few hundred steps can use.
+    return [source for name, source in _standard_library() if _in_half(name, half)][first::3]
+
+
+def _manual(parity: int) -> list[str]:
+    from pydoc_data import topics
+
+    return [topics.topics[key] for i, key in enumerate(sorted(topics.topics)) if i % 2 == parity]
+
+
+CORPORA: dict[str, Callable[[], list[str]]] = {
+    "manual-even": lambda: _manual(0),
+    "manual-odd": lambda: _manual(1),
+    "docstrings-am": lambda: _docstrings("am"),
+    "docstrings-nz": lambda: _docstrings("nz"),
+    "source-am": lambda: _source("am"),
+    "source-am-second": lambda: _source("am", 1),
+    "source-nz": lambda: _source("nz"),
+}
+
+
+@functools.cache
+def read_corpora(names: tuple[str, ...]) -> list[str]:
+    """Return the documents of the named corpora, in order."""
+    return [document for name in names for document in CORPORA[name]()]

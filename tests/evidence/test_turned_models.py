@@ -1,0 +1,213 @@
+"""Rotated models: an exact test on Gram profiles, and verdicts of --deep on models whose basis was turned."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kinprint.comparison import compare
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.examine import Inquiry
+from kinprint.evidence.gram import gram_side, gram_table, gram_test, hold_gram, neuron_sets, spaced, turned_controls
+from kinprint.evidence.nulls import load_null
+from kinprint.evidence.turned import STATISTIC, examine_turned
+from kinprint.selection import Options
+from kinprint.sources.settings import Settings
+from kinprint.stats.fixedpoints import fixed_points
+from kinprint.weights import HeldWeights
+from kinprint.zoo import derive
+
+ROOT = Path(__file__).parents[2]
+DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
+
+
+def held(loaded, label="m"):
+    return HeldWeights(label, *loaded)
+
+
+def turned(folder, seed=7, *, everything=False):
+    state, config, tokenizer = derive.load_state(folder)
+    change = derive.all_symmetries if everything else derive.rotate_residual
+    return (*change(state, config, seed), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return derive.load_state(DEMO / "base")
+
+
+def test_fixed_points_of_gram_profiles_keep_their_bound_on_independent_models(small):
+    """P(F ≥ k) ≤ 1/k!: checked at k = 2 to 5 over many pairs of layers of independent models."""
+    sides = [gram_side(held(small(seed, neurons=64, layers=4)), seed=1) for seed in range(24)]
+    counts = np.concatenate(
+        [hold_gram(one, two).counts.ravel() for number, one in enumerate(sides) for two in sides[:number]]
+    )
+    assert counts.size == 276 * 16
+    assert abs(counts.mean() - 1.0) < 0.15
+    for k in (2, 3, 4, 5):
+        bound = 1.0 / math.factorial(k)
+        assert np.mean(counts >= k) <= bound + 3.0 * math.sqrt(bound / counts.size)
+
+
+def test_a_rotated_model_has_all_its_fixed_points(base):
+    table = gram_table(held(base), held(turned(DEMO / "base")))
+    assert table.counts.diagonal().tolist() == [128.0] * 4
+    off = table.counts[~np.eye(4, dtype=bool)]
+    assert off.max() < 8
+    test = gram_test(table)
+    assert test.log10_p == pytest.approx(-math.lgamma(129) / math.log(10) + math.log10(16))
+
+
+def test_neurons_sorted_by_length_on_both_sides_are_not_tested(base):
+    """An order that means something would make neighbours alike: the pair of layers is left out, and said so."""
+
+    def sorted_neurons(loaded):
+        state, config, tokenizer = loaded
+        state = dict(state)
+        for layer in range(config["num_hidden_layers"]):
+            at = f"model.layers.{layer}.mlp."
+            order = np.argsort(np.linalg.norm(state[f"{at}up_proj.weight"], axis=1))
+            for name in ("gate_proj", "up_proj"):
+                state[f"{at}{name}.weight"] = state[f"{at}{name}.weight"][order]
+            state[f"{at}down_proj.weight"] = state[f"{at}down_proj.weight"][:, order]
+        return state, config, tokenizer
+
+    one, two = held(sorted_neurons(base)), held(sorted_neurons(derive.load_state(FAMILY / "twin")))
+    with pytest.raises(DegenerateInput, match="follow their index"):
+        gram_table(one, two)
+
+
+def test_other_numbers_of_neurons_are_brought_to_the_same(small):
+    table = gram_table(held(small(1, neurons=96)), held(small(2, neurons=64)))
+    assert table.tested == 32
+    with pytest.raises(DegenerateInput, match="at least 16"):
+        gram_table(held(small(1)), held(small(2, neurons=12)))
+
+
+def test_models_without_mlps_are_refused_with_the_reason(small):
+    state, config, tokenizer = small(3)
+    bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
+    assert neuron_sets(bare) == {}
+    found = examine_turned(bare, held(small(4)), null=load_null(), log10_alpha=-6.0)
+    assert not found.tests
+    assert "no MLP matrices" in (found.untested or "")
+
+
+def test_an_allowance_that_is_too_small_is_said(small, tmp_path):
+    from kinprint.model import open_model
+    from kinprint.sources.session import Session
+    from kinprint.weights import StoredWeights
+
+    derive.save_state(tmp_path / "m", *small(5))
+    with Session(Settings()) as session:
+        one = StoredWeights(open_model(str(tmp_path / "m"), session))
+        found = examine_turned(one, one, null=load_null(), log10_alpha=-6.0, allowance=1000)
+    assert "see --budget" in (found.untested or "")
+
+
+def test_controls_of_the_turned_tests_find_a_copy_and_nothing_else(base, small, monkeypatch):
+    found = {item.name: item for item in turned_controls(held(base), log10_alpha=-6.0)}
+    assert {item.status for item in found.values()} == {"passed"}
+    assert found["turned self"].log10_p < -100
+    assert found["turned shuffled self"].log10_p > -3
+    state, config, tokenizer = small(6)
+    bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
+    assert {item.status for item in turned_controls(bare, log10_alpha=-6.0)} == {"not run"}
+    # a test that sees relations everywhere fails its control, and a failed control forbids a verdict
+    monkeypatch.setattr("kinprint.evidence.gram.fixed_points", lambda *_, **__: fixed_points(np.eye(40), np.eye(40)))
+    assert [item.status for item in turned_controls(held(base), log10_alpha=-6.0)] == ["passed", "failed"]
+
+
+def test_spaced_takes_middles():
+    assert spaced([0, 1, 2], 8) == [0, 1, 2]
+    assert spaced(list(range(12)), 4) == [1, 4, 7, 10]
+
+
+def test_the_shipped_null_knows_the_statistic():
+    sample = load_null().sample(STATISTIC)
+    assert sample is not None
+    assert sample.pairs >= 30
+    assert sample.largest < 0.05
+
+
+# -- verdicts ------------------------------------------------------------------------------------------------------------
+
+
+def deep(a, b):
+    report = compare(str(a), str(b), Options(metrics=("pearson",)), Inquiry(deep=True), settings=Settings())
+    assert report.verdict is not None
+    assert report.evidence is not None
+    return report
+
+
+CASES = [
+    (DEMO / "base", False),
+    (FAMILY / "revocab", True),
+    *(
+        pytest.param(DEMO / name, flag, marks=pytest.mark.slow)
+        for name in ("base", "finetune", "grown")
+        for flag in (True, False)
+    ),
+    *(
+        pytest.param(FAMILY / name, flag, marks=pytest.mark.slow)
+        for name in ("continued", "lora")
+        for flag in (True, False)
+    ),
+]
+
+
+@pytest.mark.parametrize(("child", "everything"), CASES)
+def test_a_descendant_in_another_basis_is_found(child, everything, tmp_path):
+    derive.save_state(tmp_path / "turned", *turned(child, everything=everything))
+    report = deep(DEMO / "base", tmp_path / "turned")
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", "re_based")
+    assert "rotated" in report.verdict.sentence
+    assert report.verdict.log10_p < -100
+    names = {test.name for test in report.evidence.tests if (test.log10_p or 0.0) < -100}
+    assert names & {"gram_fixed_points", "neuron_match_rotated"}
+    controls = {control.name: control.status for control in report.evidence.controls}
+    assert controls["turned self"] == controls["turned shuffled self"] == "passed"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        DEMO / "unrelated",
+        *(
+            pytest.param(FAMILY / name, marks=pytest.mark.slow)
+            for name in ("twin", "indep", "distilled_1", "distilled_2")
+        ),
+    ],
+    ids=lambda value: value.name,
+)
+@pytest.mark.parametrize("everything", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_an_independent_model_in_another_basis_is_not(other, everything, tmp_path):
+    derive.save_state(tmp_path / "turned", *turned(other, everything=everything))
+    report = deep(DEMO / "base", tmp_path / "turned")
+    assert report.verdict.class_ == "no_evidence"
+    ran = [test for test in report.evidence.tests if test.name in ("gram_fixed_points", "neuron_match_rotated")]
+    assert len(ran) >= 2
+    assert min(test.log10_p for test in ran) > -4.0
+
+
+@pytest.mark.slow
+def test_without_deep_a_rotation_hides_and_the_report_says_it_was_not_looked_for(tmp_path):
+    derive.save_state(tmp_path / "turned", *turned(DEMO / "finetune"))
+    report = compare(str(DEMO / "base"), str(tmp_path / "turned"), Options(metrics=("pearson",)), settings=Settings())
+    assert report.verdict is not None
+    assert report.verdict.class_ == "no_evidence"
+    assert any("rotated residual basis" in text for text in report.verdict.untested)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "word"), [(derive.flip_signs, "negated"), (derive.permute_residual, "reordered")], ids=["signs", "order"]
+)
+def test_norms_that_still_match_do_not_end_the_search(change, word, tmp_path, base):
+    """Signs leave every norm as it was: without a further look the models would seem to share norms alone."""
+    state, config, tokenizer = base
+    derive.save_state(tmp_path / "changed", change(state, config, 3), config, tokenizer)
+    report = deep(DEMO / "base", tmp_path / "changed")
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", "re_based")
+    assert f"residual dimensions {word}" in report.verdict.sentence

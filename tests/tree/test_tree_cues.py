@@ -1,0 +1,157 @@
+"""Hints at direction: each reads the same from either end, and points from the parent to the child it was made of."""
+
+from dataclasses import replace
+
+import pytest
+
+from kinprint.comparison import compare
+from kinprint.findings import EditFinding
+from kinprint.results import TokenizerDifference
+from kinprint.selection import Options
+from kinprint.tree.cues import CLEAR, FAINT, STRONG, cues_of
+from kinprint.tree.driver import METRICS, build_tree
+from kinprint.tree.facts import ModelFacts, pair_facts
+from kinprint.tree.portraits import base_models, kurtosis
+
+NAMES = ("A", "B")
+PLAIN = ModelFacts(name="x")
+
+
+@pytest.fixture(scope="module")
+def report(short):
+    return compare(str(short / "base"), str(short / "finetune"), Options(metrics=METRICS))
+
+
+def edit(name, reasons=(), **more):
+    found = EditFinding("mlp_up", name, 3, 0, 0.9, None, 1.0, 0.95, 0.3, 0.0, 0.0)
+    return replace(found, reasons=tuple(reasons), **more)
+
+
+def strengths(report, a=PLAIN, b=PLAIN):
+    return {cue.name: cue.strength for cue in cues_of(report, a, b, NAMES)}
+
+
+def with_edits(report, *edits):
+    return replace(report, evidence=replace(report.evidence, edits=edits))
+
+
+def test_a_fine_tune_gives_no_hint(report):
+    assert strengths(report) == {}
+    facts = pair_facts(report, 0, 1)
+    assert facts.found == "derived"
+    assert len(facts.distances) == 6
+    assert set(facts.carried) == {"embedding", "head", "norms"}
+
+
+@pytest.mark.parametrize(("reasons", "expected"), [((), STRONG), (("as if A had been made from B",), -STRONG)])
+def test_the_one_on_a_grid_is_the_child(report, reasons, expected):
+    assert strengths(with_edits(report, edit("quantised", reasons))) == {"quantised": expected}
+
+
+def test_two_quantised_copies_say_nothing(report):
+    both = edit("quantised", ("stored as Q8_0 and as Q4_K", "0.01 of their size apart"))
+    assert strengths(with_edits(report, both)) == {}
+    assert strengths(with_edits(report, edit("quantised"), edit("quantised", ("as if A had been made from B",)))) == {}
+
+
+@pytest.mark.parametrize(("zeros", "expected"), [((0.0, 0.5), STRONG), ((0.5, 0.0), -STRONG)])
+def test_the_one_with_more_zeros_is_the_child(report, zeros, expected):
+    assert strengths(with_edits(report, edit("changed", zeros_a=zeros[0], zeros_b=zeros[1]))) == {"zeros": expected}
+
+
+def test_a_few_zeros_say_nothing(report):
+    assert strengths(with_edits(report, edit("changed", zeros_a=0.01, zeros_b=0.04))) == {}
+
+
+def test_a_low_rank_difference_is_named_and_has_no_direction(report):
+    (cue,) = cues_of(with_edits(report, edit("low_rank", rank=8)), PLAIN, PLAIN, NAMES)
+    assert (cue.name, cue.strength) == ("low-rank difference", 0.0)
+    assert "rank 8" in cue.says
+
+
+@pytest.mark.parametrize(
+    ("sizes", "common", "same", "expected"),
+    [
+        ((1000, 1010), 1000, 1000, CLEAR),
+        ((1010, 1000), 1000, 1000, -CLEAR),
+        ((1000, 3000), 1000, 1000, FAINT),  # as likely the larger one cut
+        ((1000, 1010), 990, 990, None),
+        ((1000, 1010), 1000, 700, None),  # numbered anew
+        ((1000, 1000), 1000, 1000, None),
+    ],
+)
+def test_a_vocabulary_grows_from_parent_to_child(report, sizes, common, same, expected):
+    words = TokenizerDifference(
+        "ok", None, tokens_a=sizes[0], tokens_b=sizes[1], tokens_common=common, same_id=same, jaccard=0.9
+    )
+    found = strengths(replace(report, tokenizer=words))
+    assert found == ({} if expected is None else {"vocabulary growth": expected})
+
+
+def test_kurtosis_is_faint_and_needs_most_matrices(report):
+    heavy = ModelFacts(name="A", kurtosis={str(n): 4.0 for n in range(8)})
+    light = ModelFacts(name="B", kurtosis={str(n): 3.0 for n in range(8)})
+    mixed = ModelFacts(name="B", kurtosis={str(n): 3.0 + 2.0 * (n % 2) for n in range(8)})
+    assert strengths(report, heavy, light) == {"kurtosis": FAINT}
+    assert strengths(report, light, heavy) == {"kurtosis": -FAINT}
+    assert strengths(report, heavy, mixed) == {"kurtosis": 0.0}
+    assert strengths(report, heavy, heavy) == {}
+
+
+def test_kurtosis_of_known_shapes():
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    assert kurtosis(rng.standard_normal((400, 400))) == pytest.approx(3.0, abs=0.05)
+    assert kurtosis(np.array([[1.0, -1.0], [1.0, -1.0]])) == pytest.approx(1.0)
+    assert kurtosis(np.ones((3, 3))) is None
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ("---\nbase_model: owner/base\n---\ntext", ["owner/base"]),
+        ("---\r\nlicense: mit\r\nbase_model: 'owner/base' # said so\r\n---\r\n", ["owner/base"]),
+        ("---\nbase_model:\n- one/a\n  - two/b\nlicense: mit\n- three/c\n---\n", ["one/a", "two/b"]),
+        ('---\nbase_model: [one/a, "two/b"]\n---\n', ["one/a", "two/b"]),
+        ("---\nbase_model:\nlicense: mit\n---\n", []),
+        ("---\nbase_model_relation: merge\n---\n", []),
+        ("base_model: owner/base\n", []),
+        ("---\nbase_model: owner/base\n", []),
+        ("", []),
+    ],
+)
+def test_the_origin_a_card_declares(card, expected):
+    assert base_models(card) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parent", "child", "cue"),
+    [
+        ("base", "quantised", "quantised"),
+        ("base", "pruned", "zeros"),
+        ("wide", "cast", "cast"),
+        ("base", "repeated", "repeated layers"),
+        ("deep", "base", "dropped layers"),
+        ("base", "experts", "experts of a dense model"),
+        ("base", "worded", "vocabulary growth"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_child_made_by_construction_is_found_to_be_one(short, parent, child, cue, turned):
+    order = [parent, child][:: -1 if turned else 1]
+    tree = build_tree([str(short / name) for name in order])
+    (edge,) = tree.edges
+    assert edge.direction == "forward"
+    assert (order[edge.parent], order[edge.child]) == (parent, child)
+    assert edge.cues[0].name == cue
+    assert 0.8 <= edge.probability <= 0.97
+
+
+@pytest.mark.slow
+def test_a_merged_lora_is_named_and_left_undirected(short):
+    (edge,) = build_tree([str(short / name) for name in ("base", "lora")]).edges
+    assert edge.kind == "lora_merged"
+    assert edge.direction == "undirected"
+    assert any(cue.name == "low-rank difference" for cue in edge.cues)
