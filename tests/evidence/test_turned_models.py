@@ -90,7 +90,7 @@ def test_models_without_mlps_are_refused_with_the_reason(small):
     bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
     assert neuron_sets(bare) == {}
     found = examine_turned(bare, held(small(4)), null=load_null(), log10_alpha=-6.0)
-    assert not found.tests
+    assert {test.log10_p for test in found.tests} == {None}
     assert "no MLP matrices" in (found.untested or "")
 
 
@@ -211,3 +211,95 @@ def test_norms_that_still_match_do_not_end_the_search(change, word, tmp_path, ba
     report = deep(DEMO / "base", tmp_path / "changed")
     assert (report.verdict.class_, report.verdict.kind) == ("derived", "re_based")
     assert f"residual dimensions {word}" in report.verdict.sentence
+
+
+# -- unrelated models whose neurons have an order, or whose layers are copies --------------------------------------------
+
+
+def made_of(small, seed, change, layers=4, neurons=128):
+    """Return a synthetic model whose MLPs were changed, layer by layer, with neurons as rows."""
+    state, config, tokenizer = small(seed, layers=layers, neurons=neurons)
+    rng = np.random.default_rng(seed + 1000)
+    state = dict(state)
+    for layer in range(layers):
+        at = f"model.layers.{layer}.mlp."
+        gate, up, down = (state[f"{at}{name}_proj.weight"] for name in ("gate", "up", "down"))
+        gate, up, down = change(rng, gate, up, down.T)
+        state |= {f"{at}gate_proj.weight": gate, f"{at}up_proj.weight": up, f"{at}down_proj.weight": down.T}
+    return HeldWeights(
+        f"m{seed}", {k: np.ascontiguousarray(v, np.float32) for k, v in state.items()}, config, tokenizer
+    )
+
+
+def repeated(rng, *matrices):
+    half = len(matrices[0]) // 2
+    return [np.repeat(m[:half], 2, axis=0) + 0.05 * m.std() * rng.standard_normal(m.shape) for m in matrices]
+
+
+def tiled(rng, *matrices):
+    half = len(matrices[0]) // 2
+    return [np.concatenate([m[:half], m[:half]]) for m in matrices]
+
+
+def grouped(rng, *matrices):
+    shared = [np.repeat(rng.standard_normal((8, m.shape[1])), len(m) // 8, axis=0) * m.std() for m in matrices]
+    return [m + extra for m, extra in zip(matrices, shared, strict=True)]
+
+
+def tail_copied(rng, *matrices):
+    return [np.concatenate([m[:-16], m[:16]]) for m in matrices]
+
+
+def importance_sorted(rng, gate, up, down):
+    order = np.argsort(np.einsum("ij,ij->i", gate, up))
+    return gate[order], up[order], down[order]
+
+
+@pytest.mark.parametrize("change", [repeated, tiled, grouped, tail_copied, importance_sorted])
+def test_an_order_of_neurons_that_both_models_have_by_construction_is_no_evidence(small, change):
+    one, two = made_of(small, 31, change), made_of(small, 32, change)
+    found = examine_turned(one, two, null=load_null(), log10_alpha=-6.0)
+    assert all((test.log10_p or 0.0) > -6.0 for test in found.tests)
+    if change is not importance_sorted:  # a weak order may pass the check where it cannot mislead
+        assert "places of its neurons mean something" in (found.untested or "")
+
+
+def test_layers_that_are_copies_of_those_fitted_prove_nothing(small):
+    def shared(seed, order):
+        state, config, tokenizer = small(seed, layers=4, neurons=128)
+        copies = {
+            name: state[name.replace(f"layers.{layer}.", f"layers.{source}.")]
+            for layer, source in enumerate(order)
+            for name in state
+            if f"layers.{layer}." in name
+        }
+        return HeldWeights("shared", {**state, **copies}, config, tokenizer)
+
+    for order in ((0, 0, 0, 0), (0, 0, 2, 2)):
+        found = examine_turned(shared(41, order), shared(42, order), null=load_null(), log10_alpha=-6.0)
+        assert all((test.log10_p or 0.0) > -6.0 for test in found.tests)
+        assert "copies of those that were fitted" in (found.untested or "") or "no two layers" in (found.untested or "")
+
+
+def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
+    from kinprint.model import open_model
+    from kinprint.sources.session import Session
+    from kinprint.weights import StoredWeights
+
+    derive.save_state(tmp_path / "turned", *turned(DEMO / "base"))
+    with Session(Settings()) as session:
+        one = StoredWeights(open_model(str(DEMO / "base"), session))
+        two = StoredWeights(open_model(str(tmp_path / "turned"), session))
+        found = examine_turned(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
+        assert found.in_order
+        assert found.origin is not None
+        assert found.origin.reading == "training"
+        assert one.bytes_read + two.bytes_read <= 1_300_000
+    with Session(Settings(), budget_bytes=530_000) as session:
+        one = StoredWeights(open_model(str(DEMO / "base"), session))
+        two = StoredWeights(open_model(str(tmp_path / "turned"), session))
+        cut = examine_turned(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
+        assert cut.in_order
+        assert cut.origin is not None
+        assert cut.origin.reading == "unclear"
+        assert "not examined" in cut.origin.reasons[0]

@@ -187,3 +187,45 @@ def test_extract_says_why_a_method_has_nothing(session):
     assert list(features) == ["pdf"]
     assert "both models" in reasons["kin"]
     assert describe(model, features, reasons).description.methods[1].reason == reasons["kin"]
+
+
+def _mutants(features, rng):
+    """Yield what a stranger could have written: arrays missing, of other shapes, types, sizes and values, and other facts."""
+    yield replace(features, arrays={})
+    yield replace(features, facts={})
+    for key, value in features.facts.items():
+        for other in ("x", -1, 0, 1.5, 10**12):
+            yield replace(features, facts={**features.facts, key: other})
+        yield replace(features, facts={k: v for k, v in features.facts.items() if k != key} | {"other": value})
+    for key, array in features.arrays.items():
+        spoilt = [
+            array[:0],
+            array.reshape(-1),
+            array[None],
+            array[:1],
+            np.zeros_like(array),
+            np.full_like(array, -1 if array.dtype.kind != "u" else 1),
+            array.astype(np.int32) if array.dtype.kind == "f" else array.astype(np.float32),
+            np.zeros((2000, 3), dtype=array.dtype),
+            np.zeros((1, 1, 1, 1, 1), dtype=array.dtype),
+            np.array(1.0).astype(array.dtype),
+        ]
+        if array.dtype.kind == "f":
+            spoilt += [np.full_like(array, 6e4), rng.standard_normal(array.shape).astype(array.dtype)]
+            spoilt.append(np.full(array.shape, 1e30, dtype=np.float64))
+        for other in spoilt:
+            yield replace(features, arrays={**features.arrays, key: other})
+        yield replace(features, arrays={k: v for k, v in features.arrays.items() if k != key})
+
+
+@pytest.mark.slow
+def test_no_fingerprint_of_a_stranger_can_break_a_method(prints):
+    rng = np.random.default_rng(5)
+    tried = 0
+    for name, good in prints["base"].features.items():
+        for bad in _mutants(good, rng):
+            for a, b in ((bad, good), (good, bad), (bad, bad)):
+                (row,) = run_on_features({name: a}, {name: b}, [METHODS[name]])
+                assert row.status == OFF or np.isfinite(row.value), (name, row)
+                tried += 1
+    assert tried > 500

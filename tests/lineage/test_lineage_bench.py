@@ -78,6 +78,17 @@ def test_trials_know_the_right_answer(zoo):
     assert len(fewer) < len(trials)
     assert {t.b for t in fewer} == {t.b for t in trials}
     assert {"rotation", "all_symmetries"} <= set(attacks_of(trials))
+    assert {trial.turn for trial in trials if trial.answer == RELATED} == {0}
+    assert {trial.turn for trial in fewer} == {0, 1}
+
+
+def test_a_merge_is_a_trial_of_each_parent_with_the_share_it_has(zoo):
+    blends = [member for member in zoo.members.values() if member.attack == "linear"]
+    trials = {(trial.a, trial.b): trial for trial in trials_of(zoo)}
+    assert blends
+    for member in blends:
+        for link in member.links:
+            assert trials[link.parent, member.name].strength == link.weight
 
 
 def test_the_quick_zoo_is_a_closed_part_of_the_full_one():

@@ -26,6 +26,10 @@ GRAM_LAYERS = 8
 GRAM_ROWS = 512
 """Rows of gate and up that profiles are made of: half are tested, half are references."""
 LEAST_NEURONS = 16
+OWN_ORDER = -3.0
+"""log10 p of a model's layers against each other below which its neurons have an order."""
+COPIED = 0.8
+"""Share of neurons found in place beyond which two layers of one model are taken for copies."""
 NO_MLP = "a side has no MLP matrices whose parts are known"
 GRAM = "gram_fixed_points"
 SETS = (
@@ -154,8 +158,49 @@ def gram_table(
     return hold_gram(one, two)
 
 
+class OrderedNeurons(DegenerateInput):
+    """The places of neurons mean something in a model, or that cannot be ruled out: no order of them proves anything."""
+
+
+def own_order(side: GramSide) -> str | None:
+    """Say if the places of neurons mean something in one model: then its layers recognise each other's neurons by place.
+
+    Two layers of one model have orders of their own, so that their neurons should find no places in each other. They do if
+    neurons are copies of each other, grouped, concatenated from experts, or sorted by anything; an unrelated model made alike would
+    then be taken for kin. Layers that are copies of each other tell nothing here and are left out; a model in which no two
+    layers are left cannot be checked, and is not tested.
+    """
+    found = []
+    for i, one in enumerate(side.profiles):
+        for j in range(i):
+            two = side.profiles[j]
+            if one.shape != two.shape:
+                continue
+            points = fixed_points(one, two, centre=True)
+            if points.count < COPIED * points.n:
+                found.append(points.log10_p)
+    if not found:
+        return "it has no two layers, different from each other, to check that places of neurons mean nothing"
+    least = bonferroni(min(found), len(found))
+    if least <= OWN_ORDER:
+        return f"the places of its neurons mean something: its own layers share them (log10 p {least:.1f})"
+    return None
+
+
 def hold_gram(a: GramSide, b: GramSide) -> GramTable:
-    """Count, for every pair of layers, neurons whose profile is nearest to that of the same neuron of the other model."""
+    """Count, for every pair of layers, neurons whose profile is nearest to that of the same neuron of the other model.
+
+    Raises
+    ------
+    OrderedNeurons
+        If places of neurons mean something in either model, or that cannot be checked.
+    DegenerateInput
+        If no pair of layers can be held against each other.
+    """
+    for side, model in (("A", a), ("B", b)):
+        why = own_order(model)
+        if why is not None:
+            raise OrderedNeurons(f"model {side}: {why}")
     counts = np.zeros((len(a.layers), len(b.layers)))
     log10_p = np.zeros_like(counts)
     skipped: dict[str, int] = {}

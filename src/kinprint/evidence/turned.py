@@ -8,18 +8,22 @@ and the neurons of OTHER layers are matched under it, beside an empirical null, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kinprint.align.neurons import NeuronMatch, gate_up_agreement
-from kinprint.align.rotated import FoundRotation, Index, Neurons, Rows, agreement, find_rotation
+from kinprint.align.rotated import FoundRotation, Index, Neurons, Rows, agreement, find_rotation, nearest_rotation
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.gram import (
+    GRAM,
     GRAM_LAYERS,
     GRAM_ROWS,
+    LEAST_NEURONS,
     NO_MLP,
     Allowed,
+    GramTable,
+    OrderedNeurons,
     everything,
     gram_table,
     gram_test,
@@ -29,7 +33,7 @@ from kinprint.evidence.gram import (
     spaced,
 )
 from kinprint.evidence.nulls import EmpiricalNull
-from kinprint.evidence.origin import Origin, origin_of
+from kinprint.evidence.origin import UNCLEAR, Origin, origin_of
 from kinprint.findings import OFF, EvidenceTest
 from kinprint.numeric import FloatArray
 from kinprint.stats.combine import bonferroni
@@ -41,6 +45,9 @@ SEARCHED = 8  # layers of B tried for one of A, where depths differ
 SAMPLED = 1024  # neurons of A matched in a layer that was held out
 COLUMNS = 512  # residual dimensions that are enough to tell neurons apart once the basis is aligned
 DRAWS, NULL_ROWS = 99, 128
+COPY_ROWS, COPIED_SHARE = 128, 0.2  # neurons looked at, and share found beyond which layers of one model are copies
+MAX_ELEMENTS = 1 << 26  # of one matrix: some 3 GB at the peak
+MAX_WIDTH = 4096
 STATISTIC = "rotated_neuron_agreement"
 ROTATED = "rotated"
 MATCHED = "neuron_match_rotated"
@@ -94,7 +101,9 @@ def choose_pairs(a: Weights, b: Weights, allowed: Allowed = everything) -> list[
     return [*pairs[::2], *pairs[1::2]]
 
 
-def _search(a: Weights, b: Weights, allowed: Allowed, *, seed: int) -> tuple[FoundRotation, list[tuple[int, int]], int]:
+def _search(
+    a: Weights, b: Weights, allowed: Allowed, *, seed: int
+) -> tuple[FoundRotation, list[tuple[int, int]], int, tuple[int, int]]:
     """Find layers that belong together in models of different depths: fit on one of A's and each of B's, keep the best.
 
     Returns the rotation, for some other layers of A the layer of B that agrees best under it, and among how many it was chosen.
@@ -113,7 +122,42 @@ def _search(a: Weights, b: Weights, allowed: Allowed, *, seed: int) -> tuple[Fou
         rest = [candidate for candidate in candidates if candidate != chosen]
         if rest:
             pairs.append((layer, max(rest, key=lambda candidate: agreement(other, blocks[candidate], found.R))))
-    return found, pairs, max(1, len(candidates) - 1) * len(candidates)
+    return found, pairs, max(1, len(candidates) - 1) * len(candidates), (anchor, chosen)
+
+
+def alike(one: Neurons, two: Neurons) -> bool:
+    """Whether two layers of one model are copies, in whatever order: then what fits one fits the other."""
+    if (one.gate is None) != (two.gate is None):
+        return False
+    few = one.take(np.arange(min(one.count, COPY_ROWS)))
+    return agreement(few, two, np.eye(one.width, dtype=np.float32)) > COPIED_SHARE
+
+
+def _not_fitted(
+    a: Weights, b: Weights, fitted: Sequence[tuple[int, int]], tested: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the pairs whose layers are no copies, on either side, of those that the rotation was fitted on.
+
+    Raises
+    ------
+    DegenerateInput
+        If none is left.
+    """
+    kept = []
+    for pair in tested:
+        copies = False
+        for side, model in enumerate((a, b)):
+            sets = neuron_sets(model)
+            here = read_neurons(model, pair[side], sets[pair[side]])
+            copies = copies or any(
+                other[side] == pair[side] or alike(here, read_neurons(model, other[side], sets[other[side]]))
+                for other in fitted
+            )
+        if not copies:
+            kept.append(pair)
+    if not kept:
+        raise DegenerateInput("the layers left to test on are copies of those that were fitted")
+    return kept
 
 
 def fit(
@@ -217,21 +261,44 @@ def examine_turned(
     try:
         count = _affordable(a, b, allowance, allowed)
         table = gram_table(a, b, seed=seed, count=count, allowed=allowed)
-    except (DegenerateInput, BudgetExceeded) as error:
+        found = _in_order(a, b, table, log10_alpha, None if allowance is None else allowance // 2, seed)
+        if found.in_order:
+            return found
+    except (BudgetExceeded, OrderedNeurons) as error:
         return TurnedEvidence(untested=f"rotated residual basis: {error.message}")
+    except DegenerateInput as error:
+        found = TurnedEvidence((EvidenceTest(GRAM, "mlp neurons", status=OFF, reason=error.message),), share=0.0)
+    left = None if allowance is None else allowance - (a.bytes_read + b.bytes_read - before)
+    return _reordered(a, b, found, null, left, seed, starts, allowed)
+
+
+def _in_order(
+    a: Weights, b: Weights, table: GramTable, log10_alpha: float, allowance: int | None, seed: int
+) -> TurnedEvidence:
+    """Return what the first stage shows: a relation, or nothing yet."""
     first = gram_test(table)
-    best = table.counts.max(axis=0) / table.tested
+    share = float(table.counts.max()) / table.tested
+    if (first.log10_p or 0.0) > log10_alpha:
+        return TurnedEvidence((first,), share=share)
     by_layer = {
         layer: bonferroni(float(table.log10_p[:, j].min()), len(table.layers_a))
         for j, layer in enumerate(table.layers_b)
     }
-    if (first.log10_p or 0.0) <= log10_alpha:
-        layers = {layer: table.layers_a[int(table.log10_p[:, j].argmin())] for j, layer in enumerate(table.layers_b)}
-        i, j = table.best()
-        origin = _origin(a, b, table.layers_a[i], table.layers_b[j], seed)
-        return TurnedEvidence((first,), by_layer, layers, None, origin, float(best.max()), in_order=True)
-    left = None if allowance is None else allowance - (a.bytes_read + b.bytes_read - before)
-    return _reordered(a, b, first, float(best.max()), null, left, seed, starts, allowed)
+    layers = {layer: table.layers_a[int(table.log10_p[:, j].argmin())] for j, layer in enumerate(table.layers_b)}
+    i, j = table.best()
+    origin = _origin(a, b, table.layers_a[i], table.layers_b[j], seed, allowance)
+    return TurnedEvidence((first,), by_layer, layers, None, origin, share, in_order=True)
+
+
+def _too_large(model: Weights, layer: int) -> str | None:
+    """Say if a layer is too large for what holds it in memory whole, or too wide for what takes the cube of its width."""
+    where = neuron_sets(model)[layer]
+    neurons, width = model.shape(where.up, layer, where.expert)
+    if width > MAX_WIDTH or neurons * width > MAX_ELEMENTS:
+        return (
+            f"{neurons} neurons of width {width}: expected a width up to {MAX_WIDTH} and {MAX_ELEMENTS} values at most"
+        )
+    return None
 
 
 def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed) -> int:
@@ -248,9 +315,9 @@ def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed)
             neurons_cost(model, layer, where, (0, min(GRAM_ROWS, model.shape(where.up, layer, where.expert)[0])))
         )
     count = min(GRAM_LAYERS, allowance // 3 // max(1, sum(costs)))
-    if count < 1:
+    if count < 2:  # with one there is no check that places of neurons mean nothing
         raise DegenerateInput(
-            f"one layer takes {sum(costs) / 1e6:.1f} MB and {allowance / 1e6:.1f} MB are left; see --budget"
+            f"two layers take {2 * sum(costs) / 1e6:.1f} MB and {allowance / 3e6:.1f} MB may be read; see --budget"
         )
     return count
 
@@ -258,8 +325,7 @@ def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed)
 def _reordered(
     a: Weights,
     b: Weights,
-    first: EvidenceTest,
-    share: float,
+    first: TurnedEvidence,
     null: EmpiricalNull,
     allowance: int | None,
     seed: int,
@@ -271,36 +337,56 @@ def _reordered(
     try:
         pairs = choose_pairs(a, b, allowed)
         sets = neuron_sets(a), neuron_sets(b)
-        cost = sum(neurons_cost(a, i, sets[0][i]) + neurons_cost(b, j, sets[1][j]) for i, j in pairs)
+        for i, j in pairs:
+            if (reason := _too_large(a, i) or _too_large(b, j)) is not None:
+                return replace(first, untested=f"{why}: {reason}")
+        # those fitted are read for every start and to tell copies, those tested once more for what comes after
+        reads = 2 + len(starts)
+        cost = reads * sum(neurons_cost(a, i, sets[0][i]) + neurons_cost(b, j, sets[1][j]) for i, j in pairs)
         if allowance is not None and cost > allowance:
             needed = f"{len(pairs)} layers take {cost / 1e6:.0f} MB and {allowance / 1e6:.0f} MB are left; see --budget"
-            return TurnedEvidence((first,), share=share, untested=f"{why}: {needed}")
+            return replace(first, untested=f"{why}: {needed}")
         cut = (len(pairs) + 1) // 2
         fits = [fit(a, b, pairs[:cut], seed=seed, start=start) for start in (None, *starts)]
         rotation, tested, tries = max(fits, key=lambda found: found.agreement), pairs[cut:], len(fits)
+        fitted = pairs[:cut]
         if a.layers != b.layers and cost * SEARCHED <= (allowance if allowance is not None else SEARCH_BYTES):
-            searched, others, further = _search(a, b, allowed, seed=seed)
+            searched, others, further, anchor = _search(a, b, allowed, seed=seed)
             if searched.agreement > rotation.agreement:
                 rotation, tested = searched, others
             tries += further
+            fitted = fitted if rotation is not searched else [anchor]
+        tested = _not_fitted(a, b, fitted, tested)
         results = held_out(a, b, tested, rotation, seed=seed, beyond=null.largest(STATISTIC))
+        strongest = max(results, key=lambda found: found.share)
+        origin = _origin_matched(a, b, strongest, rotation)
     except (DegenerateInput, BudgetExceeded) as error:
         off = EvidenceTest(MATCHED, "mlp neurons", status=OFF, reason=error.message)
-        return TurnedEvidence((first, off), share=share, untested=f"{why}: {error.message}")
+        return replace(first, tests=(*first.tests, off), untested=f"{why}: {error.message}")
     tests = [matched_test(found, null, len(results) * tries) for found in results]
     by_layer = {test.layer: test.log10_p for test in tests if test.layer is not None and test.log10_p is not None}
-    strongest = max(results, key=lambda found: found.share)
-    origin = _origin_matched(a, b, strongest, rotation)
     layers = {found.layer_b: found.layer_a for found in results}
-    return TurnedEvidence(
-        (first, *tests), by_layer, layers, rotation, origin, max(share, strongest.share), in_order=False
-    )
+    share = max(first.share or 0.0, strongest.share)
+    return TurnedEvidence((*first.tests, *tests), by_layer, layers, rotation, origin, share, in_order=False)
 
 
-def _origin(a: Weights, b: Weights, layer_a: int, layer_b: int, seed: int) -> Origin:
+def _unexamined(why: str) -> Origin:
+    """Return the reading that claims least: weights or initialisation."""
+    return Origin(UNCLEAR, None, None, None, None, uniform=False, reasons=(f"not examined: {why}",))
+
+
+def _origin(a: Weights, b: Weights, layer_a: int, layer_b: int, seed: int, allowance: int | None) -> Origin:
     """Compare neurons in their places, in a basis fitted on one half of them, in the other half."""
-    one = read_neurons(a, layer_a, neuron_sets(a)[layer_a])
-    two = read_neurons(b, layer_b, neuron_sets(b)[layer_b])
+    sets = neuron_sets(a)[layer_a], neuron_sets(b)[layer_b]
+    cost = neurons_cost(a, layer_a, sets[0]) + neurons_cost(b, layer_b, sets[1])
+    if allowance is not None and cost > allowance:
+        return _unexamined(f"two layers take {cost / 1e6:.0f} MB; see --budget")
+    if (reason := _too_large(a, layer_a) or _too_large(b, layer_b)) is not None:
+        return _unexamined(reason)
+    try:
+        one, two = read_neurons(a, layer_a, sets[0]), read_neurons(b, layer_b, sets[1])
+    except (DegenerateInput, BudgetExceeded) as error:
+        return _unexamined(error.message)
     count = min(one.count, two.count)
     order = np.random.default_rng([seed, count]).permutation(count)
     fitted, other = order[: count // 2], order[count // 2 : count // 2 + SAMPLED]
@@ -308,18 +394,17 @@ def _origin(a: Weights, b: Weights, layer_a: int, layer_b: int, seed: int) -> Or
     total = left.up.T @ right.up + left.down.T @ right.down
     if left.gate is not None and right.gate is not None:
         total = total + left.gate.T @ right.gate
-    U, _, Vt = np.linalg.svd(total)
-    return _slopes(one.take(other), two.take(other), np.asarray(U @ Vt, dtype=np.float32))
+    return _slopes(one.take(other), two.take(other), nearest_rotation(total))
 
 
-def _origin_matched(a: Weights, b: Weights, found: HeldOut, rotation: FoundRotation) -> Origin | None:
+def _origin_matched(a: Weights, b: Weights, found: HeldOut, rotation: FoundRotation) -> Origin:
     """Compare the neurons that both kinds of rows paired alike."""
     one = read_neurons(a, found.layer_a, neuron_sets(a)[found.layer_a])
     two = read_neurons(b, found.layer_b, neuron_sets(b)[found.layer_b])
     agreed = found.match.gate_index == found.match.up_index
     agreed &= found.match.gate_index >= 0
-    if np.count_nonzero(agreed) < 16:
-        return None
+    if np.count_nonzero(agreed) < LEAST_NEURONS:
+        return _unexamined("too few neurons are paired alike")
     return _slopes(one.take(found.rows[agreed]), two.take(found.match.gate_index[agreed]), rotation.R)
 
 

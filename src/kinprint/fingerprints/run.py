@@ -18,6 +18,8 @@ from kinprint.fingerprints.catalogue import METHODS
 from kinprint.weights import Weights
 
 METHODS_NULL = "methods_null.json"
+MOST_AXES, MOST_ROWS, MOST_BYTES, LARGEST = 4, 1024, 32 << 20, 1e12
+"""What a fingerprint may hold: far beyond any real one."""
 Tell = Callable[[str, int, int], None]
 
 
@@ -98,7 +100,32 @@ def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, F
         if found.version != method.version:
             raise DegenerateInput(f"the fingerprint of {side} is of version {found.version}, expected {method.version}")
         sides.append(found)
-    return method.score(sides[0], sides[1], seed=seed)
+    for side, found in zip("AB", sides, strict=True):
+        _check_arrays(found, side)
+    try:
+        with np.errstate(all="ignore"):
+            score = method.score(sides[0], sides[1], seed=seed)
+    # A file made by a stranger may lack an array, or hold one of any shape: whatever that breaks, it is the file that is wrong.
+    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
+        if isinstance(error, DegenerateInput):
+            raise
+        raise DegenerateInput(f"a fingerprint does not hold what it should: {type(error).__name__}: {error}") from error
+    if not math.isfinite(score.value):
+        raise DegenerateInput("the fingerprints give no finite value")
+    return score
+
+
+def _check_arrays(features: Features, side: str) -> None:
+    """Refuse arrays of absurd shapes, and values near the end of their range, before a method multiplies them."""
+    for name, array in features.arrays.items():
+        rows = array.shape[0] if array.ndim > 1 else 0
+        if array.ndim > MOST_AXES or rows > MOST_ROWS or array.nbytes > MOST_BYTES:
+            raise DegenerateInput(
+                f"the fingerprint of {side}: {name[:80]!r} has shape {array.shape}: expected at most {MOST_AXES} axes, "
+                f"{MOST_ROWS} rows and {MOST_BYTES} bytes"
+            )
+        if array.dtype.kind == "f" and array.size and float(np.abs(array).max()) > LARGEST:
+            raise DegenerateInput(f"the fingerprint of {side}: {name[:80]!r} holds values beyond {LARGEST:g}")
 
 
 def _run(

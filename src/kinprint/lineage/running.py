@@ -17,7 +17,7 @@ from kinprint.fingerprints.base import Features, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, share_tokens
 from kinprint.lineage.scoring import Outcome
 from kinprint.lineage.trials import Trial
-from kinprint.lineage.verdicts import VERDICT, judge
+from kinprint.lineage.verdicts import VERDICT, VERDICT_VERSION, judge
 from kinprint.weights import HeldWeights
 from kinprint.zoo.members import keys_of
 from kinprint.zoo.store import Zoo
@@ -25,6 +25,7 @@ from kinprint.zoo.store import Zoo
 Progress = Callable[[str, int, int], None]
 Key = tuple[str, str, str]
 RESULTS = "results.jsonl"
+LACKING = "an optional dependency is missing"
 SLOW = (VERDICT, "match_activations")
 """What takes seconds a pair even on the zoo's models: run on fewer unrelated pairs unless every pair is asked for."""
 FORMAT = 1
@@ -48,19 +49,14 @@ def run_trials(
     kept = _kept(folder / RESULTS)
     outcomes: dict[Key, Outcome] = {}
     jobs: dict[str, list[tuple[str, str, str, str]]] = {}
-    wanted = [
-        (trial, name)
-        for trial in trials
-        for name in names
-        if slow_limit is None or name not in SLOW or trial.turn <= slow_limit
-    ]
-    for trial, name in wanted:
-        key = _result_key(name, keys[trial.a], keys[trial.b], seed)
-        if key in kept:
-            outcomes[name, trial.a, trial.b] = kept[key]
-        else:
-            jobs.setdefault(trial.b, []).append((name, trial.a, trial.b, key))
-    total = len(wanted)
+    for trial in trials:
+        for name in names:
+            key = _result_key(name, keys[trial.a], keys[trial.b], seed)
+            if key in kept:
+                outcomes[name, trial.a, trial.b] = kept[key]
+            elif slow_limit is None or name not in SLOW or trial.turn <= slow_limit:
+                jobs.setdefault(trial.b, []).append((name, trial.a, trial.b, key))
+    total = len(outcomes) + sum(len(group) for group in jobs.values())
     done = len(outcomes)
     batches = list(jobs.items())
     if progress is not None:
@@ -69,7 +65,8 @@ def run_trials(
         for results in _map(zoo.folder, batches, seed, workers):
             for key, outcome in results:
                 outcomes[outcome.method, outcome.a, outcome.b] = outcome
-                log.write(json.dumps({"key": key, **asdict(outcome)}) + "\n")
+                if outcome.note != LACKING:  # what is missing may be installed by the next run
+                    log.write("\n" + json.dumps({"key": key, **asdict(outcome)}))  # a line cut short stays alone
             log.flush()
             done += len(results)
             if progress is not None:
@@ -78,7 +75,7 @@ def run_trials(
 
 
 def _result_key(method: str, a: str, b: str, seed: int) -> str:
-    version = 1 if method == VERDICT else chosen_methods([method])[0].version
+    version = VERDICT_VERSION if method == VERDICT else chosen_methods([method])[0].version
     return f"{FORMAT}:{method}:{version}:{a[:16]}:{b[:16]}:{seed}"
 
 
@@ -148,7 +145,8 @@ class _Runner:
         try:
             score, seconds, read = self._score(method, a, b)
         except (DegenerateInput, NeedsExtra) as error:
-            return Outcome(name, a, b, None, None, error.message, time.perf_counter() - began, 0)
+            note = LACKING if isinstance(error, NeedsExtra) else None
+            return Outcome(name, a, b, None, None, error.message, time.perf_counter() - began, 0, note)
         p = None if score.chance is None else score.chance.log10_p
         return Outcome(name, a, b, score.value, p, None, seconds, read)
 

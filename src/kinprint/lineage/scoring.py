@@ -31,10 +31,10 @@ class Outcome:
 class Cell:
     """One method on one attack.
 
-    ``auc`` compares related pairs of this attack with ALL unrelated pairs of the zoo: the chance that a related pair scores
-    higher, ties counting half. A pair on which the method was off counts as the least value of all: a method that cannot answer
-    does not find anything. ``at_1`` and ``at_01`` are the shares of related pairs above the thresholds that 1 % and 0.1 % of
-    unrelated pairs exceed; None where there are too few unrelated pairs to have such a threshold.
+    ``auc`` compares related pairs of this attack with ALL unrelated pairs of the zoo that the method answered: the chance that
+    a related pair scores higher, ties counting half. A related pair on which the method was off counts as the least value of all:
+    a method that cannot answer does not find anything. ``at_1`` and ``at_01`` are the shares of related pairs above the
+    thresholds that 1 % and 0.1 % of unrelated pairs exceed; None where there are too few of these to have such a threshold.
     """
 
     method: str
@@ -79,7 +79,8 @@ def table(
     cells = []
     for method in methods:
         against = _found(outcomes, method, unrelated)
-        negative = _values(against)
+        # where the method is off it cannot be wrong either: such pairs would only lower the threshold
+        negative = _values([item for item in against if item.value is not None])
         for name, group in [*groups.items(), ("all", everything)]:
             cells.append(_cell(method, name, _found(outcomes, method, group), negative))
     return cells

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kinprint.zoo.members import Member
 from kinprint.zoo.store import Zoo
 
 RELATED, UNRELATED, BETWEEN = "related", "unrelated", "between"
@@ -45,7 +46,7 @@ class Trial:
     @property
     def group(self) -> str:
         """Return the attack with its strength, as tables name it."""
-        return self.attack if self.strength is None else f"{self.attack} {self.strength:g}"
+        return self.attack if self.strength is None else f"{self.attack} {self.strength:.3g}"
 
 
 def trials_of(zoo: Zoo, limit: int | None = None) -> list[Trial]:
@@ -72,8 +73,16 @@ def trials_of(zoo: Zoo, limit: int | None = None) -> list[Trial]:
                 unrelated += 1
                 if limit is not None and unrelated > limit and member.name not in order:
                     continue
-            found.append(Trial(base, member.name, relation, member.attack, member.strength, member.preserves_function))
+            turn = unrelated if _ANSWERS[relation] == UNRELATED and member.name not in order else 0
+            strength = _strength(member, base)
+            found.append(Trial(base, member.name, relation, member.attack, strength, member.preserves_function, turn))
     return found
+
+
+def _strength(member: Member, base: str) -> float | None:
+    """Return how much was done; in a merge, the share that this base has in it."""
+    weights = [link.weight for link in member.links if link.parent == base and link.kind == "weights"]
+    return weights[0] if weights and weights[0] != 1.0 else member.strength
 
 
 def attacks_of(trials: Sequence[Trial]) -> list[str]:

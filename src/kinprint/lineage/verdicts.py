@@ -9,15 +9,16 @@ from pathlib import Path
 from kinprint.comparison import compare
 from kinprint.errors import KinprintError
 from kinprint.evidence.examine import Inquiry
-from kinprint.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION
+from kinprint.findings import DERIVED, IDENTICAL, NOT_TESTABLE, SHARES_COMPONENTS, SHARES_INITIALISATION
 from kinprint.lineage.scoring import Outcome
-from kinprint.results import NOT_COMPARABLE
 from kinprint.selection import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.zoo.store import Zoo
 
 VERDICT = "verdict"
+VERDICT_VERSION = 1
+"""Raise it when the engine comes to other verdicts: kept results then do not count."""
 VALUES = {IDENTICAL: 1.0, DERIVED: 1.0, SHARES_COMPONENTS: 0.5, SHARES_INITIALISATION: 0.5}
 """What a verdict is worth in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
 
@@ -42,8 +43,9 @@ def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> Outcome:
             return Outcome(VERDICT, a, b, None, None, error.message, time.perf_counter() - began, 0)
         seconds = time.perf_counter() - began
     verdict = report.verdict
-    if verdict is None or (report.status == NOT_COMPARABLE and verdict.class_ == "not_testable"):
-        return Outcome(VERDICT, a, b, None, None, report.reason or "no verdict", seconds, report.bytes_read)
+    if verdict is None or verdict.class_ == NOT_TESTABLE:
+        reason = report.reason or (verdict.sentence if verdict is not None else "no verdict")
+        return Outcome(VERDICT, a, b, None, None, reason, seconds, report.bytes_read)
     note = verdict.class_ if verdict.kind is None else f"{verdict.class_} {verdict.kind}"
     value = VALUES.get(verdict.class_, 0.0)
     return Outcome(VERDICT, a, b, value, verdict.log10_p, None, seconds, report.bytes_read, note)

@@ -249,10 +249,24 @@ def _failures(bench: Benchmark) -> str:
 
 
 def _how() -> str:
-    text = (
-        "AUC is the chance that a related pair of this attack scores above an unrelated pair of the zoo, ties counting half; "
-        "0.5 is a coin. True positives are the share of related pairs above the value that 1 % (or 0.1 %) of unrelated pairs "
-        "exceed. A method that does not apply to a pair (other widths, no shared tokens) finds nothing there: the pair counts as "
-        "its lowest value. Portable methods were run as fingerprint files would be, each model on its own."
-    )
-    return f"## How to read this\n\n{text}"
+    return "\n".join(["## How to read this", "", *(f"- {line}" for line in _NOTES)])
+
+
+_NOTES = (
+    "AUC is the chance that a related pair of this attack scores above an unrelated pair, ties counting half; 0.5 is a coin.",
+    "True positives are the share of related pairs above the value that 1 % (or 0.1 %) of the unrelated pairs exceed.",
+    (
+        "A method that does not apply to a related pair (other widths, no shared tokens) did not find it; unrelated pairs that it "
+        "cannot answer do not count for it."
+    ),
+    (
+        "Unrelated pairs are members against bases that they have nothing of: many pairs, few independent models. The third "
+        "digit at 0.1 % is worth little."
+    ),
+    (
+        "The number after an attack is its strength: noise and low rank relative to the weights, bits, share pruned or kept, "
+        "share of this parent in a merge, and for training steps times peak learning rate."
+    ),
+    "Portable methods were run as fingerprint files would be, each model on its own.",
+    "Independent models of the tests' own null (kin, verdict) come from another, separately trained family.",
+)

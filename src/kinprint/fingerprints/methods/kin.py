@@ -41,8 +41,9 @@ class Kin(Method):
         if found.share is None:
             raise DegenerateInput(found.untested or "nothing could be tested")
         tests = [test for test in found.tests if test.log10_p is not None]
+        if not tests:
+            raise DegenerateInput(found.untested or "nothing could be tested")
         best = min(tests, key=lambda test: test.log10_p or 0.0)
-        gram = next(test for test in tests if test.name == GRAM)
         chance = Chance(
             f"{best.null}; {best.p_method}",
             (best.null_mean or 0.0) / max(1, best.n),
@@ -52,10 +53,13 @@ class Kin(Method):
             exact=best.name == GRAM,
             assumptions=best.assumptions,
         )
-        details = {"gram fixed points": gram.statistic or 0.0, "neurons in order": float(found.in_order)}
+        details = {"neurons in order": float(found.in_order)}
+        gram = next((test for test in tests if test.name == GRAM), None)
+        if gram is not None:
+            details["gram fixed points"] = gram.statistic or 0.0
         if found.rotation is not None:
             details["agreement where fitted"] = found.rotation.agreement
-        notes = (found.untested,) if found.untested else ()
+        notes = tuple(text for text in (found.untested, *(test.reason for test in found.tests)) if text)
         return Score(found.share, chance, details, dict(found.layers) if (best.log10_p or 0.0) < -6.0 else {}, notes)
 
 
