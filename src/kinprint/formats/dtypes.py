@@ -106,6 +106,11 @@ class Landing:
             self._decode = _DECODERS[dtype]
             self.values = take(4 * elements).view(np.float32)
 
+    @property
+    def works(self) -> bool:
+        """Whether there is anything to decode."""
+        return self._memory is None
+
     def room(self, at: int, length: int) -> memoryview:
         """Return where to put bytes `at` and following."""
         if self._memory is not None:

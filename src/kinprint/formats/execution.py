@@ -33,6 +33,7 @@ class _Part:
 
     def __init__(self, landing: Landing, first: int) -> None:
         self._landing, self._first = landing, first
+        self.works = landing.works
 
     def room(self, at: int, length: int) -> memoryview:
         return self._landing.room(self._first + at, length)

@@ -46,6 +46,10 @@ class Source(Protocol):
 class Sink(Protocol):
     """Where the bytes of a range go: in pieces, in any order, from several threads."""
 
+    @property
+    def works(self) -> bool:
+        """Whether taking the bytes is work that several cores may share; one core alone reads as fast as memory allows."""
+
     def room(self, at: int, length: int) -> memoryview:
         """Return where to put `length` bytes, the first of which is the range's byte `at`."""
 
@@ -55,6 +59,8 @@ class Sink(Protocol):
 
 class Buffer:
     """A sink that keeps the bytes as they are."""
+
+    works = False
 
     def __init__(self, memory: memoryview) -> None:
         self.memory = memory

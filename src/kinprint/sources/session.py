@@ -149,7 +149,7 @@ class Session:
         """Read ranges of any number of files together, each into its sink. The caller has them admitted.
 
         What has to be waited for is left to the session's threads. What is at hand is read in pieces that fit into a
-        processor's cache with what a sink makes of them, by the calling thread and as many more as there are cores.
+        processor's cache with what a sink makes of them, by the calling thread and, where that is work, one on each core.
         """
         far = [request for request in requests if not request[0].at_hand]
         futures = [self._pool.submit(partial(_read_whole, *request)) for request in far]
@@ -174,9 +174,9 @@ class Session:
                     failures.append((number, error))
                     deque(work, maxlen=0)
 
-        nbytes = sum(len(span) for _, span, _ in requests)
+        shared = sum(len(span) for _, span, sink in requests if sink.works)
         # Two threads gain nothing on small reads, unless there are many and the disk can be asked for several at a time.
-        threads = max(min(_cores(), nbytes // PIECE_BYTES), min(_DISK_READERS, len(requests) // 16))
+        threads = max(min(_cores(), shared // PIECE_BYTES), min(_DISK_READERS, len(requests) // 16))
         helpers = [self._pool.submit(worker) for _ in range(threads - 1)]
         try:
             worker()

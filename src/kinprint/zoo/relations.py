@@ -5,7 +5,7 @@ Relations follow from the links of each member (`kinprint.zoo.members.Link`) and
 - ``same``: one member twice
 - ``derived``: one is an ancestor of the other, matrices of its layers among what was handed down
 - ``siblings``: both have such matrices of a common ancestor
-- ``partial``: what they share of an ancestor is embeddings or norms alone
+- ``partial``: what they share of an ancestor is embeddings or norms alone, or the initial weights of embeddings
 - ``same_init``: the same initial weights, trained apart
 - ``distilled``: one learnt the outputs of the other (or of its kin), or both of one teacher; the weights are independent
 - ``independent``: nothing of the above
@@ -22,6 +22,7 @@ from kinprint.errors import BadReference, SchemaError
 from kinprint.zoo.members import BODY, COMPONENTS, Member, keys_of
 
 SCHEMA_VERSION = 1
+EMBEDDINGS = frozenset({"embeddings"})
 KINDS = ("same", "derived", "siblings", "partial", "same_init", "distilled", "independent")
 
 
@@ -77,16 +78,18 @@ class Relations:
             return "partial"
         if self._linked(a, b, "init"):
             return "same_init"
+        if self._linked(a, b, "init", EMBEDDINGS):
+            return "partial"
         return "distilled" if self._linked(a, b, "outputs") else "independent"
 
-    def _linked(self, a: str, b: str, kind: str) -> bool:
-        """Return whether layers of the two go back to one initialisation, or to one model's outputs, through a link."""
-        (first, first_ends), (second, second_ends) = self._sources(a, kind), self._sources(b, kind)
+    def _linked(self, a: str, b: str, kind: str, parts: frozenset[str] = BODY) -> bool:
+        """Return whether layers (or other parts) of the two go back to one initialisation, or one model's outputs, by a link."""
+        (first, first_ends), (second, second_ends) = self._sources(a, kind, parts), self._sources(b, kind, parts)
         return bool(first_ends & (second | second_ends) or second_ends & first)
 
-    def _sources(self, name: str, kind: str) -> tuple[set[str], set[str]]:
-        """Return the ancestors whose layers a member has, and the models these were initialised like or taught by."""
-        holders = {ancestor for ancestor, parts in self._of(name).items() if BODY & parts}
+    def _sources(self, name: str, kind: str, wanted: frozenset[str]) -> tuple[set[str], set[str]]:
+        """Return the ancestors of which a member has these parts, and the models those were initialised like or taught by."""
+        holders = {ancestor for ancestor, parts in self._of(name).items() if wanted & parts}
         links = [link for ancestor in holders for link in self._members[ancestor].links if link.kind == kind]
         return holders, {link.parent for link in links}
 
