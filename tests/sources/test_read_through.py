@@ -68,7 +68,7 @@ def test_a_failure_is_raised_and_ends_the_reading(session_for, large):
     path.write_bytes(data[: 2 * PIECE_BYTES])
     with pytest.raises((SourceError, SourceChanged)):
         session.read([(source, ByteRange(0, len(data)))])
-    with pytest.raises(SourceError, match=f"ends at byte {3 * PIECE_BYTES}, expected at least {4 * PIECE_BYTES}$"):
+    with pytest.raises(SourceError, match=f"ends at byte {3 * PIECE_BYTES}, expected at least {5 * PIECE_BYTES}$"):
         session.read([(source, ByteRange(PIECE_BYTES * 3, PIECE_BYTES * 5))] * 3)
 
 

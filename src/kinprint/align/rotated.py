@@ -33,7 +33,8 @@ Index = NDArray[np.intp]
 BANDS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Edges of the bands of eigenvectors, leading ones first: they double, as the decay of spectra suggests."""
 
-ITERATIONS = 30
+ITERATIONS, WIDE_ITERATIONS = 30, 3
+"""Rounds at most. A wide model's neurons have labels enough to be paired rightly at once; a round then takes ten seconds."""
 SAMPLED = 1024
 """Rows of A matched in each round: Procrustes needs no more, and a round costs rows × rows of B × width."""
 WIDE = 1024
@@ -221,9 +222,10 @@ def find_rotation(
     indices: list[Index] = []
     for a, b in pairs:  # one pair at a time: they may be read only now
         _check(a, b)
-        rows = np.sort(rng.permutation(a.count)[:SAMPLED])
+        most = max(SAMPLED, a.width)  # fewer rows than dimensions would leave the rotation undetermined
+        rows = np.sort(rng.permutation(a.count)[:most])
         if start is None:
-            some = None if a.count <= SAMPLED else rows
+            some = None if a.count <= most else rows
             with ThreadPoolExecutor(2) as sides_at_once:  # the products let go of the interpreter
                 labels = sides_at_once.submit(band_profiles, a, some)
                 others = sides_at_once.submit(band_profiles, b)
@@ -232,7 +234,8 @@ def find_rotation(
     R = start
     signs = [_first_signs(*side, index) for side, index in zip(sides, indices, strict=True)] if R is None else []
     rounds = 0
-    for rounds in range(1, ITERATIONS + 1):
+    limit = WIDE_ITERATIONS if sides[0][0].width > WIDE else ITERATIONS
+    for rounds in range(1, limit + 1):
         if R is None or rounds > 1:
             R = _procrustes(sides, indices, signs)
         again = [_match_turned(a, b, R) for a, b in sides]
@@ -288,7 +291,7 @@ def nearest_rotation(C: Rows) -> Rows:
     values, V = np.linalg.eigh(scaled.T @ scaled)
     lengths = np.sqrt(np.maximum(values, values[-1] * np.finfo(np.float32).eps))
     R = ((scaled @ V) / lengths) @ V.T
-    for _ in range(4):
+    for _ in range(3):
         R = 1.5 * R - 0.5 * (R @ (R.T @ R))
     return np.asarray(R, dtype=np.float32)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kinprint.align.neurons import NeuronMatch, gate_up_agreement
-from kinprint.align.rotated import FoundRotation, Index, Neurons, Rows, agreement, find_rotation, nearest_rotation
+from kinprint.align.rotated import WIDE, FoundRotation, Index, Neurons, Rows, agreement, find_rotation, nearest_rotation
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.gram import (
     GRAM,
@@ -346,9 +346,10 @@ def _reordered(
         if allowance is not None and cost > allowance:
             needed = f"{len(pairs)} layers take {cost / 1e6:.0f} MB and {allowance / 1e6:.0f} MB are left; see --budget"
             return replace(first, untested=f"{why}: {needed}")
-        cut = (len(pairs) + 1) // 2
+        # one layer of a wide model has rows enough to determine a rotation, and each more takes half a minute
+        cut = 1 if a.hidden > WIDE else (len(pairs) + 1) // 2
         fits = [fit(a, b, pairs[:cut], seed=seed, start=start) for start in (None, *starts)]
-        rotation, tested, tries = max(fits, key=lambda found: found.agreement), pairs[cut:], len(fits)
+        rotation, tested, tries = max(fits, key=lambda found: found.agreement), pairs[cut : cut + HELD_OUT], len(fits)
         fitted = pairs[:cut]
         if a.layers != b.layers and cost * SEARCHED <= (allowance if allowance is not None else SEARCH_BYTES):
             searched, others, further, anchor = _search(a, b, allowed, seed=seed)

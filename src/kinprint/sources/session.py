@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import cache, partial
 from operator import itemgetter
@@ -162,7 +162,7 @@ class Session:
         self._results(futures)
 
     def _work_off(self, requests: Sequence[Request]) -> None:
-        pieces = [(*request, at) for request in requests for at in range(0, len(request[1]), PIECE_BYTES)]
+        pieces = [(*request, at, end) for request in requests for at, end in _pieces(*request)]
         work = iter(enumerate(pieces))  # each thread takes the next
         failures: list[tuple[int, KinprintError]] = []
 
@@ -253,8 +253,14 @@ def _read_whole(source: Source, span: ByteRange, sink: Sink) -> None:
     sink.filled(0, room)
 
 
-def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int) -> None:
-    end = min(len(span), at + PIECE_BYTES)
+def _pieces(_source: Source, span: ByteRange, sink: Sink) -> Iterator[tuple[int, int]]:
+    """Yield where the pieces of a range begin and end; one that only has to be copied is one piece."""
+    step = PIECE_BYTES if sink.works else max(1, len(span))
+    for at in range(0, len(span), step):
+        yield at, min(len(span), at + step)
+
+
+def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int, end: int) -> None:
     room = sink.room(at, end - at)
     source.read_into(ByteRange(span.start + at, span.start + end), room)
     sink.filled(at, room)
