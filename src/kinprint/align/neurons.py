@@ -231,7 +231,7 @@ def gate_up_agreement(
     sample = a[0][chosen], a[1][chosen]
     found = match(a)
     observed = _agreement(*(found if chosen.size == n_a else match(sample)))
-    if _agreement(*found) <= beyond * min(n_a, b[0].shape[0]):
+    if beyond and _agreement(*found) <= beyond * min(n_a, b[0].shape[0]):
         draws = min(draws, FEW_DRAWS)
     drawn = []
     for _ in range(draws):
