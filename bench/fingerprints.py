@@ -137,9 +137,9 @@ def measure(folder: Path, *, quick: bool) -> Report:
     return Report("fingerprints", title, tuple(rows), tuple(goals), (), facts)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run it in a temporary folder: 5 GB on disk."""
-    asked = parser("bench.fingerprints", __doc__).parse_args()
+    asked = parser("bench.fingerprints", __doc__).parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="bench-fingerprints-") as made:
         return finish([measure(Path(made), quick=asked.quick)], asked.json)
 
