@@ -135,11 +135,11 @@ def test_a_run_finds_what_each_method_can_and_keeps_its_results(small_zoo, tmp_p
     assert cells["gram", "all_symmetries"].auc < 1.0
     assert cells["fixed_points", "rotation"].auc < 1.0
     assert all(cost.peak_bytes for cost in bench.costs)
-    lines = (tmp_path / RESULTS).read_text().splitlines()
+    lines = [line for line in (tmp_path / RESULTS).read_text().splitlines() if line]
     assert len(lines) == len(bench.trials) * len(names)
     assert seen[-1][1] == seen[-1][2] == len(lines)
     with (tmp_path / RESULTS).open("a") as log:
-        log.write('{"key": "cut sho')  # as an interrupted run leaves it
+        log.write('\n{"key": "cut sho')  # as an interrupted run leaves it
     again = run_benchmark(small_zoo, tmp_path, methods=names, verdict=False, workers=1)
     assert {key: item.value for key, item in again.outcomes.items()} == {
         key: item.value for key, item in bench.outcomes.items()
