@@ -73,7 +73,8 @@ def judge() -> Callable[..., Report]:
         assert found.verdict is not None
         assert found.evidence is not None
         controls = {item.name: item.status for item in found.evidence.controls}
-        assert controls == {"self": "passed", "shuffled self": "passed"}
+        assert {"self", "shuffled self"} <= controls.keys()
+        assert set(controls.values()) == {"passed"}
         return found
 
     return report
