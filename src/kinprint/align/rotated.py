@@ -89,11 +89,6 @@ class FoundRotation:
     agreement: float
     rounds: int
 
-    def columns_of_a(self, X: NDArray[np.floating]) -> tuple[NDArray[np.float64], Index]:
-        """Return rows of B in A's basis, and which columns of A these are: all."""
-        turned = X.astype(np.float64) @ self.R.T.astype(np.float64)
-        return turned, np.arange(self.R.shape[0])
-
 
 def _unit(X: NDArray[np.floating]) -> Rows:
     values = np.asarray(X, dtype=np.float32)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
@@ -159,10 +158,3 @@ def evenly(items: Sequence[int], count: int) -> list[int]:
     if count == 1:
         return [items[-1]]
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
-
-
-def same_size(a: Features, b: Features, key: str, what: str) -> None:
-    """Refuse features whose arrays do not have one shape."""
-    one, two = np.shape(a.arrays[key]), np.shape(b.arrays[key])
-    if one != two:
-        raise DegenerateInput(f"{what} have shapes {one} and {two}: expected equal")
