@@ -21,7 +21,7 @@ from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import EVERYTHING, TOKEN_ROWS, Scope, plan_extras, read_wants
 from kinprint.evidence.turned import ROTATED, TurnedEvidence, examine_turned
 from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
-from kinprint.findings import Evidence, MergeFinding, Verdict
+from kinprint.findings import Evidence, EvidenceTest, MergeFinding, Verdict
 from kinprint.model import Model
 from kinprint.sources.session import Session
 from kinprint.weights import StoredWeights
@@ -202,17 +202,26 @@ def _escalate(
     diary.note(f"reordered neurons: {neurons.spent:,} further bytes, {len(neurons.tests)} layers")
     if not neurons.tests:
         return assessment, neurons
-    tests = [*assessment.tests, *neurons.tests]
-    again = conclude(
+    found = {layer: p for layer, p in (neurons.by_layer or {}).items() if p <= LOG10_ALPHA / 2 or assessment.layers.mlp}
+    return _with(assessment, probes, neurons.tests, found), neurons
+
+
+def _with(
+    assessment: Assessment,
+    probes: tuple[Probe, Probe],
+    tests: Sequence[EvidenceTest],
+    by_layer: Mapping[int, float],
+) -> Assessment:
+    """Return an assessment with further tests, all corrected anew, and what they say of the MLPs of layers."""
+    return conclude(
         probes,
-        tests,
+        [*assessment.tests, *tests],
         assessment.layers,
         assessment.layer_map,
         assessment.experts,
         assessment.identity,
-        {layer: p for layer, p in (neurons.by_layer or {}).items() if p <= LOG10_ALPHA / 2 or assessment.layers.mlp},
+        {**assessment.neurons, **by_layer},
     )
-    return again, neurons
 
 
 def _rebase(
@@ -246,17 +255,7 @@ def _rebase(
         found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
     if not found.tests:
         return assessment, found
-    neurons = {**assessment.neurons, **(found.by_layer or {})}
-    again = conclude(
-        probes,
-        [*assessment.tests, *found.tests],
-        assessment.layers,
-        assessment.layer_map,
-        assessment.experts,
-        assessment.identity,
-        neurons,
-    )
-    return again, found
+    return _with(assessment, probes, found.tests, found.by_layer or {}), found
 
 
 def _turn(
@@ -291,16 +290,7 @@ def _turn(
     diary.note(f"rotated residual basis: {a.bytes_read + b.bytes_read:,} further bytes, {len(found.tests)} tests")
     if not found.tests:
         return assessment, found
-    again = conclude(
-        probes,
-        [*assessment.tests, *found.tests],
-        assessment.layers,
-        assessment.layer_map,
-        assessment.experts,
-        assessment.identity,
-        {**assessment.neurons, **found.by_layer},
-    )
-    return again, found
+    return _with(assessment, probes, found.tests, found.by_layer), found
 
 
 def _open(assessment: Assessment) -> bool:

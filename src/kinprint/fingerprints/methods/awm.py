@@ -22,7 +22,6 @@ that of a mean of several under one permutation is at most that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -45,9 +44,9 @@ from kinprint.fingerprints.base import (
     Score,
     register,
 )
+from kinprint.fingerprints.permuted import cka_chance
 from kinprint.numeric import FloatArray
-from kinprint.stats.kernels import centred_gram, u_centred, unbiased_cka_moments
-from kinprint.stats.tails import least_log10_p, log10_p_normal
+from kinprint.stats.kernels import centred_gram, u_centred
 from kinprint.tokens import common_rows
 from kinprint.weights import Matrix, Weights
 
@@ -196,17 +195,11 @@ def _probes(
 
 
 def _chance(value: float, size: int) -> Chance:
-    sd = math.sqrt(unbiased_cka_moments(size).variance)
-    return Chance(
-        name="residual dimensions permuted after alignment",
-        mean=0.0,
-        sd=sd,
-        log10_p=max(log10_p_normal(value / sd, "greater"), least_log10_p(size)),
-        n=size,
-        exact=False,
-        assumptions=(
-            "the alignment saw embeddings only, yet it pairs dimensions that treat tokens alike",
-            "sd is that of one matrix, an upper bound for the mean of several",
-            "normal tail",
-        ),
+    return cka_chance(
+        value,
+        size,
+        "residual dimensions permuted after alignment",
+        "the alignment saw embeddings only, yet it pairs dimensions that treat tokens alike",
+        "sd is that of one matrix, an upper bound for the mean of several",
+        "normal tail",
     )

@@ -42,9 +42,9 @@ from kinprint.fingerprints.base import (
     register,
 )
 from kinprint.fingerprints.forward import Runner, prompts, prompts_digest
+from kinprint.fingerprints.permuted import cka_chance
 from kinprint.numeric import FloatArray
-from kinprint.stats.kernels import centred_gram, u_centred, unbiased_cka_moments
-from kinprint.stats.tails import least_log10_p, log10_p_normal
+from kinprint.stats.kernels import centred_gram, u_centred
 from kinprint.weights import Weights
 
 LAYERS = 12
@@ -157,16 +157,10 @@ def _matched(a: FloatArray, b: FloatArray) -> tuple[NDArray[np.intp], NDArray[np
 
 
 def _chance(value: float, n: int) -> Chance:
-    sd = math.sqrt(unbiased_cka_moments(n).variance)
-    return Chance(
-        name="prompts permuted",
-        mean=0.0,
-        sd=sd,
-        log10_p=max(log10_p_normal(value / sd, "greater"), least_log10_p(n)),
-        n=n,
-        exact=False,
-        assumptions=(
-            "none holds for language models: prompts have a meaning, which independent models share",
-            "sd is that of one pair of layers, an upper bound for the mean of several; normal tail",
-        ),
+    return cka_chance(
+        value,
+        n,
+        "prompts permuted",
+        "none holds for language models: prompts have a meaning, which independent models share",
+        "sd is that of one pair of layers, an upper bound for the mean of several; normal tail",
     )
