@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 PIECE_BYTES = 1 << 19  # smaller ones cost more to hand out, larger ones do not stay in the cache
 _DISK_READERS = 8
+_SHARE_BYTES = 8 << 20  # what a further thread must find to do: with less, waking it costs more than it takes over
 
 
 class Session:
@@ -176,7 +177,7 @@ class Session:
 
         shared = sum(len(span) for _, span, sink in requests if sink.works)
         # Two threads gain nothing on small reads, unless there are many and the disk can be asked for several at a time.
-        threads = max(min(_cores(), shared // PIECE_BYTES), min(_DISK_READERS, len(requests) // 16))
+        threads = max(min(_cores(), shared // _SHARE_BYTES), min(_DISK_READERS, len(requests) // 16))
         helpers = [self._pool.submit(worker) for _ in range(threads - 1)]
         try:
             worker()
