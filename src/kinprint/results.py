@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from kinprint.annexes import DeclaredFinding, FileReads, LayerGrid
 from kinprint.errors import SchemaError
 from kinprint.findings import Evidence, MethodFinding, Verdict
 
@@ -244,6 +245,9 @@ class ReportSettings:
     parents: tuple[str, ...] = ()
     deep: bool = False
     methods: tuple[str, ...] = field(default=(), metadata=LATER)
+    files: tuple[str, ...] = field(default=(), metadata=LATER)
+    bases: tuple[str, ...] = field(default=(), metadata=LATER)
+    null: str | None = field(default=None, metadata=LATER)  # file of an empirical null, where one was given
 
 
 @dataclass(frozen=True)
@@ -288,6 +292,9 @@ class Report:
     evidence: Evidence | None
     run: Run
     methods: tuple[MethodFinding, ...] = field(default=(), metadata=LATER)  # of those asked for by name
+    grids: tuple[LayerGrid, ...] = field(default=(), metadata=LATER)
+    declared: DeclaredFinding | None = field(default=None, metadata=LATER)
+    reads: tuple[FileReads, ...] = field(default=(), metadata=LATER)  # empty if the session kept no ledger
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
