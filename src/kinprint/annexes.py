@@ -92,6 +92,9 @@ class Declaration:
 
 UNDECLARED = "undeclared"  # the weights show a derivation that no card declares
 DECLARED = "declared"  # the weights show a derivation, and a card declares it
+OTHER_DECLARED = (
+    "other_declared"  # the weights show a derivation, and cards name a base that is not recognisably the other model
+)
 NOT_SHOWN = "declared_not_shown"  # a card declares a derivation that the weights do not show
 NOTHING_DECLARED = "nothing_declared"  # neither
 NOT_JUDGED = "not_judged"  # no card could be read, or the weights could not be tested

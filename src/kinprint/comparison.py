@@ -17,8 +17,10 @@ import numpy as np
 from kinprint import results
 from kinprint._version import __version__
 from kinprint.arch import Role, ordered_axes
+from kinprint.declared import judge_declarations, read_declaration
 from kinprint.differences import TokenPairs, compare_configs, compare_tokenizers
 from kinprint.evidence.examine import Inquiry, examine
+from kinprint.evidence.grids import layer_grids
 from kinprint.evidence.nulls import load_null
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.evidence.reading import Scope, new_probe
@@ -78,6 +80,7 @@ def compare(
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
+        declarations = read_declaration(first, run), read_declaration(second, run)
         pairs, skipped = pair_up(*models, options)
         inquiry = replace(inquiry, scope=_scope(options, *models))
         left = run.remaining_bytes
@@ -116,6 +119,8 @@ def compare(
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
             methods=tuple(found),
+            grids=layer_grids(*probes),
+            declared=judge_declarations(models, *declarations, verdict),
         )
 
 
@@ -192,6 +197,9 @@ def _settings(
         parents=inquiry.parents,
         deep=inquiry.deep,
         methods=inquiry.methods,
+        files=session.files,
+        bases=session.bases,
+        null=str(inquiry.null) if inquiry.null else None,
     )
 
 

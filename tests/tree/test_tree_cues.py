@@ -11,7 +11,7 @@ from kinprint.selection import Options
 from kinprint.tree.cues import CLEAR, FAINT, STRONG, cues_of
 from kinprint.tree.driver import METRICS, build_tree
 from kinprint.tree.facts import ModelFacts, pair_facts
-from kinprint.tree.portraits import base_models, kurtosis
+from kinprint.tree.portraits import kurtosis
 
 NAMES = ("A", "B")
 PLAIN = ModelFacts(name="x")
@@ -105,24 +105,6 @@ def test_kurtosis_of_known_shapes():
     assert kurtosis(rng.standard_normal((400, 400))) == pytest.approx(3.0, abs=0.05)
     assert kurtosis(np.array([[1.0, -1.0], [1.0, -1.0]])) == pytest.approx(1.0)
     assert kurtosis(np.ones((3, 3))) is None
-
-
-@pytest.mark.parametrize(
-    ("card", "expected"),
-    [
-        ("---\nbase_model: owner/base\n---\ntext", ["owner/base"]),
-        ("---\r\nlicense: mit\r\nbase_model: 'owner/base' # said so\r\n---\r\n", ["owner/base"]),
-        ("---\nbase_model:\n- one/a\n  - two/b\nlicense: mit\n- three/c\n---\n", ["one/a", "two/b"]),
-        ('---\nbase_model: [one/a, "two/b"]\n---\n', ["one/a", "two/b"]),
-        ("---\nbase_model:\nlicense: mit\n---\n", []),
-        ("---\nbase_model_relation: merge\n---\n", []),
-        ("base_model: owner/base\n", []),
-        ("---\nbase_model: owner/base\n", []),
-        ("", []),
-    ],
-)
-def test_the_origin_a_card_declares(card, expected):
-    assert base_models(card) == expected
 
 
 @pytest.mark.slow

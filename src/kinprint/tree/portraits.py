@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from kinprint.arch import Role
-from kinprint.errors import BudgetExceeded, FileTooLarge, NotFound
+from kinprint.cards import SHOWN
+from kinprint.declared import read_declaration
 from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
 from kinprint.model import Model
 from kinprint.numeric import FloatArray
@@ -21,12 +21,6 @@ LAYERS = 3
 ELEMENTS = 1 << 14  # of one matrix
 ALLOWANCE = 16_000_000
 """Bytes that one model's portrait may take. Rows cost little; storage by columns makes a matrix be read whole."""
-
-CARD = "README.md"
-CARD_CAP = 1 << 20
-_FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
-_SHOWN = 200
-_MOST_DECLARED = 8
 
 
 @dataclass(frozen=True)
@@ -91,45 +85,6 @@ def _declared(model: Model, session: Session) -> Iterator[tuple[str, str]]:
     """Return what the config and the card name as the model's origin, and where."""
     path = model.checkpoint.config.get("_name_or_path")
     if isinstance(path, str) and path.strip():
-        yield "config", path.strip()[:_SHOWN]
-    if model.checkpoint.provenance.kind == "file":
-        return
-    try:
-        card = session.read_small(model.checkpoint.folder, CARD, CARD_CAP)
-    except (BudgetExceeded, FileTooLarge, NotFound):  # context is not worth failing for
-        return
-    for name in base_models((card or b"").decode("utf-8", "replace"))[:_MOST_DECLARED]:
-        yield "model card", name[:_SHOWN]
-
-
-def base_models(card: str) -> list[str]:
-    """Return the entries of base_model in a card's front matter: one name, or a list in either of YAML's spellings.
-
-    No YAML reader: a card is hostile input, and two forms of one key are all that is wanted.
-    """
-    front = _FRONT.match(card.replace("\r\n", "\n"))
-    if front is None:
-        return []
-    lines = front[1].split("\n")
-    for number, line in enumerate(lines):
-        key, colon, value = line.partition(":")
-        if key != "base_model" or not colon:
-            continue
-        value = value.split(" #")[0].strip()
-        if value.startswith("["):
-            return [name for part in value.strip("[]").split(",") if (name := _plain(part))]
-        return [_plain(value)] if _plain(value) else list(_listed(lines[number + 1 :]))
-    return []
-
-
-def _listed(lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        item = line.strip()
-        if not item.startswith("-"):
-            return
-        if name := _plain(item[1:].split(" #")[0]):
-            yield name
-
-
-def _plain(text: str) -> str:
-    return text.strip().strip("\"'").strip()
+        yield "config", path.strip()[:SHOWN]
+    for name in read_declaration(model, session).base_models:
+        yield "model card", name

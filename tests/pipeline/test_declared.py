@@ -1,0 +1,97 @@
+"""What cards declare, beside what the weights say."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kinprint.annexes import (
+    DECLARED,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    NOTHING_DECLARED,
+    OTHER_DECLARED,
+    UNDECLARED,
+    Declaration,
+)
+from kinprint.comparison import compare
+from kinprint.declared import judge_declarations
+from kinprint.selection import Options
+
+MODELS = Path(__file__).parents[2] / "demo" / "models"
+SILENT = Declaration((), None, None, ())
+
+
+def model(reference, kind="hub"):
+    where = SimpleNamespace(kind=kind, reference=reference, location=reference)
+    return SimpleNamespace(checkpoint=SimpleNamespace(provenance=where, adapter=False, base=None))
+
+
+def says(*bases, licence=None):
+    return Declaration(bases, None, licence, ("README.md",))
+
+
+def judged(a, b, class_, names=("one/a", "two/b"), kind="hub"):
+    models = tuple(model(name, kind) for name in names)
+    return judge_declarations(models, a, b, SimpleNamespace(class_=class_) if class_ else None)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "class_", "state"),
+    [
+        (SILENT, says("one/a"), "derived", DECLARED),
+        (SILENT, says("ONE/A"), "identical", DECLARED),
+        (says("two/b"), SILENT, "shares_components", DECLARED),
+        (says("x/root"), says("x/root"), "derived", DECLARED),
+        (SILENT, SILENT, "derived", UNDECLARED),
+        (says(licence="mit"), says(licence="mit"), "identical", UNDECLARED),
+        (SILENT, says("else/thing"), "derived", OTHER_DECLARED),
+        (SILENT, says("other/a"), "derived", OTHER_DECLARED),
+        (SILENT, says("one/a"), "no_evidence", NOT_SHOWN),
+        (SILENT, says("one/a"), "shares_initialisation", NOT_SHOWN),
+        (SILENT, SILENT, "no_evidence", NOTHING_DECLARED),
+        (says("x/root"), says("x/root"), "no_evidence", NOTHING_DECLARED),
+        (SILENT, says("one/a"), "not_testable", NOT_JUDGED),
+        (SILENT, says("one/a"), None, NOT_JUDGED),
+    ],
+)
+def test_states(a, b, class_, state):
+    found = judged(a, b, class_)
+    assert found.state == state
+    assert found.sentence.endswith(".")
+
+
+def test_a_local_copy_is_known_by_the_last_part_of_its_path():
+    found = judged(SILENT, says("owner/Base"), "derived", names=("models/base", "models/child"), kind="folder")
+    assert found.state == DECLARED
+
+
+def test_local_models_without_cards_are_not_accused_of_silence():
+    assert judged(SILENT, SILENT, "derived", names=("a", "b"), kind="folder").state == NOT_JUDGED
+
+
+def test_licences_are_shown_where_weights_are_related_and_they_differ():
+    assert (
+        "A declares mit, B declares llama3" in judged(says(licence="mit"), says(licence="llama3"), "derived").licences
+    )
+    assert judged(says(licence="mit"), says(licence="mit"), "derived").licences is None
+    assert judged(says(licence="mit"), says(licence="llama3"), "no_evidence").licences is None
+
+
+def with_card(name, folder, card):
+    target = folder / name
+    shutil.copytree(MODELS / name, target, ignore=shutil.ignore_patterns("README.md"))
+    (target / "README.md").write_text(card, encoding="utf-8")
+    return str(target)
+
+
+def test_a_comparison_reads_the_cards(tmp_path):
+    base = with_card("base", tmp_path, "---\nlicense: apache-2.0\n---\n")
+    child = with_card("finetune", tmp_path, "---\nbase_model: someone/base\nlicense: cc-by-nc-4.0\n---\n")
+    other = with_card("unrelated", tmp_path, "---\nbase_model: someone/base\n---\n")
+    quick = Options(metrics=("pearson",))
+    related = compare(base, child, quick).declared
+    assert (related.state, related.a.licence, related.b.base_models) == (DECLARED, "apache-2.0", ("someone/base",))
+    assert "cc-by-nc-4.0" in related.licences
+    assert compare(base, other, quick).declared.state == NOT_SHOWN
