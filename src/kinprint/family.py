@@ -6,14 +6,21 @@ A tree is a hypothesis. That two models are related rests on exact tests; which 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import orjson
 
+from kinprint.annexes import DeclaredFinding
 from kinprint.errors import SchemaError
-from kinprint.results import build
+from kinprint.findings import ComponentFinding
+from kinprint.results import build, to_plain
 
 TREE_SCHEMA = "kinprint.tree"
 TREE_SCHEMA_VERSION = 1
+PAIRS_SCHEMA = "kinprint.pairs"
+PAIRS_SCHEMA_VERSION = 1
+
+T = TypeVar("T")
 
 FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
 
@@ -199,18 +206,93 @@ class FamilyTree:
     @classmethod
     def from_json(cls, raw: bytes) -> FamilyTree:
         """Read a tree back; a schema of another version is refused."""
-        try:
-            data = orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise SchemaError(f"not a tree: {error}") from error
-        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-        if found != (TREE_SCHEMA, TREE_SCHEMA_VERSION):
-            raise SchemaError(
-                f"cannot read a tree of schema {found[0]!r}, version {found[1]!r}; "
-                f"expected {TREE_SCHEMA!r}, {TREE_SCHEMA_VERSION}",
-                hint="use the version of kinprint that wrote it, or make the tree again",
-            )
-        try:
-            return build(cls, data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise SchemaError(f"the tree does not fit schema version {TREE_SCHEMA_VERSION}: {error}") from error
+        return _read(cls, raw, "a tree", TREE_SCHEMA, TREE_SCHEMA_VERSION)
+
+
+# -- all pairs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairSummary:
+    """What one of many comparisons found.
+
+    Attributes
+    ----------
+    a, b
+        Numbers of the models, in the order in which they were compared.
+    class_, kind, sentence, log10_p, log10_p_pairs
+        The pair's verdict; its p-value after Holm's correction in the pair, and after Bonferroni's over all pairs.
+    significant
+        Whether the verdict stands after the correction for the number of pairs. "identical" needs none.
+    norm_cosine, norm_cosine_null
+        Medians over layers of the raw cosine of norm weights, and of what it would be by chance: the figure that misleads.
+    components, declared, against, untested
+        As in the pair's own report.
+    controls_passed, controls_run
+        Of the comparisons whose answer is known.
+    """
+
+    a: int
+    b: int
+    class_: str
+    kind: str | None
+    sentence: str
+    log10_p: float | None
+    log10_p_pairs: float | None
+    significant: bool
+    norm_cosine: float | None
+    norm_cosine_null: float | None
+    components: tuple[ComponentFinding, ...]
+    declared: DeclaredFinding | None
+    against: tuple[str, ...]
+    untested: tuple[str, ...]
+    controls_passed: int
+    controls_run: int
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class PairsReport:
+    """All pairs of several models: each pair's verdict, the groups they fall into, and the proposed tree.
+
+    ``clusters`` are lists of models that derivation joins, larger ones first; a model that derives from none of the others
+    stands alone. Pairs with a model that is equal to an earlier one were not compared again and are not among ``pairs``.
+    """
+
+    schema: str
+    schema_version: int
+    clusters: tuple[tuple[int, ...], ...]
+    pairs: tuple[PairSummary, ...]
+    tree: FamilyTree
+
+    def pair(self, one: int, two: int) -> PairSummary | None:
+        """Return the comparison of two models, in whatever order, or of those that stand for them."""
+        wanted = {self.tree.models[one].node, self.tree.models[two].node}
+        return next((pair for pair in self.pairs if {pair.a, pair.b} == wanted), None)
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the report as JSON (UTF-8)."""
+        option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
+        return orjson.dumps(self, default=to_plain, option=option)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> PairsReport:
+        """Read a report back; a schema of another version is refused."""
+        return _read(cls, raw, "a report on all pairs", PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION)
+
+
+def _read(kind: type[T], raw: bytes, what: str, schema: str, version: int) -> T:
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise SchemaError(f"not {what}: {error}") from error
+    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    if found != (schema, version):
+        raise SchemaError(
+            f"cannot read {what} of schema {found[0]!r}, version {found[1]!r}; expected {schema!r}, {version}",
+            hint="use the version of kinprint that wrote it, or make it again",
+        )
+    try:
+        return build(kind, data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"{what} does not fit schema version {version}: {error}") from error

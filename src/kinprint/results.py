@@ -299,7 +299,7 @@ class Report:
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
         option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
-        return orjson.dumps(self, default=_plain, option=option)
+        return orjson.dumps(self, default=to_plain, option=option)
 
     @classmethod
     def from_json(cls, raw: bytes) -> Report:
@@ -377,7 +377,8 @@ def _optional(kind: type) -> frozenset[str]:
     return frozenset(field.name for field in fields(kind) if LATER.items() <= field.metadata.items())
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def to_plain(value: Any) -> dict[str, Any]:
+    """Return a dataclass as orjson is to write it, one level deep."""
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"cannot write a {type(value).__name__}")
     return {key: getattr(value, name) for name, key in _names(type(value))}

@@ -5,5 +5,6 @@ from __future__ import annotations
 from kinprint.tree.driver import MAX_MODELS, PAIR_BUDGET_BYTES, build_tree
 from kinprint.tree.facts import ModelFacts, PairFacts
 from kinprint.tree.infer import infer_tree
+from kinprint.tree.many import compare_many
 
-__all__ = ["MAX_MODELS", "PAIR_BUDGET_BYTES", "ModelFacts", "PairFacts", "build_tree", "infer_tree"]
+__all__ = ["MAX_MODELS", "PAIR_BUDGET_BYTES", "ModelFacts", "PairFacts", "build_tree", "compare_many", "infer_tree"]

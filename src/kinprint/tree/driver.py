@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from kinprint.comparison import compare
@@ -16,6 +16,7 @@ from kinprint.family import FamilyTree
 from kinprint.findings import IDENTICAL
 from kinprint.model import Model, open_model
 from kinprint.refs import parse_ref
+from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.sizes import format_size
 from kinprint.sources.session import Session
@@ -32,6 +33,7 @@ SECONDS_A_PAIR = 2  # of small local models on two cores; more where bytes come 
 METRICS = ("pearson",)  # all that the tree needs beside the evidence; the others would double the time
 
 Progress = Callable[[str, int, int], None]
+OnReport = Callable[[int, int, Report], None]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ def build_tree(
     settings: Settings | None = None,
     session: Session | None = None,
     progress: Progress | None = None,
+    options: Options | None = None,
+    on_report: OnReport | None = None,
 ) -> FamilyTree:
     """Compare all pairs of models and propose their family tree.
 
@@ -70,6 +74,8 @@ def build_tree(
     seed : of resampling and Monte-Carlo permutations.
     settings, session : where and how to read. The budget of a session that is handed in is moved along, pair by pair.
     progress : called with (stage, done, total).
+    options : what each comparison looks at; by default what the tree needs, and no more.
+    on_report : called with the numbers of two models and the report on them, for every pair that was compared.
 
     Raises
     ------
@@ -83,7 +89,9 @@ def build_tree(
         members, notes = _open_all(references, run, budget_bytes, tell)
         if run.files:
             run.require_files()
-        pairs = _compare_all(members, run, Inquiry(deep=deep), budget_bytes, seed, tell)
+        options = replace(options or Options(metrics=METRICS), seed=seed)
+        comparer = _Comparer(members, run, Inquiry(deep=deep), budget_bytes, options, on_report)
+        pairs = _compare_all(comparer, tell)
         models = [member.facts for member in members]
         count = len(models) * (len(models) - 1) // 2
         shared = frozenset(
@@ -171,53 +179,47 @@ def short_names(labels: Sequence[str]) -> list[str]:
     return names
 
 
-def _compare_all(
-    members: Sequence[_Member],
-    session: Session,
-    inquiry: Inquiry,
-    budget_bytes: int | None,
-    seed: int,
-    tell: Progress,
-) -> list[PairFacts]:
+@dataclass(frozen=True)
+class _Comparer:
+    """What all comparisons have in common."""
+
+    members: Sequence[_Member]
+    session: Session
+    inquiry: Inquiry
+    budget_bytes: int | None
+    options: Options
+    on_report: OnReport | None
+
+    def pair(self, one: int, two: int) -> PairFacts:
+        """Compare two models, the dense and the shallow first: maps of layers and of experts are made for the second."""
+        first, second = sorted((one, two), key=self._size)
+        a, b = self.members[first], self.members[second]
+        with _blaming(f"{a.facts.name} and {b.facts.name}"), _allowed(self.session, self.budget_bytes):
+            report = compare(a.pinned, b.pinned, self.options, self.inquiry, session=self.session)
+        if self.on_report is not None:
+            self.on_report(first, second, report)
+        names = a.facts.name, b.facts.name
+        return pair_facts(report, first, second, cues_of(report, a.facts, b.facts, names))
+
+    def _size(self, number: int) -> tuple[bool, int, int]:
+        facts = self.members[number].facts
+        return facts.experts > 0, facts.layers, number
+
+
+def _compare_all(comparer: _Comparer, tell: Progress) -> list[PairFacts]:
     """Compare every pair once. A model that equals an earlier one needs no further comparison: it has that one's relations."""
     found: list[PairFacts] = []
     same: set[int] = set()
-    todo = list(combinations(range(len(members)), 2))
+    todo = list(combinations(range(len(comparer.members)), 2))
     for done, (one, two) in enumerate(todo):
         tell("comparing pairs", done, len(todo))
         if one in same or two in same:
             continue
-        pair = _compare(members, _ordered(members, one, two), session, inquiry, budget_bytes, seed)
+        pair = comparer.pair(one, two)
         found.append(pair)
         if pair.found == IDENTICAL:
             same.add(two)
     return found
-
-
-def _ordered(members: Sequence[_Member], one: int, two: int) -> tuple[int, int]:
-    """Put the dense and the shallow first: maps of layers and of experts are made for the second of two."""
-
-    def size(number: int) -> tuple[bool, int, int]:
-        facts = members[number].facts
-        return facts.experts > 0, facts.layers, number
-
-    first, second = sorted((one, two), key=size)
-    return first, second
-
-
-def _compare(
-    members: Sequence[_Member],
-    pair: tuple[int, int],
-    session: Session,
-    inquiry: Inquiry,
-    budget_bytes: int | None,
-    seed: int,
-) -> PairFacts:
-    a, b = (members[number] for number in pair)
-    with _blaming(f"{a.facts.name} and {b.facts.name}"), _allowed(session, budget_bytes):
-        report = compare(a.pinned, b.pinned, Options(metrics=METRICS, seed=seed), inquiry, session=session)
-    names = a.facts.name, b.facts.name
-    return pair_facts(report, *pair, cues_of(report, a.facts, b.facts, names))
 
 
 @contextmanager
