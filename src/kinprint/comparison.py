@@ -34,6 +34,7 @@ from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
 from kinprint.results import NOT_COMPARABLE, OK, Report, RoleSummary, Run, TensorComparison
 from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up, parse_layers
+from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.summary import RoleStack
@@ -74,7 +75,8 @@ def compare(
     methods = chosen_methods(inquiry.methods)
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
-    with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
+    own = partial(Session, settings, budget_bytes=budget_bytes, ledger=Ledger())
+    with nullcontext(session) if session else own() as run:
         tell("opening", 0, 1)
         first, second = in_one_order(*open_models([a, b], run))
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
@@ -114,13 +116,14 @@ def compare(
             summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
-            notes=tuple(note for note in (run.cache and run.cache.problem, shared_base(*checkpoints)) if note),
+            notes=tuple(note for note in (shared_base(*checkpoints),) if note),
             verdict=verdict,
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
             methods=tuple(found),
             grids=layer_grids(*probes),
             declared=judge_declarations(models, *declarations, verdict),
+            reads=run.ledger.summary() if run.ledger else (),
         )
 
 
@@ -216,6 +219,7 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
         network_bytes=traffic.network_bytes,
         cache_bytes=traffic.cache_bytes,
         local_bytes=traffic.local_bytes,
+        problem=session.cache.problem if session.cache else None,
     )
 
 

@@ -264,6 +264,7 @@ class Run:
     network_bytes: int
     cache_bytes: int
     local_bytes: int
+    problem: str | None = field(default=None, metadata=LATER)  # of the range cache, which is no reason to fail
 
 
 @dataclass(frozen=True)

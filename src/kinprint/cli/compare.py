@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from kinprint.cli.allpairs import compare_all_pairs
 from kinprint.cli.fingerprint import compare_files, for_methods, is_fingerprint
-from kinprint.cli.options import shared, split, which_weights
+from kinprint.cli.judging import exit_code, fail_on_option
+from kinprint.cli.options import Reading, shared, split, which_weights
+from kinprint.cli.outputs import FILE, Outputs, check_target, report_outputs
 
-EXIT_CODES = {
-    "no_evidence": 0,
-    "not_testable": 7,
-    "identical": 10,
-    "derived": 11,
-    "shares_components": 12,
-    "shares_initialisation": 13,
-}
-"""What a script sees of the verdict; the codes of failures are in `kinprint.errors`."""
+if TYPE_CHECKING:
+    from kinprint.evidence.examine import Inquiry
+    from kinprint.results import Report
+    from kinprint.selection import Options
 
 
 @click.command("compare")
-@click.argument("a")
-@click.argument("b")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write report.json into this folder.")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL MODEL…")
+@report_outputs
+@click.option("--bundle", type=FILE, help="Write an evidence bundle, which kinprint verify checks.")
+@click.option("--bundle-bytes", is_flag=True, help="Put the bytes that were read into the bundle as well.")
+@fail_on_option
 @click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
 @click.option("--control", "controls", multiple=True, metavar="MODEL", help="A model known to be unrelated to A.")
 @click.option("--related", multiple=True, metavar="MODEL", help="A model known to be related to A.")
@@ -53,9 +55,11 @@ EXIT_CODES = {
 @which_weights
 @shared
 def compare_command(
-    a: str,
-    b: str,
-    out: Path | None,
+    models: tuple[str, ...],
+    outputs: Outputs,
+    bundle: Path | None,
+    bundle_bytes: bool,
+    fail_on: tuple[str, ...] | None,
     brief: bool,
     controls: tuple[str, ...],
     related: tuple[str, ...],
@@ -78,57 +82,96 @@ def compare_command(
     no_cache: bool,
     quiet: bool,
 ) -> int:
-    """Compare models A and B, and say whether one derives from the other.
+    """Compare two models, and say whether one derives from the other; or all pairs of more than two.
 
     Prints every metric beside its permutation null, the tests, and a verdict. The exit code tells the verdict: 0 no evidence,
-    7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation.
+    7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation. With --fail-on it is 0 unless
+    one of the findings named there was made; then that finding's code (15 undeclared, 16 declared-not-shown, 17 no-evidence).
 
-    A or B may be a fingerprint file (.kfp, see kinprint fingerprint). Then only methods that work on fingerprints are run, and
-    there is no verdict: exit code 14 says that an exact test finds them related, 0 that none does, 7 that none could run.
+    One of two models may be a fingerprint file (.kfp, see kinprint fingerprint). Then only methods that work on fingerprints
+    are run, and there is no verdict: exit code 14 says that an exact test finds them related, 0 that none does, 7 that none
+    could run.
+
+    Of more than two models every pair is compared, within --budget each; the report holds the matrix of verdicts, the groups
+    and the proposed family tree, and the exit code is 0 unless --fail-on says otherwise.
     """
-    if any(is_fingerprint(side) for side in (a, b)):
-        return compare_files(
-            a,
-            b,
-            split(methods),
-            out,
-            seed=seed,
-            budget=budget,
-            style=style,
-            offline=offline,
-            no_cache=no_cache,
-            quiet=quiet,
-        )
-    from kinprint.cli.options import make_settings, wants_json
-    from kinprint.cli.output import terminal, write_file, write_json
-    from kinprint.cli.progress import ProgressLine
-    from kinprint.comparison import compare
-    from kinprint.evidence.examine import Inquiry
-    from kinprint.plain import printable
-    from kinprint.results import OK
     from kinprint.selection import Options, checked_roles
-    from kinprint.sources.session import Session
 
     options = Options(
         rows=rows, experts=experts, layers=layers, roles=checked_roles(split(roles)), metrics=split(metrics), seed=seed
     )
-    settings = make_settings(offline=offline, no_cache=no_cache)
-    with (
-        ProgressLine(enabled=False if quiet else None) as line,
-        Session(
-            settings, budget_bytes=for_methods(budget, methods, a, b), on_traffic=line.traffic, bases=bases, files=files
-        ) as session,
-    ):
-        inquiry = Inquiry(
-            controls=controls, related=related, parents=parents, deep=deep, null=null, methods=split(methods)
-        )
-        report = compare(a, b, options, inquiry, session=session, progress=line.stage)
-    data = report.to_json()
-    if out is not None:
-        target = write_file(out, "report.json", data)
-        click.echo(f"wrote {target}", err=True)
+    reading = Reading(budget, style, bases, files, offline, no_cache, quiet)
+    if len(models) < 2:
+        raise click.UsageError(f"expected two models or more, got {len(models)}")
+    if any(is_fingerprint(side) for side in models):
+        if len(models) > 2:
+            raise click.UsageError("fingerprint files are compared two at a time")
+        return compare_files(models[0], models[1], split(methods), outputs.out, reading, seed=seed)
+    outputs.check()
+    if len(models) > 2:
+        given: dict[str, object] = {
+            "--control": controls,
+            "--related": related,
+            "--parent": parents,
+            "--method": methods,
+            "--null": null,
+        }
+        given |= {"--bundle": bundle, "--explain": explain}
+        of_two = [*(name for name, value in given.items() if value), *outputs.pair_only]
+        if of_two:
+            raise click.UsageError(f"{of_two[0]} is for a comparison of two models, and {len(models)} were given")
+        return compare_all_pairs(models, options, outputs, reading, deep=deep, brief=brief, fail_on=fail_on)
+    from kinprint.evidence.examine import Inquiry
+
+    inquiry = Inquiry(controls=controls, related=related, parents=parents, deep=deep, null=null, methods=split(methods))
+    report = _compare_pair(models, options, inquiry, reading, Bundle(bundle, bundle_bytes))
+    outputs.write(report)
+    show_report(report, style, brief=brief, explain=explain)
+    found = [report.verdict.class_] if report.verdict else []
+    found += [report.declared.state] if report.declared else []
+    return exit_code(found, fail_on)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Where an evidence bundle goes, and whether it encloses the bytes."""
+
+    path: Path | None
+    enclose: bool
+
+
+def _compare_pair(
+    models: tuple[str, ...], options: Options, inquiry: Inquiry, reading: Reading, bundle: Bundle
+) -> Report:
+    from kinprint.comparison import compare
+    from kinprint.sources.ledger import Ledger
+
+    if bundle.enclose and bundle.path is None:
+        raise click.UsageError("--bundle-bytes needs --bundle FILE")
+    if bundle.path is not None:
+        check_target(bundle.path)
+    a, b = models
+    budget = for_methods(reading.budget, ",".join(inquiry.methods), a, b)
+    with Ledger(keep=bundle.enclose) as ledger:
+        with reading.session(budget, ledger) as (session, line):
+            report = compare(a, b, options, inquiry, session=session, progress=line.stage)
+        if bundle.path is not None:
+            from kinprint.bundle import write_bundle
+
+            write_bundle(bundle.path, report, ledger, enclose=bundle.enclose, null=inquiry.null)
+            click.echo(f"wrote {bundle.path}", err=True)
+    return report
+
+
+def show_report(report: Report, style: str, *, brief: bool, explain: bool) -> None:
+    """Print a report as tables or JSON, and on stderr why nothing could be compared, if so."""
+    from kinprint.cli.options import wants_json
+    from kinprint.cli.output import terminal, write_json
+    from kinprint.plain import printable
+    from kinprint.results import OK
+
     if wants_json(style):
-        write_json(data)
+        write_json(report.to_json())
     else:
         from kinprint.render.terminal import print_report
 
@@ -138,4 +181,3 @@ def compare_command(
         click.echo(
             "  next: kinprint inspect shows what either model holds; see also --roles, --layers and --budget", err=True
         )
-    return EXIT_CODES[report.verdict.class_] if report.verdict else 0

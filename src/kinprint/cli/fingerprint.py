@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kinprint.cli.options import shared, split, which_weights
+from kinprint.cli.options import Reading, shared, split, which_weights
 from kinprint.errors import BadSelection
 
 SUFFIX = ".kfp"
@@ -125,40 +125,19 @@ def _list_methods(style: str) -> int:
     return 0
 
 
-def compare_files(
-    a: str,
-    b: str,
-    methods: tuple[str, ...],
-    out: Path | None,
-    *,
-    seed: int,
-    budget: int | None,
-    style: str,
-    offline: bool,
-    no_cache: bool,
-    quiet: bool,
-) -> int:
+def compare_files(a: str, b: str, methods: tuple[str, ...], out: Path | None, reading: Reading, *, seed: int) -> int:
     """Compare where at least one side is a fingerprint file; return the exit code."""
-    from kinprint.cli.compare import EXIT_CODES
-    from kinprint.cli.options import make_settings, wants_json
+    from kinprint.cli.judging import EXIT_CODES
+    from kinprint.cli.options import wants_json
     from kinprint.cli.output import terminal, write_file, write_json
-    from kinprint.cli.progress import ProgressLine
     from kinprint.fingerprints.report import RELATED, compare_fingerprints
-    from kinprint.sources.session import Session
 
-    with (
-        ProgressLine(enabled=False if quiet else None) as line,
-        Session(
-            make_settings(offline=offline, no_cache=no_cache),
-            budget_bytes=for_methods(budget, "all", a, b),
-            on_traffic=line.traffic,
-        ) as session,
-    ):
+    with reading.session(for_methods(reading.budget, "all", a, b)) as (session, line):
         report = compare_fingerprints(a, b, methods, session, seed=seed, tell=line.stage)
     data = report.to_json()
     if out is not None:
         click.echo(f"wrote {write_file(out, 'report.json', data)}", err=True)
-    if wants_json(style):
+    if wants_json(reading.style):
         write_json(data)
     else:
         from kinprint.render.fingerprints import print_fingerprint_report

@@ -16,6 +16,7 @@ from kinprint.cli.compare import compare_command
 from kinprint.cli.fingerprint import fingerprint_command
 from kinprint.cli.inspect import inspect_command
 from kinprint.cli.output import ReaderGone
+from kinprint.cli.report import report_command, schema_command
 from kinprint.cli.study import study_command
 from kinprint.cli.tree import tree_command
 from kinprint.errors import KinprintError, StorageError
@@ -30,12 +31,13 @@ A model is one of
 
 \b
 Verdicts of compare, as exit codes: 0 no evidence of derivation; 7 not testable; 10 identical; 11 derived;
-12 shares components; 13 shares initialisation; 14 related, from fingerprint files alone.
+12 shares components; 13 shares initialisation; 14 related, from fingerprint files alone. With --fail-on: 0 unless a
+finding named there was made; then its code, with 15 undeclared, 16 declared but not shown, 17 no evidence.
 
 \b
 Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revision or file; 4 access denied;
 5 network or server; 6 malformed checkpoint or report; 7 nothing comparable, or the budget is too small;
-8 disk full or unwritable; 130 interrupted.
+8 disk full or unwritable; 9 verification failed; 130 interrupted.
 """
 
 
@@ -47,12 +49,14 @@ def main() -> None:
 
 main.add_command(compare_command)
 main.add_command(inspect_command)
+main.add_command(report_command)
 main.add_command(fingerprint_command)
 main.add_command(study_command)
 main.add_command(tree_command)
 main.add_command(calibrate_command)
 main.add_command(bench_command)
 main.add_command(cache_command)
+main.add_command(schema_command)
 
 
 def run() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +14,9 @@ from kinprint.errors import BadReference
 from kinprint.sizes import parse_size
 
 if TYPE_CHECKING:
+    from kinprint.cli.progress import ProgressLine
+    from kinprint.sources.ledger import Ledger
+    from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,6 +63,38 @@ FILE_HELP = "Read this weight file in models that have it, instead of choosing t
 BASE_HELP = "The model that a LoRA adapter among those named belongs to, instead of the one it declares."
 AUTO_HELP = "auto: tables in a terminal, JSON when piped."
 BUDGET_HELP = "Read at most this much in all, headers and tokenizers included; none for no limit."
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a command reads models: what `shared` and `which_weights` ask for, in one piece."""
+
+    budget: int | None
+    style: str
+    bases: tuple[str, ...]
+    files: tuple[str, ...]
+    offline: bool
+    no_cache: bool
+    quiet: bool
+
+    @contextmanager
+    def session(self, budget: int | None, ledger: Ledger | None = None) -> Iterator[tuple[Session, ProgressLine]]:
+        """Open a session with a progress line."""
+        from kinprint.cli.progress import ProgressLine
+        from kinprint.sources.session import Session
+
+        with (
+            ProgressLine(enabled=False if self.quiet else None) as line,
+            Session(
+                make_settings(offline=self.offline, no_cache=self.no_cache),
+                budget_bytes=budget,
+                on_traffic=line.traffic,
+                bases=self.bases,
+                files=self.files,
+                ledger=ledger,
+            ) as session,
+        ):
+            yield session, line
 
 
 def make_settings(*, offline: bool, no_cache: bool) -> Settings:

@@ -138,7 +138,11 @@ def _declared(found: Found, settings: LoraSettings, session: Session) -> Checkpo
     if name is None:
         raise FormatError(f"{label}: the adapter does not name its base", hint=GIVE_BASE)
     here = found.folder.provenance.kind in _LOCAL
-    ref = base_reference(name, settings.revision, here=here, label=label, endpoint=session.settings.endpoint)
+    endpoint = session.settings.endpoint
+    ref = session.look_up(
+        f"base of {label}: {name}",  # which may be a path that is there or not
+        lambda: base_reference(name, settings.revision, here=here, label=label, endpoint=endpoint),
+    )
     try:
         return open_checkpoint(ref, session, alone=True)
     except (SourceError, BadReference, FormatError) as error:

@@ -27,7 +27,7 @@ from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
-from kinprint.refs import ByteRange, ModelRef, check_member_name, parse_ref
+from kinprint.refs import ByteRange, ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
 from kinprint.sources.session import Session
 
@@ -92,7 +92,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
 
     An adapter opens as its base with the adapter added, or with `alone` as the tensors it stores.
     """
-    ref = parse_ref(reference, endpoint=session.settings.endpoint) if isinstance(reference, str) else reference
+    ref = session.find(reference)
     folder = session.open_folder(ref)
     wanted = _wanted_file(ref, folder, session)
     from kinprint.formats.adapted import find_adapter, open_adapter  # which opens its base in turn

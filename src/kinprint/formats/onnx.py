@@ -317,9 +317,12 @@ def _config_above(session: Session, folder: Folder) -> dict[str, object] | None:
         parent, _, last = here.rpartition("/")
         above = ModelRef(parent, "url", url=parent)
     elif kind in ("file", "folder"):
-        path = Path(location).absolute()
-        path = path.parent if kind == "file" else path
-        last, above = path.name, ModelRef(str(path.parent), "folder", path=path.parent)
+        path = Path(location).parent if kind == "file" else Path(location)
+        last = path.absolute().name
+        path = (
+            path.parent if path.name else path / ".."
+        )  # as it was written: what is recorded of it can be read elsewhere
+        above = ModelRef(str(path), "folder", path=path)
     else:
         return None
     raw = session.read_small(session.open_folder(above), _CONFIG, CONFIG_CAP) if last == "onnx" else None

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kinprint.annexes import NOT_SHOWN, UNDECLARED
 from kinprint.plain import printable
 from kinprint.render.layout import DASH, NARROW, figures, line, number, show, table
 from kinprint.render.methods import print_methods
@@ -32,6 +33,7 @@ def print_report(report: Report, console: Console, *, details: bool = True, expl
     _models(report, console)
     _config(report, console)
     _tokenizer(report, console)
+    _declared(report, console)
     if details:
         for role in dict.fromkeys(item.role for item in report.comparisons):
             _role_table([item for item in report.comparisons if item.role == role], console)
@@ -121,6 +123,22 @@ def _tokenizer(report: Report, console: Console) -> None:
             f"{found.tokens_b} tokens, {found.tokens_common} in common (Jaccard {number(found.jaccard)}), "
             f"{found.same_id} with the same id; merges in common: {merges}",
         )
+
+
+def _declared(report: Report, console: Console) -> None:
+    found = report.declared
+    if found is None:
+        return
+    for side, said in (("A", found.a), ("B", found.b)):
+        bases = ", ".join(printable(name, 80) for name in said.base_models)
+        parts = [f"base {bases}"] if bases else []
+        parts += [f"licence {printable(said.licence, 80)}"] if said.licence else []
+        if parts:
+            line(console, f"{side} declares: {'; '.join(parts)} ({', '.join(said.where)})")
+    loud = found.state in (UNDECLARED, NOT_SHOWN)
+    line(console, f"Declared against measured: {printable(found.sentence, 500)}", style="bold yellow" if loud else "")
+    if found.licences:
+        line(console, printable(found.licences, 300), style="yellow")
 
 
 def _role_table(items: list[TensorComparison], console: Console) -> None:
@@ -234,6 +252,8 @@ def _how_to_read(report: Report, console: Console) -> None:
 
 def _cost(report: Report, console: Console) -> None:
     run, budget = report.run, report.settings.budget_bytes
+    if run.problem:
+        line(console, f"note: {printable(run.problem)}", style="yellow")
     of_budget = f" of a budget of {format_size(budget)}" if budget is not None else ""
     line(
         console,

@@ -7,18 +7,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import contextmanager
 from functools import cache, partial
 from operator import itemgetter
 from types import TracebackType
 from typing import TypeVar
 
 from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge, KinprintError
-from kinprint.refs import ByteRange, ModelRef, parse_ref
+from kinprint.refs import ByteRange, ModelRef, parse_ref, quotable
 from kinprint.sizes import format_size
 from kinprint.sources.base import SMALL_FILE_CAP, Buffer, Folder, Request, Sink, Source, Traffic
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.http import HttpClient
 from kinprint.sources.hub import HubFolder
+from kinprint.sources.ledger import CHUNK_BYTES, Ledger
 from kinprint.sources.local import LocalFolder
 from kinprint.sources.memory import Recycler
 from kinprint.sources.pool import DaemonPool
@@ -28,7 +30,7 @@ from kinprint.sources.web import WebFolder
 T = TypeVar("T")
 R = TypeVar("R")
 
-PIECE_BYTES = 1 << 19  # smaller ones cost more to hand out, larger ones do not stay in the cache
+PIECE_BYTES = CHUNK_BYTES  # smaller ones cost more to hand out, larger ones do not stay in the cache
 _DISK_READERS = 8
 _SHARE_BYTES = 8 << 20  # what a further thread must find to do: with less, waking it costs more than it takes over
 
@@ -44,6 +46,7 @@ class Session:
     on_traffic : called after every change of the counters, from any thread.
     files : weight files to read in models that have one of these names, instead of choosing.
     bases : models that adapters are merged into, instead of the ones they declare; the first that fits.
+    ledger : where to enter everything that is read, with its digest. None for nowhere, at no cost.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Session:
         on_traffic: Callable[[Traffic], None] | None = None,
         files: Sequence[str] = (),
         bases: Sequence[str] = (),
+        ledger: Ledger | None = None,
     ) -> None:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes
@@ -70,10 +74,38 @@ class Session:
         self.cache = RangeCache(root, self.settings.range_cache_cap_bytes) if root else None
         self._pool = DaemonPool(self.settings.connections)
         self._coordinators = DaemonPool(8)
+        self.ledger = ledger  # of what is opened from now on
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def recording(self, ledger: Ledger) -> Iterator[None]:
+        """Enter what is opened inside this context in `ledger`: one comparison of many in a session."""
+        before, self.ledger = self.ledger, ledger
+        ledger.delivered_before = self._delivered
+        try:
+            yield
+        finally:
+            self.ledger = before
+
+    def find(self, reference: str | ModelRef) -> ModelRef:
+        """Return what a reference stands for: on this machine, on the hub, or on another server."""
+        if not isinstance(reference, str):
+            return reference
+        said = reference.strip()
+        what = quotable(said) if said.startswith(("http://", "https://")) else said  # an address may hold a secret
+        return self.look_up(what, lambda: parse_ref(said, endpoint=self.settings.endpoint))
+
+    def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:
+        """Find out what `what` stands for. What that depends on (files that exist) is entered in the ledger, if there is one."""
+        return look() if self.ledger is None else self.ledger.look_up(what, look)
 
     def open_folder(self, reference: str | ModelRef) -> Folder:
         """Return the files of the model that `reference` names; a hub revision is pinned to a commit here."""
-        ref = parse_ref(reference, endpoint=self.settings.endpoint) if isinstance(reference, str) else reference
+        ref = self.find(reference)
+        return self._open(ref) if self.ledger is None else self.ledger.open(ref, self._open)
+
+    def _open(self, ref: ModelRef) -> Folder:
         if ref.kind == "hub":
             assert ref.repo is not None
             return HubFolder(ref.text, ref.repo, ref.revision, self._client, self.cache, self.traffic)

@@ -1,0 +1,82 @@
+"""`kinprint compare A B C …`: all pairs of more than two models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from kinprint.cli.judging import exit_code
+from kinprint.cli.options import Reading, wants_json
+from kinprint.cli.outputs import Outputs, save
+
+if TYPE_CHECKING:
+    from kinprint.family import PairsReport
+    from kinprint.results import Report
+    from kinprint.selection import Options
+
+
+def compare_all_pairs(
+    models: tuple[str, ...],
+    options: Options,
+    outputs: Outputs,
+    reading: Reading,
+    *,
+    deep: bool,
+    brief: bool,
+    fail_on: tuple[str, ...] | None,
+) -> int:
+    """Compare every pair, write and print what was found, and return the exit code."""
+    from kinprint.tree import PAIR_BUDGET_BYTES, compare_many
+
+    # A budget that nobody chose is the tree's for each pair: the one for two models would be multiplied by their number.
+    chosen = click.get_current_context().get_parameter_source("budget") is not ParameterSource.DEFAULT
+    budget = reading.budget if chosen else PAIR_BUDGET_BYTES
+
+    def keep(a: int, b: int, report: Report) -> None:
+        if outputs.out is not None:
+            save(outputs.out / "pairs" / f"{a + 1}-{b + 1}.json", report.to_json())
+
+    with reading.session(None) as (session, line):
+        report = compare_many(
+            models,
+            options if options.metrics else None,
+            on_report=keep,
+            budget_bytes=budget,
+            deep=deep,
+            seed=options.seed,
+            session=session,
+            progress=line.stage,
+        )
+    write_pairs(report, outputs)
+    show_pairs(report, reading.style, brief=brief)
+    found = [pair.class_ for pair in report.pairs if pair.significant or pair.class_ in ("no_evidence", "not_testable")]
+    found += [pair.declared.state for pair in report.pairs if pair.declared]
+    return 0 if fail_on is None else exit_code(found, fail_on)
+
+
+def write_pairs(report: PairsReport, outputs: Outputs) -> None:
+    """Write the forms that a report on many models has."""
+    if outputs.out is not None:
+        save(outputs.out / "report.json", report.to_json())
+    if outputs.html is not None:
+        from kinprint.render.page.many import pairs_html
+
+        save(outputs.html, pairs_html(report, lang=outputs.lang))
+    if outputs.markdown is not None:
+        from kinprint.render.pairs_markdown import pairs_markdown
+
+        save(outputs.markdown, pairs_markdown(report).encode())
+
+
+def show_pairs(report: PairsReport, style: str, *, brief: bool) -> None:
+    """Print the report as tables or JSON."""
+    from kinprint.cli.output import terminal, write_json
+
+    if wants_json(style):
+        write_json(report.to_json())
+    else:
+        from kinprint.render.pairs import print_pairs
+
+        print_pairs(report, terminal(), details=not brief)

@@ -1,0 +1,168 @@
+"""Where a report goes beside the terminal: the options, a look at the targets before the work, and the writing after it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kinprint.errors import NeedsExtra, StorageError
+
+if TYPE_CHECKING:
+    from kinprint.results import Report
+
+F = TypeVar("F", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path, dir_okay=False)
+LANGUAGES = ("en", "ko")
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files to write, each None if it was not asked for."""
+
+    out: Path | None = None
+    html: Path | None = None
+    markdown: Path | None = None
+    csv: Path | None = None
+    parquet: Path | None = None
+    cyclonedx: Path | None = None
+    sarif: Path | None = None
+    lang: str = "en"
+
+    def check(self) -> None:
+        """Refuse targets that cannot be written, before anything is read.
+
+        Raises
+        ------
+        StorageError
+            If there is one.
+        NeedsExtra
+            If a form needs a package that is not installed.
+        """
+        for item in fields(self):
+            target = getattr(self, item.name)
+            if isinstance(target, Path):
+                check_target(target / "report.json" if item.name == "out" else target)
+        for target, option, package, extra in (
+            (self.parquet, "--parquet", "pyarrow", "parquet"),
+            (self.cyclonedx, "--cyclonedx", "cyclonedx", "bom"),
+        ):
+            if target is not None and importlib.util.find_spec(package) is None:
+                raise NeedsExtra(option, extra=extra)
+
+    @property
+    def pair_only(self) -> list[str]:
+        """The options given that a report on many models does not have."""
+        return [f"--{name}" for name in ("csv", "parquet", "cyclonedx", "sarif") if getattr(self, name) is not None]
+
+    def write(self, report: Report) -> None:
+        """Write all that was asked for, and say where."""
+        for target, make in self._makers(report):
+            save(target, make())
+
+    def _makers(self, report: Report) -> list[tuple[Path, Callable[[], bytes]]]:
+        """Pair the targets with what fills them; each form's module is loaded only if it is asked for."""
+        found: list[tuple[Path | None, Callable[[], bytes]]] = [
+            (None if self.out is None else self.out / "report.json", report.to_json),
+            (self.html, lambda: _html(report, self.lang)),
+            (self.markdown, lambda: _markdown(report)),
+            (self.csv, lambda: _csv(report)),
+            (self.parquet, lambda: _parquet(report)),
+            (self.cyclonedx, lambda: _bom(report)),
+            (self.sarif, lambda: _sarif(report)),
+        ]
+        return [(target, make) for target, make in found if target is not None]
+
+
+def report_outputs(function: F) -> F:
+    """Add the options of every command that has a report to write, and hand them over as `outputs`."""
+
+    @functools.wraps(function)
+    def packed(**given: Any) -> Any:
+        own = {item.name: given.pop(item.name) for item in fields(Outputs)}
+        return function(outputs=Outputs(**own), **given)
+
+    for option in (
+        click.option(
+            "--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of --html."
+        ),
+        click.option("--sarif", type=FILE, help="Write findings for code-scanning tools (SARIF 2.1.0)."),
+        click.option("--cyclonedx", type=FILE, help="Write a CycloneDX ML-BOM with pedigree and verdict."),
+        click.option("--parquet", type=FILE, help="Write every measurement as a Parquet table."),
+        click.option("--csv", type=FILE, help="Write every measurement as a CSV table."),
+        click.option("--markdown", type=FILE, help="Write the report as Markdown."),
+        click.option("--html", type=FILE, help="Write the report as one HTML file that needs no network."),
+        click.option(
+            "--out", type=click.Path(path_type=Path, file_okay=False), help="Write report.json into this folder."
+        ),
+    ):
+        packed = option(packed)
+    return packed  # type: ignore[return-value]
+
+
+def check_target(target: Path) -> None:
+    """Refuse a file that cannot be written: a comparison may take minutes, and its result must have a place to go.
+
+    Raises
+    ------
+    StorageError
+        If it is a folder, or no folder above it can be written to.
+    """
+    if target.is_dir():
+        raise StorageError(f"cannot write {target}: it is a folder", hint="name a file")
+    above = target.absolute().parent
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "cannot be written to" if above.is_dir() else "is no folder"
+        raise StorageError(f"cannot write {target}: {above} {why}", hint="name another file")
+
+
+def save(target: Path, data: bytes) -> None:
+    """Write one file whole, and say so."""
+    from kinprint.files import write_whole
+
+    write_whole(target, data)
+    click.echo(f"wrote {target}", err=True)
+
+
+def _html(report: Report, lang: str) -> bytes:
+    from kinprint.render.page import page_html
+
+    return page_html(report, lang=lang)
+
+
+def _markdown(report: Report) -> bytes:
+    from kinprint.render.markdown import markdown
+
+    return markdown(report).encode()
+
+
+def _csv(report: Report) -> bytes:
+    from kinprint.render.measurements import csv_bytes
+
+    return csv_bytes(report)
+
+
+def _parquet(report: Report) -> bytes:
+    from kinprint.render.measurements import parquet_bytes
+
+    return parquet_bytes(report)
+
+
+def _bom(report: Report) -> bytes:
+    from kinprint.render.bom import bom_json
+
+    return bom_json(report)
+
+
+def _sarif(report: Report) -> bytes:
+    from kinprint.render.sarif import sarif_json
+
+    return sarif_json(report)

@@ -1,0 +1,463 @@
+"""What a comparison read: every range with its SHA-256, and every answer that decided what was read next.
+
+A session that keeps a ledger wraps the folders it opens. The ledger then knows enough to answer all questions of the same
+comparison once more (`kinprint.sources.recorded`), and an evidence bundle holds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO, TypeVar
+
+from kinprint import errors
+from kinprint.annexes import FileReads
+from kinprint.errors import KinprintError, SourceChanged, StorageError
+from kinprint.plain import printable
+from kinprint.refs import ByteRange, ModelRef
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance, Source
+
+R = TypeVar("R")
+Span = tuple[int, int]
+
+CHUNK_BYTES = 1 << 19
+"""Ranges are hashed in chunks of this size, counted from where a range begins: files on this machine are read in pieces of
+it, remote ones whole, and both give the same list."""
+
+OPEN, SIZE, IDENTITY, PREFETCH, READ, SMALL = "open", "size", "identity", "prefetch", "read", "small"
+
+
+# -- what is handed on: plain and frozen -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that an answer was, by the name of its class in `kinprint.errors`. ``asked`` says which question failed."""
+
+    asked: str
+    error: str
+    message: str
+    hint: str | None = None
+
+    def again(self) -> KinprintError:
+        """Return the error, to be raised once more."""
+        kind = getattr(errors, self.error, None)
+        if not (isinstance(kind, type) and issubclass(kind, KinprintError)):
+            kind = KinprintError
+        made = kind.__new__(kind)
+        KinprintError.__init__(made, self.message, hint=self.hint)
+        return made
+
+
+@dataclass(frozen=True)
+class RangeRead:
+    """Bytes ``start`` to ``end`` (exclusive) of a file, and their SHA-256."""
+
+    start: int
+    end: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file of a model: what was asked of it, and what the answers were. None means that it was not asked."""
+
+    name: str
+    label: str
+    size: int | None
+    identity: str | None
+    absent: bool  # asked for whole, and not there
+    failures: tuple[Failure, ...]
+    ranges: tuple[RangeRead, ...]  # by offset
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """One model, or another folder that was looked into, as it was found."""
+
+    text: str  # as the user named it, without what may be secret
+    kind: str
+    repo: str | None
+    revision: str | None
+    file: str | None
+    signed: bool  # the address had a part that is not kept here
+    provenance: Provenance | None
+    names: tuple[str, ...] | None  # the listing; None where there is none
+    failure: Failure | None  # why it could not be opened
+    files: tuple[FileRecord, ...]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What a name turned out to stand for: the number of a source, or a failure."""
+
+    what: str
+    source: int | None
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that a ledger holds, in an order that does not depend on threads."""
+
+    sources: tuple[SourceRecord, ...]
+    lookups: tuple[Lookup, ...]
+    delivered_before: int  # bytes that the session's budget had already spent
+
+
+# -- while it is written ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _File:
+    label: str | None = None
+    size: int | None = None
+    identity: str | None = None
+    absent: bool = False
+    failures: dict[str, Failure] = field(default_factory=dict)
+    ranges: dict[Span, bytes] = field(default_factory=dict)
+    kept: dict[Span, int] = field(default_factory=dict)  # where the bytes are in the spool
+
+
+@dataclass
+class _Opened:
+    ref: ModelRef
+    signed: bool
+    provenance: Provenance | None = None
+    names: tuple[str, ...] | None = None
+    failure: Failure | None = None
+    files: dict[str, _File] = field(default_factory=dict)
+
+
+_Key = tuple[str, str, str, str]
+
+
+def _key(ref: ModelRef) -> _Key:
+    # one address may stand for many files told apart by a query, which may be secret
+    secret = hashlib.sha256((ref.url or "").encode("utf-8", "surrogatepass")).hexdigest() if _is_signed(ref) else ""
+    return ref.text, ref.kind, ref.revision or "", secret
+
+
+def _is_signed(ref: ModelRef) -> bool:
+    return ref.url is not None and ref.url.rstrip("/") != ref.text.rstrip("/")
+
+
+class Ledger:
+    """Keeps what is read, for one comparison. Thread-safe.
+
+    Parameters
+    ----------
+    keep
+        Keep the bytes too, in a temporary file that is gone when the ledger is closed.
+    """
+
+    def __init__(self, *, keep: bool = False) -> None:
+        self.delivered_before = 0
+        self._lock = threading.Lock()
+        self._opened: dict[_Key, _Opened] = {}
+        self._lookups: dict[str, _Key | Failure] = {}
+        self._spool: IO[bytes] | None = tempfile.TemporaryFile(prefix="kinprint-") if keep else None  # noqa: SIM115
+        self._spooled = 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the bytes are kept too."""
+        return self._spool is not None
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:
+        """Find out what a name stands for, and remember the answer."""
+        try:
+            ref = look()
+        except KinprintError as error:
+            with self._lock:
+                self._lookups.setdefault(what, _failure(OPEN, error))
+            raise
+        with self._lock:
+            key = self._enter(ref)
+            self._lookups.setdefault(what, key)
+        return ref
+
+    def open(self, ref: ModelRef, opener: Callable[[ModelRef], Folder]) -> RecordingFolder:
+        """Open a folder and remember where it is; what is read of it from now on is entered."""
+        with self._lock:
+            key = self._enter(ref)
+        opened = self._opened[key]
+        try:
+            folder = opener(ref)
+        except KinprintError as error:
+            with self._lock:
+                opened.failure = opened.failure or _failure(OPEN, error)
+            raise
+        with self._lock:
+            if opened.provenance not in (None, folder.provenance):
+                assert opened.provenance is not None
+                raise SourceChanged(
+                    f"{printable(ref.text)}: was commit {opened.provenance.commit}, is now {folder.provenance.commit}",
+                    hint="run it again",
+                )
+            opened.provenance = folder.provenance
+        return RecordingFolder(folder, self, opened)
+
+    def _enter(self, ref: ModelRef) -> _Key:
+        key = _key(ref)
+        self._opened.setdefault(key, _Opened(ref, signed=bool(key[3])))
+        return key
+
+    def file(self, opened: _Opened, name: str) -> _File:
+        """Return the entry of a file, made if need be."""
+        with self._lock:
+            return opened.files.setdefault(name, _File())
+
+    def failed(self, entry: _File, asked: str, error: KinprintError) -> None:
+        """Remember that a question about a file could not be answered."""
+        with self._lock:
+            entry.failures.setdefault(asked, _failure(asked, error))
+
+    def listed(self, opened: _Opened, names: frozenset[str] | None) -> None:
+        """Remember a listing: the first, if it changes."""
+        if names is not None and opened.names is None:
+            opened.names = tuple(sorted(names))
+
+    def enter(self, entry: _File, label: str, start: int, data: memoryview) -> None:
+        """Enter bytes that were delivered; other bytes at the same place than before are an error."""
+        for at in range(0, len(data), CHUNK_BYTES):
+            piece = data[at : at + CHUNK_BYTES]
+            span = (start + at, start + at + len(piece))
+            digest = hashlib.sha256(piece).digest()  # outside the interpreter's lock, as it is not short
+            with self._lock:
+                known = entry.ranges.setdefault(span, digest)
+                if known == digest and self._spool is not None and span not in entry.kept:
+                    entry.kept[span] = self._store(piece)
+            if known != digest:
+                raise SourceChanged(
+                    f"{label}: bytes {span[0]} to {span[1]} were read twice and differ", hint="run it again"
+                )
+
+    def _store(self, piece: memoryview) -> int:
+        assert self._spool is not None
+        at = self._spooled
+        try:
+            self._spool.seek(at)
+            self._spool.write(piece)
+        except OSError as error:
+            raise StorageError(
+                f"cannot keep what was read: {error.strerror}",
+                hint="free space in the folder for temporary files, or make the bundle without bytes",
+            ) from error
+        self._spooled += len(piece)
+        return at
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def record(self) -> Record:
+        """Return everything, sorted."""
+        with self._lock:
+            keys = sorted(self._opened)
+            numbers = {key: number for number, key in enumerate(keys)}
+            found = [
+                Lookup(what, None, answer) if isinstance(answer, Failure) else Lookup(what, numbers[answer], None)
+                for what, answer in sorted(self._lookups.items())
+            ]
+            return Record(tuple(_frozen(self._opened[key]) for key in keys), tuple(found), self.delivered_before)
+
+    def summary(self) -> tuple[FileReads, ...]:
+        """Return what was read, file by file, as a report holds it."""
+        found = [
+            FileReads(
+                model=source.text,
+                file=file.name,
+                size=file.size,
+                identity=file.identity,
+                spans=(spans := merged([(item.start, item.end) for item in file.ranges])),
+                bytes_read=sum(end - start for start, end in spans),
+                sha256=digest_of(file.ranges),
+            )
+            for source in self.record().sources
+            for file in source.files
+            if file.ranges
+        ]
+        return tuple(sorted(found, key=lambda item: (item.model, item.file)))
+
+    def contents(self, source: int, name: str) -> Iterator[bytes]:
+        """Yield the bytes kept of a file: its merged spans, one after the other."""
+        with self._lock:
+            entry = self._opened[sorted(self._opened)[source]].files[name]
+            kept = sorted(entry.kept.items())
+        assert self._spool is not None
+        done = 0
+        for (start, end), place in kept:
+            first = max(start, done)
+            if first < end:  # else an earlier chunk had all of it
+                with self._lock:
+                    self._spool.seek(place + first - start)
+                    data = self._spool.read(end - first)
+                yield data
+                done = end
+
+    def close(self) -> None:
+        """Let go of kept bytes."""
+        if self._spool is not None:
+            self._spool.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_spool", None) is not None:
+            self.close()
+
+
+def _failure(asked: str, error: KinprintError) -> Failure:
+    return Failure(asked, type(error).__name__, error.message, error.hint)
+
+
+def _frozen(opened: _Opened) -> SourceRecord:
+    ref, where = opened.ref, opened.provenance
+    return SourceRecord(
+        text=ref.text,
+        kind=ref.kind,
+        repo=ref.repo,
+        revision=ref.revision,
+        file=ref.file,
+        signed=opened.signed,
+        provenance=where,
+        names=opened.names,
+        failure=opened.failure,
+        files=tuple(
+            FileRecord(
+                name=name,
+                label=_label(name, entry, opened),
+                size=entry.size,
+                identity=entry.identity,
+                absent=entry.absent,
+                failures=tuple(failure for _, failure in sorted(entry.failures.items())),
+                ranges=tuple(RangeRead(*span, digest.hex()) for span, digest in sorted(entry.ranges.items())),
+            )
+            for name, entry in sorted(opened.files.items())
+        ),
+    )
+
+
+def _label(name: str, entry: _File, opened: _Opened) -> str:
+    """Name a file for messages; one of the hub is named so even if it was found in a cache of this machine."""
+    where = opened.provenance
+    if where is not None and where.kind == "hub":
+        return f"{opened.ref.repo}@{(where.commit or '')[:8]}/{printable(name)}"
+    return entry.label or name
+
+
+def merged(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Return intervals that overlap or touch as one, in order."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def digest_of(ranges: Sequence[RangeRead]) -> str:
+    """Return the digest of a list of ranges, each a line "start end sha256"."""
+    return hashlib.sha256("".join(f"{item.start} {item.end} {item.sha256}\n" for item in ranges).encode()).hexdigest()
+
+
+# -- folders and files that are watched ----------------------------------------------------------------------------------
+
+
+class RecordingFolder:
+    """A folder of which every answer is entered in a ledger."""
+
+    def __init__(self, inner: Folder, ledger: Ledger, opened: _Opened) -> None:
+        self._inner, self._ledger, self._opened = inner, ledger, opened
+        self.provenance = inner.provenance
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The files there are, if something lists them."""
+        names = self._inner.names
+        self._ledger.listed(self._opened, names)
+        return names
+
+    def open(self, name: str) -> Source:
+        """Return a file whose ranges are entered as they are read."""
+        entry = self._ledger.file(self._opened, name)
+        try:
+            return RecordingSource(self._inner.open(name), self._ledger, entry)
+        except KinprintError as error:
+            self._ledger.failed(entry, OPEN, error)
+            raise
+
+    def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
+        """Return a whole small file, and enter it."""
+        entry = self._ledger.file(self._opened, name)
+        try:
+            data = self._inner.read_small(name, cap)
+        except KinprintError as error:
+            self._ledger.failed(entry, SMALL, error)
+            raise
+        if data is None:
+            entry.absent = True
+            return None
+        entry.size = len(data)
+        self._ledger.enter(entry, f"{printable(self.provenance.reference)}/{printable(name)}", 0, memoryview(data))
+        return data
+
+
+class RecordingSource:
+    """A file of which every range read is entered in a ledger."""
+
+    def __init__(self, inner: Source, ledger: Ledger, entry: _File) -> None:
+        self._inner, self._ledger, self._entry = inner, ledger, entry
+        entry.label = inner.label
+
+    @property
+    def label(self) -> str:
+        """Name for messages."""
+        return self._inner.label
+
+    @property
+    def at_hand(self) -> bool:
+        """As of the file itself."""
+        return self._inner.at_hand
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        size = self._ask(SIZE, lambda: self._inner.size)
+        self._entry.size = size
+        return size
+
+    @property
+    def identity(self) -> str:
+        """What tells this content from any other."""
+        identity = self._ask(IDENTITY, lambda: self._inner.identity)
+        self._entry.identity = identity
+        return identity
+
+    def prefetch(self) -> None:
+        """Do what a first read would have to do anyway."""
+        self._ask(PREFETCH, self._inner.prefetch)
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Fill `buffer`, and enter what came."""
+        self._ask(READ, lambda: self._inner.read_into(span, buffer))
+        self._ledger.enter(self._entry, self.label, span.start, buffer[: len(span)])
+
+    def _ask(self, what: str, answer: Callable[[], R]) -> R:
+        try:
+            return answer()
+        except KinprintError as error:
+            self._ledger.failed(self._entry, what, error)
+            raise
