@@ -17,6 +17,7 @@ from kinprint.annexes import (
 from kinprint.cards import CARD, CARD_CAP, MOST, SHOWN, read_card
 from kinprint.errors import KinprintError, NotFound
 from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, Verdict
+from kinprint.formats.containers import ORIGIN
 from kinprint.model import Model
 from kinprint.plain import printable
 from kinprint.sources.session import Session
@@ -47,6 +48,14 @@ def read_declaration(model: Model, session: Session) -> Declaration:
     if said.base_models or said.licence:
         where.append(CARD)
     bases += said.base_models
+    licence = said.licence
+    if ORIGIN in checkpoint.documents:  # a file that says itself what a card would
+        origin = checkpoint.documents[ORIGIN]()
+        named, of_file = origin["base_models"], origin["licence"]
+        assert isinstance(named, list)
+        bases += [name[:SHOWN] for name in named if not any(_same_name(name, other) for other in bases)]
+        licence = licence or (of_file[:SHOWN] if isinstance(of_file, str) else None)
+        where += ["metadata of the file"] if named or of_file else []
     base = checkpoint.base
     if base is not None:
         where.append(ADAPTER_CONFIG)
@@ -54,7 +63,7 @@ def read_declaration(model: Model, session: Session) -> Declaration:
         if not any(_same_name(name, other) for other in bases):
             bases.append(name)
         relation = relation or "adapter"
-    return Declaration(tuple(bases[:MOST]), relation, said.licence, tuple(where), reason)
+    return Declaration(tuple(bases[:MOST]), relation, licence, tuple(where), None if where else reason)
 
 
 def judge_declarations(

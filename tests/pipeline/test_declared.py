@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from kinprint.annexes import (
@@ -16,8 +17,12 @@ from kinprint.annexes import (
     Declaration,
 )
 from kinprint.comparison import compare
-from kinprint.declared import judge_declarations
+from kinprint.declared import judge_declarations, read_declaration
+from kinprint.model import open_model
 from kinprint.selection import Options
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+from kinprint.testing.gguf_files import write_gguf
 
 MODELS = Path(__file__).parents[2] / "demo" / "models"
 SILENT = Declaration((), None, None, ())
@@ -95,3 +100,22 @@ def test_a_comparison_reads_the_cards(tmp_path):
     assert (related.state, related.a.licence, related.b.base_models) == (DECLARED, "apache-2.0", ("someone/base",))
     assert "cc-by-nc-4.0" in related.licences
     assert compare(base, other, quick).declared.state == NOT_SHOWN
+
+
+def test_a_gguf_declares_its_origin_in_its_metadata(tmp_path):
+    values = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
+    metadata = {
+        "general.architecture": "llama",
+        "general.license": "other",
+        "general.license.name": "llama3",
+        "general.base_model.count": 2,
+        "general.base_model.0.name": "Base",
+        "general.base_model.0.organization": "Owner",
+        "general.base_model.1.repo_url": "https://hub.example/one/other",
+    }
+    write_gguf(tmp_path / "x.gguf", metadata, {"token_embd.weight": ("F32", values)})
+    with Session(Settings(range_cache=None)) as session:
+        found = read_declaration(open_model(str(tmp_path / "x.gguf"), session), session)
+    assert (found.base_models, found.licence) == (("Owner/Base", "one/other"), "llama3")
+    assert found.where == ("metadata of the file",)
+    assert found.reason is None

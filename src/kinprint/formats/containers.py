@@ -23,6 +23,10 @@ _NUMBER = re.compile(r"-\d{5}(?=-of-\d{5}\.)")
 FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
 
 
+ORIGIN = "origin"
+"""Name of the document in which a file declares its model's origin, as a card would: base_models (a list), licence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One weight file whose header has been read.

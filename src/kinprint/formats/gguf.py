@@ -12,15 +12,15 @@ import math
 import re
 import reprlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 from kinprint.errors import FormatError
-from kinprint.formats.containers import Format, Shard
+from kinprint.formats.containers import ORIGIN, Format, Shard
 from kinprint.formats.ggml import type_of
 from kinprint.formats.gguf_metadata import FIXED, STRING, Entry, Metadata
-from kinprint.formats.gguf_model import config_of, in_original_order, tokenizer_of, unstacked
+from kinprint.formats.gguf_model import config_of, in_original_order, origin_of, tokenizer_of, unstacked
 from kinprint.formats.gguf_parts import PART, check_parts, part_of
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
@@ -309,11 +309,18 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
         end,
         rows,
         config=config_of(metadata, rows, whole=part is None) if states else None,
-        documents={"tokenizer.json": lambda: tokenizer_of(metadata)} if _TOKENS in metadata else {},
+        documents=_documents(metadata),
         notes=tuple(notes),
         part=part,
         check=check_parts,
     )
+
+
+def _documents(metadata: Metadata) -> dict[str, Callable[[], dict[str, object]]]:
+    found: dict[str, Callable[[], dict[str, object]]] = {ORIGIN: lambda: origin_of(metadata)}
+    if _TOKENS in metadata:
+        found["tokenizer.json"] = lambda: tokenizer_of(metadata)
+    return found
 
 
 def _of_first_part(session: Session, folder: Folder, source: Source, guess: int) -> Metadata:

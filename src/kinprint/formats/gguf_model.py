@@ -70,6 +70,29 @@ def config_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], *, whole: b
     return config
 
 
+# -- origin --------------------------------------------------------------------------------------------------------------
+
+_MOST_BASES = 8
+
+
+def origin_of(metadata: Metadata) -> dict[str, object]:
+    """Return licence and base models as the metadata name them; a base as owner/name where both are given."""
+    count = metadata.number("general.base_model.count")
+    bases = []
+    for number in range(min(count, _MOST_BASES) if isinstance(count, int) else 0):
+        of = f"general.base_model.{number}"
+        address = metadata.text(f"{of}.repo_url") or ""
+        owner, name = metadata.text(f"{of}.organization"), metadata.text(f"{of}.name")
+        if address.count("/") >= 4:  # scheme, host, owner, name
+            bases.append("/".join(address.rstrip("/").split("/")[-2:]))
+        elif name:
+            bases.append(f"{owner}/{name}" if owner else name)
+    licence = metadata.text("general.license")
+    if licence in (None, "other", "unknown"):
+        licence = metadata.text("general.license.name") or licence
+    return {"base_models": bases, "licence": licence}
+
+
 # -- tokenizer ---------------------------------------------------------------------------------------------------------
 
 _KINDS = {"gpt2": "BPE", "llama": "BPE", "bert": "WordPiece", "t5": "Unigram"}
