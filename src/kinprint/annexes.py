@@ -108,4 +108,5 @@ class DeclaredFinding:
     sentence: str
     a: Declaration
     b: Declaration
+    named_by: tuple[str, ...] = ()  # "A", "B": the sides that name the other model as their base
     licences: str | None = None  # a sentence, where the licences differ and the weights are related

@@ -70,20 +70,22 @@ def judge_declarations(
     models: tuple[Model, Model], a: Declaration, b: Declaration, verdict: Verdict | None
 ) -> DeclaredFinding:
     """Put what is declared beside the verdict."""
-    state, sentence = _judge(models, a, b, verdict)
+    names = [_names(model) for model in models]
+    named = [side for side, own, other in (("A", a, names[1]), ("B", b, names[0])) if _mentions(own.base_models, other)]
+    state, sentence = _judge(models, a, b, named, verdict)
     licences = None
     if verdict is not None and verdict.class_ in _SHARED and a.licence and b.licence and a.licence != b.licence:
         licences = (
             f"The licences differ: A declares {printable(a.licence, _NAME)}, B declares {printable(b.licence, _NAME)}."
         )
-    return DeclaredFinding(state, sentence, a, b, licences)
+    return DeclaredFinding(state, sentence, a, b, tuple(named), licences)
 
 
-def _judge(models: tuple[Model, Model], a: Declaration, b: Declaration, verdict: Verdict | None) -> tuple[str, str]:
+def _judge(
+    models: tuple[Model, Model], a: Declaration, b: Declaration, named: Sequence[str], verdict: Verdict | None
+) -> tuple[str, str]:
     if verdict is None or verdict.class_ == NOT_TESTABLE:
         return NOT_JUDGED, "The weights gave no verdict, so nothing can be said about what the cards declare."
-    names = [_names(model) for model in models]
-    named = [side for side, own, other in (("A", a, names[1]), ("B", b, names[0])) if _mentions(own.base_models, other)]
     siblings = [one for one in a.base_models if any(_same_name(one, other) for other in b.base_models)]
     if verdict.class_ in _SHARED:
         return _shared(models, a, b, named, siblings)

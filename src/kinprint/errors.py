@@ -14,6 +14,7 @@
     │   ├── TransferError                5   the server broke the protocol or gave up, after retries
     │   ├── SourceChanged                5   the file changed while it was read
     │   ├── FileTooLarge                 5   a file is larger than its kind, or the budget, allows
+    │   ├── NotRecorded                  9   a bundle does not hold what its own comparison asks for
     │   └── StorageError                 8   disk full, unwritable target, broken cache folder
     ├── FormatError       ValueError     6   a checkpoint is malformed
     │   └── UnsupportedDtype             6   a tensor's number format is not known
@@ -104,6 +105,12 @@ class SourceChanged(SourceError):
 
 class FileTooLarge(SourceError):
     """A file is larger than is allowed for its kind, or than the byte budget leaves."""
+
+
+class NotRecorded(SourceError):
+    """An evidence bundle does not hold what its own comparison asks for: verification fails."""
+
+    exit_code = 9
 
 
 class StorageError(SourceError):

@@ -5,6 +5,7 @@ A tree is a hypothesis. That two models are related rests on exact tests; which 
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -199,6 +200,10 @@ class FamilyTree:
         found = [model for model in self.nodes if self.above(model.index) is None]
         return tuple(sorted(found, key=lambda model: (model.family is None, model.family or 0, model.index)))
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
+        return str(importlib.import_module("kinprint.render.notebook").tree_html(self))
+
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the tree as JSON (UTF-8)."""
         return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
@@ -269,6 +274,10 @@ class PairsReport:
         """Return the comparison of two models, in whatever order, or of those that stand for them."""
         wanted = {self.tree.models[one].node, self.tree.models[two].node}
         return next((pair for pair in self.pairs if {pair.a, pair.b} == wanted), None)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
+        return str(importlib.import_module("kinprint.render.notebook").tree_html(self.tree))
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""

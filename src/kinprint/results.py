@@ -5,6 +5,7 @@ JSON holds no NaN: a number that does not exist is null, and the ``status`` and 
 
 from __future__ import annotations
 
+import importlib
 import types
 import typing
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -297,6 +298,10 @@ class Report:
     declared: DeclaredFinding | None = field(default=None, metadata=LATER)
     reads: tuple[FileReads, ...] = field(default=(), metadata=LATER)  # empty if the session kept no ledger
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
+        return str(importlib.import_module("kinprint.render.notebook").notebook_html(self))
+
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
         option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
@@ -361,6 +366,10 @@ class Inspection:
     norms: tuple[NormStatistics, ...]
     bytes_read: int
     requests: int
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return str(importlib.import_module("kinprint.render.notebook").inspection_html(self))
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the inspection as JSON (UTF-8)."""

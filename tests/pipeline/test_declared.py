@@ -67,6 +67,12 @@ def test_states(a, b, class_, state):
     assert found.sentence.endswith(".")
 
 
+def test_which_card_names_the_other():
+    assert judged(SILENT, says("hf://One/A@main"), "derived").named_by == ("B",)
+    assert judged(says("two/b"), says("one/a"), "no_evidence").named_by == ("A", "B")
+    assert judged(says("x/root"), says("someone/a"), "derived").named_by == ()
+
+
 def test_a_local_copy_is_known_by_the_last_part_of_its_path():
     found = judged(SILENT, says("owner/Base"), "derived", names=("models/base", "models/child"), kind="folder")
     assert found.state == DECLARED

@@ -19,6 +19,7 @@ from kinprint.cli.output import ReaderGone
 from kinprint.cli.report import report_command, schema_command
 from kinprint.cli.study import study_command
 from kinprint.cli.tree import tree_command
+from kinprint.cli.verify import verify_command
 from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
@@ -50,6 +51,7 @@ def main() -> None:
 main.add_command(compare_command)
 main.add_command(inspect_command)
 main.add_command(report_command)
+main.add_command(verify_command)
 main.add_command(fingerprint_command)
 main.add_command(study_command)
 main.add_command(tree_command)

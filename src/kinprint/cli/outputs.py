@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 LANGUAGES = ("en", "ko")
+TABLES = ("measurements", "tests", "pairs")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Outputs:
     parquet: Path | None = None
     cyclonedx: Path | None = None
     sarif: Path | None = None
+    table: str = "measurements"
     lang: str = "en"
 
     def check(self) -> None:
@@ -72,8 +74,8 @@ class Outputs:
             (None if self.out is None else self.out / "report.json", report.to_json),
             (self.html, lambda: _html(report, self.lang)),
             (self.markdown, lambda: _markdown(report)),
-            (self.csv, lambda: _csv(report)),
-            (self.parquet, lambda: _parquet(report)),
+            (self.csv, lambda: _csv(report, self.table)),
+            (self.parquet, lambda: _parquet(report, self.table)),
             (self.cyclonedx, lambda: _bom(report)),
             (self.sarif, lambda: _sarif(report)),
         ]
@@ -92,10 +94,17 @@ def report_outputs(function: F) -> F:
         click.option(
             "--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of --html."
         ),
+        click.option(
+            "--table",
+            type=click.Choice(TABLES),
+            default=TABLES[0],
+            show_default=True,
+            help="What --csv and --parquet hold: every measurement, the tests of the evidence, or all pairs of layers.",
+        ),
         click.option("--sarif", type=FILE, help="Write findings for code-scanning tools (SARIF 2.1.0)."),
         click.option("--cyclonedx", type=FILE, help="Write a CycloneDX ML-BOM with pedigree and verdict."),
-        click.option("--parquet", type=FILE, help="Write every measurement as a Parquet table."),
-        click.option("--csv", type=FILE, help="Write every measurement as a CSV table."),
+        click.option("--parquet", type=FILE, help="Write a Parquet table, by default of every measurement."),
+        click.option("--csv", type=FILE, help="Write a CSV table, by default of every measurement."),
         click.option("--markdown", type=FILE, help="Write the report as Markdown."),
         click.option("--html", type=FILE, help="Write the report as one HTML file that needs no network."),
         click.option(
@@ -144,16 +153,16 @@ def _markdown(report: Report) -> bytes:
     return markdown(report).encode()
 
 
-def _csv(report: Report) -> bytes:
+def _csv(report: Report, table: str) -> bytes:
     from kinprint.render.measurements import csv_bytes
 
-    return csv_bytes(report)
+    return csv_bytes(report, table)
 
 
-def _parquet(report: Report) -> bytes:
+def _parquet(report: Report, table: str) -> bytes:
     from kinprint.render.measurements import parquet_bytes
 
-    return parquet_bytes(report)
+    return parquet_bytes(report, table)
 
 
 def _bom(report: Report) -> bytes:

@@ -67,12 +67,11 @@ def _read(file: Path) -> bytes:
 
 
 @click.command("schema")
-def schema_command() -> int:
-    """Print the JSON Schema of report.json."""
-    import orjson
-
+@click.argument("name", type=click.Choice(["report", "pairs", "tree", "inspection"]), default="report")
+def schema_command(name: str) -> int:
+    """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, or inspect."""
     from kinprint.cli.output import write_json
-    from kinprint.schema import report_schema
+    from kinprint.schema import published
 
-    write_json(orjson.dumps(report_schema(), option=orjson.OPT_INDENT_2))
+    write_json(published()[f"{name}-v1.json"].rstrip())
     return 0

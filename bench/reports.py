@@ -1,0 +1,123 @@
+"""Writing and checking a report: the HTML page of two 48-layer models, its size, and the verification of an evidence bundle.
+
+The page is made as a user gets it, at the end of a comparison: the first call in the process counts, with the import of the
+template engine and the compiling of templates. Two models of 48 layers have all layer pairs of nine roles and every metric
+of 435 tensors in their report. A bundle is verified offline, from the bytes that it holds: every hash is checked and every
+statistic computed anew, so that it takes about as long as the comparison did; both are shown.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.common import Cell, Goal, Report, finish, median, parser, timed
+from kinprint.comparison import compare
+from kinprint.results import Report as Comparison
+from kinprint.selection import Options
+from kinprint.sources.ledger import Ledger
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+from kinprint.testing.reports import wide_models
+
+DEMO = Path(__file__).resolve().parents[1] / "demo" / "models"
+LAYERS, QUICK_LAYERS = 48, 6
+PAGE_S, PAGE_MB, VERIFY_S = 2.0, 3.0, 5.0
+RATIO = 2.0  # verification over comparison: it does the same and hashes, and a busy machine slows both
+TIMES = 3
+Row = dict[str, Cell]
+
+
+def page(report: Comparison, lang: str) -> bytes:
+    """Return the page; the import is part of it."""
+    from kinprint.render.page import page_html
+
+    return page_html(report, lang=lang)
+
+
+def _row(what: str, of: str, first: float, again: float | None, size: int | None) -> Row:
+    figures: Row = {"first s": round(first, 3), "again s": None if again is None else round(again, 3)}
+    return {"what": what, "of": of} | figures | {"MB": None if size is None else round(size / 1e6, 3)}
+
+
+def pages(report: Comparison, folder: Path) -> tuple[list[Row], list[Goal]]:
+    """Write the page in both languages, cold and again, and the JSON beside it."""
+    rows: list[Row] = []
+    goals: list[Goal] = []
+    depth = f"{report.a.layers} layers"
+    for lang in ("en", "ko"):
+        path = folder / f"report.{lang}.html"
+
+        def write(path: Path = path, lang: str = lang) -> int:
+            return path.write_bytes(page(report, lang))
+
+        cold, size = timed(write)
+        rows.append(_row(f"HTML, {lang}", depth, cold, _again(write), size))
+        goals.append(Goal(f"HTML of {depth}, {lang}: first writing", cold, "<=", PAGE_S, "s"))
+        goals.append(Goal(f"HTML of {depth}, {lang}: size", size / 1e6, "<=", PAGE_MB, "MB"))
+
+    def raw() -> int:
+        return len(report.to_json())
+
+    cold, size = timed(raw)
+    return [*rows, _row("JSON", depth, cold, _again(raw), size)], goals
+
+
+def _again(function: Callable[[], object]) -> float:
+    return median([timed(function)[0] for _ in range(TIMES)])
+
+
+def bundle(a: Path, b: Path, options: Options, folder: Path, *, times: int) -> tuple[list[Row], list[Goal], Comparison]:
+    """Compare, write a bundle with its bytes, and verify it offline so many times."""
+    from kinprint.bundle import verify_bundle, write_bundle
+
+    path = folder / f"{b.name}.zip"
+    with Ledger(keep=True) as ledger, Session(Settings(), ledger=ledger) as session:
+        took, report = timed(lambda: compare(str(a), str(b), options, session=session))
+        wrote, _ = timed(lambda: write_bundle(path, report, ledger, enclose=True))
+    walls = []
+    for _ in range(times):
+        wall, found = timed(lambda: verify_bundle(path, offline=True))
+        if found.outcome != "verified":
+            raise SystemExit(f"the bundle of {b.name} was not verified: {found.sentence}")
+        walls.append(wall)
+    of = f"{report.a.layers} layers, {sum(len(item.measurements) for item in report.comparisons):,} measurements"
+    rows = [
+        _row("comparison", of, took, None, None),
+        _row("bundle", of, wrote, None, path.stat().st_size),
+        _row("verification", of, walls[0], median(walls[1:]) if times > 1 else None, None),
+    ]
+    name = f"verification of a bundle, {of}"
+    goals = [
+        Goal(name, min(walls), "<=", VERIFY_S, "s", required=times > 1),
+        Goal(f"{name}: times the comparison", min(walls) / took, "<=", RATIO),
+    ]
+    return rows, goals, report
+
+
+def measure(*, quick: bool) -> Report:
+    """Compare, write and check: the demo pair, and two deep models."""
+    with tempfile.TemporaryDirectory(prefix="bench-reports-") as made:
+        folder = Path(made)
+        a, b = wide_models(folder, layers=QUICK_LAYERS if quick else LAYERS)
+        options = Options(rows=8, metrics=("cosine", "pearson") if quick else ())
+        rows, goals, _ = bundle(DEMO / "base", DEMO / "finetune", Options(), folder, times=TIMES)
+        deep, deep_goals, report = bundle(a, b, options, folder, times=1)
+        more, page_goals = pages(report, folder)
+    note = (
+        f"The deep report has {len(report.grids)} grids of {report.a.layers} × {report.b.layers} layer pairs. The first HTML "
+        "includes the import of the template engine. Verification computes everything anew, so it takes as long as the "
+        "comparison; that of the deep pair, whose thousands of nulls take most of it, is shown and not judged by the clock."
+    )
+    return Report("reports", "Reports and bundles", (*rows, *deep, *more), (*page_goals, *goals, *deep_goals), (note,))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and judge."""
+    asked = parser("bench.reports", __doc__).parse_args(argv)
+    return finish([measure(quick=asked.quick)], asked.json)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

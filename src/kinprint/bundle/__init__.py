@@ -1,0 +1,8 @@
+"""Evidence bundles: a comparison with everything needed to repeat it, and the check that repeats it."""
+
+from __future__ import annotations
+
+from kinprint.bundle.verifying import report_of, verify_bundle
+from kinprint.bundle.writing import write_bundle
+
+__all__ = ["report_of", "verify_bundle", "write_bundle"]

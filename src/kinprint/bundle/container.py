@@ -1,0 +1,154 @@
+"""The archive around a bundle, read as hostile input: nothing is unpacked by name, and nothing larger than it may be."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinprint.bundle.manifest import BYTES, CAPS, NEEDED
+from kinprint.errors import FormatError, NotFound
+from kinprint.formats.zipdir import DEFLATED, Member, Reader, locate, read_directory
+from kinprint.plain import printable
+from kinprint.sizes import format_size
+from kinprint.sources.local import LocalFile
+from kinprint.sources.recorded import SharedFile
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+
+DEFAULT_MAX_BYTES = 4 << 30
+"""What a bundle may have in all when unpacked, unless the user allows more."""
+MOST_MEMBERS = 10_000
+MOST_RATIO = 200  # times that a member may shrink; reports shrink ten times, and deflate could a thousand
+_FIRST_READ = 1 << 16
+_STEP = 1 << 20
+_TRUST = "no kinprint wrote this; do not trust it"
+
+
+@dataclass(frozen=True)
+class _Place:
+    member: Member
+    start: int
+
+
+class Container:
+    """An open bundle: its members by name."""
+
+    def __init__(self, file: SharedFile, places: Mapping[str, _Place], label: str) -> None:
+        self.file, self._places, self._label = file, places, label
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All members."""
+        return tuple(self._places)
+
+    def size(self, name: str) -> int:
+        """Return how large a member is when unpacked."""
+        return self._places[name].member.size
+
+    def start(self, name: str) -> int:
+        """Return where the content of a stored member begins."""
+        return self._places[name].start
+
+    def read(self, name: str) -> bytes:
+        """Return a member that is text.
+
+        Raises
+        ------
+        FormatError
+            If it is damaged.
+        """
+        place = self._places[name]
+        raw = bytearray(place.member.stored)
+        self.file.read_into(place.start, memoryview(raw))
+        data = bytes(raw)
+        if place.member.method == DEFLATED:
+            unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+            try:
+                data = unpacker.decompress(data, place.member.size + 1)
+            except zlib.error as error:
+                raise self._damaged(name, str(error)) from error
+            if not unpacker.eof or unpacker.unused_data:
+                raise self._damaged(name, "the packed data do not end where they should")
+        if len(data) != place.member.size:
+            raise self._damaged(name, f"has {len(data)} bytes, expected {place.member.size}")
+        if zlib.crc32(data) != place.member.crc:
+            raise self._damaged(name, "its checksum is wrong")
+        return data
+
+    def digest(self, name: str) -> str:
+        """Return the SHA-256 of a stored member, without holding it."""
+        place, made = self._places[name], hashlib.sha256()
+        buffer = memoryview(bytearray(min(_STEP, place.member.size)))
+        for at in range(0, place.member.size, _STEP):
+            piece = buffer[: min(_STEP, place.member.size - at)]
+            self.file.read_into(place.start + at, piece)
+            made.update(piece)
+        return made.hexdigest()
+
+    def _damaged(self, name: str, why: str) -> FormatError:
+        return FormatError(f"{self._label}: {name} is damaged: {why}", hint="fetch or copy the bundle again")
+
+
+@contextmanager
+def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Iterator[Container]:
+    """Open a bundle and hold its directory against what a bundle may be.
+
+    Raises
+    ------
+    NotFound, SourceError
+        If there is no such file, or it cannot be read.
+    FormatError
+        If it is not an archive that a bundle could be: truncated, with other members, too large.
+    """
+    label = printable(str(path))
+    with Session(Settings(offline=True)) as session:
+        source = LocalFile(path, label, session.traffic)
+        reader = Reader(session, source)
+        try:
+            directory = read_directory(reader, _FIRST_READ)
+        except FormatError as error:
+            raise FormatError(f"{error.message}; so this is no evidence bundle", hint=error.hint) from error
+        _check(directory.members, label, max_bytes)
+        starts = locate(reader, list(directory.members.values()))
+    places = {
+        name: _Place(member, start) for (name, member), start in zip(directory.members.items(), starts, strict=True)
+    }
+    try:
+        with path.open("rb") as file:
+            yield Container(SharedFile(file), places, label)
+    except FileNotFoundError:
+        raise NotFound(f"{label}: no such file") from None
+
+
+def _check(members: Mapping[str, Member], label: str, max_bytes: int | None) -> None:
+    if len(members) > MOST_MEMBERS:
+        raise FormatError(f"{label}: {len(members)} members, expected at most {MOST_MEMBERS}", hint=_TRUST)
+    missing = [name for name in NEEDED if name not in members]
+    if missing:
+        raise FormatError(
+            f"{label}: has no {missing[0]}, so it is no evidence bundle", hint="see kinprint compare --bundle"
+        )
+    for name, member in members.items():
+        enclosed = BYTES.match(name) is not None
+        where = f"{label}: member {printable(name, 200)!r}"
+        if not enclosed and name not in CAPS:
+            raise FormatError(f"{where} does not belong into a bundle", hint=_TRUST)
+        if not (member.is_stored or (member.method == DEFLATED and not enclosed)):
+            raise FormatError(f"{where} is packed by method {member.method}, which no bundle uses", hint=_TRUST)
+        if not enclosed and member.size > CAPS[name]:
+            raise FormatError(f"{where} has {member.size} bytes, expected at most {CAPS[name]}", hint=_TRUST)
+        if member.size > MOST_RATIO * member.stored + (1 << 16):
+            raise FormatError(
+                f"{where} claims to be {member.size} bytes in {member.stored}; nothing sound shrinks so much",
+                hint=_TRUST,
+            )
+    total = sum(member.size for member in members.values())
+    if max_bytes is not None and total > max_bytes:
+        raise FormatError(
+            f"{label}: {format_size(total)} when unpacked, more than the {format_size(max_bytes)} allowed",
+            hint="give a larger --max-size, if you expect a bundle with so many bytes",
+        )

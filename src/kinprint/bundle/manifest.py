@@ -1,0 +1,281 @@
+"""What the members of a bundle hold, and how they are read: versioned, checked, of bounded size."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import TypeVar
+
+import numpy as np
+import orjson
+
+from kinprint._version import __version__
+from kinprint.errors import BadReference, FormatError, SchemaError
+from kinprint.refs import check_member_name
+from kinprint.results import Report, build
+from kinprint.sources.base import too_many_brackets
+from kinprint.sources.ledger import RangeRead, Record
+
+T = TypeVar("T")
+
+SCHEMA = "kinprint.bundle"
+SCHEMA_VERSION = 1
+
+MANIFEST, REPORT, SOURCES, RANGES = "bundle.json", "report.json", "sources.json", "ranges.jsonl"
+README, NULL = "README.txt", "null.json"
+BYTES = re.compile(r"^bytes/[0-9]{4,6}\.bin$")
+NEEDED = (MANIFEST, REPORT, SOURCES, RANGES)
+CAPS = {
+    MANIFEST: 4 << 20,
+    REPORT: 256 << 20,
+    SOURCES: 64 << 20,
+    RANGES: 512 << 20,
+    README: 1 << 20,
+    NULL: 64 << 20,
+}
+"""How large a member may be, unpacked; enclosed bytes are bounded by the whole alone."""
+
+MAY_DIFFER = ("run",)
+"""Fields of the report that two runs of the same comparison need not share."""
+
+_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_OPTIONAL = ("scipy", "torch", "gguf")  # in so far as they were in use
+_AGAIN = "the bundle is damaged, or was not made by kinprint; ask for it again"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in the bundle."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What decides the last digits of a sum, beside the versions: the processor."""
+
+    machine: str
+    simd: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Software:
+    """A program or library, and its version."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """bundle.json: what the bundle is, what it was made with, and the digest of every other member.
+
+    ``digest`` stands for all the rest of the manifest, and so for everything in the bundle. ``evidence`` leaves out what may
+    differ between runs: two runs of the same comparison have the same.
+    """
+
+    schema: str
+    schema_version: int
+    report_schema: str
+    report_schema_version: int
+    software: tuple[Software, ...]
+    arithmetic: Arithmetic
+    may_differ: tuple[str, ...]
+    members: tuple[Member, ...]
+    evidence: str
+    digest: str
+
+    def sealed(self) -> Manifest:
+        """Return the manifest with its own digest."""
+        return replace(self, digest=hashlib.sha256(orjson.dumps(replace(self, digest=""))).hexdigest())
+
+    def to_json(self) -> bytes:
+        """Return the manifest as JSON (UTF-8)."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+@dataclass(frozen=True)
+class Enclosed:
+    """Which member holds the bytes of a file: all intervals that were read of it, end to end."""
+
+    source: int
+    file: str
+    member: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """sources.json: what was opened, listed and answered; the ranges are in ranges.jsonl."""
+
+    record: Record
+    enclosed: tuple[Enclosed, ...]
+
+
+@dataclass(frozen=True)
+class _Line:
+    source: int
+    file: str
+    start: int
+    end: int
+    sha256: str
+
+
+def software() -> tuple[Software, ...]:
+    """Return what decides the figures: this program, Python, numpy, and what else was used."""
+    found = {"kinprint": __version__, "python": platform.python_version(), "numpy": np.__version__}
+    found |= {name: metadata.version(name) for name in _OPTIONAL if name in sys.modules}
+    return tuple(Software(name, version) for name, version in found.items())
+
+
+def arithmetic() -> Arithmetic:
+    """Return what numpy found of this processor."""
+    simd = np.show_config(mode="dicts").get("SIMD Extensions", {})
+    return Arithmetic(platform.machine().lower(), tuple(sorted({*simd.get("baseline", ()), *simd.get("found", ())})))
+
+
+def evidence_digest(report: bytes, sources: bytes, ranges: bytes) -> str:
+    """Return the digest of what two runs share."""
+    data = orjson.loads(report)
+    for name in MAY_DIFFER:
+        data.pop(name, None)
+    parts = [orjson.dumps(data, option=orjson.OPT_SORT_KEYS), sources, ranges]
+    return hashlib.sha256("".join(hashlib.sha256(part).hexdigest() for part in parts).encode()).hexdigest()
+
+
+def range_lines(record: Record) -> Iterator[bytes]:
+    """Yield ranges.jsonl, line by line."""
+    for number, source in enumerate(record.sources):
+        for file in source.files:
+            for item in file.ranges:
+                yield orjson.dumps(_Line(number, file.name, item.start, item.end, item.sha256)) + b"\n"
+
+
+def without_ranges(record: Record) -> Record:
+    """Return what sources.json holds of a record."""
+    return replace(
+        record,
+        sources=tuple(
+            replace(source, files=tuple(replace(file, ranges=()) for file in source.files)) for source in record.sources
+        ),
+    )
+
+
+# -- reading ------------------------------------------------------------------------------------------------------------
+
+
+def read_manifest(raw: bytes) -> Manifest:
+    """Read bundle.json.
+
+    Raises
+    ------
+    SchemaError
+        If it is of another version than this program knows.
+    FormatError
+        If it is none.
+    """
+    data = _parse(raw, MANIFEST)
+    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    if found[0] != SCHEMA:
+        raise FormatError(f"{MANIFEST} is of schema {str(found[0])[:80]!r}, expected {SCHEMA!r}", hint=_AGAIN)
+    if found[1] != SCHEMA_VERSION:
+        newer = isinstance(found[1], int) and found[1] > SCHEMA_VERSION
+        raise SchemaError(
+            f"the bundle is of version {str(found[1])[:20]}; this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
+            hint="upgrade kinprint" if newer else "use the version of kinprint that wrote it",
+        )
+    return _built(Manifest, data, MANIFEST)
+
+
+def read_report(raw: bytes) -> Report:
+    """Read report.json; see `Report.from_json`."""
+    _parse(raw, REPORT)
+    report = Report.from_json(raw)
+    chosen = report.settings
+    budget = chosen.budget_bytes
+    if chosen.rows < 1 or chosen.experts < 0 or chosen.seed < 0 or (budget is not None and budget < 0):
+        raise FormatError(
+            f"{REPORT}: rows {chosen.rows}, experts {chosen.experts}, seed {chosen.seed} and budget {budget} are no settings",
+            hint=_AGAIN,
+        )
+    return report
+
+
+def read_sources(raw: bytes, ranges: bytes) -> Sources:
+    """Read sources.json and ranges.jsonl, and put them together."""
+    sources = _built(Sources, _parse(raw, SOURCES), SOURCES)
+    record = sources.record
+    found: dict[tuple[int, str], list[RangeRead]] = {
+        (number, file.name): [] for number, source in enumerate(record.sources) for file in source.files
+    }
+    _check_sources(sources, found)
+    for number, line in enumerate(ranges.split(b"\n")[:-1]):
+        item = _built(_Line, _parse(line, RANGES), RANGES)
+        _check_range(item, found, number)
+        found[item.source, item.file].append(RangeRead(item.start, item.end, item.sha256))
+    if ranges and not ranges.endswith(b"\n"):
+        raise FormatError(f"{RANGES} does not end with a line's end", hint=_AGAIN)
+    full = tuple(
+        replace(source, files=tuple(replace(file, ranges=tuple(found[number, file.name])) for file in source.files))
+        for number, source in enumerate(record.sources)
+    )
+    return replace(sources, record=replace(record, sources=full))
+
+
+def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeRead]]) -> None:
+    record = sources.record
+    files = [(number, file.name) for number, source in enumerate(record.sources) for file in source.files]
+    places = [(item.source, item.file) for item in sources.enclosed]
+    members = [item.member for item in sources.enclosed]
+    numbers = [item.source for item in record.lookups if item.source is not None]
+    sizes = [file.size for source in record.sources for file in source.files if file.size is not None]
+    fine = (
+        len(set(files)) == len(files)
+        and len(set(places)) == len(places)
+        and len(set(members)) == len(members)
+        and all(place in known for place in places)
+        and all(BYTES.match(member) for member in members)
+        and all(0 <= number < len(record.sources) for number in numbers)
+        and all(0 <= size < 1 << 62 for size in sizes)
+        and 0 <= record.delivered_before < 1 << 62
+    )
+    if not fine:
+        raise FormatError(f"{SOURCES} contradicts itself", hint=_AGAIN)
+    for _, name in files:
+        try:
+            check_member_name(name, where=SOURCES)
+        except BadReference as error:
+            raise FormatError(error.message, hint="no sound bundle does this; do not trust it") from error
+
+
+def _check_range(item: _Line, found: dict[tuple[int, str], list[RangeRead]], number: int) -> None:
+    known = found.get((item.source, item.file))
+    before = (known[-1].start, known[-1].end) if known else (-1, -1)
+    if known is None or not 0 <= item.start < item.end < 1 << 62 or not _SHA256.match(item.sha256):
+        raise FormatError(f"{RANGES}: line {number + 1} is no range of a file in {SOURCES}", hint=_AGAIN)
+    if before >= (item.start, item.end):
+        raise FormatError(f"{RANGES}: line {number + 1} is not in order", hint=_AGAIN)
+
+
+def _parse(raw: bytes, name: str) -> object:
+    dense = too_many_brackets(raw)
+    if dense:
+        raise FormatError(f"{name} {dense}", hint=_AGAIN)
+    try:
+        value: object = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(f"{name} is not valid JSON: {error}", hint=_AGAIN) from error
+    return value
+
+
+def _built(kind: type[T], data: object, name: str) -> T:
+    try:
+        return build(kind, data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{name} does not fit schema version {SCHEMA_VERSION}: {error}", hint=_AGAIN) from error

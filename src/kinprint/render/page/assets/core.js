@@ -1,0 +1,85 @@
+'use strict';
+/* Shared by all parts of the page. Text reaches the page as text only: nothing here parses markup. */
+const K = (() => {
+  const data = JSON.parse(document.getElementById('kinprint-data').textContent);
+  const DASH = '–';
+  const SVG = 'http://www.w3.org/2000/svg';
+
+  function say(key, values = {}) {
+    return data.words[key].replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  }
+  function byId(id) { return document.getElementById(id); }
+  function make(tag, attributes = {}, text = null) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (text !== null) node.textContent = text;
+    return node;
+  }
+  function draw(tag, attributes = {}, text = null) {
+    const node = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (text !== null) node.textContent = text;
+    return node;
+  }
+  function bytes(text) {
+    const raw = atob(text);
+    const out = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i += 1) out[i] = raw.charCodeAt(i);
+    return out.buffer;
+  }
+  const floats = (text) => new Float32Array(bytes(text));
+  const whole = (text) => new Uint32Array(bytes(text));
+
+  /* numbers, written as the tables of the page write them */
+  function scientific(value) {
+    const [digits, exponent] = value.toExponential(2).split('e');
+    const size = Math.abs(Number(exponent));
+    return `${digits}e${Number(exponent) < 0 ? '-' : '+'}${size < 10 ? '0' : ''}${size}`;
+  }
+  function number(value) {
+    if (Number.isNaN(value)) return DASH;
+    const size = Math.abs(value);
+    if (size < 1e-12) return '0';
+    if (size >= 100 && size < 1e5) return value.toFixed(1);
+    return size >= 1e-3 && size < 100 ? value.toFixed(4) : scientific(value);
+  }
+  function zed(value) {
+    if (Number.isNaN(value)) return DASH;
+    const text = Math.abs(value) < 100 ? value.toFixed(2) : value.toFixed(0);
+    return value >= 0 ? `+${text}` : text;
+  }
+  function logp(value, bound) {
+    if (Number.isNaN(value)) return DASH;
+    const figure = Math.min(value, 0) + 0;
+    return figure > -100 ? `${bound ? '≤ ' : ''}${figure.toFixed(2)}` : figure.toFixed(0);
+  }
+  function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+
+  /* one tooltip for the whole page */
+  const tip = byId('tip');
+  function showTip(text, x, y) {
+    tip.textContent = text;
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    const left = Math.max(4, Math.min(x + 14, window.innerWidth - box.width - 4));
+    const below = y + 18 + box.height < window.innerHeight;
+    tip.style.left = `${left}px`;
+    tip.style.top = `${Math.max(4, below ? y + 18 : y - box.height - 12)}px`;
+  }
+  function hideTip() { tip.hidden = true; }
+  document.addEventListener('keydown', (event) => { if (event.key === 'Escape') hideTip(); });
+  window.addEventListener('scroll', hideTip, { passive: true });
+
+  /* sortable: numbers by value, words by letter, what is missing always last */
+  function order(a, b, up) {
+    const missing = (x) => x === null || x === '' || Number.isNaN(x);
+    if (missing(a) || missing(b)) return missing(a) - missing(b);
+    const sign = up ? 1 : -1;
+    return sign * (typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b), data.lang, { numeric: true }));
+  }
+
+  const watchers = [];
+  return { data, DASH, say, byId, make, draw, floats, whole, number, zed, logp, colour, showTip, hideTip, order,
+    onTheme: (act) => watchers.push(act), themeChanged: () => watchers.forEach((act) => act()) };
+})();
+document.documentElement.className = 'js';

@@ -1,0 +1,91 @@
+"""The layer map as two rails with links, and what is counted beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinprint.findings import TESTED, Evidence, LayerFinding
+from kinprint.render.page.voice import Voice, ranges
+from kinprint.results import Report
+
+_PITCH, _MARGIN, _TOP, _BOTTOM, _HEIGHT = 20, 30, 34, 116, 150
+_MOST_LAYERS = 400  # beyond this a drawing says nothing that the table does not
+
+
+@dataclass(frozen=True)
+class Node:
+    """One layer on a rail."""
+
+    x: int
+    layer: int
+    matched: bool
+
+
+@dataclass(frozen=True)
+class Rails:
+    """Two rails: layers of A above, layers of B below, and a link for each match."""
+
+    width: int
+    height: int
+    top: int
+    bottom: int
+    a: tuple[Node, ...]
+    b: tuple[Node, ...]
+    links: tuple[tuple[int, int, bool], ...]  # x of A, x of B, whether it joins layers of the same number
+
+
+@dataclass(frozen=True)
+class LayerMap:
+    """What the page says of the layer map."""
+
+    made: bool
+    kind: str
+    matched: int
+    layers: tuple[LayerFinding, ...]
+    rails: Rails | None
+    describe: str
+    unused: str | None  # layers of A that no layer of B matches
+
+
+def layer_map_of(report: Report, voice: Voice) -> LayerMap | None:
+    """Return the layer map of a report, or None if none was sought."""
+    if report.evidence is None:
+        return None
+    alignment = report.evidence.alignment
+    if alignment.status != TESTED:
+        return LayerMap(False, alignment.kind, 0, (), None, "", None)
+    joined = {item.layer: item.source for item in alignment.layers if item.shared and item.source is not None}
+    pairs = ", ".join(f"{layer}←{source}" for layer, source in joined.items())
+    describe = voice.t("map.describe", pairs=pairs) if pairs else voice.t("map.describe.none")
+    free = sorted(set(range(report.a.layers)) - set(joined.values()))
+    fits = 0 < max(report.a.layers, report.b.layers) <= _MOST_LAYERS
+    return LayerMap(
+        True,
+        alignment.kind,
+        len(joined),
+        alignment.layers,
+        _rails(report.a.layers, report.b.layers, joined) if fits else None,
+        describe,
+        ranges(free) if joined and free else None,
+    )
+
+
+def _rails(layers_a: int, layers_b: int, joined: dict[int, int]) -> Rails:
+    sources = set(joined.values())
+    a = tuple(_node(layer, layer in sources) for layer in range(layers_a))
+    b = tuple(_node(layer, layer in joined) for layer in range(layers_b))
+    links = tuple((_x(source), _x(layer), source == layer) for layer, source in joined.items())
+    return Rails(_MARGIN * 2 + _PITCH * max(layers_a, layers_b), _HEIGHT, _TOP, _BOTTOM, a, b, links)
+
+
+def _node(layer: int, matched: bool) -> Node:
+    return Node(_x(layer), layer, matched)
+
+
+def _x(layer: int) -> int:
+    return _MARGIN + _PITCH // 2 + _PITCH * layer
+
+
+def experts_shared(evidence: Evidence) -> int:
+    """Return how many experts of B match one of A, or A's dense MLP."""
+    return sum(item.shared for item in evidence.experts)

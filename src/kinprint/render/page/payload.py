@@ -1,0 +1,177 @@
+"""What the page's scripts need, once and compactly: columns of numbers as base64, text interned.
+
+A pair of 48 layers has some nine thousand measurements. Four bytes a figure hold seven digits, more than a page shows; the
+report's JSON has all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from kinprint.annexes import Grid, LayerGrid
+from kinprint.plain import printable
+from kinprint.render.page.voice import Voice, middle_cut
+from kinprint.results import OK, Measurement, Report, TensorComparison
+
+_LARGEST = float.fromhex("0x1.fffffep+127")  # of single precision
+LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a bound; there is no null
+_TEXT = 300
+_NAME = 160
+
+SCRIPT_WORDS = {
+    "js.page": ("page", "pages", "rows"),
+    "js.no_rows": (),
+    "js.layer": ("layer",),
+    "js.no_layer": (),
+    "js.expert": ("layer", "expert"),
+    "js.point": ("role", "place", "metric", "value", "mean", "sd", "z", "p", "n"),
+    "js.point.none": ("role", "place", "metric", "value", "reason"),
+    "js.chart.empty": (),
+    "js.chart.label": ("quantity", "metric", "first", "last", "points"),
+    "js.chart.band": (),
+    "js.axis.layer": (),
+    "js.axis.z": ("metric",),
+    "js.axis.value": ("metric",),
+    "js.axis.p": ("metric",),
+    "js.cell": ("a", "b", "cosine", "null", "pearson", "z"),
+    "js.cell.map": (),
+    "js.heat.cosine": (),
+    "js.heat.pearson": (),
+    "js.heat.z": (),
+    "js.heat.axis.a": (),
+    "js.heat.axis.b": (),
+    "js.heat.label": ("name", "role", "rows", "columns"),
+    "js.heat.scale": ("name", "low", "high"),
+    "js.heat.scale.z": ("low", "high"),
+    "js.heat.missing": (),
+    "js.heat.off": ("reason",),
+    "js.heat.about": ("n", "null"),
+    "js.heat.about.rows": ("n", "null", "first", "last"),
+    "js.slider": ("r", "cosine"),
+    "js.copied": (),
+    "js.copy_failed": (),
+    "js.bound": (),
+    "js.undefined": (),
+    "js.sorted.up": ("column",),
+    "js.sorted.down": ("column",),
+    "js.shown": ("roles", "of"),
+}
+"""Keys of what scripts say, with the placeholders that scripts fill."""
+
+
+class _Table:
+    """Text, each once."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        return self.items.setdefault(text, len(self.items))
+
+
+def payload_of(report: Report, voice: Voice) -> str:
+    """Return the scripts' data as JSON that may stand inside a script element."""
+    data = {
+        "lang": voice.lang,
+        "words": {key: voice.t(key, **{name: f"{{{name}}}" for name in names}) for key, names in SCRIPT_WORDS.items()},
+        "measured": _measured(report.comparisons, voice),
+        "grids": [_grid(grid, voice) for grid in report.grids],
+        "map": _map(report),
+    }
+    return embedded(data)
+
+
+def embedded(data: object) -> str:
+    """Return data as JSON without anything that could end a script element, or start a comment in one."""
+    text = orjson.dumps(data).decode()
+    for mark in "<>&\u2028\u2029":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text
+
+
+def _measured(comparisons: Iterable[TensorComparison], voice: Voice) -> dict[str, Any]:
+    texts, names, roles, metrics = _Table(), _Table(), _Table(), _Table()
+    places: list[list[Any]] = []
+    columns: dict[str, array[float]] = {key: array("f") for key in ("value", "mean", "sd", "z", "p")}
+    whole: dict[str, array[int]] = {key: array("I") for key in ("place", "metric", "n", "how", "why", "flags")}
+    for item in comparisons:
+        where = len(places)
+        tensors = [names.place(middle_cut(printable(side.tensor, 4 * _NAME), _NAME)) for side in (item.a, item.b)]
+        role = roles.place(printable(item.role, 60))
+        places.append([role, item.layer, item.expert, *tensors])
+        rows = item.measurements or (Measurement("", item.status, reason=item.reason),)
+        for found in rows:
+            null = found.null
+            metric = printable(found.metric, 60) if found.metric else ""
+            whole["place"].append(where)
+            whole["metric"].append(metrics.place(metric))
+            whole["n"].append(null.n if null else 0)
+            whole["how"].append(texts.place(voice.how(null.p_method, null.n_draws) if null else ""))
+            why = found.reason or (null.p_method if null else None)
+            whole["why"].append(texts.place(voice.said(why, _TEXT) if why else ""))
+            whole["flags"].append(_flags(found))
+            figures = (found.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
+            for key, figure in zip(columns, figures, strict=True):
+                columns[key].append(_single(figure))
+    return {
+        "roles": list(roles.items),
+        "metrics": list(metrics.items),
+        "texts": list(texts.items),
+        "names": list(names.items),
+        "places": places,
+        **{key: _packed(column) for key, column in columns.items()},
+        **{key: _packed(column) for key, column in whole.items()},
+    }
+
+
+def _flags(found: Measurement) -> int:
+    null = found.null
+    if null is None:
+        return NO_TEST
+    return (LESS if null.tail == "less" else 0) | (BOUND if "upper bound" in null.p_method else 0)
+
+
+def _single(figure: float | None) -> float:
+    if figure is None or math.isnan(figure):
+        return math.nan
+    return max(-_LARGEST, min(_LARGEST, figure))
+
+
+def _packed(column: array[Any]) -> str:
+    if struct.pack("=H", 1) != struct.pack("<H", 1):  # scripts read little-endian on every machine in use
+        column.byteswap()
+    return base64.b64encode(column.tobytes()).decode()
+
+
+def _grid(grid: LayerGrid, voice: Voice) -> dict[str, Any]:
+    head = {
+        "role": printable(grid.role, 60),
+        "n": grid.n,
+        "null": voice.said(grid.null, _TEXT) if grid.null else "",
+        "rows": grid.rows,
+        "a": grid.layers_a,
+        "b": grid.layers_b,
+    }
+    if grid.status != OK:
+        return {**head, "off": voice.said(grid.reason, _TEXT)}
+    parts = {"cosine": grid.cosine, "expected": grid.cosine_null, "pearson": grid.pearson, "z": grid.z}
+    return {**head, **{key: _packed(_flat(part)) for key, part in parts.items()}}
+
+
+def _flat(grid: Grid) -> array[float]:
+    return array("f", [_single(value) for row in grid for value in row])
+
+
+def _map(report: Report) -> list[tuple[int, int]]:
+    """Return pairs of a layer of A and the layer of B that matches it."""
+    if report.evidence is None:
+        return []
+    found = report.evidence.alignment.layers
+    return [(item.source, item.layer) for item in found if item.shared and item.source is not None]

@@ -1,0 +1,153 @@
+"""Where a pair lies: every test and control on one axis, how seldom unrelated models would show as much.
+
+Holm's correction bounds the chance that *any* test of an unrelated pair falls below α by α. So the band up to α = 0.05 has a
+plain meaning: of unrelated pairs, at least 95 in 100 have all of their tests inside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kinprint.findings import TESTED, ControlFinding, Evidence, EvidenceTest, Verdict
+from kinprint.render.page.voice import Voice, power_of_ten
+
+BAND = -math.log10(0.05)
+_BEND = 3.0  # the axis is linear up to here, and logarithmic beyond
+_BEND_AT, _LAST_AT = 34.0, 97.0  # in per cent of the width
+_FIRST_AT = 1.5
+_LEAST_SPAN = 12.0
+_TICKS = (1, 2, 3, 6, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000)
+_APART, _FAR_APART = 9.0, 20.0
+MOST_TESTS = 12
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From −log10 p to a place between 0 and 100 per cent."""
+
+    last: float
+
+    def at(self, log10_p: float) -> float:
+        """Return the place of a p-value."""
+        size = max(0.0, -log10_p)
+        if size <= _BEND:
+            return round(_FIRST_AT + (_BEND_AT - _FIRST_AT) * size / _BEND, 2)
+        share = math.log(size / _BEND) / math.log(self.last / _BEND)
+        return round(min(_LAST_AT, _BEND_AT + (_LAST_AT - _BEND_AT) * share), 2)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label of the axis; ``minor`` ones are left out where there is little room."""
+
+    at: float
+    text: str
+    minor: bool
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One row: what it is, where it lies (None for nowhere, with the reason in ``text``), and its value in words."""
+
+    shape: str  # "pair", "test", "control"
+    label: str
+    note: str
+    at: float | None
+    text: str
+    beyond: bool
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that the template draws."""
+
+    band: float
+    threshold: float
+    ticks: tuple[Tick, ...]
+    pair: Mark
+    controls: tuple[Mark, ...]
+    tests: tuple[Mark, ...]
+    more: int
+
+
+def picture_of(verdict: Verdict | None, evidence: Evidence | None, voice: Voice) -> Picture | None:
+    """Place the pair, its controls and its strongest tests; None where no test has a p-value."""
+    if verdict is None or evidence is None:
+        return None
+    ran = sorted(
+        (test for test in evidence.tests if test.status == TESTED and test.log10_p_holm is not None), key=_strength
+    )
+    if not ran:
+        return None
+    figures = [_corrected(test) for test in ran]
+    figures += [item.log10_p for item in evidence.controls if item.log10_p is not None]
+    axis = Axis(max(_LEAST_SPAN, 1.05 * max(-figure for figure in figures)))
+    alpha = verdict.log10_alpha
+    strongest = _corrected(ran[0]) if verdict.log10_p is None else verdict.log10_p
+    pair = Mark(
+        "pair",
+        voice.t("picture.pair"),
+        voice.t("picture.pair.note", n=len(ran)),
+        axis.at(strongest),
+        voice.odds(strongest),
+        strongest <= alpha,
+    )
+    return Picture(
+        band=axis.at(-BAND),
+        threshold=axis.at(alpha),
+        ticks=tuple(_ticks(axis, alpha)),
+        pair=pair,
+        controls=tuple(_control(item, axis, alpha, voice) for item in evidence.controls),
+        tests=tuple(_test(test, axis, alpha, voice) for test in ran[:MOST_TESTS]),
+        more=max(0, len(ran) - MOST_TESTS),
+    )
+
+
+def _strength(test: EvidenceTest) -> tuple[float, float]:
+    return _corrected(test), test.log10_p or 0.0
+
+
+def _corrected(test: EvidenceTest) -> float:
+    return test.log10_p_holm or 0.0
+
+
+def _test(test: EvidenceTest, axis: Axis, alpha: float, voice: Voice) -> Mark:
+    where = voice.said(test.scope, 60)
+    if test.layer is not None:
+        where = voice.t("picture.in_layer", scope=where, layer=test.layer)
+    value = _corrected(test)
+    label = voice.plain_label("test", test.name)
+    return Mark("test", label, where, axis.at(value), voice.odds(value), value <= alpha)
+
+
+def _control(item: ControlFinding, axis: Axis, alpha: float, voice: Voice) -> Mark:
+    known = voice.words.has(f"control.{item.name}")
+    name = voice.plain_label("control", item.name) if known else voice.said(item.name, 60)
+    status = voice.plain_label("control_status", item.status)
+    note = voice.t("picture.control.note", expected=voice.plain_label("class", item.expected), status=status)
+    if item.log10_p is None:
+        return Mark("control", name, note, None, voice.said(item.reason, 80) if item.reason else status, False)
+    return Mark("control", name, note, axis.at(item.log10_p), voice.odds(item.log10_p), item.log10_p <= alpha)
+
+
+def _ticks(axis: Axis, alpha: float) -> Iterable[Tick]:
+    """Yield labels that do not touch each other; the threshold has its own, and is left free."""
+    kept: list[float] = [axis.at(alpha)]
+    roomy: list[float] = [axis.at(alpha)]
+    for size in _TICKS:
+        if size > axis.last:
+            break
+        at = axis.at(-size)
+        if not _free(at, kept, _APART):
+            continue
+        kept.append(at)
+        minor = not _free(at, roomy, _FAR_APART)
+        if not minor:
+            roomy.append(at)
+        yield Tick(at, f"1/{10**size:,}" if size <= 3 else f"1/{power_of_ten(size)}", minor)
+
+
+def _free(at: float, taken: Sequence[float], apart: float) -> bool:
+    return all(abs(at - other) >= apart for other in taken)

@@ -1,0 +1,254 @@
+"""The chart by layer and the heatmaps: what they say is what the report says, by mouse and by keyboard."""
+
+import math
+import re
+
+import pytest
+
+NUMBER = r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+
+
+def figures(text):
+    """Return the numbers of a sentence, in order."""
+    return [float(part.replace(",", "").replace("−", "-")) for part in re.findall(NUMBER, text)]
+
+
+def shown_in(value, text):
+    """Whether a number stands in the text, to the digits that the page writes."""
+    return any(
+        math.isclose(value, found, rel_tol=2e-3, abs_tol=6e-5) or abs(value - found) < 0.0051 for found in figures(text)
+    )
+
+
+def measured(report, role, layer, metric):
+    (item,) = [each for each in report.comparisons if (each.role, each.layer) == (role, layer)]
+    return next(found for found in item.measurements if found.metric == metric)
+
+
+# -- heatmap ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def derived(visit, reports):
+    return visit("derived").page, reports("derived")
+
+
+def grid_of(report, role):
+    return next(grid for grid in report.grids if grid.role == role)
+
+
+def sweep(page, selector, steps=14):
+    """Move the mouse over an element, row by row; return each distinct text of the tooltip."""
+    target = page.locator(selector)
+    target.scroll_into_view_if_needed()
+    box = target.bounding_box()
+    seen = {}
+    for down in range(1, steps):
+        for right in range(1, steps):
+            page.mouse.move(box["x"] + box["width"] * right / steps, box["y"] + box["height"] * down / steps)
+            tip = page.locator("#tip")
+            if tip.is_visible():
+                seen[tip.inner_text()] = (right, down)
+    return seen
+
+
+@pytest.mark.parametrize("panel", ["cosine", "pearson"])
+@pytest.mark.parametrize("role", ["input_norm", "attn_q"])
+def test_hovering_a_heatmap_shows_the_reports_numbers(derived, role, panel):
+    page, report = derived
+    page.locator("#heat-role").select_option(label=role)
+    grid = grid_of(report, role)
+    seen = sweep(page, f"#heat-{panel}")
+    cells = {}
+    for text in seen:
+        a, b, *values = figures(text)
+        cells[int(a), int(b)] = values
+    assert len(cells) == len(seen) >= 0.8 * len(grid.layers_a) * len(grid.layers_b)
+    for (a, b), values in cells.items():
+        i, j = grid.layers_a.index(a), grid.layers_b.index(b)
+        wanted = [grid.cosine[i][j], grid.cosine_null[i][j], grid.pearson[i][j], grid.z[i][j]]
+        assert values[:4] == pytest.approx(wanted, rel=2e-3, abs=0.0051), (a, b)
+
+
+def test_cells_lie_where_their_layers_say(derived):
+    """Further right is a later layer of B, further down a later layer of A."""
+    page, _ = derived
+    seen = sweep(page, "#heat-cosine")
+    places = {tuple(int(part) for part in figures(text)[:2]): place for text, place in seen.items()}
+    for (a, b), (right, down) in places.items():
+        for (other_a, other_b), (other_right, other_down) in places.items():
+            if a == other_a and b < other_b:
+                assert right < other_right
+            if b == other_b and a < other_a:
+                assert down < other_down
+
+
+def test_arrow_keys_move_through_the_heatmap(derived):
+    page, report = derived
+    role = page.locator("#heat-role option:checked").inner_text()
+    grid = grid_of(report, role)
+    page.locator("#heat-cosine").focus()
+    said = page.locator("#heat-value")
+    assert said.get_attribute("aria-live") == "polite"
+    steps = [("Home", 0, 0), ("ArrowRight", 0, 1), ("ArrowDown", 1, 1), ("ArrowDown", 2, 1), ("ArrowLeft", 2, 0)]
+    steps += [("ArrowUp", 1, 0), ("End", -1, -1), ("ArrowRight", -1, -1)]
+    for key, i, j in steps:
+        page.keyboard.press(key)
+        values = figures(said.inner_text())
+        assert values[:2] == [grid.layers_a[i], grid.layers_b[j]], key
+        wanted = [grid.cosine[i][j], grid.cosine_null[i][j], grid.pearson[i][j], grid.z[i][j]]
+        assert values[2:6] == pytest.approx(wanted, rel=2e-3, abs=0.0051), key
+
+
+def test_the_switch_to_z_changes_panels_legend_and_picture(derived):
+    page, report = derived
+    page.locator("#heat-role").select_option(label="attn_q")
+    panels = page.locator("#heat-panels figure")
+    assert panels.count() == 2
+    before = page.locator("#heat-panels").inner_text()
+    picture = page.evaluate("document.querySelector('#heat-cosine').toDataURL()")
+    page.locator("#heat-z").check()
+    assert page.locator("#heat-panels canvas[data-kind=z]").count() == panels.count() == 1
+    after = page.locator("#heat-panels").inner_text()
+    assert after != before
+    most = max(abs(value) for row in grid_of(report, "attn_q").z for value in row if value is not None)
+    scale = [abs(value) for value in figures(page.locator("#heat-panels .scale").inner_text())]
+    assert scale[0] == scale[1] >= most  # the scale states what it spans, and holds the largest cell
+    assert page.evaluate("document.querySelector('#heat-panels canvas').toDataURL()") != picture
+    page.locator("#heat-values").check()
+    assert page.locator("#heat-panels").inner_text() == before
+
+
+def test_the_heatmap_is_not_one_colour_and_follows_the_theme(derived):
+    page, _ = derived
+    colours = page.evaluate(_COLOURS)
+    assert colours > 5
+    light = page.evaluate("document.querySelector('#heat-cosine').toDataURL()")
+    page.locator("#theme").select_option("dark")
+    assert page.evaluate("document.querySelector('#heat-cosine').toDataURL()") != light
+
+
+_COLOURS = """() => {
+  const canvas = document.querySelector("#heat-cosine");
+  const raw = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const seen = new Set();
+  for (let at = 0; at < raw.length; at += 4) if (raw[at + 3] === 255) seen.add(`${raw[at]},${raw[at + 1]},${raw[at + 2]}`);
+  return seen.size;
+}"""
+
+
+def test_the_layer_map_can_be_laid_over(visit):
+    page = visit("grown").page
+    plain = page.evaluate("document.querySelector('#heat-cosine').toDataURL()")
+    page.locator("#heat-map").check()
+    assert page.evaluate("document.querySelector('#heat-cosine').toDataURL()") != plain
+
+
+def test_unlike_numbers_of_layers_make_a_heatmap_that_is_not_square(visit, reports):
+    page, report = visit("grown").page, reports("grown")
+    role = page.locator("#heat-role option:checked").inner_text()
+    grid = grid_of(report, role)
+    assert len(grid.layers_a) != len(grid.layers_b)
+    page.locator("#heat-cosine").focus()
+    page.keyboard.press("End")
+    page.keyboard.press("End")
+    assert figures(page.locator("#heat-value").inner_text())[:2] == [grid.layers_a[-1], grid.layers_b[-1]]
+
+
+# -- chart by layer ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["pearson", "cosine"])
+def test_hovering_the_chart_shows_the_reports_numbers(derived, metric):
+    page, report = derived
+    page.locator("#chart-metric").select_option(label=metric)
+    seen = sweep(page, "#chart", steps=18)
+    assert len(seen) > 8
+    for text in seen:
+        role = next(item.role for item in report.summary if re.search(rf"\b{item.role}\b", text))
+        layer = next((item for item in range(4) if re.search(rf"\blayer {item}\b", text)), None)
+        found = measured(report, role, layer, metric)
+        assert shown_in(found.value, text), text
+        assert shown_in(found.null.mean, text), text
+        assert shown_in(found.null.z, text), text
+
+
+def test_arrow_keys_move_through_the_chart(derived):
+    page, _ = derived
+    page.locator("#chart").focus()
+    said = []
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowDown", "End"):
+        page.keyboard.press(key)
+        said.append(page.locator("#chart-value").inner_text())
+    assert len(set(said)) == 5
+    assert said[1] == said[3]
+    assert all(figures(text) for text in said)
+
+
+def test_zoom_narrows_the_layers_and_comes_back(visit):
+    page = visit("wide").page
+
+    def layers():
+        return [int(page.locator(name).input_value()) for name in ("#layer-first", "#layer-last")]
+
+    assert layers() == [0, 47]
+    page.locator("#zoom-in").click()
+    first, last = layers()
+    assert 0 < first < last < 47
+    assert last - first == pytest.approx(23, abs=2)
+    page.locator("#zoom-out").click()
+    assert layers()[1] - layers()[0] > last - first
+    page.locator("#zoom-reset").click()
+    assert layers() == [0, 47]
+    page.locator("#chart").focus()
+    page.keyboard.press("+")
+    assert layers() == [first, last]
+    page.keyboard.press("0")
+    assert layers() == [0, 47]
+
+
+def test_dragging_over_the_chart_zooms(visit):
+    page = visit("wide").page
+    chart = page.locator("#chart")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+    first, last = (int(page.locator(name).input_value()) for name in ("#layer-first", "#layer-last"))
+    assert 10 < first < last < 35
+
+
+def test_filters_thin_out_the_chart(derived):
+    page, report = derived
+    marks = page.locator("#chart svg circle, #chart svg rect, #chart svg path")
+    before = marks.count()
+    legend = page.locator("#chart-legend li")
+    assert legend.count() == len(report.summary)
+    page.locator("#role-chooser summary").click()
+    page.locator("#roles-none").click()
+    assert legend.count() == 0
+    page.locator("#role-boxes label", has_text="attn_q").locator("input").check()
+    assert legend.all_inner_texts() == ["attn_q"]
+    assert 0 < marks.count() < before
+    page.locator("#roles-all").click()
+    assert marks.count() == before
+
+
+def test_quantities_change_the_axis(derived):
+    page, _ = derived
+    seen = set()
+    for quantity in ("z", "value", "p"):
+        page.locator("#chart-quantity").select_option(quantity)
+        seen.add(page.locator("#chart svg").evaluate("(svg) => svg.textContent"))
+    assert len(seen) == 3
+
+
+def test_the_identity_is_worked_live(derived):
+    page, _ = derived
+    a, b, sign = (float(page.locator("#identity").get_attribute(f"data-{name}")) for name in ("a", "b", "sign"))
+    for r in (-1.0, 0.0, 0.5):
+        page.locator("#identity-r").fill(str(r))
+        cosine = (sign + r * a * b) / math.sqrt((1 + a * a) * (1 + b * b))
+        assert shown_in(cosine, page.locator("#identity-out").inner_text())

@@ -1,0 +1,181 @@
+"""Every form of a report from the command line, targets that cannot be written, and what a script sees."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from kinprint.cli.judging import EXIT_CODES, NAMES
+from kinprint.family import PairsReport
+from kinprint.results import Report
+
+QUICK = ("--metrics", "pearson", "--quiet", "--format", "json")
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory, demo):
+    """One comparison, written in every form."""
+    from click.testing import CliRunner
+
+    from kinprint.cli.main import main
+
+    folder = tmp_path_factory.mktemp("forms")
+    asked = {
+        "--html": "a/report.html",
+        "--markdown": "report.md",
+        "--csv": "all.csv",
+        "--parquet": "all.parquet",
+        "--cyclonedx": "bom.json",
+        "--sarif": "findings.sarif",
+        "--bundle": "evidence.zip",
+        "--out": "out",
+    }
+    arguments = [part for option, name in asked.items() for part in (option, str(folder / name))]
+    pair = str(demo / "base"), str(demo / "finetune")
+    done = CliRunner().invoke(main, ["compare", *pair, *QUICK, *arguments], standalone_mode=False)
+    assert done.return_value == EXIT_CODES["derived"], done.output
+    return folder
+
+
+def test_every_form_is_written(forms):
+    report = Report.from_json((forms / "out" / "report.json").read_bytes())
+    sentence = report.verdict.sentence
+    assert sentence.split("10^")[0] in (forms / "a" / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    assert "derived, fine tuned" in (forms / "report.md").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO((forms / "all.csv").read_text(encoding="utf-8"))))
+    assert len(rows) >= sum(len(item.measurements) for item in report.comparisons) > 20
+    assert (forms / "all.parquet").read_bytes()[:4] == b"PAR1"
+    assert json.loads((forms / "bom.json").read_bytes())["bomFormat"] == "CycloneDX"
+    assert json.loads((forms / "findings.sarif").read_bytes())["version"] == "2.1.0"
+    assert (forms / "evidence.zip").read_bytes()[:2] == b"PK"
+    assert report.reads
+    assert report.grids
+
+
+def test_a_saved_report_is_shown_and_written_again(forms, inside, tmp_path):
+    saved = forms / "out" / "report.json"
+    done = inside("report", saved, "--html", tmp_path / "again.html", "--format", "json")
+    assert done.code == 0, done.err
+    assert done.out.encode() == saved.read_bytes() + b"\n"
+    assert (tmp_path / "again.html").read_bytes() == (forms / "a" / "report.html").read_bytes()
+    table = inside("report", saved, "--format", "table", "--summary")
+    assert "Verdict: derived, fine tuned" in table.out
+
+
+def test_a_bundle_is_a_report_too(forms, inside):
+    done = inside("report", forms / "evidence.zip", "--format", "json")
+    assert done.code == 0, done.err
+    assert done.out.encode() == (forms / "out" / "report.json").read_bytes() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"schema": "kinprint.report", "schema_version": 99}']
+)
+def test_what_is_no_report(inside, tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
+    done = inside("report", tmp_path / "x.json")
+    assert done.code == 6
+    assert done.err.startswith("error: ")
+
+
+def test_no_such_report(inside, tmp_path):
+    done = inside("report", tmp_path / "none.json")
+    assert done.code == 3
+    assert "no such file" in done.err
+
+
+@pytest.mark.parametrize("option", ["--html", "--markdown", "--csv", "--parquet", "--cyclonedx", "--sarif", "--bundle"])
+def test_a_target_that_cannot_be_written_is_refused_before_anything_is_read(inside, demo, tmp_path, option):
+    (tmp_path / "file").write_bytes(b"")
+    done = inside("compare", demo / "base", tmp_path / "no such model", option, tmp_path / "file" / "x")
+    assert done.code == 8, done.err
+    assert "is no folder" in done.err
+    done = inside("compare", demo / "base", demo / "finetune", option, tmp_path)
+    assert done.code == 2  # click itself: a folder
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"),
+    [
+        ("derived", 11),
+        ("not-testable,derived", 11),
+        ("identical|not_testable", 0),
+        ("no-evidence", 0),
+        ("undeclared", 0),
+    ],
+)
+def test_fail_on(inside, demo, fail_on, code):
+    assert inside("compare", demo / "base", demo / "finetune", *QUICK, "--fail-on", fail_on).code == code
+
+
+def test_fail_on_no_evidence(inside, demo):
+    pair = demo / "base", demo / "unrelated"
+    assert inside("compare", *pair, *QUICK, "--fail-on", "no-evidence").code == 17
+    assert inside("compare", *pair, *QUICK, "--fail-on", "derived").code == 0
+
+
+def test_fail_on_something_unheard_of(inside, demo):
+    done = inside("compare", demo / "base", demo / "base", "--fail-on", "evil")
+    assert done.code == 2
+    assert all(name in done.err for name in NAMES)
+
+
+def test_the_schema_is_printed(inside):
+    done = inside("schema")
+    assert done.code == 0
+    assert json.loads(done.out)["$id"].startswith("urn:kinprint:schema:report")
+
+
+# -- more than two -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory, demo):
+    from click.testing import CliRunner
+
+    from kinprint.cli.main import main
+
+    folder = tmp_path_factory.mktemp("three")
+    names = [str(demo / name) for name in ("base", "finetune", "unrelated")]
+    targets = ["--out", str(folder), "--html", str(folder / "r.html"), "--markdown", str(folder / "r.md")]
+    done = CliRunner().invoke(
+        main, ["compare", *names, "--quiet", "--format", "table", *targets], standalone_mode=False
+    )
+    assert done.return_value == 0, done.output
+    return folder, done.output
+
+
+def test_all_pairs(three, inside):
+    folder, shown = three
+    report = PairsReport.from_json((folder / "report.json").read_bytes())
+    assert report.clusters == ((0, 1), (2,))
+    assert [(pair.a, pair.b, pair.class_) for pair in report.pairs] == [
+        (0, 1, "derived"),
+        (0, 2, "no_evidence"),
+        (1, 2, "no_evidence"),
+    ]
+    assert report.pair(1, 0).log10_p_pairs > report.pair(0, 1).log10_p
+    assert min(pair.norm_cosine for pair in report.pairs) > 0.98  # what misleads
+    assert sorted(path.name for path in (folder / "pairs").iterdir()) == ["1-2.json", "1-3.json", "2-3.json"]
+    Report.from_json((folder / "pairs" / "1-3.json").read_bytes())
+    assert "Verdicts of 3 pairs" in shown
+    assert "group: base, finetune" in shown
+    assert "| 3 | `unrelated` |" in (folder / "r.md").read_text(encoding="utf-8")
+    assert "finetune" in (folder / "r.html").read_text(encoding="utf-8")
+    again = inside("report", folder / "report.json", "--format", "table")
+    assert "Verdicts of 3 pairs" in again.out
+
+
+def test_what_is_for_two_models_only(inside, demo, tmp_path):
+    names = [demo / name for name in ("base", "finetune", "unrelated")]
+    for option in (("--control", "x"), ("--sarif", tmp_path / "x"), ("--bundle", tmp_path / "x"), ("--method", "all")):
+        done = inside("compare", *names, *option)
+        assert done.code == 2
+        assert f"{option[0]} is for a comparison of two models, and 3 were given" in done.err
+
+
+def test_one_model_is_too_few(inside, demo):
+    done = inside("compare", demo / "base")
+    assert done.code == 2
+    assert "expected two models or more, got 1" in done.err

@@ -1,0 +1,109 @@
+"""Reports written before still open, come back byte for byte, and render in every form."""
+
+import io
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kinprint.render.markdown import markdown
+from kinprint.render.measurements import csv_bytes, parquet_bytes
+from kinprint.render.notebook import notebook_html
+from kinprint.render.page import page_html
+from kinprint.render.sarif import sarif_json
+from kinprint.render.terminal import print_report
+from kinprint.results import Report
+
+HERE = Path(__file__).parent
+NAMES = ("report_v1", "report_v1_annexes")
+
+
+def terminal(report):
+    console = Console(file=io.StringIO(), width=120, force_terminal=False)
+    print_report(report, console)
+    return console.file.getvalue().encode()
+
+
+def parquet(report):
+    pytest.importorskip("pyarrow")
+    return parquet_bytes(report)
+
+
+def bom(report):
+    pytest.importorskip("cyclonedx")
+    from kinprint.render.bom import bom_json
+
+    return bom_json(report)
+
+
+FORMS = {
+    "terminal": terminal,
+    "html": page_html,
+    "html, Korean": lambda report: page_html(report, lang="ko"),
+    "markdown": lambda report: markdown(report).encode(),
+    "csv": csv_bytes,
+    "parquet": parquet,
+    "notebook": lambda report: notebook_html(report).encode(),
+    "bom": bom,
+    "sarif": sarif_json,
+}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def golden(request):
+    return Report.from_json((HERE / f"{request.param}.json").read_bytes())
+
+
+def test_what_this_version_wrote_comes_back_byte_for_byte():
+    raw = (HERE / "report_v1_annexes.json").read_bytes()
+    assert Report.from_json(raw).to_json() + b"\n" == raw
+
+
+def test_it_holds_everything_that_a_report_can_hold():
+    report = Report.from_json((HERE / "report_v1_annexes.json").read_bytes())
+    assert [len(part) > 0 for part in (report.grids, report.reads, report.methods, report.comparisons)] == [True] * 4
+    assert (report.declared.state, report.declared.b.base_models) == ("declared", ("base",))
+    assert report.evidence.merge.parents == ("base", "other/tuned")
+    assert [item.name for item in report.evidence.controls] == ["self", "shuffled self", "other/base", "base"]
+    raw = (HERE / "report_v1_annexes.json").read_text(encoding="utf-8")
+    assert "/tmp" not in raw  # nothing of the machine that wrote it
+    assert "/work" not in raw
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_renders_in_every_form(golden, form):
+    made = FORMS[form](golden)
+    assert len(made) > 500
+    if form not in ("csv", "parquet"):  # those hold measurements only
+        assert (
+            golden.verdict.class_.encode() in made or golden.verdict.sentence[:40].encode() in made or "Korean" in form
+        )
+    assert FORMS[form](golden) == made
+
+
+def test_the_same_comparison_gives_the_same_today():
+    old = Report.from_json((HERE / "report_v1_annexes.json").read_bytes())
+    new = runpy.run_path(str(HERE / "make_report_v1_annexes.py"))["golden_report"]()
+    assert [(item.model, item.file, item.spans, item.sha256) for item in new.reads] == [
+        (item.model, item.file, item.spans, item.sha256) for item in old.reads
+    ]
+    assert (new.verdict.class_, new.verdict.kind, new.declared) == (old.verdict.class_, old.verdict.kind, old.declared)
+    for one, two in zip(new.grids, old.grids, strict=True):
+        assert (one.role, one.layers_a, one.layers_b, one.n) == (two.role, two.layers_a, two.layers_b, two.n)
+        for left, right in zip(one.pearson + one.z, two.pearson + two.z, strict=True):
+            assert left == pytest.approx(right, rel=1e-4, abs=1e-6)
+    for one, two in zip(new.comparisons, old.comparisons, strict=True):
+        assert [item.value for item in one.measurements] == pytest.approx(
+            [item.value for item in two.measurements], rel=1e-9, abs=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_are_strict_json(name):
+    def refuse(word):
+        raise AssertionError(word)
+
+    data = json.loads((HERE / f"{name}.json").read_bytes(), parse_constant=refuse)
+    assert (data["schema"], data["schema_version"]) == ("kinprint.report", 1)

@@ -1,0 +1,200 @@
+"""Measurements as tables: every figure is there, reads back exactly, and no name becomes a formula."""
+
+import csv
+import io
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kinprint.annexes import LayerGrid
+from kinprint.errors import NeedsExtra
+from kinprint.render.measurements import (
+    TABLES,
+    csv_bytes,
+    evidence_rows,
+    measurement_rows,
+    pair_rows,
+    parquet_bytes,
+)
+from kinprint.results import Report
+from kinprint.testing.reports import HOSTILE, empty_report, hostile_report
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
+OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
+FORMULAE = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "＝1", "=cmd|'/c calc'!A1")
+
+
+def read_csv(content):
+    return list(csv.DictReader(io.StringIO(content.decode("utf-8"), newline="")))
+
+
+def read_parquet(content):
+    return pq.read_table(pa.BufferReader(content))
+
+
+def named(report, name):
+    first = report.comparisons[0]
+    changed = replace(first, a=replace(first.a, tensor=name))
+    return replace(report, comparisons=(changed, *report.comparisons[1:]))
+
+
+# ---- rows ----
+
+
+def test_every_measurement_is_one_row():
+    columns, rows = measurement_rows(REPORT)
+    assert len(rows) == sum(len(item.measurements) for item in REPORT.comparisons)
+    assert {len(row) for row in rows} == {len(columns)}
+    names = [column.name for column in columns]
+    assert len(set(names)) == len(names)
+    first, found = REPORT.comparisons[0], REPORT.comparisons[0].measurements[0]
+    row = dict(zip(names, rows[0], strict=True))
+    assert (row["role"], row["metric"], row["value"]) == (first.role, found.metric, found.value)
+    assert (row["null_mean"], row["null_sd"], row["z"]) == (found.null.mean, found.null.sd, found.null.z)
+    assert (row["n"], row["tensor_b"], row["shape_a"]) == (found.null.n, first.b.tensor, first.a.shape)
+    assert row["model_a"] == "base"
+
+
+def test_a_pair_without_measurements_says_why():
+    first = replace(REPORT.comparisons[0], measurements=(), status="not_comparable", reason="shapes differ")
+    columns, rows = measurement_rows(replace(REPORT, comparisons=(first,)))
+    (row,) = (dict(zip((column.name for column in columns), row, strict=True)) for row in rows)
+    assert (row["metric"], row["value"], row["z"], row["n"]) == (None, None, None, None)
+    assert (row["status"], row["reason"]) == ("not_comparable", "shapes differ")
+
+
+def test_every_test_is_one_row_and_one_that_is_off_has_no_figures():
+    columns, rows = evidence_rows(REPORT)
+    assert len(rows) == len(REPORT.evidence.tests)
+    for test, row in zip(REPORT.evidence.tests, rows, strict=True):
+        found = dict(zip((column.name for column in columns), row, strict=True))
+        assert (found["test"], found["log10_p_holm"]) == (test.name, test.log10_p_holm)
+        assert found["n"] == (test.n if test.status == "ok" else None)
+    assert evidence_rows(replace(REPORT, verdict=None, evidence=None))[1] == []
+
+
+def test_every_pair_of_layers_is_one_row():
+    columns, rows = pair_rows(REPORT)
+    assert len(rows) == sum(len(grid.layers_a) * len(grid.layers_b) or 1 for grid in REPORT.grids)
+    names = [column.name for column in columns]
+    grid = REPORT.grids[0]
+    row = next(row for row in rows if row[2:5] == (grid.role, grid.layers_a[1], grid.layers_b[2]))
+    found = dict(zip(names, row, strict=True))
+    assert (found["cosine"], found["pearson"], found["z"]) == (grid.cosine[1][2], grid.pearson[1][2], grid.z[1][2])
+
+
+def test_a_role_without_a_grid_says_why():
+    grid = LayerGrid("head", "matrix", (), (), (), (), (), (), 0, "", status="not_comparable", reason="none")
+    ((*_, status, reason),) = pair_rows(replace(REPORT, grids=(grid,)))[1]
+    assert (status, reason) == ("not_comparable", "none")
+
+
+# ---- CSV ----
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_csv_reads_back_exactly(table):
+    columns, rows = TABLES[table](REPORT)
+    content = csv_bytes(REPORT, table)
+    assert content.count(b"\r\n") == len(rows) + 1 == content.count(b"\n")
+    read = read_csv(content)
+    for row, back in zip(rows, read, strict=True):
+        for column, cell in zip(columns, row, strict=True):
+            text = back[column.name]
+            if cell is None:
+                assert text == ""
+            elif column.kind == "real":
+                assert float(text) == cell
+            elif column.kind == "whole":
+                assert int(text) == cell
+            else:
+                joined = {"wholes": "x", "texts": "; "}.get(column.kind)
+                assert text == (cell if joined is None else joined.join(map(str, cell)))
+
+
+@pytest.mark.parametrize("name", FORMULAE)
+def test_no_name_becomes_a_formula(name):
+    read = read_csv(csv_bytes(named(REPORT, name)))
+    assert read[0]["tensor_a"] == f"'{name}"
+
+
+def test_negative_numbers_are_left_alone():
+    read = read_csv(csv_bytes(REPORT))
+    figures = [row["log10_p"] for row in read if row["log10_p"]]
+    assert any(figure.startswith("-") for figure in figures)
+    assert all(math.isfinite(float(figure)) for figure in figures)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_csv_of_hostile_names_keeps_its_rows_and_columns(table):
+    report = hostile_report(REPORT, everything=True)
+    columns, rows = TABLES[table](report)
+    read = list(csv.reader(io.StringIO(csv_bytes(report, table).decode("utf-8"), newline="")))
+    assert [len(row) for row in read] == [len(columns)] * (len(rows) + 1)
+
+
+def test_plain_names_are_kept_as_they_are():
+    for name in [*HOSTILE, "a,b", 'a"b', "a\nb", "'x", "model.layers.0"]:
+        assert read_csv(csv_bytes(named(REPORT, name)))[0]["tensor_a"].removeprefix("'") == name.removeprefix("'")
+
+
+# ---- Parquet ----
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_parquet_reads_back_exactly(table):
+    columns, rows = TABLES[table](REPORT)
+    read = read_parquet(parquet_bytes(REPORT, table))
+    assert read.column_names == [column.name for column in columns]
+    kinds = {"text": "string", "whole": "int64", "real": "double"}
+    for place, column in enumerate(columns):
+        if column.kind in kinds:
+            assert str(read.schema.field(place).type) == kinds[column.kind]
+        cells = [tuple(cell) if isinstance(cell, list) else cell for cell in read.column(place).to_pylist()]
+        assert cells == [row[place] for row in rows]
+
+
+def test_parquet_says_what_it_is_of():
+    kept = {key.decode(): value.decode() for key, value in read_parquet(parquet_bytes(REPORT)).schema.metadata.items()}
+    assert kept["kinprint.schema"] == "kinprint.report"
+    assert kept["kinprint.schema_version"] == "1"
+    assert kept["kinprint.verdict"] == "derived"
+    assert kept["kinprint.sentence"] == REPORT.verdict.sentence
+    assert kept["kinprint.table"] == "measurements"
+
+
+def test_two_files_of_one_report_are_equal():
+    for table in TABLES:
+        assert parquet_bytes(REPORT, table) == parquet_bytes(REPORT, table)
+        assert csv_bytes(REPORT, table) == csv_bytes(REPORT, table)
+
+
+def test_half_characters_do_not_stop_it():
+    report = named(REPORT, "half \ud800")
+    assert read_csv(csv_bytes(report))[0]["tensor_a"] == "half ?"
+    assert read_parquet(parquet_bytes(report)).column("tensor_a")[0].as_py() == "half ?"
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(NeedsExtra, match="parquet"):
+        parquet_bytes(REPORT)
+
+
+# ---- reports with little in them ----
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_an_older_report_and_one_without_anything_comparable(table, tmp_path):
+    empty = empty_report(tmp_path)
+    for report in (OLDER, empty, replace(empty, verdict=None, evidence=None)):
+        columns, rows = TABLES[table](report)
+        assert len(read_csv(csv_bytes(report, table))) == len(rows)
+        read = read_parquet(parquet_bytes(report, table))
+        assert (read.num_rows, read.num_columns) == (len(rows), len(columns))

