@@ -94,6 +94,24 @@ def draw_columns(
     return {name: np.array(found) for name, found in values.items()}
 
 
+def draw_costs(
+    A: FloatArray, B: FloatArray, total: Callable[[FloatArray, FloatArray], float], *, draws: int, seed: int
+) -> FloatArray:
+    """Return `draws` values of `total(a, b)` per element, b being B with its columns permuted; `total` may write into b.
+
+    Columns are laid out as rows, which are fetched whole, and into one buffer: with 32 × 4096 elements this takes a tenth of
+    the time of permuting columns in place.
+    """
+    left, right = np.ascontiguousarray(as_rows(A).T), np.ascontiguousarray(as_rows(B).T)
+    buffer = np.empty_like(right)
+    values = []
+    for block in orders(len(right), draws=draws, seed=seed):
+        for order in block:
+            np.take(right, order, axis=0, out=buffer, mode="clip")  # "raise" would fetch into a buffer of its own
+            values.append(total(left, buffer) / buffer.size)
+    return np.array(values)
+
+
 def draw_alignments(K: FloatArray, L: FloatArray, *, draws: int, seed: int) -> FloatArray:
     """Return `draws` values of ⟨K, PLPᵀ⟩ for n×n matrices, rows and columns of L permuted alike."""
     blocks = orders(K.shape[0], draws=draws, seed=seed)

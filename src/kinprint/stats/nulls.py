@@ -241,18 +241,20 @@ def _root_moments(centre: float, sd: float, skewness: float) -> tuple[float, flo
 def _cost(
     moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
     statistic: Callable[[FloatArray, FloatArray], FloatArray],
+    total: Callable[[FloatArray, FloatArray], float],
 ) -> Callable[[NDArray[Any], NDArray[Any], Request], NullResult]:
-    """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices."""
+    """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
+
+    `statistic` gives the mean of each row, `total` the sum over a whole matrix and may write into its second argument.
+    """
 
     def handler(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
         if A.ndim == 2 and A.shape[0] > 1:
             draws = request.draws or MATRIX_DRAWS
-            drawn = montecarlo.draw_columns(
-                A, B, {request.kind: lambda a, b: float(statistic(a, b).mean())}, draws=draws, seed=request.rng_seed
-            )
+            drawn = montecarlo.draw_costs(A, B, total, draws=draws, seed=request.rng_seed)
             return null_from_draws(
                 request.kind,
-                drawn[request.kind],
+                drawn,
                 observed=request.observed,
                 higher_is_closer=request.higher_is_closer,
                 n=A.shape[1],
@@ -308,7 +310,16 @@ def _mean_unequal(a: FloatArray, b: FloatArray) -> FloatArray:
     return shares
 
 
-_abs_null = _cost(costs.abs_cost_moments, _mean_gap)
+def _total_gap(a: FloatArray, b: FloatArray) -> float:
+    np.subtract(b, a, out=b)
+    return float(np.abs(b, out=b).sum())
+
+
+def _total_unequal(a: FloatArray, b: FloatArray) -> float:
+    return float(np.count_nonzero(b != a))
+
+
+_abs_null = _cost(costs.abs_cost_moments, _mean_gap, _total_gap)
 
 
 def _ulp(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
@@ -385,7 +396,7 @@ _HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], Request], NullResult]
     "rel_l2_a": _distance,
     "rel_l2": _distance,
     "abs_diff": _abs_null,
-    "changed": _cost(costs.unequal_cost_moments, _mean_unequal),
+    "changed": _cost(costs.unequal_cost_moments, _mean_unequal, _total_unequal),
     "ulp": _ulp,
     "identity": _identity,
     "shuffled": _shuffled,

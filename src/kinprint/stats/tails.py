@@ -18,6 +18,7 @@ ln(1−r²) ≤ −r², its far tail lies below the normal one: the normal tail 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -172,41 +173,71 @@ def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
     # the optimum for Gaussian rows is at factor 1 and moves down as tails get heavier
     thetas = 0.5 * (d - 1) * (t / total) * np.exp2(np.linspace(-6.0, 1.0, 15 if m == 1 else 8))
     used = np.flatnonzero(weights)
-    logs = [_log_mgf_bound(A[i] / norms_a[i], B[i] / norms_b[i], thetas) for i in used]
-    mixture = np.logaddexp.reduce(np.array(logs) + np.log(weights[used] / total)[:, None], axis=0)
-    return min(0.0, float(np.min(mixture - thetas * (t / total)))) / _LN10
+    knots_a, shares_a = _knots(A[used] / norms_a[used, None])
+    knots_b, shares_b = _knots(B[used] / norms_b[used, None])
+    log_weights = np.log(weights[used] / total)
+
+    def exponent(theta: float) -> float:
+        logs = _log_mgf_bound(knots_a, shares_a, knots_b, shares_b / d, theta)
+        return float(np.logaddexp.reduce(logs + log_weights)) - theta * (t / total)
+
+    return min(0.0, _least_of_convex(exponent, thetas)) / _LN10
 
 
-def _log_mgf_bound(a: FloatArray, b: FloatArray, thetas: FloatArray) -> FloatArray:
-    """Return ½ Σ_j φ(2θa_j) for each θ, with φ and the exponentials in it replaced by their chords between knots."""
-    knots_a, weights_a = _knots(a)
-    knots_b, weights_b = _knots(b)
-    weights_b = weights_b / b.size
-    bounds = np.empty(thetas.size)
-    for i, theta in enumerate(thetas):
-        exponents = np.multiply.outer(2.0 * theta * knots_a, knots_b)
-        peak = exponents.max(axis=1)
-        exponents -= peak[:, None]
-        phi = peak + np.log(np.exp(exponents, out=exponents) @ weights_b)
-        bounds[i] = 0.5 * float(weights_a @ phi)
+def _least_of_convex(function: Callable[[float], float], grid: FloatArray) -> float:
+    """Return the least value of a convex function on a rising grid. Its slope changes sign once, so halving finds where."""
+    known: dict[int, float] = {}
+
+    def at(index: int) -> float:
+        if index not in known:
+            known[index] = function(float(grid[index]))
+        return known[index]
+
+    low, high = 0, grid.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at(middle) <= at(middle + 1) else (middle + 1, high)
+    at(low)
+    return min(known.values())
+
+
+def _log_mgf_bound(
+    knots_a: FloatArray, shares_a: FloatArray, knots_b: FloatArray, shares_b: FloatArray, theta: float
+) -> FloatArray:
+    """Return ½ Σ_j φ(2θa_j) for each row, with φ and the exponentials in it replaced by their chords between knots."""
+    slopes = (2.0 * theta) * knots_a
+    # the largest exponent of each sum, taken out of it, so that nothing overflows
+    ends = np.where(slopes > 0.0, knots_b[:, -1:], knots_b[:, :1])
+    exponents = slopes[:, :, None] * knots_b[:, None, :]
+    exponents -= (slopes * ends)[:, :, None]
+    sums = np.matmul(np.exp(exponents, out=exponents), shares_b[:, :, None])[:, :, 0]
+    phi = slopes * ends + np.log(sums)
+    bounds: FloatArray = 0.5 * (shares_a * phi).sum(axis=1)
     return bounds
 
 
 def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return some thirty to ninety of the values, and weights that carry every value's share to its two neighbours.
+    """Return some fifty values of each row (of a single one ninety) and weights that carry all values' shares to these.
 
     For a convex function f, Σ weight·f(knot) is at least Σ f(value): a chord lies above its arc. The extremes, where f bends
     most, are all among the knots.
     """
-    values = np.sort(values)
-    edge = min(12, values.size)
-    knots = np.unique(np.concatenate([values[:edge], values[-edge:], values[:: max(1, values.size // 64)]]))
-    if knots.size == 1:
-        return knots, np.full(1, float(values.size))
-    right = np.clip(np.searchsorted(knots, values), 1, knots.size - 1)
-    share = (values - knots[right - 1]) / (knots[right] - knots[right - 1])
-    weights: FloatArray = np.bincount(right, share, knots.size).astype(np.float64)
-    weights += np.bincount(right - 1, 1.0 - share, knots.size)
+    values = np.sort(values, axis=1)
+    size = values.shape[1]
+    edge = min(12, size)
+    index = np.unique(np.r_[0:edge, size - edge : size, 0 : size : max(1, size // (64 if len(values) == 1 else 32))])
+    knots = values[:, index]
+    if index.size == 1:
+        return knots, np.full(knots.shape, float(size))
+    # what lies between two knots, the right one included: a count, and a sum less that of the left knot
+    counts = np.diff(index).astype(np.float64)
+    beyond = np.add.reduceat(values, index[:-1] + 1, axis=1) - counts * knots[:, :-1]
+    width = np.diff(knots, axis=1)
+    right = np.clip(np.divide(beyond, width, out=np.zeros_like(width), where=width > 0.0), 0.0, counts)
+    weights = np.zeros_like(knots)
+    weights[:, 1:] += right
+    weights[:, :-1] += counts - right
+    weights[:, 0] += 1.0  # the first value, which is a knot
     return knots, weights
 
 
