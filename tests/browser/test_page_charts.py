@@ -144,6 +144,16 @@ def test_the_layer_map_can_be_laid_over(visit):
     assert page.evaluate("document.querySelector('#heat-cosine').toDataURL()") != plain
 
 
+def test_a_finger_shows_values_too(visit):
+    page = visit("derived", width=360, height=740, has_touch=True, is_mobile=True).page
+    for target, said in (("#heat-pearson", "#heat-value"), ("#chart svg circle:not(.cursor)", "#chart-value")):
+        mark = page.locator(target).first
+        mark.scroll_into_view_if_needed()
+        box = mark.bounding_box()
+        page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + min(box["height"] / 2, 60))
+        assert figures(page.locator(said).inner_text()), target
+
+
 def test_unlike_numbers_of_layers_make_a_heatmap_that_is_not_square(visit, reports):
     page, report = visit("grown").page, reports("grown")
     role = page.locator("#heat-role option:checked").inner_text()

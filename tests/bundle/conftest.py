@@ -49,7 +49,9 @@ def write_small(folder: Path, seed: int, noise: float = 0.0, **more) -> Path:
     return folder
 
 
-def run_and_bundle(target: Path, a, b, *, enclose=True, options=NORMS, inquiry=None, settings=None, null=None, **session):
+def run_and_bundle(
+    target: Path, a, b, *, enclose=True, options=NORMS, inquiry=None, settings=None, null=None, **session
+):
     """Compare, bundle, and return the report."""
     settings = settings or Settings()
     with Ledger(keep=enclose) as ledger:
@@ -92,16 +94,16 @@ def forge(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]
     if seal:
         manifest = read_manifest(members[MANIFEST])
         listed = [
-            Member(name, len(data), sha256(data).hexdigest()) for name, data in sorted(members.items()) if name != MANIFEST
+            Member(name, len(data), sha256(data).hexdigest())
+            for name, data in sorted(members.items())
+            if name != MANIFEST
         ]
         evidence = evidence_digest(members[REPORT], members[SOURCES], members[RANGES])
         members[MANIFEST] = replace(manifest, members=tuple(listed), evidence=evidence).sealed().to_json()
     with zipfile.ZipFile(target, "w") as archive:
         for name, data in members.items():
             stored = name.startswith("bytes/")
-            archive.writestr(
-                zipfile.ZipInfo(name), data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
-            )
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED)
     return target
 
 

@@ -1,10 +1,10 @@
 """What a bundle holds, and that it depends on nothing but the comparison."""
 
 import hashlib
-import os
 import re
 import subprocess
 import zipfile
+from pathlib import Path
 
 import orjson
 import pytest
@@ -49,8 +49,8 @@ def test_ranges_are_those_of_the_files(made):
     lines = [orjson.loads(line) for line in found["ranges.jsonl"].splitlines()]
     assert len(lines) >= 6
     for item in lines:
-        path = os.path.join(sources[item["source"]]["provenance"]["location"], item["file"])
-        with open(path, "rb") as file:
+        path = Path(sources[item["source"]]["provenance"]["location"]) / item["file"]
+        with path.open("rb") as file:
             file.seek(item["start"])
             assert hashlib.sha256(file.read(item["end"] - item["start"])).hexdigest() == item["sha256"]
     assert {item["file"] for item in lines} >= {"config.json", "model.safetensors"}
@@ -86,7 +86,7 @@ def test_the_same_report_gives_the_same_file(made, tmp_path, fast_options):
         for name in ("one.zip", "two.zip"):
             write_bundle(tmp_path / name, report, ledger, enclose=True)
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["one.zip", "two.zip"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["one.zip", "two.zip"]
 
 
 def test_a_target_that_cannot_be_written(made, tmp_path, bundler):
@@ -96,7 +96,7 @@ def test_a_target_that_cannot_be_written(made, tmp_path, bundler):
     (tmp_path / "folder").mkdir()
     with pytest.raises(StorageError, match="cannot write"):
         bundler(tmp_path / "folder", made.a, made.b, enclose=False)
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_a_ledger_of_another_comparison_is_refused(made, tmp_path):

@@ -59,7 +59,7 @@ def test_a_report_of_another_schema(made, forged):
 def test_names_that_do_not_belong(made, forged, name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     refused(forged(made.full, lambda members: members.update({name: b"x"})), "does not belong")
-    assert os.listdir(tmp_path) == ["forged.zip"]
+    assert [item.name for item in tmp_path.iterdir()] == ["forged.zip"]
 
 
 def test_names_of_files_that_lead_outside(made, forged):
@@ -90,13 +90,17 @@ def test_a_missing_member_of_bytes(made, forged):
 
 
 def test_a_bomb(made, forged):
-    error = refused(forged(made.full, lambda members: members.update({"README.txt": b" " * 900_000})), "shrinks so much")
+    error = refused(
+        forged(made.full, lambda members: members.update({"README.txt": b" " * 900_000})), "shrinks so much"
+    )
     assert error.exit_code == 6
-    refused(forged(made.full, lambda members: members.update({"README.txt": os.urandom(1 << 20) * 2})), "at most 1048576")
+    refused(
+        forged(made.full, lambda members: members.update({"README.txt": os.urandom(1 << 20) * 2})), "at most 1048576"
+    )
 
 
 def test_larger_than_allowed(made):
-    error = refused(made.full, "more than the 1.0 kB allowed", max_bytes=1000)
+    error = refused(made.full, "when unpacked, more than the 1.0 kB allowed", max_bytes=1000)
     assert "--max-size" in error.hint
 
 
@@ -152,13 +156,23 @@ def test_a_link_instead_of_a_member(made, forged, tmp_path):
         ("sources.json", b"{}", "does not fit"),
         ("ranges.jsonl", b"{}\n", "does not fit"),
         ("ranges.jsonl", b'{"source":0,"file":"x","start":0,"end":1,"sha256":"00"}\n', "no range of a file"),
-        ("ranges.jsonl", b'{"source":0,"file":"config.json","start":5,"end":1,"sha256":"' + b"0" * 64 + b'"}\n', "no range"),
-        ("ranges.jsonl", b'{"source":-1,"file":"config.json","start":0,"end":1,"sha256":"' + b"0" * 64 + b'"}\n', "no range"),
+        (
+            "ranges.jsonl",
+            b'{"source":0,"file":"config.json","start":5,"end":1,"sha256":"' + b"0" * 64 + b'"}\n',
+            "no range",
+        ),
+        (
+            "ranges.jsonl",
+            b'{"source":-1,"file":"config.json","start":0,"end":1,"sha256":"' + b"0" * 64 + b'"}\n',
+            "no range",
+        ),
         ("report.json", b'{"schema":"kinprint.report"}', "cannot read a report"),
     ],
 )
 def test_members_that_are_not_what_they_should_be(made, forged, name, data, match):
-    refused(forged(made.full, lambda members: members.update({name: data}), seal=False), match, (FormatError, SchemaError))
+    refused(
+        forged(made.full, lambda members: members.update({name: data}), seal=False), match, (FormatError, SchemaError)
+    )
 
 
 @pytest.mark.parametrize("field", ["rows", "seed", "experts", "budget_bytes"])
@@ -171,17 +185,35 @@ def test_settings_that_make_no_sense(made, forged, field):
     refused(forged(made.full, change), "are no settings")
 
 
-def test_ranges_beyond_all_bounds(made, forged):
-    """Sizes that nothing could hold are refused or named, never allocated."""
+def widened(by):
+    def change(members):
+        lines = [orjson.loads(line) for line in members["ranges.jsonl"].splitlines()]
+        lines[-1] |= {"start": by, "end": by + 1000}
+        members["ranges.jsonl"] = b"".join(orjson.dumps(line) + b"\n" for line in lines)
 
+    return change
+
+
+@pytest.mark.parametrize("by", [1 << 20, 1 << 40, 1 << 61])
+def test_ranges_beyond_the_end_of_a_file(made, forged, by):
+    """Named, and nothing is allocated or planned that is as large as a stranger says."""
+    for bundle in (made.full, made.lean):
+        found = verify_bundle(forged(bundle, widened(by)))
+        assert found.outcome == "failed"
+        assert any("b: model.safetensors" in problem.where for problem in found.problems)
+
+
+def test_a_range_longer_than_any(made, forged):
     def change(members):
         lines = [orjson.loads(line) for line in members["ranges.jsonl"].splitlines()]
         lines[-1]["end"] = 1 << 61
         members["ranges.jsonl"] = b"".join(orjson.dumps(line) + b"\n" for line in lines)
 
-    for bundle in (made.full, made.lean):
-        found = verify_bundle(forged(bundle, change))
-        assert found.outcome == "failed"
+    refused(forged(made.lean, change), "is no range")
+
+
+def test_more_to_fetch_than_allowed(made):
+    refused(made.lean, "were read for it, more than the 60.0 kB", max_bytes=60_000)
 
 
 def test_a_reference_that_looks_at_this_machine(made, forged):

@@ -1,6 +1,5 @@
 """Every way to change a bundle is found out and named, also if all digests are made to fit."""
 
-import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kinprint.bundle import verify_bundle
-from kinprint.errors import KinprintError
+from kinprint.errors import FormatError, SchemaError
 from kinprint.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED
 
 
@@ -67,7 +66,7 @@ def test_one_enclosed_byte(made, forged):
     assert "a: model.safetensors, bytes " in found.problems[0].where
     assert found.checks[-1].said == "not computed anew: the bytes are not those that were recorded"
     unsealed = verify_bundle(forged(made.full, change, seal=False), offline=True)
-    assert [(problem.kind, problem.where) for problem in unsealed.problems][0] == ("member", "bytes/0001.bin")
+    assert (unsealed.problems[0].kind, unsealed.problems[0].where) == ("member", "bytes/0001.bin")
     assert unsealed.problems[-1].kind == "range"
 
 
@@ -99,23 +98,21 @@ def test_a_range_left_out(made, forged):
         ("verdict.class", lambda report: report["verdict"].update({"class": "no_evidence"})),
         ("verdict.log10_p", lambda report: report["verdict"].update(log10_p=report["verdict"]["log10_p"] * 1.001)),
         ("comparisons[3].measurements[1].value", lambda r: r["comparisons"][3]["measurements"][1].update(value=0.0)),
-        ("bytes_read", lambda report: report.update(bytes_read=report["bytes_read"] + 1)),
-        ("a.reference", lambda report: report["a"].update(location="elsewhere")),
-        ("settings.rows", lambda report: report["settings"].update(rows=7, budget_bytes=1 << 30)),
-        ("evidence.controls", lambda report: report["evidence"]["controls"].pop()),
-        ("reads[0].sha256", lambda report: report["reads"][0].update(sha256="0" * 64)),
+        pytest.param(
+            "bytes_read", lambda report: report.update(bytes_read=report["bytes_read"] + 1), marks=pytest.mark.slow
+        ),
+        pytest.param("a.location", lambda report: report["a"].update(location="elsewhere"), marks=pytest.mark.slow),
+        ("summary", lambda report: report["settings"].update(roles=["input_norm"])),
+        pytest.param("evidence.controls", lambda report: report["evidence"]["controls"].pop(), marks=pytest.mark.slow),
+        pytest.param("reads[0].sha256", lambda r: r["reads"][0].update(sha256="0" * 64), marks=pytest.mark.slow),
         ("remark", lambda report: report.update(remark="added by hand")),
     ],
 )
 def test_an_edited_report_with_all_digests_made_to_fit(made, forged, where, change):
     found = verify_bundle(forged(made.full, changed_json("report.json", change)), offline=True)
-    if where == "settings.rows":  # which the comparison is then repeated with; norms have no rows, so nothing else changes
-        assert found.outcome in (FAILED, VERIFIED)
-        return
     assert (found.outcome, found.exit_code) == (FAILED, 9)
-    top = where.split(".")[0].split("[")[0]
     assert all(problem.kind == "field" for problem in found.problems)
-    assert any(problem.where.startswith(top if top != "a" else "a.location") for problem in found.problems)
+    assert any(problem.where.startswith(where) for problem in found.problems)
     assert found.problems_in_all == found.differ + found.other_differ
 
 
@@ -133,9 +130,9 @@ def test_a_figure_changed_by_less_than_rounding_is_still_shown(made, forged):
 def test_another_processor_widens_the_tolerance_and_is_said(made, forged):
     def change(members):
         changed_json("bundle.json", lambda data: data["arithmetic"].update(machine="abacus"))(members)
-        changed_json("report.json", lambda data: data["verdict"].update(log10_p=data["verdict"]["log10_p"] * 1.0000001))(
-            members
-        )
+        changed_json(
+            "report.json", lambda data: data["verdict"].update(log10_p=data["verdict"]["log10_p"] * 1.0000001)
+        )(members)
 
     found = verify_bundle(forged(made.full, change), offline=True)
     assert found.outcome == VERIFIED
@@ -144,13 +141,22 @@ def test_another_processor_widens_the_tolerance_and_is_said(made, forged):
     assert found.close == 1
 
 
+@pytest.mark.slow
 def test_the_run_may_differ(made, forged):
     change = changed_json("report.json", lambda report: report["run"].update(elapsed_s=1e6, started="yesterday"))
     assert verify_bundle(forged(made.full, change), offline=True).outcome == VERIFIED
 
 
 @pytest.mark.parametrize(
-    "field", ["software", "arithmetic", "evidence", "digest", "report_schema_version", "may_differ", "members"]
+    "field",
+    [
+        "software",
+        "members",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("arithmetic", "evidence", "digest", "report_schema_version", "may_differ")
+        ),
+    ],
 )
 def test_a_changed_manifest(made, forged, field):
     def change(members):
@@ -179,6 +185,7 @@ def test_swapped_members(made, forged):
     assert any("a: model.safetensors" in problem.where for problem in found.problems)
 
 
+@pytest.mark.slow
 def test_another_listing_or_size_changes_the_report(made, forged):
     def change(data):
         for file in data["record"]["sources"][0]["files"]:
@@ -217,6 +224,7 @@ def test_a_source_that_changed(own):
     assert verify_bundle(own / "full.zip", offline=True).outcome == VERIFIED
 
 
+@pytest.mark.slow
 def test_a_source_of_another_size(own):
     with (own / "a" / "model.safetensors").open("ab") as file:
         file.write(b"more")
@@ -229,7 +237,7 @@ def test_a_source_of_another_size(own):
 
 def test_sources_that_are_gone(own):
     shutil.rmtree(own / "a")
-    os.remove(own / "b" / "model.safetensors")
+    (own / "b" / "model.safetensors").unlink()
     found = verify_bundle(own / "lean.zip")
     assert (found.outcome, found.exit_code) == (NOT_CHECKED, 5)
     assert len(found.unchecked) == 2
@@ -247,7 +255,7 @@ def test_offline_in_another_folder(own, tmp_path_factory, monkeypatch):
     shutil.rmtree(own / "b")
     monkeypatch.chdir(there)
     assert verify_bundle(Path("full.zip"), offline=True).outcome == VERIFIED
-    assert os.listdir(there) == ["full.zip"]
+    assert [item.name for item in there.iterdir()] == ["full.zip"]
 
 
 # -- any byte -----------------------------------------------------------------------------------------------------------
@@ -266,14 +274,13 @@ def flip(made, tmp_path_factory, at: int, bit: int) -> None:
     target.write_bytes(raw)
     try:
         found = verify_bundle(target, offline=True)
-    except KinprintError as error:
-        assert error.exit_code in (5, 6)
+    except (FormatError, SchemaError):  # anything else would be a crash
         return
     if found.outcome == VERIFIED:
         assert parsed(target) == parsed(made.full)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(at=st.integers(0, 1 << 30), bit=st.integers(0, 7))
 def test_any_flipped_bit(made, tmp_path_factory, at, bit):
     flip(made, tmp_path_factory, at, bit)

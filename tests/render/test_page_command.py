@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from kinprint.render.command import command_of, pinned, written_size
 from kinprint.results import Report, ReportSettings
 from kinprint.sizes import parse_size
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "report_v1_annexes.json"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ENDPOINT = "https://hub.example"
 SETTINGS = ReportSettings(
@@ -33,8 +35,8 @@ SETTINGS = ReportSettings(
 
 
 @pytest.fixture(scope="module")
-def report(golden_report) -> Report:
-    return replace(golden_report, settings=SETTINGS)
+def report() -> Report:
+    return replace(Report.from_json(GOLDEN.read_bytes()), settings=SETTINGS)
 
 
 def parsed(report: Report) -> dict[str, object]:

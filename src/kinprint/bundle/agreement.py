@@ -16,7 +16,8 @@ SAME_MACHINE = 1e-9
 OTHER_MACHINE = 1e-6
 """Likewise where software or processor differ."""
 _SHOWN = 160  # characters of a value in a message
-_MISSING = object()
+_MISSING = object()  # an entry of a list
+_NO_FIELD = object()  # a field, which a later version may have added
 
 
 @dataclass
@@ -55,7 +56,7 @@ def agree(
     """
     found = Agreement()
     for path, left, right in _walk(recorded, recomputed, "", skip):
-        if left is _MISSING and other_version:
+        if left is _NO_FIELD and other_version:
             found.newer += 1
         elif _is_number(left) and _is_number(right):
             found.figures += 1
@@ -65,7 +66,7 @@ def agree(
             found.differ.append(_problem(path, left, right))
         else:
             found.other_values += 1
-            if left is _MISSING or right is _MISSING or left != right or type(left) is not type(right):
+            if left != right or type(left) is not type(right):  # what is missing equals nothing
                 found.other_differ.append(_problem(path, left, right))
     return found
 
@@ -93,7 +94,7 @@ def _walk(left: object, right: object, path: str, skip: tuple[str, ...] = ()) ->
         for key in dict.fromkeys([*left, *right]):
             if path or key not in skip:
                 below = f"{path}.{printable(key, 80)}" if path else printable(key, 80)
-                yield from _walk(left.get(key, _MISSING), right.get(key, _MISSING), below)
+                yield from _walk(left.get(key, _NO_FIELD), right.get(key, _NO_FIELD), below)
     elif isinstance(left, list) and isinstance(right, list):
         for number in range(max(len(left), len(right))):
             yield from _walk(
@@ -110,4 +111,4 @@ def _problem(path: str, left: object, right: object) -> Problem:
 
 
 def _said(value: object) -> str:
-    return "nothing" if value is _MISSING else printable(orjson.dumps(value).decode(), _SHOWN)
+    return "nothing" if value is _MISSING or value is _NO_FIELD else printable(orjson.dumps(value).decode(), _SHOWN)

@@ -79,15 +79,16 @@ class Container:
             raise self._damaged(name, "its checksum is wrong")
         return data
 
-    def digest(self, name: str) -> str:
-        """Return the SHA-256 of a stored member, without holding it."""
-        place, made = self._places[name], hashlib.sha256()
+    def digest(self, name: str) -> tuple[str, bool]:
+        """Return the SHA-256 of a stored member, without holding it, and whether the archive's own checksum fits."""
+        place, made, crc = self._places[name], hashlib.sha256(), 0
         buffer = memoryview(bytearray(min(_STEP, place.member.size)))
         for at in range(0, place.member.size, _STEP):
             piece = buffer[: min(_STEP, place.member.size - at)]
             self.file.read_into(place.start + at, piece)
             made.update(piece)
-        return made.hexdigest()
+            crc = zlib.crc32(piece, crc)
+        return made.hexdigest(), crc == place.member.crc
 
     def _damaged(self, name: str, why: str) -> FormatError:
         return FormatError(f"{self._label}: {name} is damaged: {why}", hint="fetch or copy the bundle again")

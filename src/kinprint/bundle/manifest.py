@@ -19,7 +19,7 @@ from kinprint.errors import BadReference, FormatError, SchemaError
 from kinprint.refs import check_member_name
 from kinprint.results import Report, build
 from kinprint.sources.base import too_many_brackets
-from kinprint.sources.ledger import RangeRead, Record
+from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, Record
 
 T = TypeVar("T")
 
@@ -257,7 +257,8 @@ def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeR
 def _check_range(item: _Line, found: dict[tuple[int, str], list[RangeRead]], number: int) -> None:
     known = found.get((item.source, item.file))
     before = (known[-1].start, known[-1].end) if known else (-1, -1)
-    if known is None or not 0 <= item.start < item.end < 1 << 62 or not _SHA256.match(item.sha256):
+    fine = 0 <= item.start < item.end < 1 << 62 and item.end - item.start <= CHUNK_BYTES
+    if known is None or not fine or not _SHA256.match(item.sha256):
         raise FormatError(f"{RANGES}: line {number + 1} is no range of a file in {SOURCES}", hint=_AGAIN)
     if before >= (item.start, item.end):
         raise FormatError(f"{RANGES}: line {number + 1} is not in order", hint=_AGAIN)

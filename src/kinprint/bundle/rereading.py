@@ -155,9 +155,10 @@ def _fetch(
     # one of another kind says nothing: the file was found in another cache
     if file.identity is not None and identity.startswith(f"{kind}:") and identity != file.identity:
         return Problem("source", "", printable(file.identity, 100), printable(identity, 100))
+    last = spans[-1][1]
+    if last > source.size:  # before anything is planned that is as large as a stranger says
+        return Problem("source", "", f"bytes up to {last}", f"{source.size} bytes")
     blocks = [ByteRange(at, min(end, at + _BLOCK)) for start, end in spans for at in range(start, end, _BLOCK)]
-    if blocks and blocks[-1].end > source.size:
-        return Problem("source", "", f"bytes up to {blocks[-1].end}", f"{source.size} bytes")
     batch: list[ByteRange] = []
     for number, block in enumerate(blocks):
         batch.append(block)
@@ -171,8 +172,7 @@ def _fetch(
 
 
 def _check_ranges(found: Found, source: SourceRecord, file: FileRecord, kept: Kept) -> None:
-    longest = max(item.end - item.start for item in file.ranges)
-    room = memoryview(bytearray(min(longest, kept.length)))
+    room = memoryview(bytearray(max(item.end - item.start for item in file.ranges)))
     for item in file.ranges:
         piece = room[: item.end - item.start]
         if not kept.read_into(ByteRange(item.start, item.end), piece):

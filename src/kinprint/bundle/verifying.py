@@ -37,6 +37,8 @@ from kinprint.evidence.examine import Inquiry
 from kinprint.plain import printable
 from kinprint.results import Report
 from kinprint.selection import Options
+from kinprint.sizes import format_size
+from kinprint.sources.ledger import Record
 from kinprint.sources.recorded import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
 from kinprint.verification import (
@@ -110,6 +112,7 @@ def verify_bundle(
     with open_container(path, max_bytes) as container, tempfile.TemporaryFile(prefix="kinprint-") as temporary:
         tell("reading the bundle", 0, 3)
         contents = _check_container(container, state)
+        _check_amount(contents.sources.record, path, max_bytes)
         tell("checking ranges", 1, 3)
         bytes_at_hand = _check_bytes(container, contents, state, SharedFile(temporary), offline, settings)
         tell("computing anew", 2, 3)
@@ -118,6 +121,16 @@ def verify_bundle(
             _check_figures(contents, bytes_at_hand, null, state)
         tell("computing anew", 3, 3)
     return _conclusion(path, contents, state, offline=offline)
+
+
+def _check_amount(record: Record, path: Path, max_bytes: int | None) -> None:
+    """Refuse to fetch more than the user expects: a small bundle can name much."""
+    total = sum(item.end - item.start for _, _, file in places_of(record) for item in file.ranges)
+    if max_bytes is not None and total > max_bytes:
+        raise FormatError(
+            f"{printable(str(path))}: {format_size(total)} were read for it, more than the {format_size(max_bytes)} allowed",
+            hint="give a larger --max-size, if you expect a bundle of so many bytes",
+        )
 
 
 def report_of(path: Path) -> bytes:
@@ -156,9 +169,11 @@ def _check_container(container: Container, state: _State) -> _Contents:
     for name in container.names:
         if name == MANIFEST:
             continue
-        if not BYTES.match(name):
+        if BYTES.match(name):
+            digest, fits = container.digest(name)
+        else:
             texts[name] = container.read(name)
-        digest = hashlib.sha256(texts[name]).hexdigest() if name in texts else container.digest(name)
+            digest, fits = hashlib.sha256(texts[name]).hexdigest(), True
         member = stated.pop(name, None)
         if member is None:
             problems.append(Problem("member", name, "nothing", f"sha256 {digest}"))
@@ -171,6 +186,8 @@ def _check_container(container: Container, state: _State) -> _Contents:
                     f"{container.size(name)} bytes, sha256 {digest}",
                 )
             )
+        elif not fits:
+            problems.append(Problem("member", name, "a sound copy", "the archive's own checksum is wrong"))
     problems += [Problem("member", printable(name), "a member", "nothing") for name in stated]
     sources = read_sources(texts[SOURCES], texts[RANGES])
     report = read_report(texts[REPORT])

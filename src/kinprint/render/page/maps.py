@@ -8,7 +8,8 @@ from kinprint.findings import TESTED, Evidence, LayerFinding
 from kinprint.render.page.voice import Voice, ranges
 from kinprint.results import Report
 
-_PITCH, _MARGIN, _TOP, _BOTTOM, _HEIGHT = 20, 30, 34, 116, 150
+_MARGIN, _TOP, _BOTTOM, _HEIGHT = 30, 34, 116, 150
+_CLOSEST, _WIDEST, _ROOM = 20, 44, 960  # between layers; few of them stand apart, many scroll
 _MOST_LAYERS = 400  # beyond this a drawing says nothing that the table does not
 
 
@@ -54,7 +55,11 @@ def layer_map_of(report: Report, voice: Voice) -> LayerMap | None:
     alignment = report.evidence.alignment
     if alignment.status != TESTED:
         return LayerMap(False, alignment.kind, 0, (), None, "", None)
-    joined = {item.layer: item.source for item in alignment.layers if item.shared and item.source is not None}
+    joined = {
+        item.layer: item.source
+        for item in alignment.layers
+        if item.shared and item.source is not None and item.layer < report.b.layers and item.source < report.a.layers
+    }
     pairs = ", ".join(f"{layer}←{source}" for layer, source in joined.items())
     describe = voice.t("map.describe", pairs=pairs) if pairs else voice.t("map.describe.none")
     free = sorted(set(range(report.a.layers)) - set(joined.values()))
@@ -71,19 +76,14 @@ def layer_map_of(report: Report, voice: Voice) -> LayerMap | None:
 
 
 def _rails(layers_a: int, layers_b: int, joined: dict[int, int]) -> Rails:
+    most = max(layers_a, layers_b)
+    pitch = min(_WIDEST, max(_CLOSEST, _ROOM // most))
+    at = [_MARGIN + pitch // 2 + pitch * layer for layer in range(most)]
     sources = set(joined.values())
-    a = tuple(_node(layer, layer in sources) for layer in range(layers_a))
-    b = tuple(_node(layer, layer in joined) for layer in range(layers_b))
-    links = tuple((_x(source), _x(layer), source == layer) for layer, source in joined.items())
-    return Rails(_MARGIN * 2 + _PITCH * max(layers_a, layers_b), _HEIGHT, _TOP, _BOTTOM, a, b, links)
-
-
-def _node(layer: int, matched: bool) -> Node:
-    return Node(_x(layer), layer, matched)
-
-
-def _x(layer: int) -> int:
-    return _MARGIN + _PITCH // 2 + _PITCH * layer
+    a = tuple(Node(at[layer], layer, layer in sources) for layer in range(layers_a))
+    b = tuple(Node(at[layer], layer, layer in joined) for layer in range(layers_b))
+    links = tuple((at[source], at[layer], source == layer) for layer, source in joined.items())
+    return Rails(_MARGIN * 2 + pitch * most, _HEIGHT, _TOP, _BOTTOM, a, b, links)
 
 
 def experts_shared(evidence: Evidence) -> int:

@@ -57,10 +57,6 @@ SCRIPT_WORDS = {
     "js.slider": ("r", "cosine"),
     "js.copied": (),
     "js.copy_failed": (),
-    "js.bound": (),
-    "js.undefined": (),
-    "js.sorted.up": ("column",),
-    "js.sorted.down": ("column",),
     "js.shown": ("roles", "of"),
 }
 """Keys of what scripts say, with the placeholders that scripts fill."""

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kinprint.annexes import DeclaredFinding, FileReads
-from kinprint.findings import TESTED, ControlFinding, Evidence, EvidenceTest, MethodFinding, MethodNull, Verdict
+from kinprint.findings import (
+    IDENTICAL,
+    TESTED,
+    ControlFinding,
+    Evidence,
+    EvidenceTest,
+    MethodFinding,
+    MethodNull,
+    Verdict,
+)
 from kinprint.render.page.picture import BAND
 from kinprint.render.page.voice import Voice
 from kinprint.results import CosineExplained, NullResult, Report, RoleSummary, TensorComparison
@@ -24,6 +33,8 @@ def certainty(verdict: Verdict, voice: Voice) -> str:
         "tests": verdict.tests,
         "threshold": voice.odds(verdict.log10_alpha),
     }
+    if verdict.class_ == IDENTICAL:
+        return voice.t("sure.identical", **values)
     if verdict.log10_p <= verdict.log10_alpha:
         return voice.t("sure.beyond", **values)
     if verdict.log10_p <= -BAND:

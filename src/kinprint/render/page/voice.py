@@ -18,7 +18,7 @@ WHOLE = 12_000  # of a name that was cut, in its title
 SPARE = 150_000  # characters that whole names may take on one page: a model may have thousands of long ones
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _BOUND = "upper bound"
-_POWER = re.compile(r"10\^([-−]?\d+)")
+_POWER = re.compile(r"10\^([-−]?\d+)(?!\.?\d)")  # whole ones: a decimal point has no raised form
 _RESULT = re.compile(  # as `kinprint.evidence.verdict.describe` writes it
     r"(?:strongest of (?P<of>\d+) tests: )?(?P<test>\w+) of (?P<scope>[^\n]{1,200}?)(?: in layer (?P<layer>\d+))?: "
     r"(?P<found>\S+) against (?P<mean>\S+) expected \(z (?P<z>\S+), log10 p (?P<p>\S+), (?P<corrected>\S+) corrected\)"

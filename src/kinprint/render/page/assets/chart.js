@@ -75,12 +75,14 @@
       return;
     }
     const outside = points.some((point) => point.layer === null);
-    const low = m.filter.first - (outside ? 1.4 : 0.5);
+    const low = m.filter.first - 0.5;
+    const start = edge.left + (outside ? 34 : 0); // tensors outside layers stand apart, at the left
+    const span = width - start - edge.right;
     const high = m.filter.last + 0.5;
     const [bottom, top] = range(points, quantity);
-    const x = (layer) => edge.left + ((layer === null ? m.filter.first - 1 : layer) - low) / (high - low) * (width - edge.left - edge.right);
+    const x = (layer) => (layer === null ? edge.left + 14 : start + (layer - low) / (high - low) * span);
     const y = (value) => height - edge.bottom - (value - bottom) / (top - bottom) * (height - edge.top - edge.bottom);
-    state.unscale = (px) => low + (px - edge.left) / (width - edge.left - edge.right) * (high - low);
+    state.unscale = (px) => low + (px - start) / span * (high - low);
     if (quantity === 'z') {
       svg.append(K.draw('rect', { class: 'null-band', x: edge.left, y: y(3), width: width - edge.left - edge.right, height: y(-3) - y(3) }));
       svg.append(K.draw('text', { x: width - edge.right - 4, y: y(3) - 3, 'text-anchor': 'end' }, K.say('js.chart.band')));
@@ -153,11 +155,20 @@
       state.brush.setAttribute('width', Math.abs(px - state.drag));
       return;
     }
+    tell(best, event);
+  });
+  function tell(best, event) {
     if (best < 0) { K.hideTip(); return; }
     point(best);
     K.showTip(m.describe(state.points[best].i), event.clientX, event.clientY);
+  }
+  box.addEventListener('pointerdown', (event) => {
+    if (!state.points.length) return;
+    const { best, px } = nearest(event);
+    if (event.pointerType === 'mouse') {
+      if (event.button === 0) state.drag = px;
+    } else tell(best, event);
   });
-  box.addEventListener('pointerdown', (event) => { if (event.pointerType === 'mouse' && event.button === 0) state.drag = nearest(event).px; });
   window.addEventListener('pointerup', (event) => {
     if (state.drag === null) return;
     const from = state.drag;

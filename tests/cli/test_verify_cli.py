@@ -1,0 +1,60 @@
+"""`kinprint verify`, by its pages and exit codes."""
+
+import json
+import zipfile
+
+import pytest
+
+ROLES = ("--roles", "input_norm", "--metrics", "pearson", "-q")
+
+
+@pytest.fixture
+def bundle(inside, demo, tmp_path):
+    target = tmp_path / "evidence.zip"
+    done = inside("compare", demo / "base", demo / "finetune", *ROLES, "--bundle", target, "--bundle-bytes")
+    assert f"wrote {target}" in done.err
+    return target
+
+
+def test_verify_prints_checks_and_a_sentence(bundle, inside):
+    done = inside("verify", bundle, "--format", "table", "-q")
+    assert done.code == 0
+    assert done.out.rstrip().splitlines()[-1].startswith("Verified: all ranges are as recorded")
+    for word in ("archive", "enclosed bytes", "sources", "figures", "digest of the bundle"):
+        assert word in done.out
+    offline = inside("verify", "--offline", bundle)
+    assert offline.code == 0
+    found = json.loads(offline.out)
+    assert (found["schema"], found["outcome"], found["problems"]) == ("kinprint.verification", "verified", [])
+    assert found["exact"] == found["figures"]
+
+
+def test_a_tampered_bundle_is_code_9(bundle, inside, tmp_path):
+    target = tmp_path / "tampered.zip"
+    with zipfile.ZipFile(bundle) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "report.json":
+                data = data.replace(b'"seed": 0', b'"seed": 3')
+            new.writestr(name, data)
+    done = inside("verify", "--offline", target, "--format", "table")
+    assert done.code == 9
+    assert "Verification failed" in done.out
+    assert "report.json" in done.out
+
+
+def test_no_bundle_is_code_6_and_none_code_3(inside, demo, tmp_path):
+    done = inside("verify", demo / "base" / "config.json")
+    assert (done.code, done.out) == (6, "")
+    assert "no evidence bundle" in done.err
+    assert inside("verify", tmp_path / "none.zip").code == 3
+    assert inside("verify").code == 2
+
+
+def test_without_bytes(inside, demo, tmp_path):
+    target = tmp_path / "lean.zip"
+    inside("compare", demo / "base", demo / "finetune", *ROLES, "--bundle", target)
+    done = inside("verify", "--offline", target, "--format", "table")
+    assert done.code == 7
+    assert "holds no bytes" in done.out
+    assert inside("verify", target, "--max-size", "1kB").code == 6

@@ -1,0 +1,433 @@
+"""The HTML report without a browser: self-contained, inert, complete, and the same bytes every time."""
+
+import base64
+import hashlib
+import json
+import re
+from array import array
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kinprint.errors import BadSetting
+from kinprint.findings import CLASSES, ControlFinding
+from kinprint.render.page import page_html
+from kinprint.render.page.payload import SCRIPT_WORDS, embedded
+from kinprint.render.page.picture import BAND, Axis, picture_of
+from kinprint.render.page.voice import Voice, middle_cut, power_of_ten, powers, ranges
+from kinprint.results import NOT_COMPARABLE, Report
+from kinprint.testing.reports import HOSTILE, hostile_report
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ASSETS = files("kinprint.render.page").joinpath("assets")
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+
+
+class Page(HTMLParser):
+    """What a page consists of; fails on tags that do not nest."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.content: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(raw.decode())
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), f"an attribute stands twice in {tag}"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> ends nothing"
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.content.setdefault(self._open[-1], []).append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+    @property
+    def text(self) -> str:
+        hidden = ("script", "style")
+        return " ".join(" ".join(parts) for tag, parts in self.content.items() if tag not in hidden)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def old() -> Report:
+    return Report.from_json((GOLDEN / "report_v1.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def html(report: Report) -> bytes:
+    return page_html(report)
+
+
+def payload(raw: bytes) -> dict:
+    found = re.search(rb'<script type="application/json" id="kinprint-data">(.*?)</script>', raw, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+# -- one file, and nothing else --------------------------------------------------------------------------------------------
+
+
+def test_same_report_same_bytes(report: Report, html: bytes) -> None:
+    assert html.startswith(b"<!DOCTYPE html>")
+    assert page_html(report) == html
+    assert page_html(Report.from_json(report.to_json())) == html
+
+
+def test_the_policy_allows_the_two_inlined_texts_alone(html: bytes) -> None:
+    text = html.decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    rules = dict(part.strip().split(" ", 1) for part in policy[1].replace("&#39;", "'").split(";"))
+    assert rules["default-src"] == "'none'"
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        content = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        assert len(content) == 1
+        digest = base64.b64encode(hashlib.sha256(content[0].encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert "unsafe" not in policy[1]
+
+
+def test_nothing_is_loaded_and_nothing_runs_from_an_attribute(html: bytes) -> None:
+    for tag, attributes in Page(html).elements:
+        for name, value in attributes.items():
+            assert name != "style", tag  # the policy would refuse it
+            assert not name.startswith("on"), tag
+            assert name not in ("src", "srcset", "action", "formaction", "xlink:href", "poster"), tag
+            if name == "href":
+                assert value is not None
+                assert value.startswith(("#", "data:,")), value
+
+
+def test_scripts_never_parse_markup() -> None:
+    for part in ASSETS.iterdir():
+        if part.name.endswith(".js"):
+            source = part.read_text(encoding="utf-8")
+            for word in (
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "</script",
+                "<!--",
+            ):
+                assert word not in source, f"{part.name}: {word}"
+            assert not re.search(
+                r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|localStorage|import)\s*[(.]", source
+            )
+
+
+def test_ids_are_unique_and_references_lead_somewhere(html: bytes) -> None:
+    found = Page(html).elements
+    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in found:
+        for name in ("aria-labelledby", "aria-describedby", "for"):
+            assert set((attributes.get(name) or "").split()) <= set(ids), (tag, attributes)
+        if (attributes.get("href") or "").startswith("#"):
+            assert attributes["href"][1:] in ids
+
+
+def test_headings_step_down_one_at_a_time(html: bytes) -> None:
+    levels = [int(tag[1]) for tag, _ in Page(html).elements if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+# -- what it says --------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_and_the_tables_stand_in_plain_html(report: Report, html: bytes) -> None:
+    text = Page(html).text
+    assert report.verdict is not None
+    assert powers(report.verdict.sentence) in text
+    for untested in report.verdict.untested:
+        assert untested in text
+    for item in report.summary:
+        assert item.role in text
+    for side in (report.a, report.b):
+        for file in side.files:
+            assert file.name in text
+    for item in report.reads:
+        assert item.sha256 in text
+    assert "kinprint compare" in text
+
+
+@pytest.mark.parametrize("class_", CLASSES)
+def test_every_class_of_verdict_has_its_words(report: Report, class_: str) -> None:
+    assert report.verdict is not None
+    found = Page(page_html(replace(report, verdict=replace(report.verdict, class_=class_, kind=None))))
+    voice = Voice("en")
+    assert voice.t(f"class.{class_}") in found.text
+    assert voice.t(f"claim.{class_}") in found.text
+
+
+def test_a_failed_control_stands_before_the_verdict(report: Report) -> None:
+    assert report.evidence is not None
+    bad = ControlFinding(
+        "self", "identical", "failed", "no_evidence", -1.0, 0.5, "expected identical, found no_evidence"
+    )
+    raw = page_html(replace(report, evidence=replace(report.evidence, controls=(bad,)))).decode()
+    warning = Voice("en").t("verdict.control_failed")
+    assert 0 < raw.index(warning) < raw.index('id="verdict-title"')
+
+
+def test_an_older_report_says_what_it_lacks(old: Report) -> None:
+    assert (old.grids, old.declared, old.reads) == ((), None, ())
+    text = Page(page_html(old)).text
+    for key in ("heat.none", "declared.none", "reads.none"):
+        assert Voice("en").t(key) in text
+
+
+def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
+    empty = replace(
+        report,
+        status=NOT_COMPARABLE,
+        reason="no role is in both models",
+        summary=(),
+        comparisons=(),
+        grids=(),
+        verdict=None,
+        evidence=None,
+        methods=(),
+        declared=None,
+        reads=(),
+    )
+    found = Page(page_html(empty))
+    assert found.text.count("no role is in both models") >= 2
+    for key in (
+        "verdict.none",
+        "picture.none",
+        "measured.none",
+        "heat.none",
+        "maps.none",
+        "controls.none",
+        "cosine.no_example",
+    ):
+        assert Voice("en").t(key) in found.text
+
+
+def test_evidence_without_a_single_p_value_still_renders(report: Report) -> None:
+    assert report.evidence is not None
+    off = tuple(
+        replace(test, status="off", reason="constant", log10_p=None, log10_p_holm=None)
+        for test in report.evidence.tests
+    )
+    bare = replace(report.evidence, tests=off, controls=(), components=(), edits=(), power=(), experts=(), merge=None)
+    assert report.verdict is not None
+    found = Page(page_html(replace(report, evidence=bare, verdict=replace(report.verdict, log10_p=None, rules=()))))
+    assert Voice("en").t("picture.none") in found.text
+    assert Voice("en").t("sure.untested") in found.text
+
+
+def test_korean_page_says_so(report: Report) -> None:
+    raw = page_html(report, lang="ko")
+    assert b'<html lang="ko"' in raw
+    assert Voice("ko").t("head.question") in raw.decode()
+    assert payload(raw)["lang"] == "ko"
+
+
+def test_an_unknown_language_is_refused(report: Report) -> None:
+    with pytest.raises(BadSetting, match="xx"):
+        page_html(report, lang="xx")
+
+
+# -- names of strangers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_hostile_names_make_no_element_and_no_attribute(report: Report, html: bytes, everything: bool) -> None:
+    clean, poisoned = Page(html), Page(page_html(hostile_report(report, everything=everything)))
+    allowed = {tag for tag, _ in clean.elements}
+    assert {tag for tag, _ in poisoned.elements} <= allowed | {"small"}
+    for tag in ("script", "style", "a", "meta", "link", "img", "iframe"):
+        assert poisoned.count(tag) == clean.count(tag), tag
+    names = {name for _, attributes in clean.elements for name in attributes} | {"title"}
+    assert {name for _, attributes in poisoned.elements for name in attributes} <= names
+
+
+def test_hostile_text_is_shown_as_text(report: Report) -> None:
+    raw = page_html(hostile_report(report)).decode()
+    found = Page(raw.encode())
+    assert "<script>alert(1)</script>" in found.text
+    assert "{{7*7}}" in found.text
+    assert "49" not in [part.strip() for part in found.content["bdi"]]
+    for mark in "\u202e\u2066\u200f\x00\x07\x1b\u2028\u2029\ufeff":
+        assert mark not in raw
+    assert len(raw) < 3_000_000
+
+
+def test_data_for_scripts_cannot_end_its_element() -> None:
+    text = embedded({"x": list(HOSTILE)})
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == {"x": list(HOSTILE)}
+
+
+def test_a_long_name_is_cut_and_its_whole_is_in_the_title() -> None:
+    name = "model." + "x" * 500 + ".weight"
+    shown = str(Voice("en").name(name))
+    assert f'title="{name}"' in shown
+    assert middle_cut(name, 72) in shown
+    assert middle_cut(name, 72).endswith("weight")
+
+
+def test_whole_names_cannot_blow_up_the_page() -> None:
+    voice = Voice("en")
+    assert sum(len(str(voice.name("y" * 10_000 + str(i)))) for i in range(500)) < 600_000
+
+
+# -- figures --------------------------------------------------------------------------------------------------------------
+
+
+def test_data_for_scripts_hold_the_report_figures(report: Report, html: bytes) -> None:
+    data = payload(html)["measured"]
+    flat = [(item, m) for item in report.comparisons for m in item.measurements]
+    columns = {key: array("f", base64.b64decode(data[key])) for key in ("value", "mean", "sd", "z", "p")}
+    whole = {key: array("I", base64.b64decode(data[key])) for key in ("place", "metric", "n")}
+    assert {len(column) for column in (*columns.values(), *whole.values())} == {len(flat)}
+    for i, (item, measured) in enumerate(flat):
+        place = data["places"][whole["place"][i]]
+        assert (data["roles"][place[0]], place[1], place[2]) == (item.role, item.layer, item.expert)
+        assert data["metrics"][whole["metric"][i]] == measured.metric
+        null = measured.null
+        truth = (measured.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
+        for key, expected in zip(columns, truth, strict=True):
+            got = columns[key][i]
+            assert (got != got) if expected is None else got == pytest.approx(expected, rel=1e-6, abs=1e-30), (i, key)
+        assert whole["n"][i] == (null.n if null else 0)
+
+
+def test_data_for_scripts_hold_every_grid(report: Report, html: bytes) -> None:
+    shown = payload(html)["grids"]
+    assert report.grids
+    assert [grid["role"] for grid in shown] == [grid.role for grid in report.grids]
+    for grid, drawn in zip(report.grids, shown, strict=True):
+        if grid.status != "ok":
+            assert "off" in drawn
+            continue
+        for key, truth in (
+            ("cosine", grid.cosine),
+            ("expected", grid.cosine_null),
+            ("pearson", grid.pearson),
+            ("z", grid.z),
+        ):
+            got = array("f", base64.b64decode(drawn[key]))
+            expected = [value for row in truth for value in row]
+            assert len(got) == len(expected)
+            for one, two in zip(got, expected, strict=True):
+                assert (one != one) if two is None else one == pytest.approx(two, rel=1e-6, abs=1e-30)
+
+
+@pytest.mark.parametrize(
+    "log10_p", [-0.1, -0.5, -1.0, -1.3, -2.999, -3.0, -5.99, -6.0, -6.5, -7.0, -140.4, -140.99, -1663.5]
+)
+def test_odds_never_claim_more_than_the_p_value(log10_p: float) -> None:
+    said = Voice("en").odds(log10_p)
+    if said.startswith("p = "):
+        assert float(said[4:]) == pytest.approx(10**log10_p, abs=0.005)
+        return
+    n = said.removeprefix("1 in ")
+    exponent = float(n[2:].translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) if re.search("[⁰-⁹¹²³]", n) else None
+    if exponent is not None:
+        assert -1.0 < log10_p + exponent <= 0.0
+    else:
+        assert 10**log10_p <= 1.0 / int(n.replace(",", "")) * (1 + 1e-9)
+
+
+def test_small_words() -> None:
+    assert power_of_ten(-140) == "10⁻¹⁴⁰"
+    assert powers("a chance below 10^-140.") == "a chance below 10⁻¹⁴⁰."
+    assert powers("the level of 10^-17.3") == "the level of 10^-17.3"
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
+    assert Voice("en").odds(0.0) == "p = 1.00"
+    assert Voice("en").odds(-6.0) == "1 in 1,000,000"
+
+
+def test_a_result_is_told_under_its_plain_name() -> None:
+    text = "neuron_match of mlp_gate and mlp_up in layer 3: 250 against 1.5 expected (z 220.5, log10 p -149.3, -148.0 corrected)"
+    said = str(Voice("en").reason(text))
+    assert said.startswith("Reordered neurons match (mlp_gate and mlp_up, layer 3): 250 against 1.5 expected")
+    assert "-148.0 corrected" in said
+    strongest = str(Voice("en").reason(f"strongest of 18 tests: {text}"))
+    assert strongest.startswith("Strongest of 18 tests: Reordered neurons match")
+    assert "unheard_of of x: 1 against" in str(
+        Voice("en").reason(text.replace("neuron_match of mlp_gate and mlp_up in layer 3: 250", "unheard_of of x: 1"))
+    )
+
+
+# -- the picture ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_axis_keeps_order_and_stays_inside() -> None:
+    axis = Axis(500.0)
+    places = [axis.at(-size) for size in (0, 0.5, BAND, 2.9, 3.0, 3.1, 6, 50, 499, 5000)]
+    assert places == sorted(places)
+    assert places[0] >= 0
+    assert places[-1] <= 100
+
+
+def test_the_picture_places_pair_controls_and_tests(report: Report) -> None:
+    found = picture_of(report.verdict, report.evidence, Voice("en"))
+    assert found is not None
+    assert report.verdict is not None
+    assert report.evidence is not None
+    assert found.band < found.threshold
+    assert (found.pair.at or 0) == max(mark.at or 0 for mark in found.tests)
+    assert found.pair.beyond == (report.verdict.log10_p <= report.verdict.log10_alpha)
+    assert len(found.controls) == len(report.evidence.controls)
+    for mark in (found.pair, *found.tests):
+        assert mark.beyond == (mark.at >= found.threshold)
+    places = [tick.at for tick in found.ticks]
+    assert all(b - a >= 5 for a, b in pairwise(places))
+
+
+# -- words ----------------------------------------------------------------------------------------------------------------
+
+
+def sources() -> str:
+    """Return all that may name a word of the page: templates, scripts and modules of pages."""
+    folder = Path(str(files("kinprint.render")))
+    parts = [*folder.rglob("*.html"), *folder.rglob("*.js"), *folder.rglob("*.py")]
+    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
+
+
+def test_no_word_is_left_over_and_none_is_missing() -> None:
+    words = json.loads(files("kinprint.render").joinpath("strings", "en.json").read_bytes())
+    text = sources()
+    named = set(re.findall(r"""["'`]([a-z_]+(?:\.[a-z_A-Z]+)+|[a-z_]+)["'`]""", text))
+    prefixes = set(re.findall(r'"([a-z_.]+\.)" ~', text)) | {f"{p}." for p in re.findall(r'label\("([a-z_]+)"', text)}
+    prefixes |= {"col.", "test.", "control.", "how.", "js.axis.", "js.heat.", "null.", "settings.", "data.", "many."}
+    for key in words:
+        assert key in named or any(key.startswith(prefix) for prefix in prefixes), f"nobody says {key}"
+    for key in re.findall(r"""\bt\(["']([a-z_.A-Z]+)["'][,)]""", text):
+        assert key in words, f"no words for {key}"
+
+
+def test_scripts_say_only_what_they_are_given() -> None:
+    text = "".join(part.read_text(encoding="utf-8") for part in ASSETS.iterdir() if part.name.endswith(".js"))
+    said = set(re.findall(r"say\('(js\.[a-z_.]+)'", text)) | {"js.axis.z", "js.axis.value", "js.axis.p"}
+    said |= {"js.heat.cosine", "js.heat.pearson", "js.heat.z"}
+    assert said == set(SCRIPT_WORDS)
