@@ -26,6 +26,7 @@ BENCHES = {
     "gguf": ["bench.gguf"],
     "studies": ["bench.studies"],
     "fingerprints": ["bench.fingerprints"],
+    "reports": ["bench.reports"],
     "calibration": ["bench.calibration"],
 }
 _ABOUT = """# Bench results

@@ -32,6 +32,7 @@ from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.measuring import Values, chosen_metrics, measure, not_compared
 from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
+from kinprint.refs import public
 from kinprint.results import NOT_COMPARABLE, OK, Report, RoleSummary, Run, TensorComparison
 from kinprint.selection import DEFAULT_BUDGET_BYTES, Options, Pair, fit_budget, pair_up, parse_layers
 from kinprint.sources.ledger import Ledger
@@ -195,13 +196,13 @@ def _settings(
         roles=options.roles,
         metrics=tuple(metric.name for metric in metrics),
         seed=options.seed,
-        controls=inquiry.controls,
-        related=inquiry.related,
-        parents=inquiry.parents,
+        controls=tuple(map(public, inquiry.controls)),
+        related=tuple(map(public, inquiry.related)),
+        parents=tuple(map(public, inquiry.parents)),
         deep=inquiry.deep,
         methods=inquiry.methods,
         files=session.files,
-        bases=session.bases,
+        bases=tuple(map(public, session.bases)),
         null=str(inquiry.null) if inquiry.null else None,
     )
 

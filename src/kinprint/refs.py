@@ -93,6 +93,13 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
+def public(text: str) -> str:
+    """Return a reference as a report may keep it: what names the model, and no part of an address that may be secret."""
+    if not text.lower().startswith(("http://", "https://")):
+        return text
+    return shown(text) if _is_address(text) else quotable(text)
+
+
 def quotable(text: str) -> str:
     """Return what the user wrote, fit for messages: of an address that cannot be taken apart no part that may be secret."""
     scheme, mark, rest = text.partition("://")

@@ -11,6 +11,7 @@ from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
 from kinprint.model import Model, open_model
+from kinprint.refs import public
 from kinprint.sources.session import Session
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def run_controls(inquiry: Inquiry, a: Probe, session: Session) -> list[ControlFi
     for reference, expected in wanted:
         try:
             probe = read_alike(open_model(reference, session), a, session.remaining_bytes)
-            found.append(_judged(reference, expected, assess(a, probe, seed=inquiry.seed)))
+            found.append(_judged(public(reference), expected, assess(a, probe, seed=inquiry.seed)))
         except KinprintError as error:
-            found.append(ControlFinding(reference, expected, NOT_RUN, None, None, None, error.message))
+            found.append(ControlFinding(public(reference), expected, NOT_RUN, None, None, None, error.message))
     return found
 
 

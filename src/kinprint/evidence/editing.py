@@ -21,6 +21,7 @@ from kinprint.evidence.probe import Key, Probe, Sample
 from kinprint.evidence.reading import EVERYTHING, Scope, Want, new_probe, parts_of, read_wants
 from kinprint.findings import EditFinding, MergeFinding
 from kinprint.model import Model, open_model
+from kinprint.refs import public
 from kinprint.sources.session import Session
 
 EDIT_LAYERS = 3
@@ -219,7 +220,7 @@ def merge_of(
         best = max(single.solve().r_squared for single in alone)
     except DegenerateInput as error:
         return None, session.bytes_delivered - before, error.message
-    labels = (models[0].label, *parents)
+    labels = (models[0].label, *map(public, parents))
     note = "; ".join(mixture.notes) or None
     finding = MergeFinding(
         parents=labels,

@@ -168,7 +168,7 @@ def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, str]) -> tuple[list[Role]
     if Axis.RESIDUAL in ordered:
         return [], ordered[Axis.RESIDUAL]
     if a.hidden != b.hidden:
-        return [], f"residual widths differ: {a.hidden} and {b.hidden}"
+        return [], f"residual widths differ: {a.hidden or 'unknown'} and {b.hidden or 'unknown'}"
     candidates = [role for role in (*ATTENTION, *MLP) if residual_columns(role) and role.info.scope == "layer"]
     usable = []
     for role in candidates:

@@ -5,6 +5,7 @@ No rule looks at configs, names, dates or raw cosines. A failed control forbids 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -193,8 +194,7 @@ def _forbidden(facts: Facts, course: _Course) -> Verdict | None:
         fired=bool(failed) or none_ran or missing,
         outcome=NOT_TESTABLE,
     ):
-        what = failed[0].name if failed else "the controls asked for" if none_ran else "the built-in controls"
-        return _verdict(facts, course, NOT_TESTABLE, None, f"{what} did not give the answer known beforehand")
+        return _verdict(facts, course, NOT_TESTABLE, None, _why_forbidden(facts, failed, none_ran=none_ran))
     ran = [test for test in facts.tests if test.status == TESTED and test.log10_p is not None]
     able = [test for test in ran if _could(test, facts.able)]
     identical = facts.identity.identical == facts.identity.tensors > 0
@@ -211,6 +211,16 @@ def _forbidden(facts: Facts, course: _Course) -> Verdict | None:
         ]
         return _verdict(facts, course, NOT_TESTABLE, None, "; ".join(reasons)[:400])
     return None
+
+
+def _why_forbidden(facts: Facts, failed: Sequence[ControlFinding], *, none_ran: bool) -> str:
+    """Tell a control that failed from one that could not be run: the first speaks against the instrument."""
+    if failed:
+        return f"{failed[0].name} did not give the answer known beforehand"
+    which = "the controls asked for" if none_ran else "the built-in controls"
+    asked = [c for c in facts.controls if (c.name in OWN_CONTROLS) != none_ran]
+    reason = next((c.reason for c in asked if c.status != "passed" and c.reason), None)
+    return f"{which} could not be run" + (f": {reason}" if reason else "")
 
 
 def _could(test: EvidenceTest, able: frozenset[tuple[str, str]]) -> bool:
@@ -300,7 +310,8 @@ def _part(item: ComponentFinding) -> str:
 def _odds(log10_p: float | None) -> str:
     if log10_p is None:
         return "no test applied"
-    return f"if they were unrelated, agreement like this would have a chance below 10^{log10_p:.0f}"
+    # rounded towards zero: what is said must hold
+    return f"if they were unrelated, agreement like this would have a chance below 10^{math.ceil(log10_p)}"
 
 
 def _weakest(power: Sequence[PowerFinding]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,7 @@ def conclude(findings: Sequence[MethodFinding]) -> tuple[str, str, float | None]
         return NOT_TESTABLE, "Not testable: no method with an exact null could run on these fingerprints.", None
     log10_p = bonferroni(min(exact), len(exact))
     if log10_p <= LOG10_ALPHA:
-        odds = f"if they were unrelated, agreement like this would have a chance below 10^{log10_p:.0f}"
+        odds = f"if they were unrelated, agreement like this would have a chance below 10^{math.ceil(log10_p)}"
         sentence = f"The two models share weights or their initialisation: {odds}. Compare the weights for a verdict."
         return RELATED, sentence, log10_p
     return (
