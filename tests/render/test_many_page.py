@@ -6,53 +6,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kinprint.annexes import UNDECLARED, Declaration, DeclaredFinding
-from kinprint.family import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, PairsReport, PairSummary
-from kinprint.findings import ComponentFinding
+from kinprint.family import PairsReport
 from kinprint.render.page.many import pairs_command, pairs_html
 from kinprint.render.pairs_markdown import pairs_markdown
-from kinprint.tree.facts import ModelFacts, PairFacts
-from kinprint.tree.infer import infer_tree
-from kinprint.tree.many import _corrected, clusters_of
+from kinprint.testing.reports import pairs_report
+from kinprint.tree.many import clusters_of
 
 EVIL = '</script><script>alert(1)</script>"><img src=x onerror=alert(1)>\u202e{{7*7}}'
-
-
-def summary(a, b, class_, log10_p, **more):
-    silent = Declaration((), None, None, ())
-    return PairSummary(
-        a=a,
-        b=b,
-        class_=class_,
-        kind="fine_tuned" if class_ == "derived" else None,
-        sentence="A sentence.",
-        log10_p=log10_p,
-        log10_p_pairs=None,
-        significant=False,
-        norm_cosine=0.99,
-        norm_cosine_null=0.99,
-        components=(ComponentFinding("mlp", "shared", 4, 4, -9.0),),
-        declared=DeclaredFinding(UNDECLARED, "The weights are related, and neither card declares it.", silent, silent),
-        against=("the tests are symmetric",),
-        untested=(),
-        controls_passed=2,
-        controls_run=2,
-        bytes_read=1000,
-        **more,
-    )
-
-
-def made(names=("base", "child", "other"), p=-50.0):
-    facts = [ModelFacts(name, f"owner/{name}", f"owner/{name}", "c" * 40, "llama", 4, 0, 1000) for name in names]
-    pairs = [
-        PairFacts(0, 1, "derived", "fine_tuned", "A sentence.", p, {"attn_v": 0.1, "mlp_up": 0.1, "mlp_down": 0.1}),
-        PairFacts(0, 2, "no_evidence", None, "None.", 0.0),
-        PairFacts(1, 2, "no_evidence", None, "None.", -0.2),
-    ]
-    tree = infer_tree(facts, pairs, [])
-    found = [summary(0, 1, "derived", p), summary(0, 2, "no_evidence", 0.0), summary(1, 2, "no_evidence", -0.2)]
-    corrected = tuple(_corrected(pair, tree.settings.pairs) for pair in found)
-    return PairsReport(PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), corrected, tree)
 
 
 class Elements(HTMLParser):
@@ -71,7 +31,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
 def test_the_page(lang):
-    report = made()
+    report = pairs_report()
     page = pairs_html(report, lang=lang).decode()
     found = Elements(page)
     assert page == pairs_html(report, lang=lang).decode()
@@ -82,38 +42,40 @@ def test_the_page(lang):
 
 
 def test_names_of_strangers_are_inert():
-    plain, evil = (Elements(pairs_html(made(names)).decode()) for names in (("a", "b", "c"), (EVIL, EVIL * 400, "c")))
+    plain, evil = (
+        Elements(pairs_html(pairs_report(names)).decode()) for names in (("a", "b", "c"), (EVIL, EVIL * 400, "c"))
+    )
     assert [tag for tag in evil.tags if tag in ("script", "img")] == [
         tag for tag in plain.tags if tag in ("script", "img")
     ]
-    text = pairs_markdown(made((EVIL, "b|c", "`d`")))
+    text = pairs_markdown(pairs_report((EVIL, "b|c", "`d`")))
     assert "<script" not in text
     assert "| 2 | b\\|c |" in text
 
 
 def test_what_does_not_stand_is_marked_and_joins_nothing():
-    report = made(p=-6.2)
+    report = pairs_report(log10_p=-6.2)
     assert report.clusters == ((0,), (1,), (2,))
     assert not report.pairs[0].significant
     assert report.pairs[0].log10_p_pairs == pytest.approx(-6.2 + 0.4771, abs=1e-3)
-    assert "(</span>" not in pairs_html(made()).decode()
+    assert "(</span>" not in pairs_html(pairs_report()).decode()
     assert ">(D)<" in pairs_html(report).decode().replace("\n", "")
 
 
 def test_the_command_repeats_it():
-    words = shlex.split(pairs_command(made()))
+    words = shlex.split(pairs_command(pairs_report()))
     assert words[:2] == ["kinprint", "compare"]
     assert words[-3:] == [f"owner/{name}@{'c' * 40}" for name in ("base", "child", "other")]
 
 
 def test_json_there_and_back():
-    report = made()
+    report = pairs_report()
     assert PairsReport.from_json(report.to_json()) == report
     assert b'"class": "derived"' in report.to_json()
 
 
 def test_equal_models_share_a_cell():
-    report = made()
+    report = pairs_report()
     models = (report.tree.models[0], replace(report.tree.models[1], node=0), report.tree.models[2])
     same = replace(report, tree=replace(report.tree, models=models, edges=()), pairs=report.pairs[1:2])
     assert clusters_of(same.tree)[0] == (0, 1)

@@ -13,12 +13,18 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint.annexes import UNDECLARED, Declaration, DeclaredFinding
 from kinprint.comparison import compare
+from kinprint.family import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, PairsReport, PairSummary
+from kinprint.findings import DERIVED, NO_EVIDENCE, ComponentFinding
 from kinprint.formats.writing import spec_of, write_dense
 from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings
 from kinprint.testing.layouts import write_checkpoint
+from kinprint.tree.facts import ModelFacts, PairFacts
+from kinprint.tree.infer import infer_tree
+from kinprint.tree.many import clusters_of, corrected
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -215,3 +221,42 @@ def empty_report(folder: Path | None = None) -> Report:
     for name, weights in (("only-a-norm", norm), ("only-convolutions", other)):
         write_checkpoint(folder / name, weights, {})
     return compare(str(folder / "only-a-norm"), str(folder / "only-convolutions"), Options(), settings=Settings())
+
+
+# -- all pairs of several models -----------------------------------------------------------------------------------------
+
+
+def pairs_report(names: tuple[str, str, str] = ("base", "child", "other"), *, log10_p: float = -50.0) -> PairsReport:
+    """Return a report on three models, of which the first two are related with this p-value."""
+    facts = [ModelFacts(name, f"owner/{name}", f"owner/{name}", "c" * 40, "llama", 4, 0, 1000) for name in names]
+    near = {"attn_v": 0.1, "mlp_up": 0.1, "mlp_down": 0.1}
+    related = PairFacts(0, 1, DERIVED, "fine_tuned", "A sentence.", log10_p, near)
+    apart = [PairFacts(a, b, NO_EVIDENCE, None, "None.", p) for a, b, p in ((0, 2, 0.0), (1, 2, -0.2))]
+    pairs = [related, *apart]
+    tree = infer_tree(facts, pairs)
+    found = tuple(corrected(_pair(pair), tree.settings.pairs) for pair in pairs)
+    return PairsReport(PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), found, tree)
+
+
+def _pair(facts: PairFacts) -> PairSummary:
+    silent = Declaration((), None, None, ())
+    said = DeclaredFinding(UNDECLARED, "The weights are related, and neither card declares it.", silent, silent)
+    return PairSummary(
+        a=facts.a,
+        b=facts.b,
+        class_=facts.found,
+        kind=facts.kind,
+        sentence=facts.sentence,
+        log10_p=facts.log10_p,
+        log10_p_pairs=None,
+        significant=False,
+        norm_cosine=0.99,
+        norm_cosine_null=0.99,
+        components=(ComponentFinding("mlp", "shared", 4, 4, -9.0),),
+        declared=said if facts.found == DERIVED else None,
+        against=("the tests are symmetric: they do not say which of the two came first",),
+        untested=(),
+        controls_passed=2,
+        controls_run=2,
+        bytes_read=1000,
+    )

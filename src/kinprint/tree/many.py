@@ -44,7 +44,7 @@ def compare_many(
     tree = build_tree(references, options=options, on_report=keep, **wishes)
     count = tree.settings.pairs
     return PairsReport(
-        PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), tuple(_corrected(pair, count) for pair in found), tree
+        PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), tuple(corrected(pair, count) for pair in found), tree
     )
 
 
@@ -76,7 +76,7 @@ def summarise(a: int, b: int, report: Report) -> PairSummary:
     )
 
 
-def _corrected(pair: PairSummary, pairs: int) -> PairSummary:
+def corrected(pair: PairSummary, pairs: int) -> PairSummary:
     """Correct for the number of pairs (Bonferroni), as the tree does before it draws an edge."""
     p = None if pair.log10_p is None else min(0.0, pair.log10_p + math.log10(max(pairs, 1)))
     shares = pair.class_ not in (NO_EVIDENCE, NOT_TESTABLE)
