@@ -8,9 +8,10 @@ import pytest
 from kinprint.comparison import compare
 from kinprint.evidence.examine import Inquiry
 from kinprint.render.words import Words
-from kinprint.results import Report
+from kinprint.results import NOT_COMPARABLE, Report
 from kinprint.selection import Options
 from kinprint.sources.settings import Settings
+from kinprint.testing.reports import empty_report
 
 ROOT = Path(__file__).parents[2]
 DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
@@ -95,6 +96,12 @@ def check(reports):
 
 def test_reports_of_a_child_and_of_a_stranger_are_translated():
     check([read(DEMO / "base", DEMO / name, LEAST) for name in ("finetune", "unrelated")])
+
+
+def test_a_report_of_nothing_comparable_says_why_in_korean(tmp_path):
+    report = empty_report(tmp_path)
+    assert report.status == NOT_COMPARABLE
+    assert untranslated([report])[1] == []
 
 
 @pytest.mark.slow
