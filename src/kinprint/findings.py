@@ -81,7 +81,7 @@ class LayerAlignment:
     """Which layer of A each layer of B matches. Matrices decide; norms forgive wrong maps and do not enter."""
 
     status: str
-    kind: str  # "identity", "subsequence", "repeats", "blocks", "shuffled", "partial", "none"
+    kind: str  # "identity", "subsequence", "monotone with repeats", "blocks", "shuffled", "partial", "none"
     layers: tuple[LayerFinding, ...]
     scopes: tuple[str, ...]  # roles whose row slices entered
     reason: str | None = None
