@@ -116,9 +116,9 @@ def _shared(
             f"The weights are related; {' and '.join(said)} as base. From its name this is not recognisably the other model: "
             "it may be a common ancestor, or the same model under another name."
         )
-    if all(
-        model.checkpoint.provenance.kind != "hub" and not own.where for model, own in zip(models, (a, b), strict=True)
-    ):
+    # a card that was read and is silent says nothing of the origin; where there is none at all, nobody was silent
+    sides = zip(models, (a, b), strict=True)
+    if not any(own.reason is None or model.checkpoint.provenance.kind == "hub" for model, own in sides):
         return NOT_JUDGED, "The weights are related; neither model came with a card that says anything of its origin."
     return UNDECLARED, "The weights are related, and neither card declares it."
 

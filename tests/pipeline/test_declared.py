@@ -26,6 +26,7 @@ from kinprint.testing.gguf_files import write_gguf
 
 MODELS = Path(__file__).parents[2] / "demo" / "models"
 SILENT = Declaration((), None, None, ())
+NO_CARD = Declaration((), None, None, (), "there is no README.md")
 
 
 def model(reference, kind="hub"):
@@ -79,7 +80,9 @@ def test_a_local_copy_is_known_by_the_last_part_of_its_path():
 
 
 def test_local_models_without_cards_are_not_accused_of_silence():
-    assert judged(SILENT, SILENT, "derived", names=("a", "b"), kind="folder").state == NOT_JUDGED
+    assert judged(NO_CARD, NO_CARD, "derived", names=("a", "b"), kind="folder").state == NOT_JUDGED
+    assert judged(NO_CARD, SILENT, "derived", names=("a", "b"), kind="folder").state == UNDECLARED
+    assert judged(NO_CARD, NO_CARD, "derived").state == UNDECLARED  # on the hub, where a card is expected
 
 
 def test_licences_are_shown_where_weights_are_related_and_they_differ():

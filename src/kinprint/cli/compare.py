@@ -86,7 +86,8 @@ def compare_command(
 
     Prints every metric beside its permutation null, the tests, and a verdict. The exit code tells the verdict: 0 no evidence,
     7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation. With --fail-on it is 0 unless
-    one of the findings named there was made; then that finding's code (15 undeclared, 16 declared-not-shown, 17 no-evidence).
+    one of the findings named there was made; then that finding's code (15 undeclared, 16 declared-not-shown, 17 no-evidence,
+    18 not-judged).
 
     One of two models may be a fingerprint file (.kfp, see kinprint fingerprint). Then only methods that work on fingerprints
     are run, and there is no verdict: exit code 14 says that an exact test finds them related, 0 that none does, 7 that none

@@ -16,8 +16,8 @@ EXIT_CODES = {
 }
 """What a script sees of the verdict; the codes of failures are in `kinprint.errors`."""
 
-DECLARED_CODES = {"undeclared": 15, "declared_not_shown": 16}
-"""What a script sees of cards that do not say what the weights say, if it asks with --fail-on."""
+DECLARED_CODES = {"undeclared": 15, "declared_not_shown": 16, "not_judged": 18}
+"""What a script sees of cards that do not say what the weights say, or that are not there, if it asks with --fail-on."""
 
 NO_EVIDENCE_CODE = 17
 """For --fail-on no-evidence: a check that a model does derive from its declared base wants a code of its own, 0 being taken."""

@@ -33,7 +33,7 @@ A model is one of
 \b
 Verdicts of compare, as exit codes: 0 no evidence of derivation; 7 not testable; 10 identical; 11 derived;
 12 shares components; 13 shares initialisation; 14 related, from fingerprint files alone. With --fail-on: 0 unless a
-finding named there was made; then its code, with 15 undeclared, 16 declared but not shown, 17 no evidence.
+finding named there was made; then its code, with 15 undeclared, 16 declared but not shown, 17 no evidence, 18 not judged.
 
 \b
 Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revision or file; 4 access denied;

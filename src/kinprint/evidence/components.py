@@ -90,7 +90,7 @@ def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest], abse
     hit = best <= LAYER_ALPHA
     units = max(test.n for test in ok)
     if not hit and units < LEAST_UNITS:
-        note = f"only {units} units could be permuted: too few to see even a copy"
+        note = f"only {units} units could be permuted: too few to be sure of seeing a copy"
         return ComponentFinding(name, NOT_TESTED, 0, 0, best, note)
     return ComponentFinding(name, SHARED if hit else NOT_SHARED, 1, int(hit), best)
 

@@ -15,11 +15,12 @@ from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_control
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.gram import turned_controls
 from kinprint.evidence.identity import confirm_identity
+from kinprint.evidence.kinds import ROTATED
 from kinprint.evidence.neurons import NeuronEvidence, match_neurons
 from kinprint.evidence.nulls import EmpiricalNull
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import EVERYTHING, TOKEN_ROWS, Scope, plan_extras, read_wants
-from kinprint.evidence.turned import ROTATED, TurnedEvidence, examine_turned
+from kinprint.evidence.turned import TurnedEvidence, examine_turned
 from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
 from kinprint.findings import Evidence, EvidenceTest, MergeFinding, Verdict
 from kinprint.model import Model

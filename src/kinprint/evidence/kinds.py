@@ -25,8 +25,9 @@ EVEN = 0.1  # range of the roles' slopes, as a share of their mean, within which
 NORMS_KEPT, WEIGHTS_KEPT = 0.75, 0.8
 """Norms that correlate less than the first while A's leading directions keep more than the second were reset or replaced."""
 
-DIRECT = frozenset({"cast", "quantised", "pruned", "lora_merged", "scaled", "noise_added", "upcycled", "depth_changed"})
-"""Edits that one step explains. Where others are seen, both models may descend from a third."""
+DIRECT = frozenset({"cast", "pruned", "scaled"})
+"""Edits of which one model's weights follow from the other's. All others are seen between children of a third model too: two
+quantisations of one model, two adapters merged into it, a child that was deepened beside one that was trained on."""
 
 _PLAIN = {
     "cast": ("cast", " by a change of number format"),
@@ -39,6 +40,10 @@ _PLAIN = {
     "changed": ("fine_tuned", " by further training"),
     "identical": ("fine_tuned", " with only some tensors changed"),
 }
+
+
+ROTATED = "rotated"
+"""How the residual dimensions are called where a rotation had to be undone first."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ def name_kind(
     found = [
         *_merged(merge),
         *_rebuilt(alignment, experts, neuron_kind, basis, depths),
-        *_replaced(components, experts=any(item.shared for item in experts)),
+        # in another basis nothing stands in place: what does not share there was not replaced, but not looked at
+        *(_replaced(components, experts=any(item.shared for item in experts)) if basis != ROTATED else ()),
         *_norms_reset(components, origin),
     ]
     if unchanged is not None and not found:

@@ -49,7 +49,6 @@ COPY_ROWS, COPIED_SHARE = 128, 0.2  # neurons looked at, and share found beyond 
 MAX_ELEMENTS = 1 << 26  # of one matrix: some 3 GB at the peak
 MAX_WIDTH = 4096
 STATISTIC = "rotated_neuron_agreement"
-ROTATED = "rotated"
 MATCHED = "neuron_match_rotated"
 
 

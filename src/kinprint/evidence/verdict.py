@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kinprint.evidence.components import NOT_TESTED
-from kinprint.evidence.kinds import DIRECT, Kind, is_merge, name_kind
+from kinprint.evidence.kinds import DIRECT, ROTATED, Kind, is_merge, name_kind
 from kinprint.evidence.origin import INITIALISATION, UNCLEAR, Origin
 from kinprint.findings import (
     DERIVED,
@@ -217,6 +217,9 @@ def _why_forbidden(facts: Facts, failed: Sequence[ControlFinding], *, none_ran: 
     """Tell a control that failed from one that could not be run: the first speaks against the instrument."""
     if failed:
         return f"{failed[0].name} did not give the answer known beforehand"
+    if not any(test.status == TESTED for test in facts.tests) and not none_ran:
+        reasons = dict.fromkeys(test.reason for test in facts.tests if test.reason)
+        return "nothing could be compared" + (f": {'; '.join(reasons)}"[:400] if reasons else "")
     which = "the controls asked for" if none_ran else "the built-in controls"
     asked = [c for c in facts.controls if (c.name in OWN_CONTROLS) != none_ran]
     reason = next((c.reason for c in asked if c.status != "passed" and c.reason), None)
@@ -353,8 +356,11 @@ def describe(test: EvidenceTest) -> str:
 def _against(facts: Facts, class_: str) -> tuple[str, ...]:
     lines = []
     if class_ in (DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION):
+        turned = facts.basis == ROTATED
         lines += [
-            f"{item.component}: {item.state}" for item in facts.components if item.tested and item.shared < item.tested
+            f"{item.component}: {'not in place, and not compared in the other basis' if turned else item.state}"
+            for item in facts.components
+            if item.tested and item.shared < item.tested
         ]
         lines.append("the tests are symmetric: they do not say which of the two came first")
     if class_ == NO_EVIDENCE and facts.log10_p is not None and facts.log10_p <= -2.0:
