@@ -38,10 +38,42 @@ def test_the_licence(front, licence):
 
 
 def test_the_relation_and_lengths():
-    card = read_card(f"---\nbase_model_relation: merge\nbase_model: [{', '.join(['x' * 999] * 30)}]\n---\n")
+    card = read_card(f"---\nbase_model_relation: merge\nbase_model: [{', '.join(['x' * 999] * 90)}]\n---\n")
     assert card.relation == "merge"
     assert len(card.base_models) == MOST
     assert {len(name) for name in card.base_models} == {SHOWN}
+
+
+@pytest.mark.parametrize(
+    ("front", "bases"),
+    [
+        ("base_model:\n\n# of these\n- a/b\n- c/d", ("a/b", "c/d")),
+        ("base_model:\n  a/b", ("a/b",)),
+        ("base_model: [\n  a/b,  # first\n  c/d\n]", ("a/b", "c/d")),
+        ('"base_model": a/b', ("a/b",)),
+        ("base_model : a/b", ("a/b",)),
+        ("base_model: null", ()),
+        ("base_model: ~", ()),
+        ("base_model: []", ()),
+        ("base_model: 'a/b'\nlicense: mit", ("a/b",)),
+    ],
+)
+def test_spellings_of_yaml(front, bases):
+    card = read_card(f"---\n{front}\n---\n")
+    assert (card.base_models, card.unclear) == (bases, False)
+
+
+@pytest.mark.parametrize(
+    "value", [">-\n  a/b", "|\n  a/b", "&x a/b", "*x", "{name: a/b}", "[a/b,\n c/d", "\n  - !x a/b"]
+)
+def test_what_is_not_read_is_not_taken_for_silence(value):
+    assert read_card(f"---\nbase_model: {value}\n---\n").unclear
+
+
+def test_many_bases_are_not_all_kept():
+    card = read_card("---\nbase_model:\n" + "\n".join(f"- a/b{number}" for number in range(MOST + 1)) + "\n---\n")
+    assert card.unclear
+    assert len(card.base_models) == MOST
 
 
 def test_a_large_card_is_read_in_no_time():

@@ -88,6 +88,7 @@ class Declaration:
     licence: str | None
     where: tuple[str, ...]  # files that say so
     reason: str | None = None  # why nothing could be read, if that is so
+    known: bool = True  # whether silence means something: all that the model could say was read and understood
 
 
 UNDECLARED = "undeclared"  # the weights show a derivation that no card declares

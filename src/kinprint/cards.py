@@ -5,24 +5,28 @@ No YAML reader: a card is hostile input, and two spellings of a few keys are all
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 CARD = "README.md"
 CARD_CAP = 1 << 20
 SHOWN = 200
-MOST = 8
+MOST = 64
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_KEY = re.compile(r"""^(?P<quote>["']?)(?P<key>[A-Za-z_]+)(?P=quote)[ \t]*:(?:[ \t]+|$)(?P<value>.*)$""")
+_NOTHING = frozenset({"", "null", "Null", "NULL", "~", "[]"})
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says, each entry cut to a length that can be shown."""
+    """What a card says, each entry cut to a length that can be shown. ``unclear``: it says more of its base than is read here."""
 
     base_models: tuple[str, ...] = ()
     relation: str | None = None
     licence: str | None = None
+    unclear: bool = False
 
 
 def read_card(text: str) -> Card:
@@ -30,38 +34,55 @@ def read_card(text: str) -> Card:
     front = _FRONT.match(text.replace("\r\n", "\n"))
     if front is None:
         return Card()
-    lines = front[1].split("\n")
+    lines = [line for line in front[1].split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    bases = _values(lines, "base_model")
     licence = _first(lines, "license")
     # "other" and "unknown" point to another key, as the hub wants it
     named = _first(lines, "license_name") if licence in (None, "other", "unknown") else None
-    return Card(tuple(_values(lines, "base_model"))[:MOST], _first(lines, "base_model_relation"), named or licence)
+    unclear = bases is None or len(bases) > MOST
+    return Card(tuple(bases or ())[:MOST], _first(lines, "base_model_relation"), named or licence, unclear)
 
 
 def _first(lines: Sequence[str], key: str) -> str | None:
-    return next(iter(_values(lines, key)), None)
+    return next(iter(_values(lines, key) or ()), None)
 
 
-def _values(lines: Sequence[str], key: str) -> list[str]:
-    """Return the entries of a key of the outermost level: one value, or a list in either of YAML's spellings."""
+def _values(lines: Sequence[str], key: str) -> list[str] | None:
+    """Return the entries of a key of the outermost level: one value, or a list in either of YAML's spellings.
+
+    None for a key that is there in a spelling that is not read here (block text, anchors, objects).
+    """
     for number, line in enumerate(lines):
-        found, colon, value = line.partition(":")
-        if found != key or not colon:
+        found = _KEY.match(line)
+        if found is None or found["key"] != key:
             continue
-        value = value.split(" #")[0].strip()
+        value = _uncommented(found["value"])
+        below = list(itertools.takewhile(lambda text: text[:1] in " \t-]", lines[number + 1 :]))
+        if not value and below and not below[0].lstrip().startswith("-"):
+            value, below = _uncommented(below[0]), below[1:]  # a value on a line of its own
         if value.startswith("["):
-            return [name for part in value.strip("[]").split(",") if (name := _plain(part))]
-        return [_plain(value)] if _plain(value) else list(_listed(lines[number + 1 :]))
+            joined = " ".join([value, *map(_uncommented, below)])
+            inner, closed, _ = joined[1:].partition("]")
+            return _plain_all(inner.split(",")) if closed else None
+        if value in _NOTHING:
+            return _plain_all(text.strip()[1:] for text in below if text.strip().startswith("-"))
+        return _plain_all([value])
     return []
 
 
-def _listed(lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        item = line.strip()
-        if not item.startswith("-"):
-            return
-        if name := _plain(item[1:].split(" #")[0]):
-            yield name
+def _uncommented(text: str) -> str:
+    return text.strip() if text.strip()[:1] in ("'", '"') and " #" not in text else text.split(" #")[0].strip()
 
 
-def _plain(text: str) -> str:
-    return text.strip().strip("\"'").strip()[:SHOWN]
+def _plain_all(texts: Iterable[str]) -> list[str] | None:
+    names = []
+    for text in texts:
+        name = _uncommented(text)
+        if name in _NOTHING:
+            continue
+        quoted = len(name) > 1 and name[0] == name[-1] and name[0] in "\"'"
+        name = name[1:-1].strip() if quoted else name
+        if not quoted and name[0] in "&*!|>{%@`":
+            return None
+        names += [name[:SHOWN]] if name else []
+    return names

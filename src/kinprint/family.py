@@ -14,6 +14,7 @@ import orjson
 from kinprint.annexes import DeclaredFinding
 from kinprint.errors import SchemaError
 from kinprint.findings import ComponentFinding
+from kinprint.plain import printable
 from kinprint.results import build, to_plain
 
 TREE_SCHEMA = "kinprint.tree"
@@ -204,6 +205,9 @@ class FamilyTree:
         """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
         return str(importlib.import_module("kinprint.render.notebook").tree_html(self))
 
+    def __repr__(self) -> str:
+        return f"<FamilyTree: {_few_names(self.models)}: {len(self.edges)} edges, {len(self.links)} other links>"
+
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the tree as JSON (UTF-8)."""
         return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
@@ -277,7 +281,12 @@ class PairsReport:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook").tree_html(self.tree))
+        return str(importlib.import_module("kinprint.render.notebook").pairs_html(self))
+
+    def __repr__(self) -> str:
+        joined = sum(len(group) > 1 for group in self.clusters)
+        groups = f"{joined} group{'' if joined == 1 else 's'} of derived models"
+        return f"<PairsReport: {_few_names(self.tree.models)}: {len(self.pairs)} pairs, {related} groups of derived models>"
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
@@ -288,6 +297,12 @@ class PairsReport:
     def from_json(cls, raw: bytes) -> PairsReport:
         """Read a report back; a schema of another version is refused."""
         return _read(cls, raw, "a report on all pairs", PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION)
+
+
+def _few_names(models: tuple[TreeModel, ...]) -> str:
+    """Return the first few names, for a line that a prompt shows."""
+    names = [printable(model.name, 40) for model in models[:4]]
+    return f"{len(models)} models ({', '.join([*names, '…'] if len(models) > len(names) else names)})"
 
 
 def _read(kind: type[T], raw: bytes, what: str, schema: str, version: int) -> T:

@@ -27,5 +27,16 @@ def write_whole(target: Path, data: bytes) -> None:
         with suppress(OSError):  # the folder may be no folder at all
             temporary.unlink()
         raise StorageError(
-            f"cannot write {target}: {error.strerror or error}", hint="free some space, or give another --out"
+            f"cannot write {target}: {error.strerror or error}", hint="free some space, or name another file"
         ) from error
+
+
+def try_folder(folder: Path) -> str | None:
+    """Make an empty file in a folder and remove it; return why that fails, or None."""
+    temporary = folder / f".kinprint.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

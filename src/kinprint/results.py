@@ -302,6 +302,18 @@ class Report:
         """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
         return str(importlib.import_module("kinprint.render.notebook").notebook_html(self))
 
+    def __repr__(self) -> str:
+        # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes
+        printable = importlib.import_module("kinprint.plain").printable
+        found = [self.status] if self.status != OK else []
+        if self.verdict is None:
+            found.append("no verdict")
+        else:
+            found += [printable(word, 40) for word in (self.verdict.class_, self.verdict.kind) if word]
+            found += [f"log10 p {self.verdict.log10_p:.1f}"] if self.verdict.log10_p is not None else []
+        names = f"{printable(self.a.reference, 80)} and {printable(self.b.reference, 80)}"
+        return f"<Report: {names}: {', '.join(found)}>"
+
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
         option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
@@ -370,6 +382,12 @@ class Inspection:
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return str(importlib.import_module("kinprint.render.notebook").inspection_html(self))
+
+    def __repr__(self) -> str:
+        printable = importlib.import_module("kinprint.plain").printable
+        model = self.model
+        name, architecture = printable(model.reference, 80), printable(model.architecture, 40)
+        return f"<Inspection: {name}: {architecture}, {model.layers} layers, {model.parameters:,} parameters>"
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the inspection as JSON (UTF-8)."""

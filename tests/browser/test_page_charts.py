@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -244,6 +245,38 @@ def test_filters_thin_out_the_chart(derived):
     assert 0 < marks.count() < before
     page.locator("#roles-all").click()
     assert marks.count() == before
+
+
+def test_no_two_roles_look_alike(derived):
+    page, report = derived
+    looks = page.locator("#chart-legend li svg > *").evaluate_all(_LOOKS)
+    assert len(looks) == len(report.summary) == len({tuple(look) for look in looks})
+    assert len({(look[0], look[2]) for look in looks}) == len(looks)  # without colours, too
+
+
+_LOOKS = """(all) => all.map((mark) => {
+  const style = getComputedStyle(mark);
+  const paper = getComputedStyle(document.documentElement).getPropertyValue("--paper").trim();
+  const hollow = mark.getAttribute("fill") === "var(--paper)";
+  return [mark.tagName + (mark.getAttribute("d") || ""), hollow ? style.stroke : style.fill, hollow, paper];
+})"""
+
+
+def labels(page, selector):
+    """Return left and right edges of the texts that are shown, from left to right."""
+    found = page.locator(selector).evaluate_all(
+        "(all) => all.map((e) => e.getBoundingClientRect()).filter((b) => b.width).map((b) => [b.left, b.right])"
+    )
+    return sorted(found)
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("width", [320, 360, 720, 1030, 1280])
+@pytest.mark.parametrize("name", ["derived", "no_evidence", "wide"])
+def test_ticks_of_the_picture_do_not_touch(visit, name, width, lang):
+    found = labels(visit(name, lang, width=width).page, ".picture .axis .tick-text")
+    assert len(found) >= 2
+    assert all(right + 4 <= left for (_, right), (left, _) in pairwise(found)), found
 
 
 def test_quantities_change_the_axis(derived):

@@ -33,6 +33,11 @@ def test_nothing_overflows(opened, overflow, width):
     assert overflow(opened(HOSTILE[-3:], width=width)) == (0, [])
 
 
+def test_a_phone_shows_all_columns_of_a_small_matrix(opened):
+    page = opened(width=360)
+    assert page.locator("#matrix .scroll").evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+
+
 def test_a_cell_leads_to_its_pair_and_columns_sort(opened):
     page = opened()
     page.locator(".matrix .cell-derived a").first.click()

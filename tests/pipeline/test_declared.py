@@ -26,7 +26,7 @@ from kinprint.testing.gguf_files import write_gguf
 
 MODELS = Path(__file__).parents[2] / "demo" / "models"
 SILENT = Declaration((), None, None, ())
-NO_CARD = Declaration((), None, None, (), "there is no README.md")
+NO_CARD = Declaration((), None, None, (), "there is no README.md", known=False)
 
 
 def model(reference, kind="hub"):
@@ -79,17 +79,44 @@ def test_a_local_copy_is_known_by_the_last_part_of_its_path():
     assert found.state == DECLARED
 
 
+def test_a_folder_of_the_same_name_is_no_ground_for_an_accusation():
+    found = judged(SILENT, says("x/base"), "no_evidence", names=("models/base", "models/child"), kind="folder")
+    assert found.state == NOT_JUDGED
+    assert "cannot be told from a name" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "One/A",
+        "hf://one/a@main",
+        "https://hub.example/one/a",
+        "https://hub.example/one/a/tree/main",
+        "https://hub.example/one/a.git",
+        "https://hub.example/one/a/blob/main/README.md#x",
+        "one/a@refs/pr/1",
+    ],
+)
+def test_spellings_of_one_name(name):
+    assert judged(SILENT, says(name), "no_evidence").state == NOT_SHOWN
+
+
+def test_two_pages_of_different_repositories_are_two_names():
+    pages = says("https://hub.example/x/y/tree/main"), says("https://hub.example/z/w/tree/main")
+    assert judged(*pages, "derived").state == OTHER_DECLARED
+
+
 def test_local_models_without_cards_are_not_accused_of_silence():
     assert judged(NO_CARD, NO_CARD, "derived", names=("a", "b"), kind="folder").state == NOT_JUDGED
-    assert judged(NO_CARD, SILENT, "derived", names=("a", "b"), kind="folder").state == UNDECLARED
-    assert judged(NO_CARD, NO_CARD, "derived").state == UNDECLARED  # on the hub, where a card is expected
+    assert judged(NO_CARD, SILENT, "derived", names=("a", "b"), kind="folder").state == NOT_JUDGED
+    assert judged(SILENT, SILENT, "derived", names=("a", "b"), kind="folder").state == UNDECLARED
 
 
 def test_licences_are_shown_where_weights_are_related_and_they_differ():
     assert (
         "A declares mit, B declares llama3" in judged(says(licence="mit"), says(licence="llama3"), "derived").licences
     )
-    assert judged(says(licence="mit"), says(licence="mit"), "derived").licences is None
+    assert judged(says(licence="mit"), says(licence="MIT"), "derived").licences is None
     assert judged(says(licence="mit"), says(licence="llama3"), "no_evidence").licences is None
 
 
@@ -108,7 +135,12 @@ def test_a_comparison_reads_the_cards(tmp_path):
     related = compare(base, child, quick).declared
     assert (related.state, related.a.licence, related.b.base_models) == (DECLARED, "apache-2.0", ("someone/base",))
     assert "cc-by-nc-4.0" in related.licences
-    assert compare(base, other, quick).declared.state == NOT_SHOWN
+    assert compare(base, other, quick).declared.state == NOT_JUDGED  # only the last part of the name is the same
+    (Path(child) / "README.md").unlink()
+    without = compare(base, child, quick).declared
+    assert (without.state, without.b.known, without.b.reason) == (NOT_JUDGED, False, "there is no README.md")
+    (Path(child) / "README.md").write_text("# a model\n", encoding="utf-8")
+    assert compare(base, child, quick).declared.state == UNDECLARED
 
 
 def test_a_gguf_declares_its_origin_in_its_metadata(tmp_path):

@@ -41,6 +41,19 @@ def test_the_page(lang):
     assert "-49.5" in page  # corrected for three pairs
 
 
+def test_the_drawing_and_the_page_give_one_edit_one_name():
+    page = pairs_html(pairs_report()).decode()
+    drawing = page[page.index("<svg") : page.index("</svg>")]
+    assert "further training" in drawing
+    assert "fine tuned" not in page
+
+
+def test_the_files_of_the_pairs_are_named():
+    for lang in ("en", "ko"):
+        data = pairs_html(pairs_report(), lang=lang).decode().split('id="data"')[1]
+        assert "pairs/1-2.json" in data
+
+
 def test_names_of_strangers_are_inert():
     plain, evil = (
         Elements(pairs_html(pairs_report(names)).decode()) for names in (("a", "b", "c"), (EVIL, EVIL * 400, "c"))

@@ -37,7 +37,7 @@ from kinprint.bundle.manifest import (
 from kinprint.errors import BadSelection, StorageError
 from kinprint.plain import printable
 from kinprint.results import Report
-from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, Record, SourceRecord
+from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, Record, SourceRecord, digest_of
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that the format can hold: a bundle does not depend on when it was written
 
@@ -167,6 +167,18 @@ To check it without kinprint:
   1. The files in here: unpack them, and compare "sha256sum FILE" with bundle.json.
   2. A range: take a line of ranges.jsonl. "source" is the number of the model in sources.json, counted from 0; "start" is
      the first byte and "end" the one after the last.{example}
+  3. All ranges of a file, "sha256" under "reads" in report.json: the SHA-256 of one line "START END SHA256" for each of its lines
+     in ranges.jsonl, in their order, which is that of the offsets; numbers are decimal, and a line feed ends every
+     line.{digest}
+  4. "digest" in bundle.json, which stands for the whole bundle: the SHA-256 of bundle.json with "" as its digest, without spaces
+     and line ends, fields in the order they have:
+
+       {whole}
+
+     must print it.
+  5. "evidence" in bundle.json, which two runs of the same comparison share: the SHA-256 of three SHA-256 written in hexadecimal,
+     one after the other without anything between them: of report.json without "run", its keys sorted on every level, without
+     spaces and line ends, numbers as they stand there; of sources.json; of ranges.jsonl.
 
 What may differ between two runs of the same comparison is "run" in report.json: time, traffic, versions. Nothing else may.
 """
@@ -174,9 +186,39 @@ _FURTHER = "  bytes/         the bytes themselves: of each file all intervals th
 _OFFLINE = "  kinprint verify --offline FILE   does the same from the bytes in here, and asks nobody\n"
 
 
+_LINE = r"""sed -E 's/.*"start":([0-9]+),"end":([0-9]+),"sha256":"([0-9a-f]+)".*/\1 \2 \3/'"""
+_WHOLE = (
+    'python3 -c \'import hashlib, json; made = json.load(open("bundle.json")); made["digest"] = ""; '
+    'print(hashlib.sha256(json.dumps(made, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest())\''
+)
+
+
 def _readme(record: Record, enclosed: bool) -> str:
     return _README.format(
-        further=_FURTHER if enclosed else "", offline=_OFFLINE if enclosed else "", example=_example(record)
+        further=_FURTHER if enclosed else "",
+        offline=_OFFLINE if enclosed else "",
+        example=_example(record),
+        digest=_digest_example(record),
+        whole=_WHOLE,
+    )
+
+
+def _digest_example(record: Record) -> str:
+    """Return the commands that make the digest of one file's ranges: of the one with most, as it says most."""
+    candidates = [
+        (len(file.ranges), number, file)
+        for number, source in enumerate(record.sources)
+        for file in source.files
+        if file.ranges and file.name.isprintable()
+    ]
+    if not candidates:
+        return ""
+    _, number, file = max(candidates, key=lambda found: found[0])
+    start = f'"source":{number},"file":{orjson.dumps(file.name).decode()},'
+    return (
+        f" For one of {len(file.ranges)} ranges:\n\n"
+        f"       grep -F {shlex.quote(start)} ranges.jsonl | {_LINE} | sha256sum\n\n"
+        f"     must print {digest_of(file.ranges)}"
     )
 
 

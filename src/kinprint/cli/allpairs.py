@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +38,9 @@ def compare_all_pairs(
 
     def keep(a: int, b: int, report: Report) -> None:
         if outputs.out is not None:
-            save(outputs.out / "pairs" / f"{a + 1}-{b + 1}.json", report.to_json())
+            # whichever of the two was compared to the other, so that the file can be found by their numbers
+            one, two = sorted((a + 1, b + 1))
+            save(outputs.out / "pairs" / f"{one}-{two}.json", report.to_json())
 
     with reading.session(None) as (session, line):
         report = compare_many(
@@ -54,6 +58,29 @@ def compare_all_pairs(
     found = [pair.class_ for pair in report.pairs if pair.significant or pair.class_ in ("no_evidence", "not_testable")]
     found += [pair.declared.state for pair in report.pairs if pair.declared]
     return 0 if fail_on is None else exit_code(found, fail_on)
+
+
+def refuse_pair_options(given: list[str], count: int, outputs: Outputs) -> None:
+    """Refuse options that only a comparison of two models has, and say how to have what they would give.
+
+    Raises
+    ------
+    click.UsageError
+        If there are any.
+    """
+    if not given:
+        return
+    option, later = given[0], "compare the pair alone"
+    if option in (*outputs.pair_only, "--explain"):
+        later += ", or " if outputs.out is not None else ", or give --out OUT, then "
+        later += of_saved_pair(outputs.out or Path("OUT"), option)
+    raise click.UsageError(f"{option} is for a comparison of two models, and {count} were given\n  next: {later}")
+
+
+def of_saved_pair(folder: Path, option: str) -> str:
+    """Return the command that makes a form of one pair of many, for example the first, from its own report in `folder`."""
+    value = [] if option == "--explain" else ["FILE"]
+    return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), option, *value])
 
 
 def write_pairs(report: PairsReport, outputs: Outputs) -> None:

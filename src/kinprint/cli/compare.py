@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kinprint.cli.allpairs import compare_all_pairs
+from kinprint.cli.allpairs import compare_all_pairs, refuse_pair_options
 from kinprint.cli.fingerprint import compare_files, for_methods, is_fingerprint
 from kinprint.cli.judging import exit_code, fail_on_option
 from kinprint.cli.options import Reading, shared, split, which_weights
-from kinprint.cli.outputs import FILE, Outputs, check_target, report_outputs
+from kinprint.cli.outputs import FILE, Outputs, report_outputs
 
 if TYPE_CHECKING:
     from kinprint.evidence.examine import Inquiry
@@ -93,8 +93,9 @@ def compare_command(
     are run, and there is no verdict: exit code 14 says that an exact test finds them related, 0 that none does, 7 that none
     could run.
 
-    Of more than two models every pair is compared, within --budget each; the report holds the matrix of verdicts, the groups
-    and the proposed family tree, and the exit code is 0 unless --fail-on says otherwise.
+    Of more than two models every pair is compared, within --budget each (32MB a pair unless you give one, not 128MB); the
+    report holds the matrix of verdicts, the groups and the proposed family tree, and the exit code is 0 unless --fail-on says
+    otherwise.
     """
     from kinprint.selection import Options, checked_roles
 
@@ -108,7 +109,7 @@ def compare_command(
         if len(models) > 2:
             raise click.UsageError("fingerprint files are compared two at a time")
         return compare_files(models[0], models[1], split(methods), outputs.out, reading, seed=seed)
-    outputs.check()
+    outputs.check({"--bundle": bundle})
     if len(models) > 2:
         given: dict[str, object] = {
             "--control": controls,
@@ -117,10 +118,9 @@ def compare_command(
             "--method": methods,
             "--null": null,
         }
-        given |= {"--bundle": bundle, "--explain": explain}
+        given |= {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": explain}
         of_two = [*(name for name, value in given.items() if value), *outputs.pair_only]
-        if of_two:
-            raise click.UsageError(f"{of_two[0]} is for a comparison of two models, and {len(models)} were given")
+        refuse_pair_options(of_two, len(models), outputs)
         return compare_all_pairs(models, options, outputs, reading, deep=deep, brief=brief, fail_on=fail_on)
     from kinprint.evidence.examine import Inquiry
 
@@ -149,8 +149,6 @@ def _compare_pair(
 
     if bundle.enclose and bundle.path is None:
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
-    if bundle.path is not None:
-        check_target(bundle.path)
     a, b = models
     budget = for_methods(reading.budget, ",".join(inquiry.methods), a, b)
     with Ledger(keep=bundle.enclose) as ledger:

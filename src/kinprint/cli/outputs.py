@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kinprint.errors import NeedsExtra, StorageError
 
@@ -37,26 +38,53 @@ class Outputs:
     table: str = "measurements"
     lang: str = "en"
 
-    def check(self) -> None:
+    def check(self, further: Mapping[str, Path | None] | None = None) -> None:
         """Refuse targets that cannot be written, before anything is read.
+
+        Parameters
+        ----------
+        further
+            Other files that the command writes, by their options.
 
         Raises
         ------
+        click.UsageError
+            If two options name the same file.
         StorageError
-            If there is one.
+            If a target cannot be written.
         NeedsExtra
             If a form needs a package that is not installed.
         """
-        for item in fields(self):
-            target = getattr(self, item.name)
-            if isinstance(target, Path):
-                check_target(target / "report.json" if item.name == "out" else target)
+        targets = self._targets() | {option: path for option, path in (further or {}).items() if path is not None}
+        _refuse_same(targets)
+        for path in targets.values():
+            check_target(path)
         for target, option, package, extra in (
             (self.parquet, "--parquet", "pyarrow", "parquet"),
             (self.cyclonedx, "--cyclonedx", "cyclonedx", "bom"),
         ):
             if target is not None and importlib.util.find_spec(package) is None:
                 raise NeedsExtra(option, extra=extra)
+
+    def refuse_over(self, file: Path) -> None:
+        """Refuse to write another form over the report that it is made from.
+
+        Raises
+        ------
+        click.UsageError
+            If an option names that file; --out, which would write the same report again, may.
+        """
+        for option, target in self._targets().items():
+            if option != "--out" and _real(target) == _real(file):
+                raise click.UsageError(f"{option} would overwrite {file}, which is read\n  next: name another file")
+
+    def _targets(self) -> dict[str, Path]:
+        """Return the files to be written, by their options."""
+        named = {f"--{item.name}": getattr(self, item.name) for item in fields(self)}
+        found = {option: path for option, path in named.items() if isinstance(path, Path)}
+        if self.out is not None:
+            found["--out"] = self.out / "report.json"
+        return found
 
     @property
     def pair_only(self) -> list[str]:
@@ -87,8 +115,9 @@ def report_outputs(function: F) -> F:
 
     @functools.wraps(function)
     def packed(**given: Any) -> Any:
-        own = {item.name: given.pop(item.name) for item in fields(Outputs)}
-        return function(outputs=Outputs(**own), **given)
+        outputs = Outputs(**{item.name: given.pop(item.name) for item in fields(Outputs)})
+        _refuse_idle(outputs)
+        return function(outputs=outputs, **given)
 
     for option in (
         click.option(
@@ -115,6 +144,28 @@ def report_outputs(function: F) -> F:
     return packed  # type: ignore[return-value]
 
 
+def _refuse_idle(outputs: Outputs) -> None:
+    """Refuse options that would do nothing: whoever gives one expects a file that is then not there."""
+    context = click.get_current_context()
+    for option, forms in (("lang", ("html",)), ("table", ("csv", "parquet"))):
+        chosen = context.get_parameter_source(option) is not ParameterSource.DEFAULT
+        if chosen and all(getattr(outputs, form) is None for form in forms):
+            raise click.UsageError(f"--{option} needs {' or '.join(f'--{form} FILE' for form in forms)}")
+
+
+def _refuse_same(targets: Mapping[str, Path]) -> None:
+    seen: dict[str, str] = {}
+    for option, target in targets.items():
+        first = seen.setdefault(_real(target), option)
+        if first != option:
+            raise click.UsageError(f"{first} and {option} both name {target}\n  next: name a file for each")
+
+
+def _real(target: Path) -> str:
+    """Return what tells one file from another, whether they exist or not."""
+    return os.path.normcase(os.path.realpath(target))
+
+
 def check_target(target: Path) -> None:
     """Refuse a file that cannot be written: a comparison may take minutes, and its result must have a place to go.
 
@@ -128,9 +179,19 @@ def check_target(target: Path) -> None:
     above = target.absolute().parent
     while not above.exists() and above != above.parent:
         above = above.parent
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        why = "cannot be written to" if above.is_dir() else "is no folder"
+    why = _why_not(above)
+    if why is not None:
         raise StorageError(f"cannot write {target}: {above} {why}", hint="name another file")
+
+
+def _why_not(folder: Path) -> str | None:
+    """Return why no file can be made in a folder, or None; some folders refuse what their permissions allow."""
+    from kinprint.files import try_folder
+
+    if not folder.is_dir():
+        return "is no folder"
+    problem = try_folder(folder)
+    return None if problem is None else f"cannot be written to: {problem}"
 
 
 def save(target: Path, data: bytes) -> None:

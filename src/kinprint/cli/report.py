@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from kinprint._version import __version__
 from kinprint.cli.options import AUTO_HELP
 from kinprint.cli.outputs import Outputs, report_outputs
-from kinprint.errors import FileTooLarge, NotFound, SchemaError
+from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
 
 MOST_BYTES = 512 << 20
+WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
 
 
 @click.command("report")
@@ -24,26 +28,72 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, sty
 
     Nothing is read but the file, and nothing is computed anew.
     """
-    from kinprint.cli.allpairs import show_pairs, write_pairs
+    from kinprint.cli.allpairs import of_saved_pair, show_pairs, write_pairs
     from kinprint.cli.compare import show_report
     from kinprint.family import PAIRS_SCHEMA, PairsReport
     from kinprint.results import Report
 
     raw = _read(file)
     outputs.check()
-    if PAIRS_SCHEMA.encode() in raw[:200]:
+    outputs.refuse_over(file)
+    if _schema(raw, file) == PAIRS_SCHEMA:
         if outputs.pair_only:
+            option = outputs.pair_only[0]
             raise click.UsageError(
-                f"{outputs.pair_only[0]} is for a report on two models, and {file} is on all pairs of several"
+                f"{option} is for a report on two models, and {file} is on all pairs of several\n"
+                f"  next: {of_saved_pair(file.parent, option)}"
             )
-        pairs = PairsReport.from_json(raw)
+        with _naming(file):
+            pairs = PairsReport.from_json(raw)
         write_pairs(pairs, outputs)
         show_pairs(pairs, style, brief=brief)
         return 0
-    report = Report.from_json(raw)
+    with _naming(file):
+        report = Report.from_json(raw)
     outputs.write(report)
     show_report(report, style, brief=brief, explain=explain)
     return 0
+
+
+def _schema(raw: bytes, file: Path) -> str:
+    """Return the schema of a report that this version can read.
+
+    Raises
+    ------
+    SchemaError
+        If it is something else, or of another version.
+    """
+    import orjson
+
+    from kinprint.family import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION
+    from kinprint.results import SCHEMA, SCHEMA_VERSION
+
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise SchemaError(f"{file}: no report of kinprint, which is JSON: {error}", hint=WRITES) from error
+    schema, version = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    known = {SCHEMA: SCHEMA_VERSION, PAIRS_SCHEMA: PAIRS_SCHEMA_VERSION}
+    if not isinstance(schema, str) or schema not in known:
+        what = f"of schema {schema!r:.80}, not a report" if schema else "JSON, but no report of kinprint"
+        raise SchemaError(f"{file}: {what}", hint=WRITES)
+    if version != known[schema]:
+        newer = isinstance(version, int) and version > known[schema]
+        raise SchemaError(
+            f"{file}: of schema {schema!r}, version {version!r:.20}; this kinprint ({__version__}) reads version {known[schema]}",
+            hint="upgrade kinprint" if newer else "use the version of kinprint that wrote it, or compare again",
+        )
+    return schema
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Say which file it is that cannot be read, and what to do."""
+    try:
+        yield
+    except (SchemaError, FormatError) as error:
+        said = error.message if str(file) in error.message else f"{file}: {error.message}"
+        raise type(error)(said, hint=error.hint or "the file is damaged or was edited; compare again") from error
 
 
 def _read(file: Path) -> bytes:
@@ -51,18 +101,17 @@ def _read(file: Path) -> bytes:
     try:
         size = file.stat().st_size
         if size > MOST_BYTES:
-            raise FileTooLarge(f"{file}: {size} bytes, more than the {MOST_BYTES} a report may have")
+            raise FileTooLarge(f"{file}: {size} bytes, more than the {MOST_BYTES} a report may have", hint=WRITES)
         raw = file.read_bytes()
     except FileNotFoundError:
-        raise NotFound(
-            f"{file}: no such file", hint="kinprint compare A B --out FOLDER writes FOLDER/report.json"
-        ) from None
+        raise NotFound(f"{file}: no such file", hint=WRITES) from None
     except OSError as error:
-        raise SchemaError(f"{file}: cannot be read: {error.strerror}") from error
+        raise SchemaError(f"{file}: cannot be read: {error.strerror}", hint="see its permissions") from error
     if raw[:2] == b"PK":
         from kinprint.bundle import report_of
 
-        return report_of(file)
+        with _naming(file):
+            return report_of(file)
     return raw
 
 

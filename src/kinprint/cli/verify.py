@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import click
 
 from kinprint.cli.options import AUTO_HELP, read_budget
+from kinprint.errors import FormatError
+
+_LOOK = 200
+_REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
 
 
 @click.command("verify")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--offline", is_flag=True, help="Use the bytes in the bundle, and ask no source for them.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache: ask the sources themselves.")
 @click.option(
@@ -30,13 +36,15 @@ def verify_command(bundle: Path, offline: bool, no_cache: bool, max_size: int | 
     every figure of the report anew, and names whatever does not agree.
 
     The exit code is 0 if everything agrees, 9 if something does not, 5 if what could be checked agrees but not all sources
-    could be reached, 7 if there are no bytes to compute from, 6 if it is no bundle that this version can read.
+    could be reached, 7 if there are no bytes to compute from, 6 if it is no bundle that this version can read, 3 if there is no
+    such file.
     """
     from kinprint.bundle import verify_bundle
     from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import terminal, write_json
     from kinprint.cli.progress import ProgressLine
 
+    _refuse_report(bundle)
     with ProgressLine(enabled=False if quiet else None) as line:
         found = verify_bundle(
             bundle,
@@ -52,3 +60,23 @@ def verify_command(bundle: Path, offline: bool, no_cache: bool, max_size: int | 
 
         print_verification(found, terminal())
     return found.exit_code
+
+
+def _refuse_report(file: Path) -> None:
+    """Say so if the file is a report: it is easily taken for a bundle, and holds nothing that it could be checked against.
+
+    Raises
+    ------
+    FormatError
+        If it is one. Whatever else is wrong with the file is left to those who read bundles.
+    """
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(_LOOK)
+    except OSError:
+        return
+    if _REPORT.match(start):
+        raise FormatError(
+            f"{file}: a report, not an evidence bundle, so there is nothing to check it against",
+            hint=f"{shlex.join(['kinprint', 'report', str(file)])} shows it; kinprint compare A B --bundle FILE writes a bundle",
+        )

@@ -61,9 +61,9 @@ class Head:
         self._session, self._source = session, source
         self.size, self.label = source.size, source.label
         self.data = b""
-        left = session.remaining_bytes
-        if left is not None:  # a tight budget is not to be spent on a guess
-            first = min(first, max(left // 8, _START.size))
+        most = session.most_on_a_guess
+        if most is not None:  # a tight budget is not to be spent on a guess
+            first = min(first, max(most, _START.size))
         self._extend(min(first, self.size))
 
     def _extend(self, end: int) -> None:
@@ -81,10 +81,10 @@ class Head:
             raise FormatError(
                 f"{self.label}: the header goes on to byte {end}, more than the cap of {HEADER_CAP}", hint=_AGAIN
             )
-        have, left = len(self.data), self._session.remaining_bytes
+        have, most = len(self.data), self._session.most_on_a_guess
         target = max(wish, have + max(have, LEAST_GROWTH))
-        if left is not None:
-            target = min(target, have + left // 4)
+        if most is not None:
+            target = min(target, have + most)
         self._extend(min(max(end, target), self.size, HEADER_CAP))
 
     def text(self, at: int, what: str) -> tuple[str, int]:

@@ -132,9 +132,9 @@ class Window:
         self._stretch = min(2 * self._stretch, max(MOST_STRETCH, self._stretch)) if near else LEAST_STRETCH
         kept = self._data[start - self._begin :] if self._begin <= start < known else b""
         origin = start + len(kept)
-        stretch, left = self._stretch, self._session.remaining_bytes
-        if left is not None:  # a tight budget is not to be spent on a guess
-            stretch = min(stretch, max(left // 8, _VARINT_BYTES))
+        stretch, most = self._stretch, self._session.most_on_a_guess
+        if most is not None:  # a tight budget is not to be spent on a guess
+            stretch = min(stretch, max(most, _VARINT_BYTES))
         upto = min(self.size, max(end, origin + stretch))
         if self.bytes_read + upto - origin > READ_CAP:
             raise FormatError(

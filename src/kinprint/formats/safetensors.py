@@ -261,9 +261,9 @@ def _strings(metadata: object) -> dict[str, str]:
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:
     """Read and parse one header; mostly by one read."""
-    size, left = source.size, session.remaining_bytes
-    if left is not None:  # a tight budget is not to be spent on a guess
-        guess = min(guess, max(left // 8, LENGTH_BYTES))
+    size, most = source.size, session.most_on_a_guess
+    if most is not None:  # a tight budget is not to be spent on a guess
+        guess = min(guess, max(most, LENGTH_BYTES))
     head = session.read_here(source, ByteRange(0, min(guess, size)))
     end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
     if end > len(head):

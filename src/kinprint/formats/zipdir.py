@@ -149,8 +149,8 @@ class Reader:
 
     def first_guess(self, guess: int, least: int) -> int:
         """Return how much to read at first: a tight budget is not to be spent on a guess."""
-        left = self.session.remaining_bytes
-        return min(self.size, guess if left is None else min(guess, max(left // 8, least)))
+        most = self.session.most_on_a_guess
+        return min(self.size, guess if most is None else min(guess, max(most, least)))
 
     def read_many(self, spans: Sequence[ByteRange]) -> list[memoryview]:
         """Return several pieces: near ones by one read, distant ones at the same time."""

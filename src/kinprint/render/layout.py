@@ -10,6 +10,7 @@ from rich.text import Text
 from kinprint.plain import printable
 
 DASH = "–"
+BOUND = "upper bound"  # what the method of a p-value says where the true one may be smaller
 NARROW = 124  # below so many columns, tables leave out what can be spared
 
 
@@ -34,6 +35,16 @@ def figures(content: Table, *names: str) -> None:
 def line(console: Console, text: str, style: str = "") -> None:
     """Print one line of plain text."""
     console.print(Text(text, style=style), soft_wrap=True)
+
+
+def spoken(word: str) -> str:
+    """Return one of the engine's identifiers as words; still to be made safe to show."""
+    return word.replace("_", " ")
+
+
+def verdict_label(class_: str, kind: str | None) -> str:
+    """Return a verdict in a few words, such as "derived, fine tuned"; still to be made safe to show."""
+    return spoken(class_) + (f", {spoken(kind)}" if kind else "")
 
 
 def number(value: float | None) -> str:

@@ -13,7 +13,7 @@ from kinprint.annexes import Declaration
 from kinprint.findings import TESTED, Evidence, MethodFinding, Verdict
 from kinprint.plain import printable
 from kinprint.render.command import command_of
-from kinprint.render.layout import DASH, number
+from kinprint.render.layout import DASH, number, spoken, verdict_label
 from kinprint.results import OK, ModelSummary, Report, Skipped
 from kinprint.sizes import format_size
 
@@ -97,7 +97,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def _spoken(word: str) -> str:
-    return prose(word.replace("_", " "), NAME)
+    return prose(spoken(word), NAME)
 
 
 # -- verdict -------------------------------------------------------------------------------------------------------------
@@ -111,8 +111,7 @@ def _verdict(report: Report) -> Iterator[str]:
     if verdict is None:
         yield "No verdict: this comparison was asked for measurements alone."
         return
-    kind = f", {_spoken(verdict.kind)}" if verdict.kind else ""
-    yield f"**{_spoken(verdict.class_)}{kind}.** {prose(verdict.sentence)}"
+    yield f"**{prose(verdict_label(verdict.class_, verdict.kind), NAME)}.** {prose(verdict.sentence)}"
     if verdict.class_ == "no_evidence":
         yield _NO_PROOF
     yield _certainty(verdict)

@@ -11,17 +11,20 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
-from kinprint.family import FamilyTree
-from kinprint.findings import NO_EVIDENCE, TESTED, Evidence, Verdict
+from kinprint.annexes import NOT_SHOWN, UNDECLARED
+from kinprint.family import FamilyTree, PairsReport
+from kinprint.findings import NO_EVIDENCE, TESTED, Evidence, EvidenceTest, Verdict
 from kinprint.plain import printable
-from kinprint.render.layout import DASH, number
+from kinprint.render.layout import BOUND, DASH, number, spoken, verdict_label
+from kinprint.render.pairs import LEGEND, found, sign, strongest_first
 from kinprint.render.tree_svg import tree_svg
-from kinprint.render.tree_words import summary
+from kinprint.render.tree_words import summary, title
+from kinprint.render.words import Words
 from kinprint.results import OK, Inspection, Report, RoleSummary
 from kinprint.sizes import format_size
 
 MOST_ROWS, MOST_TESTS = 40, 5
-_NAME, _PROSE = 120, 700
+_NAME, _PROSE, _GROUP, _BAR_NAME = 120, 700, 2800, 52
 _STYLE = Markup(
     """<style>
 .kinprint-nb{--kp-ink:var(--jp-content-font-color1,var(--vscode-editor-foreground,#1a1a1a));
@@ -69,11 +72,25 @@ def notebook_html(report: Report) -> str:
 
 def tree_html(tree: FamilyTree) -> str:
     """Return the drawing of a family tree, as an image, so that nothing in it can act or clash with the page."""
-    head = summary(tree)
-    drawn = b64encode(tree_svg(tree)).decode()
-    picture = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}" style="max-width:100%;background:#fff">')
-    parts = [picture.format(drawn, printable(head, _PROSE)), *(_p(_shown(note, _PROSE)) for note in tree.notes)]
-    return _fragment(parts, "kinprint: family tree")
+    return _fragment(_drawn(tree), "kinprint: family tree")
+
+
+def pairs_html(report: PairsReport) -> str:
+    """Return all pairs of several models: the matrix of verdicts, the groups, each pair beside its null, then the tree."""
+    models = report.tree.models
+    names = [title(model) for model in models]
+    matrix = [
+        (_shown(f"{one.index + 1} {names[one.index]}"), *(sign(report, one, two) for two in models)) for one in models
+    ]
+    parts = [
+        _table(f"Verdicts of {len(report.pairs)} pairs", ("model", *(str(one.index + 1) for one in models)), matrix),
+        Markup("<p class=kp-faint>{}</p>").format(LEGEND.replace("   ", ", ")),
+        *_groups(report, names),
+        _pairs(report, names),
+        *_disagreements(report, names),
+        *_drawn(report.tree),
+    ]
+    return _fragment(parts, "kinprint: all pairs of several models")
 
 
 def inspection_html(found: Inspection) -> str:
@@ -115,8 +132,8 @@ def _verdict(report: Report) -> list[Markup]:
         parts.append(_p("Not comparable: ", _shown(report.reason or DASH, _PROSE)))
     if verdict is None:
         return [*parts, _p("No verdict: this comparison was asked for measurements alone.")]
-    kind = f", {verdict.kind}" if verdict.kind else ""
-    parts.insert(0, Markup("<p class=kp-class>{}</p>").format(_shown(f"{verdict.class_}{kind}".replace("_", " "))))
+    label = verdict_label(verdict.class_, verdict.kind)
+    parts.insert(0, Markup("<p class=kp-class>{}</p>").format(_shown(label)))
     parts.insert(1, _p(_shown(verdict.sentence, _PROSE)))
     if verdict.class_ == NO_EVIDENCE:
         parts.append(_p("No evidence is not proof of independence."))
@@ -136,19 +153,19 @@ def _picture(verdict: Verdict | None, evidence: Evidence | None) -> Markup:
     if verdict is None or evidence is None:
         return Markup("")
     ran = [
-        (f"{test.name} of {test.scope}", test.log10_p_holm)
+        (_label(test), test.log10_p_holm, test.p_method)
         for test in evidence.tests
         if test.status == TESTED and test.log10_p_holm is not None
     ]
     bars = sorted(ran, key=lambda bar: bar[1])[:MOST_TESTS]
-    bars += [(f"control: {item.name}", item.log10_p) for item in evidence.controls if item.log10_p is not None]
+    bars += [(f"control: {item.name}", item.log10_p, "") for item in evidence.controls if item.log10_p is not None]
     if not bars:
         return Markup("")
-    left, wide, high = 250.0, 330.0, 20
-    last = max(12.0, *(-value for _, value in bars), -verdict.log10_alpha)
+    left, wide, high = 330.0, 310.0, 20
+    last = max(12.0, *(-value for _, value, _ in bars), -verdict.log10_alpha)
     limit = left + wide * _share(-verdict.log10_alpha, last)
     lines = []
-    for place, (label, value) in enumerate(bars):
+    for place, (label, value, method) in enumerate(bars):
         y = 8 + high * place
         colour = "var(--kp-past)" if value <= verdict.log10_alpha else "var(--kp-mark)"
         length = max(1.5, wide * _share(-value, last))
@@ -158,7 +175,16 @@ def _picture(verdict: Verdict | None, evidence: Evidence | None) -> Markup:
                 '<rect x="{}" y="{}" width="{:.1f}" height="11" style="fill:{}"/>'
                 '<text x="{:.1f}" y="{}" font-size="12">{}</text>'
             ).format(
-                left - 6, y + 10, printable(label, 36), left, y, length, colour, left + length + 5, y + 10, _two(value)
+                left - 6,
+                y + 10,
+                printable(label, _BAR_NAME),
+                left,
+                y,
+                length,
+                colour,
+                left + length + 5,
+                y + 10,
+                _log_p(value, method),
             )
         )
     bottom = 8 + high * len(bars)
@@ -167,10 +193,18 @@ def _picture(verdict: Verdict | None, evidence: Evidence | None) -> Markup:
         '<text x="{0:.1f}" y="{2}" text-anchor="middle" font-size="12">threshold {3}</text>'
     ).format(limit, bottom, bottom + 14, f"{verdict.log10_alpha:g}")
     told = f"log10 p, corrected, of the {len(ran[:MOST_TESTS])} strongest of {len(ran)} tests and of the controls"
+    caption = f"{told}; longer is less like chance; ≤ marks an upper bound"
     return Markup(
-        '<figure style="margin:.6em 0"><svg viewBox="0 0 640 {0}" style="width:100%;max-width:640px" role="img" '
-        'aria-label="{1}">{2}{3}</svg><figcaption class=kp-faint>{1}; longer is less like chance</figcaption></figure>'
-    ).format(bottom + 20, told, Markup("").join(lines), rule)
+        '<figure style="margin:.6em 0"><svg viewBox="0 0 710 {}" style="width:100%;max-width:710px" role="img" '
+        'aria-label="{}">{}{}</svg><figcaption class=kp-faint>{}</figcaption></figure>'
+    ).format(bottom + 20, told, Markup("").join(lines), rule, caption)
+
+
+def _label(test: EvidenceTest) -> str:
+    """Return a test in plain words, as the page has them, and of what it is; an unknown one by its own name."""
+    words, key = Words("en"), f"test.{test.name}"
+    said = words.say(key) if words.has(key) else spoken(test.name)
+    return f"{said}: {test.scope}" + (f", layer {test.layer}" if test.layer is not None else "")
 
 
 def _share(size: float, last: float) -> float:
@@ -183,7 +217,9 @@ def _roles(summaries: Sequence[RoleSummary]) -> Markup:
     for item in summaries:
         null = item.null
         observed = item.statistic if item.statistic is not None else item.mean_pearson
-        figures = (number(null.mean), number(null.sd), _two(null.z), _two(null.log10_p)) if null else (DASH,) * 4
+        figures = (DASH,) * 4
+        if null:
+            figures = (number(null.mean), number(null.sd), _two(null.z), _log_p(null.log10_p, null.p_method))
         rows.append(
             (
                 _shown(item.role),
@@ -204,8 +240,8 @@ def _controls(evidence: Evidence | None) -> Markup:
     rows = [
         (
             _shown(item.name),
-            _shown(item.expected.replace("_", " ")),
-            _shown((item.found or DASH).replace("_", " ")),
+            _shown(spoken(item.expected)),
+            _shown(spoken(item.found or DASH)),
             _shown(item.status),
             _two(item.z),
             _two(item.log10_p),
@@ -215,6 +251,54 @@ def _controls(evidence: Evidence | None) -> Markup:
     header = ("control", "expected", "found", "status", "z", "log10 p")
     reasons = [_p(_shown(item.name), ": ", _shown(item.reason, _PROSE)) for item in evidence.controls if item.reason]
     return Markup("").join([_table("Controls: A against models whose answer is known", header, rows), *reasons])
+
+
+# -- parts of all pairs --------------------------------------------------------------------------------------------------
+
+
+def _groups(report: PairsReport, names: Sequence[str]) -> list[Markup]:
+    together = [", ".join(names[index] for index in group) for group in report.clusters if len(group) > 1]
+    alone = ", ".join(names[group[0]] for group in report.clusters if len(group) == 1)
+    parts = [
+        _p("Group, derived from one another or from a common ancestor: ", _shown(group, _GROUP)) for group in together
+    ]
+    if alone:
+        parts.append(_p("Derives from none of the others, as far as was seen: ", _shown(alone, _GROUP)))
+    return parts
+
+
+def _pairs(report: PairsReport, names: Sequence[str]) -> Markup:
+    rows = [
+        (
+            _shown(f"{names[pair.a]} – {names[pair.b]}", 2 * _NAME),
+            _shown(found(pair)),
+            _two(pair.log10_p),
+            _two(pair.log10_p_pairs),
+            number(pair.norm_cosine),
+            number(pair.norm_cosine_null),
+            f"{pair.controls_passed} of {pair.controls_run}",
+        )
+        for pair in strongest_first(report)
+    ]
+    header = ("pair", "verdict", "log10 p", "for all pairs", "raw norm cosine", "its null", "controls passed")
+    return _table("Pairs, strongest first", header, rows)
+
+
+def _disagreements(report: PairsReport, names: Sequence[str]) -> list[Markup]:
+    said = [
+        (f"{names[pair.a]} (A) and {names[pair.b]} (B): ", pair.declared.sentence)
+        for pair in report.pairs
+        if pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN)
+    ]
+    parts = [_p(_shown(who, 2 * _NAME), _shown(sentence, _PROSE)) for who, sentence in said[:MOST_ROWS]]
+    left = len(said) - MOST_ROWS
+    return [*parts, _p(f"… and {left} more in the report")] if left > 0 else parts
+
+
+def _drawn(tree: FamilyTree) -> list[Markup]:
+    picture = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}" style="max-width:100%;background:#fff">')
+    image = picture.format(b64encode(tree_svg(tree)).decode(), printable(summary(tree), _PROSE))
+    return [image, *(_p(_shown(note, _PROSE)) for note in tree.notes)]
 
 
 # -- pieces --------------------------------------------------------------------------------------------------------------
@@ -228,6 +312,11 @@ def _shown(text: str, limit: int = _NAME) -> Markup:
 
 def _two(value: float | None) -> str:
     return DASH if value is None else f"{round(value, 2) + 0.0:.2f}"
+
+
+def _log_p(value: float | None, method: str) -> str:
+    """Write a log10 p, with a sign where the true one may be smaller."""
+    return f"≤ {_two(value)}" if value is not None and BOUND in method else _two(value)
 
 
 def _p(*words: str | Markup) -> Markup:

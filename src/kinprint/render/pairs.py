@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.text import Text
 
 from kinprint.annexes import NOT_SHOWN, UNDECLARED
-from kinprint.family import PairsReport, PairSummary
+from kinprint.family import PairsReport, PairSummary, TreeModel
 from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, SHARES_INITIALISATION
 from kinprint.plain import printable
-from kinprint.render.layout import DASH, figures, line, number, show, table
+from kinprint.render.layout import DASH, figures, line, number, show, table, verdict_label
 from kinprint.render.tree import print_tree
 from kinprint.render.tree_words import title
 
@@ -38,6 +38,25 @@ def mark(pair: PairSummary) -> str:
     sign = MARKS[pair.class_]
     doubtful = pair.class_ not in (NO_EVIDENCE, NOT_TESTABLE) and not pair.significant
     return f"({sign})" if doubtful else sign
+
+
+def sign(report: PairsReport, one: TreeModel, two: TreeModel) -> str:
+    """Return the cell of two models; empty for a model and itself, and for what was not compared."""
+    if one.node == two.node:
+        return "" if one.index == two.index else MARKS[IDENTICAL]
+    pair = report.pair(one.index, two.index)
+    return "" if pair is None else mark(pair)
+
+
+def strongest_first(report: PairsReport) -> list[PairSummary]:
+    """Return the pairs in the order in which tables show them."""
+    return sorted(report.pairs, key=lambda item: (item.log10_p_pairs or 0.0, item.a, item.b))
+
+
+def found(pair: PairSummary) -> str:
+    """Return a pair's verdict in words, and whether it stands after the correction for all pairs."""
+    stands = pair.significant or pair.class_ in (NO_EVIDENCE, NOT_TESTABLE)
+    return verdict_label(pair.class_, pair.kind) + ("" if stands else " (not after correction)")
 
 
 def print_pairs(report: PairsReport, console: Console, *, details: bool = True) -> None:
@@ -90,12 +109,10 @@ def _pairs(report: PairsReport, console: Console) -> None:
     shown.add_column("verdict", overflow="fold")
     figures(shown, "log10 p", "all pairs", "norm cosine", "its null")
     shown.add_column("controls", no_wrap=True)
-    for pair in sorted(report.pairs, key=lambda item: (item.log10_p_pairs or 0.0, item.a, item.b)):
-        found = pair.class_.replace("_", " ") + (f", {pair.kind.replace('_', ' ')}" if pair.kind else "")
-        stands = "" if pair.significant or pair.class_ in (NO_EVIDENCE, NOT_TESTABLE) else " (not after correction)"
+    for pair in strongest_first(report):
         shown.add_row(
             Text(f"{names[pair.a]} – {names[pair.b]}"),
-            Text(found + stands, _STYLES.get(pair.class_, "")),
+            Text(printable(found(pair)), _STYLES.get(pair.class_, "")),
             *(DASH if p is None else f"{p:.1f}" for p in (pair.log10_p, pair.log10_p_pairs)),
             number(pair.norm_cosine),
             number(pair.norm_cosine_null),

@@ -8,7 +8,7 @@ from kinprint.annexes import NOT_SHOWN, UNDECLARED
 from kinprint.family import FORWARD, PairsReport
 from kinprint.render.layout import DASH, number
 from kinprint.render.markdown import bullets, markdown_table, name, prose
-from kinprint.render.pairs import LEGEND, mark
+from kinprint.render.pairs import LEGEND, found, sign, strongest_first
 from kinprint.render.tree_words import heading, kind, title
 
 _LIMITS = (
@@ -27,14 +27,7 @@ def _parts(report: PairsReport) -> Iterator[str]:
     names = [name(title(model)) for model in models]
     yield f"# All pairs of {len(models)} models"
     header = ["", "model", *(str(model.index + 1) for model in models)]
-    rows = []
-    for one in models:
-        cells = []
-        for two in models:
-            pair = None if one.node == two.node else report.pair(one.index, two.index)
-            same = one.node == two.node and one.index != two.index
-            cells.append("=" if same else "" if pair is None else mark(pair))
-        rows.append([str(one.index + 1), names[one.index], *cells])
+    rows = [[str(one.index + 1), names[one.index], *(sign(report, one, two) for two in models)] for one in models]
     yield markdown_table(header, rows)
     yield prose(LEGEND.replace("   ", ", "))
     yield "## Groups"
@@ -44,19 +37,18 @@ def _parts(report: PairsReport) -> Iterator[str]:
     lines += [f"{who} derives from none of the others, as far as was seen" for who in alone]
     yield bullets(lines)
     yield "## Pairs, strongest first"
-    found = sorted(report.pairs, key=lambda item: (item.log10_p_pairs or 0.0, item.a, item.b))
     yield markdown_table(
         ["pair", "verdict", "log10 p", "for all pairs", "raw norm cosine", "its null", "controls passed"],
         [
             [
                 f"{names[pair.a]} – {names[pair.b]}",
-                prose(pair.class_.replace("_", " ") + (f", {pair.kind.replace('_', ' ')}" if pair.kind else "")),
+                prose(found(pair)),
                 *(DASH if p is None else f"{p:.1f}" for p in (pair.log10_p, pair.log10_p_pairs)),
                 number(pair.norm_cosine),
                 number(pair.norm_cosine_null),
                 f"{pair.controls_passed} of {pair.controls_run}",
             ]
-            for pair in found
+            for pair in strongest_first(report)
         ],
         figures=5,
     )

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from kinprint.findings import TESTED, Evidence, EvidenceTest, Verdict
 from kinprint.plain import printable
-from kinprint.render.layout import DASH, NARROW, figures, line, number, show, table
+from kinprint.render.layout import DASH, NARROW, figures, line, number, show, table, verdict_label
 
 _STYLES = {
     "identical": "bold magenta",
@@ -34,8 +34,8 @@ def print_verdict(verdict: Verdict, evidence: Evidence, console: Console, *, exp
     if explain:
         _rules(verdict, evidence, console)
     line(console, "")
-    kind = f", {verdict.kind.replace('_', ' ')}" if verdict.kind else ""
-    line(console, f"Verdict: {verdict.class_.replace('_', ' ')}{kind}", style=_STYLES.get(verdict.class_, "bold"))
+    label = printable(verdict_label(verdict.class_, verdict.kind))
+    line(console, f"Verdict: {label}", style=_STYLES.get(verdict.class_, "bold"))
     line(console, printable(verdict.sentence, 600))
     _list(console, "for", verdict.reasons)
     _list(console, "against, and limits", verdict.against)

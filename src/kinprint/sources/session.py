@@ -143,6 +143,15 @@ class Session:
         """What the budget still allows, or None without one."""
         return None if self.budget_bytes is None else max(0, self.budget_bytes - self._delivered)
 
+    @property
+    def most_on_a_guess(self) -> int | None:
+        """How many bytes may be read on a guess, of what may not be needed; None without a budget.
+
+        A share of the whole budget, not of what is left of it just now: models are opened side by side, and what each reads must
+        not depend on which thread came first.
+        """
+        return None if self.budget_bytes is None else self.budget_bytes // 32
+
     def admit(self, count: int) -> None:
         """Take `count` bytes from the budget before they are read, or refuse."""
         with self._lock:

@@ -39,6 +39,7 @@ def page_html(report: Report, *, lang: str = "en") -> bytes:
     settings = report.settings
     text = page.render(
         report=report,
+        run=report.run,
         v=voice,
         title=_title(report, voice),
         payload=payload_of(report, voice),
@@ -95,7 +96,6 @@ def _title(report: Report, voice: Voice) -> str:
 @cache
 def environment() -> Environment:
     """Return the templates' environment: everything is escaped, and a name that does not exist is an error."""
-    """Return what renders the templates of pages. Whatever a template is given is escaped."""
     environment = Environment(
         loader=PackageLoader("kinprint.render.page", "templates"),
         autoescape=True,
@@ -108,7 +108,6 @@ def environment() -> Environment:
         printable=printable,
         size=format_size,
         share=_share,
-        parameters=_parameters,
         ranges=ranges,
         classes=CLASSES,
         known_states=_STATES,
@@ -117,16 +116,13 @@ def environment() -> Environment:
         deciding=views.deciding,
         null_kind=views.null_kind,
         shown_spans=views.shown_spans,
+        headline=views.headline,
     )
     return environment
 
 
 def _share(value: float | None) -> str:
     return DASH if value is None else f"{100 * value:.4g} %"
-
-
-def _parameters(count: int) -> str:
-    return f"{count / 1e9:.3g} B" if count >= 10**8 else f"{count / 1e6:.3g} M" if count >= 10**6 else f"{count:,}"
 
 
 def inlined(styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, str]:

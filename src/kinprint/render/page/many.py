@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from kinprint.family import PairsReport, PairSummary, TreeModel
+from kinprint.family import FamilyTree, PairsReport, PairSummary, TreeModel
 from kinprint.findings import NO_EVIDENCE, NOT_TESTABLE
 from kinprint.plain import printable
 from kinprint.render.command import pinned_reference, written_size
@@ -17,6 +17,7 @@ from kinprint.render.page.voice import Voice
 from kinprint.render.pairs import MARKS
 from kinprint.render.tree_svg import tree_svg
 from kinprint.render.tree_words import title
+from kinprint.render.words import ENGLISH
 
 _SCRIPTS = ("core.js", "page.js")
 _STYLES = ("page.css", "many.css", "print.css")
@@ -47,6 +48,8 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
         .get_template("many.html")
         .render(
             report=report,
+            run=report.tree.run,
+            title=voice.t("many.title", n=len(names)),
             v=voice,
             pairs=pairs,
             names=names,
@@ -58,7 +61,7 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
             groups=[group for group in report.clusters if len(group) > 1],
             alone=[group[0] for group in report.clusters if len(group) == 1],
             stands=_stands,
-            tree=Markup(tree_svg(report.tree).decode()),  # noqa: S704 - which escapes all names
+            tree=Markup(tree_svg(_spoken(report)).decode()),  # noqa: S704 - which escapes all names
             command=shown,
             command_hidden=shown != command,
             payload=embedded({"lang": lang, "words": {key: voice.t(key) for key in _WORDS}}),
@@ -91,6 +94,16 @@ def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[froz
     if pair is None:
         return Cell(None, "", False, None)
     return Cell(pair.class_, MARKS[pair.class_], not _stands(pair), places[frozenset((pair.a, pair.b))])
+
+
+def _spoken(report: PairsReport) -> FamilyTree:
+    """Return the tree with its edges under the names that the page gives to edits. The drawing is English."""
+    voice = Voice(ENGLISH)
+    edges = (
+        edge if edge.kind is None else replace(edge, kind=voice.plain_kind(edge.kind, edge.sentence))
+        for edge in report.tree.edges
+    )
+    return replace(report.tree, edges=tuple(edges))
 
 
 def _stands(pair: PairSummary) -> bool:

@@ -7,7 +7,7 @@ plain meaning: of unrelated pairs, at least 95 in 100 have all of their tests in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kinprint.findings import TESTED, ControlFinding, Evidence, EvidenceTest, Verdict
@@ -19,7 +19,10 @@ _BEND_AT, _LAST_AT = 34.0, 97.0  # in per cent of the width
 _FIRST_AT = 1.5
 _LEAST_SPAN = 12.0
 _TICKS = (1, 2, 3, 6, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000)
-_APART, _FAR_APART = 9.0, 20.0
+_WIDE, _NARROW = 560.0, 260.0  # pixels that the axis has at least, on a screen and on a phone
+_TEXT, _RAISED, _BETWEEN = 7.4, 5.0, 10.0  # pixels of a character, of one in an exponent, and between two labels
+_EXPONENT = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LEFT, _RIGHT = 6.0, 92.0  # labels nearer to the edges grow inwards
 MOST_TESTS = 12
 
 
@@ -44,6 +47,7 @@ class Tick:
 
     at: float
     text: str
+    anchor: str  # "start", "middle", "end"
     minor: bool
 
 
@@ -51,7 +55,7 @@ class Tick:
 class Mark:
     """One row: what it is, where it lies (None for nowhere, with the reason in ``text``), and its value in words."""
 
-    shape: str  # "pair", "test", "control"
+    shape: str  # "pair", "test", "control", "failed"
     label: str
     note: str
     at: float | None
@@ -89,7 +93,7 @@ def picture_of(verdict: Verdict | None, evidence: Evidence | None, voice: Voice)
     pair = Mark(
         "pair",
         voice.t("picture.pair"),
-        voice.t("picture.pair.note", n=len(ran)),
+        _of_tests(len(ran), len(evidence.tests), voice),
         axis.at(strongest),
         voice.odds(strongest),
         strongest <= alpha,
@@ -103,6 +107,12 @@ def picture_of(verdict: Verdict | None, evidence: Evidence | None, voice: Voice)
         tests=tuple(_test(test, axis, alpha, voice) for test in ran[:MOST_TESTS]),
         more=max(0, len(ran) - MOST_TESTS),
     )
+
+
+def _of_tests(ran: int, every: int, voice: Voice) -> str:
+    if ran == every:
+        return voice.t("picture.pair.note", n=ran)
+    return voice.t("picture.pair.note.off", n=ran, all=every)
 
 
 def _strength(test: EvidenceTest) -> tuple[float, float]:
@@ -127,27 +137,32 @@ def _control(item: ControlFinding, axis: Axis, alpha: float, voice: Voice) -> Ma
     name = voice.plain_label("control", item.name) if known else voice.said(item.name, 60)
     status = voice.plain_label("control_status", item.status)
     note = voice.t("picture.control.note", expected=voice.plain_label("class", item.expected), status=status)
+    shape = "failed" if item.status == "failed" else "control"
     if item.log10_p is None:
-        return Mark("control", name, note, None, voice.said(item.reason, 80) if item.reason else status, False)
-    return Mark("control", name, note, axis.at(item.log10_p), voice.odds(item.log10_p), item.log10_p <= alpha)
+        return Mark(shape, name, note, None, voice.said(item.reason, 80) if item.reason else status, False)
+    return Mark(shape, name, note, axis.at(item.log10_p), voice.odds(item.log10_p), item.log10_p <= alpha)
 
 
 def _ticks(axis: Axis, alpha: float) -> Iterable[Tick]:
     """Yield labels that do not touch each other; the threshold has its own, and is left free."""
-    kept: list[float] = [axis.at(alpha)]
-    roomy: list[float] = [axis.at(alpha)]
+    limit = axis.at(alpha)
+    taken: dict[float, list[tuple[float, float]]] = {_WIDE: [(limit, limit)], _NARROW: [(limit, limit)]}
     for size in _TICKS:
         if size > axis.last:
             break
         at = axis.at(-size)
-        if not _free(at, kept, _APART):
-            continue
-        kept.append(at)
-        minor = not _free(at, roomy, _FAR_APART)
-        if not minor:
-            roomy.append(at)
-        yield Tick(at, f"1/{10**size:,}" if size <= 3 else f"1/{power_of_ten(size)}", minor)
+        text = f"1/{10**size:,}" if size <= 3 else f"1/{power_of_ten(size)}"
+        anchor = "start" if at < _LEFT else "end" if at > _RIGHT else "middle"
+        if _take(at, text, anchor, _WIDE, taken[_WIDE]):
+            yield Tick(at, text, anchor, not _take(at, text, anchor, _NARROW, taken[_NARROW]))
 
 
-def _free(at: float, taken: Sequence[float], apart: float) -> bool:
-    return all(abs(at - other) >= apart for other in taken)
+def _take(at: float, text: str, anchor: str, width: float, taken: list[tuple[float, float]]) -> bool:
+    """Whether a label has room on an axis of `width` pixels; it then takes it."""
+    long = 100.0 * sum(_RAISED if c in _EXPONENT else _TEXT for c in text) / width
+    low = at - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * long
+    gap = 100.0 * _BETWEEN / width
+    if any(low < end + gap and start < low + long + gap for start, end in taken):
+        return False
+    taken.append((low, low + long))
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ from kinprint.render.page.voice import Voice
 from kinprint.results import CosineExplained, NullResult, Report, RoleSummary, TensorComparison
 
 MOST_SPANS = 40
+_NOTHING_FOUND = re.compile(  # as `kinprint.evidence.verdict` writes it
+    r"(?P<found>No evidence that either model derives from the other); (?P<seen>[^\n]+)\. "
+    r"(?P<limit>This does not prove training from scratch\.)"
+)
 _TELLING = 0.5  # a cosine above this is one that readers would take for likeness
 
 
@@ -40,6 +45,15 @@ def certainty(verdict: Verdict, voice: Voice) -> str:
     if verdict.log10_p <= -BAND:
         return voice.t("sure.between", **values)
     return voice.t("sure.inside", **values)
+
+
+def headline(sentence: str) -> tuple[str, str | None]:
+    """Split a verdict's sentence into what readers want first, and what would have been seen; None if it says nothing of that."""
+    parts = _NOTHING_FOUND.fullmatch(sentence)
+    if parts is None:
+        return sentence, None
+    seen = parts["seen"]
+    return f"{parts['found']}. {parts['limit']}", f"{seen[:1].upper()}{seen[1:]}."
 
 
 def failed(evidence: Evidence | None) -> tuple[ControlFinding, ...]:

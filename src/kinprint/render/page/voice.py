@@ -32,6 +32,17 @@ _SOURCES = (
     ("exact", "how.exact"),
     ("none", "how.none"),
 )
+_EXPECTED = re.compile(r"\bexpected [a-z_]+, found [a-z_]+")  # of a control that failed: classes, as reports spell them
+_KINDS = (  # what the sentence of a verdict says, where one kind of edit has several names
+    ("fine_tuned", "with only some tensors changed", "fine_tuned.some"),
+    ("re_based", "residual dimensions reordered", "re_based.reordered"),
+    ("re_based", "residual dimensions negated", "re_based.negated"),
+    ("re_based", "residual dimensions rotated", "re_based.rotated"),
+    ("re_based", "residual dimensions narrowed or widened", "re_based.resized"),
+)
+_TEN_THOUSAND = 10_000  # 만: Korean counts in its powers
+_MYRIADS = ((_TEN_THOUSAND**3, "조"), (_TEN_THOUSAND**2, "억"), (_TEN_THOUSAND, "만"))
+_UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
 
 
 class Voice:
@@ -53,14 +64,14 @@ class Voice:
         if not text:
             return escape(DASH)
         phrase = self.words.engine(text)
-        shown = escape(powers(printable(phrase.text, limit)))
+        shown = escape(_plain(printable(phrase.text, limit)))
         if phrase.lang == self.lang:
             return Markup('<span dir="auto">{}</span>').format(shown)
         return Markup('<span lang="{}" dir="auto">{}</span>').format(phrase.lang, shown)
 
     def said(self, text: str | None, limit: int = SENTENCE) -> str:
         """Return a sentence of the engine as plain text, for data that scripts show."""
-        return powers(printable(self.words.engine(text).text, limit)) if text else DASH
+        return _plain(printable(self.words.engine(text).text, limit)) if text else DASH
 
     def reason(self, text: str) -> Markup:
         """Return a reason of the verdict; where it is a test's result, under the plain name that the picture gives it."""
@@ -87,6 +98,14 @@ class Voice:
         key = f"{prefix}.{value}"
         return self.t(key) if self.words.has(key) else self.said(value.replace("_", " "), 80)
 
+    def kind(self, kind: str, sentence: str) -> Markup:
+        """Return what was done, in the words of the verdict's sentence where the kind alone is not as precise."""
+        return self.label("kind", _precise(kind, sentence))
+
+    def plain_kind(self, kind: str, sentence: str) -> str:
+        """Return the same as plain text."""
+        return self.plain_label("kind", _precise(kind, sentence))
+
     # -- names of strangers ----------------------------------------------------------------------------------------------
 
     def name(self, text: str | None, limit: int = NAME) -> Markup:
@@ -99,6 +118,10 @@ class Voice:
         whole = printable(text, WHOLE if len(text) <= self._spare else 4 * limit)
         self._spare -= len(whole)
         return Markup('<bdi class="cut" title="{}">{}</bdi>').format(whole, shown)
+
+    def identity(self, text: str) -> Markup:
+        """Return what tells a file from others: a hash, or that none is known. A size stands beside it already."""
+        return escape(self.t("data.no_hash")) if text.startswith("size:") else self.name(text, 90)
 
     # -- numbers ---------------------------------------------------------------------------------------------------------
 
@@ -128,8 +151,25 @@ class Voice:
             return self.t("odds.p", p=f"{10**-size:.2f}")
         if size < 7.0:  # a million is still read as a number
             digits = 10 ** max(0, math.floor(size) - 1)
-            return self.t("odds.one_in", n=f"{math.floor(10**size / digits) * digits:,}")
+            return self.t("odds.one_in", n=self._whole(math.floor(10**size / digits) * digits))
         return self.t("odds.one_in", n=power_of_ten(math.floor(size)))
+
+    def parameters(self, count: int) -> str:
+        """Write how many parameters a model has, to three digits."""
+        least = _TEN_THOUSAND if self.lang == "ko" else 10**6
+        if count < least:
+            return f"{count:,}"
+        digits = 10 ** (len(str(count)) - 3)
+        rounded = round(count / digits) * digits
+        if self.lang == "ko":
+            return next(_in_units(rounded, unit) + name for unit, name in _MYRIADS if rounded >= unit)
+        return next(f"{rounded / unit:.3g} {name}" for unit, start, name in _UNITS if rounded >= start)
+
+    def _whole(self, count: int) -> str:
+        """Write a whole number as people say it."""
+        if self.lang == "ko" and count >= _TEN_THOUSAND and count % _TEN_THOUSAND == 0:
+            return f"{count // _TEN_THOUSAND:,}만"
+        return f"{count:,}"
 
     def how(self, method: str, draws: int | None = None) -> str:
         """Name the source of a p-value in a word or two; the full description stands in the cell's title."""
@@ -137,6 +177,21 @@ class Voice:
             if method.startswith(start):
                 return self.t(key, draws=draws or 0)
         return self.said(method.split(" ", 1)[0].rstrip(":,") if method else None, 40)
+
+
+def _plain(text: str) -> str:
+    """Write powers and classes as people do."""
+    return _EXPECTED.sub(lambda found: found[0].replace("_", " "), powers(text))
+
+
+def _precise(kind: str, sentence: str) -> str:
+    return next((exact for name, phrase, exact in _KINDS if name == kind and phrase in sentence), kind)
+
+
+def _in_units(count: int, unit: int) -> str:
+    """Write a count as so many units, with no more digits than it has."""
+    whole, rest = divmod(count, unit)
+    return f"{whole:,}" + f"{rest / unit:.3f}".lstrip("0").rstrip("0").rstrip(".")
 
 
 def powers(text: str) -> str:

@@ -8,6 +8,7 @@
   const metricBox = K.byId('chart-metric');
   const quantityBox = K.byId('chart-quantity');
   const COLOURS = 7;
+  const SHAPES = 6; // without a common factor, so that 42 roles differ in colour or shape; every second six are hollow
   const state = { points: [], cursor: null, drag: null };
   m.metrics.forEach((name, position) => { if (name) metricBox.append(K.make('option', { value: position }, name)); });
   const usual = m.metrics.indexOf('pearson');
@@ -18,15 +19,21 @@
     if (quantity === 'p') return -Math.min(m.p[i], 0);
     return m.flags[i] & m.LESS ? -m.z[i] : m.z[i];
   }
-  function shape(kind, x, y, size, name) {
-    const look = { fill: `var(${name})`, stroke: 'var(--paper)', 'stroke-width': 1 };
+  function shape(role, x, y, size) {
+    const kind = role % SHAPES;
+    const hollow = Math.floor(role / SHAPES) % 2 === 1;
+    const look = hollow ? { fill: 'var(--paper)', stroke: colour(role), 'stroke-width': 2 } : { fill: colour(role), stroke: 'var(--paper)', 'stroke-width': 1 };
     if (kind === 0) return K.draw('circle', { cx: x, cy: y, r: size, ...look });
     if (kind === 1) return K.draw('rect', { x: x - size, y: y - size, width: 2 * size, height: 2 * size, ...look });
     const s = size * 1.3;
-    const path = kind === 2 ? `M${x} ${y - s}L${x + s} ${y + s}H${x - s}Z` : `M${x} ${y - s}L${x + s} ${y}L${x} ${y + s}L${x - s} ${y}Z`;
-    return K.draw('path', { d: path, ...look });
+    const t = size * 0.45;
+    const plus = `M${x - t} ${y - s}H${x + t}V${y - t}H${x + s}V${y + t}H${x + t}V${y + s}H${x - t}V${y + t}H${x - s}V${y - t}H${x - t}Z`;
+    const up = `M${x} ${y - s}L${x + s} ${y + s}H${x - s}Z`;
+    const down = `M${x} ${y + s}L${x + s} ${y - s}H${x - s}Z`;
+    const diamond = `M${x} ${y - s}L${x + s} ${y}L${x} ${y + s}L${x - s} ${y}Z`;
+    return K.draw('path', { d: [up, diamond, down, plus][kind - 2], ...look });
   }
-  const look = (role) => [`--s${role % COLOURS}`, Math.floor(role / COLOURS) % 4];
+  const colour = (role) => `var(--s${role % COLOURS})`;
   function steps(low, high, wanted) {
     const raw = (high - low) / wanted;
     const power = 10 ** Math.floor(Math.log10(raw));
@@ -101,16 +108,15 @@
     const roles = [...new Set(points.map((point) => point.role))];
     for (const role of roles) {
       const own = points.filter((point) => point.role === role);
-      const [name, kind] = look(role);
       const joined = own.filter((point) => point.layer !== null && m.expert(point.i) === null);
       if (joined.length > 1) {
         const path = joined.map((point, k) => `${k ? 'L' : 'M'}${x(point.layer).toFixed(1)} ${y(point.y).toFixed(1)}`).join('');
-        svg.append(K.draw('path', { d: path, fill: 'none', stroke: `var(${name})`, 'stroke-width': 1.2, opacity: 0.75 }));
+        svg.append(K.draw('path', { d: path, fill: 'none', stroke: colour(role), 'stroke-width': 1.2, opacity: 0.75 }));
       }
       for (const point of own) {
         point.px = x(point.layer);
         point.py = y(point.y);
-        svg.append(shape(kind, point.px, point.py, 4, name));
+        svg.append(shape(role, point.px, point.py, 4));
       }
     }
     const ring = K.draw('circle', { class: 'cursor', r: 9, cx: -50, cy: -50 });
@@ -120,10 +126,9 @@
     state.brush = brush;
     box.replaceChildren(svg);
     legend.replaceChildren(...roles.map((role) => {
-      const [name, kind] = look(role);
       const item = K.make('li');
       const sign = K.draw('svg', { width: 14, height: 14, viewBox: '0 0 14 14' });
-      sign.append(shape(kind, 7, 7, 5, name));
+      sign.append(shape(role, 7, 7, 4.5));
       item.append(sign, m.roles[role]);
       return item;
     }));

@@ -1,0 +1,211 @@
+"""What the HTML report says in words: headlines, names of edits, controls that failed, counts in two languages."""
+
+import hashlib
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kinprint.evidence.kinds import _PLAIN, _REPLACED
+from kinprint.findings import ControlFinding
+from kinprint.render.page import page_html
+from kinprint.render.page.picture import Axis, _ticks, picture_of
+from kinprint.render.page.views import headline
+from kinprint.render.page.voice import Voice
+from kinprint.results import Report
+from kinprint.sources.ledger import RangeRead, digest_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report_v1_annexes.json"
+SEEN = (
+    "a correlation of norm scales of 0.95 or a cosine of rows of 0.12 would have been seen with 95 % probability, "
+    "dimensions and rows being in place"
+)
+NOTHING = f"No evidence that either model derives from the other; {SEEN}. This does not prove training from scratch."
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return Report.from_json(GOLDEN.read_bytes())
+
+
+def with_controls(report: Report, *controls: ControlFinding) -> Report:
+    assert report.evidence is not None
+    return replace(report, evidence=replace(report.evidence, controls=controls))
+
+
+# -- the headline ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_headline_keeps_what_readers_want_first() -> None:
+    said, seen = headline(NOTHING)
+    assert said == "No evidence that either model derives from the other. This does not prove training from scratch."
+    assert seen == f"A{SEEN[1:]}."
+    for text in (said, seen):
+        assert Voice("ko").words.engine(text).lang == "ko"
+
+
+@pytest.mark.parametrize(
+    "text", ["A sentence.", NOTHING.replace(f"; {SEEN}", ""), NOTHING.replace("prove", "show"), ""]
+)
+def test_a_sentence_that_is_not_known_stays_whole(text: str) -> None:
+    assert headline(text) == (text, None)
+
+
+def test_what_would_have_been_seen_stands_under_how_sure(report: Report) -> None:
+    assert report.verdict is not None
+    verdict = replace(report.verdict, class_="no_evidence", kind=None, sentence=NOTHING)
+    raw = page_html(replace(report, verdict=verdict)).decode()
+    first = re.search(r'<p class="sentence">(.*?)</p>', raw)
+    assert first
+    assert "cosine of rows" not in first[1]
+    sure = raw[raw.index('<dl class="facts">') : raw.index("</dl>", raw.index('<dl class="facts">'))]
+    assert "a cosine of rows of 0.12 would have been seen" in sure
+
+
+# -- one thing, one name -----------------------------------------------------------------------------------------------------
+
+BASES = ("reordered", "negated", "rotated", "narrowed or widened")
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_the_residual_stream_is_named_as_in_the_sentence(basis: str) -> None:
+    sentence = f"One of the two models derives from the other with its residual dimensions {basis}: why."
+    assert str(Voice("en").kind("re_based", sentence)) == f"residual dimensions {basis}"
+    phrase = Voice("ko").words.engine(f"with its residual dimensions {basis}")
+    assert (str(Voice("ko").kind("re_based", sentence)), phrase.lang) == (phrase.text, "ko")
+
+
+def test_labels_of_edits_use_the_words_of_the_sentence() -> None:
+    """Each word of a label, or its stem, is in one of the phrases that the engine has for this kind."""
+    said: dict[str, str] = {}
+    for kind, phrase in (*_PLAIN.values(), *_REPLACED.values()):
+        said[kind] = said.get(kind, "") + phrase
+    for kind, phrases in said.items():
+        for word in re.findall(r"[A-Za-z]{4,}", Voice("en").t(f"kind.{kind}")):
+            assert word[:4].lower() in phrases.lower() or kind in ("merged", "scaled"), (kind, word)
+
+
+def test_korean_gives_an_edit_one_name() -> None:
+    voice = Voice("ko")
+    kinds = {kind for kind, _ in (*_PLAIN.values(), *_REPLACED.values())} | {"re_based", "neurons_permuted", "upcycled"}
+    for kind in kinds | {"depth_changed", "width_pruned", "no_difference_found"}:
+        assert voice.words.engine(kind).text == voice.t(f"kind.{kind}"), kind
+
+
+# -- controls that failed ------------------------------------------------------------------------------------------------------
+
+GIVEN = ControlFinding(
+    "some/model", "no_evidence", "failed", "related", -90.0, 30.0, "expected no_evidence, found related"
+)
+KNOWN = replace(
+    GIVEN, expected="related", found="no_evidence", log10_p=-0.1, reason="expected related, found no_evidence"
+)
+OWN = replace(GIVEN, name="shuffled self")
+
+
+@pytest.mark.parametrize(
+    ("control", "key"),
+    [(GIVEN, "verdict.control_failed.unrelated"), (KNOWN, "verdict.control_failed.related"), (OWN, None)],
+)
+def test_a_failed_control_says_what_it_may_mean(report: Report, control: ControlFinding, key: str | None) -> None:
+    raw = page_html(with_controls(report, control)).decode()
+    banner = re.search(r'<p class="alert">(.*?)</p>', raw)
+    assert banner
+    for each in ("verdict.control_failed.unrelated", "verdict.control_failed.related"):
+        assert (Voice("en").t(each) in banner[1]) == (each == key)
+    assert "no_evidence" not in banner[1]
+    assert "no evidence" in banner[1]
+
+
+def test_a_failed_control_has_a_mark_of_its_own(report: Report) -> None:
+    passed = replace(GIVEN, status="passed", found="no_evidence", reason=None)
+    found = picture_of(report.verdict, with_controls(report, passed, GIVEN).evidence, Voice("en"))
+    assert found is not None
+    assert [mark.shape for mark in found.controls] == ["control", "failed"]
+    raw = page_html(with_controls(report, passed, GIVEN)).decode()
+    assert raw.count('class="mark failed"') == raw.count('class="mark control"') == 1
+
+
+# -- tests that did not run, and the axis ----------------------------------------------------------------------------------------
+
+
+def test_tests_that_did_not_run_are_counted(report: Report) -> None:
+    assert report.evidence is not None
+    first, *rest = report.evidence.tests
+    off = replace(first, status="off", reason="constant", log10_p=None, log10_p_holm=None)
+    raw = page_html(replace(report, evidence=replace(report.evidence, tests=(off, *rest)))).decode()
+    voice, every = Voice("en"), len(rest) + 1
+    assert voice.t("tests.title.off", n=every, off=1) in raw
+    assert voice.t("picture.pair.note.off", n=len(rest), all=every) in raw
+    assert voice.t("tests.title", n=every) in page_html(report).decode()
+
+
+@pytest.mark.parametrize("last", [12.0, 50.0, 147.0, 213.0, 300.0, 1700.0, 9e4])
+def test_ticks_keep_their_distance(last: float) -> None:
+    ticks = list(_ticks(Axis(last), -6.0))
+    assert len([tick for tick in ticks if not tick.minor]) >= 2
+    for one, two in pairwise(ticks):
+        assert two.at - one.at > 8
+        assert two.anchor != "end" or two.at - one.at > 12  # its text grows to the left
+
+
+# -- counts and digests ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "english", "korean"),
+    [
+        (0, "0", "0"),
+        (9_999, "9,999", "9,999"),
+        (123_456, "123,456", "12.3만"),
+        (1_380_000, "1.38 M", "138만"),
+        (12_345_678, "12.3 M", "1,230만"),
+        (494_032_768, "0.494 B", "4.94억"),
+        (7_615_616_512, "7.62 B", "76.2억"),
+        (99_950_000_000, "100 B", "1,000억"),
+        (999_900_000_000, "1 T", "1조"),
+        (1_026_408_232_448, "1.03 T", "1.03조"),
+    ],
+)
+def test_parameters_are_counted_as_people_do(count: int, english: str, korean: str) -> None:
+    assert Voice("en").parameters(count) == english
+    assert Voice("ko").parameters(count) == korean
+
+
+def test_korean_odds_count_in_ten_thousands() -> None:
+    voice = Voice("ko")
+    assert voice.odds(-6.0) == "100만분의 1"
+    assert voice.odds(-4.0) == "1만분의 1"
+    assert voice.odds(-3.0) == "1,000분의 1"
+    assert voice.odds(-4.1) == "12,000분의 1"
+
+
+def test_a_size_is_no_hash() -> None:
+    voice = Voice("en")
+    assert str(voice.identity("size:988816")) == "no hash stated"
+    assert "etag:abc" in str(voice.identity("etag:abc"))
+
+
+def test_the_recipe_of_the_digest_is_the_one_used(report: Report) -> None:
+    ranges = (RangeRead(0, 8, "aa"), RangeRead(8, 20, "bb"))
+    line = Voice("en").t("reads.line").replace("\\n", "\n")
+    text = "".join(
+        line.replace("start", str(item.start)).replace("end", str(item.end)).replace("sha256-of-the-range", item.sha256)
+        for item in ranges
+    )
+    assert digest_of(ranges) == hashlib.sha256(text.encode()).hexdigest()
+    raw = page_html(report).decode()
+    assert Voice("en").t("col.digest") in raw
+    assert Voice("en").t("reads.line") in raw
+
+
+def test_a_note_is_set_apart_from_figures(report: Report) -> None:
+    assert report.evidence is not None
+    first, *rest = report.evidence.components
+    part = replace(first, state="shared", tested=4, shared=4, log10_p=-148.0, note="compared after an alignment")
+    changed = replace(report, evidence=replace(report.evidence, components=(part, *rest)))
+    for lang in ("en", "ko"):
+        raw = re.sub(r"<[^>]+>", "", page_html(changed, lang=lang).decode())
+        assert f"log10 p -148; {Voice(lang).said(part.note)}" in raw
