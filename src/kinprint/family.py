@@ -13,7 +13,7 @@ import orjson
 
 from kinprint.annexes import DeclaredFinding
 from kinprint.errors import SchemaError
-from kinprint.findings import ComponentFinding
+from kinprint.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
 from kinprint.plain import printable
 from kinprint.results import build, to_plain
 
@@ -208,6 +208,14 @@ class FamilyTree:
     def __repr__(self) -> str:
         return f"<FamilyTree: {_few_names(self.models)}: {len(self.edges)} edges, {len(self.links)} other links>"
 
+    def untested(self, node: int) -> int:
+        """Return in how many of its comparisons nothing could be tested; all of them if it was in none that could."""
+        return sum(node in (pair.a, pair.b) and pair.found == NOT_TESTABLE for pair in self.pairs)
+
+    def testable(self, node: int) -> bool:
+        """Whether at least one comparison of a node could be tested."""
+        return any(node in (pair.a, pair.b) and pair.found != NOT_TESTABLE for pair in self.pairs)
+
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the tree as JSON (UTF-8)."""
         return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
@@ -259,6 +267,11 @@ class PairSummary:
     controls_run: int
     bytes_read: int
 
+    @property
+    def stands(self) -> bool:
+        """Whether the verdict is that of the pair among all pairs: "no evidence" and "not testable" claim nothing."""
+        return self.significant or self.class_ in (NO_EVIDENCE, NOT_TESTABLE)
+
 
 @dataclass(frozen=True)
 class PairsReport:
@@ -286,7 +299,19 @@ class PairsReport:
     def __repr__(self) -> str:
         joined = sum(len(group) > 1 for group in self.clusters)
         groups = f"{joined} group{'' if joined == 1 else 's'} of derived models"
-        return f"<PairsReport: {_few_names(self.tree.models)}: {len(self.pairs)} pairs, {related} groups of derived models>"
+        return f"<PairsReport: {_few_names(self.tree.models)}: {len(self.pairs)} pairs, {groups}>"
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """The models that derive from none of the others, as far as was seen."""
+        found = [group[0] for group in self.clusters if len(group) == 1]
+        return tuple(index for index in found if self.tree.testable(index))
+
+    @property
+    def not_testable(self) -> tuple[int, ...]:
+        """The models of which no comparison could be tested."""
+        found = [group[0] for group in self.clusters if len(group) == 1]
+        return tuple(index for index in found if not self.tree.testable(index))
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -64,6 +65,37 @@ def test_the_example_in_the_readme_is_true(made):
     command, expected = re.search(r"\n {7}(.+)\n\n {5}must print ([0-9a-f]{64})", text).groups()
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=True)
     assert done.stdout.split()[0].decode() == expected
+
+
+def test_digests_can_be_made_from_the_readme_alone(made, tmp_path):
+    found = members(made.lean)
+    for name, data in found.items():
+        (tmp_path / name).write_bytes(data)
+    text = found["README.txt"].decode()
+    ranges, expected = re.search(r"\n {7}(grep .+)\n\n {5}must print ([0-9a-f]{64})", text).groups()
+    done = subprocess.run(["sh", "-c", ranges], capture_output=True, check=True, cwd=tmp_path)
+    assert done.stdout.split()[0].decode() == expected
+    assert expected in {item.sha256 for item in made.report.reads}
+    whole = re.search(r"\n {7}python3 -c '(.+)'\n", text)[1]
+    done = subprocess.run([sys.executable, "-c", whole], capture_output=True, check=True, cwd=tmp_path)
+    assert done.stdout.decode().strip() == orjson.loads(found["bundle.json"])["digest"]
+
+
+@pytest.mark.parametrize("changed", [None, "digest", "evidence", "reads"])
+def test_digests_can_be_made_as_the_documentation_says(made, tmp_path, changed):
+    found = members(made.lean)
+    if changed in ("digest", "evidence"):
+        stated = orjson.loads(found["bundle.json"])[changed]
+        found["bundle.json"] = found["bundle.json"].replace(stated.encode(), b"0" * 64)
+    elif changed == "reads":
+        found["report.json"] = found["report.json"].replace(made.report.reads[0].sha256.encode(), b"0" * 64)
+    for name, data in found.items():
+        (tmp_path / name).write_bytes(data)
+    text = (Path(__file__).parents[2] / "docs" / "bundles.md").read_text(encoding="utf-8")
+    recipe = re.search(r"```python\n(import hashlib, pathlib\n.+?)```", text, re.DOTALL)[1]
+    done = subprocess.run([sys.executable, "-c", recipe], capture_output=True, cwd=tmp_path)
+    assert (done.returncode == 0) == (changed is None), done.stderr
+    assert changed is None or b"AssertionError" in done.stderr
 
 
 def test_two_runs_differ_in_the_run_alone(made, bundler, tmp_path):

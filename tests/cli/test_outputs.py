@@ -3,12 +3,17 @@
 import csv
 import io
 import json
+import sys
 
 import pytest
 
 from kinprint.cli.judging import EXIT_CODES, NAMES
+from kinprint.cli.outputs import check_target
+from kinprint.errors import StorageError
 from kinprint.family import PairsReport
+from kinprint.files import write_whole
 from kinprint.results import Report
+from kinprint.tree import PAIR_BUDGET_BYTES
 
 QUICK = ("--metrics", "pearson", "--quiet", "--format", "json")
 
@@ -70,13 +75,47 @@ def test_a_bundle_is_a_report_too(forms, inside):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"schema": "kinprint.report", "schema_version": 99}']
+    ("content", "said", "step"),
+    [
+        (b"", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
+        (b"# Read me", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
+        (b"{}", "JSON, but no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
+        (b"[1]", "JSON, but no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
+        (b"\xff\xfe", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
+        (b'{"schema": "kinprint.tree", "schema_version": 1}', "'kinprint.tree', not a report", "kinprint compare A B"),
+        (b'{"schema": ["kinprint.report"]}', "not a report", "kinprint compare A B"),
+        (b'{"schema": "kinprint.report", "schema_version": 99}', "version 99; this kinprint", "upgrade kinprint"),
+        (b'{"schema": "kinprint.pairs", "schema_version": 99}', "version 99; this kinprint", "upgrade kinprint"),
+        (b'{"schema": "kinprint.report", "schema_version": 0}', "version 0; this kinprint", "use the version"),
+        (
+            b'{"schema": "kinprint.report", "schema_version": 1}',
+            "does not fit schema version 1",
+            "damaged or was edited",
+        ),
+        (
+            b'{"schema": "kinprint.pairs", "schema_version": 1}',
+            "does not fit schema version 1",
+            "damaged or was edited",
+        ),
+        (b"PK\x03\x04", "no evidence bundle", "fetch it again"),
+    ],
 )
-def test_what_is_no_report(inside, tmp_path, content):
+def test_what_is_no_report(inside, tmp_path, content, said, step):
     (tmp_path / "x.json").write_bytes(content)
     done = inside("report", tmp_path / "x.json")
     assert done.code == 6
-    assert done.err.startswith("error: ")
+    error, following = done.err.splitlines()
+    assert error.startswith(f"error: {tmp_path / 'x.json'}: ")
+    assert said in error
+    assert following.startswith("  next: ")
+    assert step in following
+
+
+def test_a_model_that_is_named_like_a_schema(forms, inside, tmp_path):
+    raw = json.loads((forms / "out" / "report.json").read_bytes())
+    raw["a"]["reference"] = "kinprint.pairs"
+    (tmp_path / "x.json").write_text(json.dumps(raw), encoding="utf-8")
+    assert inside("report", tmp_path / "x.json").code == 0
 
 
 def test_no_such_report(inside, tmp_path):
@@ -93,6 +132,72 @@ def test_a_target_that_cannot_be_written_is_refused_before_anything_is_read(insi
     assert "is no folder" in done.err
     done = inside("compare", demo / "base", demo / "finetune", option, tmp_path)
     assert done.code == 2  # click itself: a folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a folder that nobody can write to, not even root")
+@pytest.mark.parametrize("name", ["r.html", "new/r.html"])
+def test_a_folder_that_refuses_what_its_permissions_allow(forms, inside, name):
+    done = inside("report", forms / "out" / "report.json", "--html", f"/proc/{name}")
+    assert done.code == 8
+    assert "/proc cannot be written to" in done.err
+    assert "name another file" in done.err
+
+
+def test_looking_at_targets_leaves_nothing(tmp_path):
+    check_target(tmp_path / "new" / "r.html")
+    check_target(tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--html", "{}/x", "--markdown", "{}/x"),
+        ("--html", "{}/x", "--sarif", "{}/y/../x"),
+        ("--out", "{}", "--csv", "{}/report.json"),
+        ("--html", "{}/x", "--bundle", "{}/x"),
+    ],
+)
+def test_one_target_for_two_forms(inside, demo, tmp_path, options):
+    given = [part.format(tmp_path) for part in options]
+    done = inside("compare", demo / "base", tmp_path / "no such model", *given)
+    assert done.code == 2
+    assert f"{options[0]} and {options[2]} both name" in done.err
+    assert list(tmp_path.glob("x*")) == []
+
+
+def test_a_report_is_not_overwritten_by_its_own_page(forms, inside, tmp_path):
+    saved = tmp_path / "report.json"
+    saved.write_bytes((forms / "out" / "report.json").read_bytes())
+    before = saved.read_bytes()
+    done = inside("report", saved, "--html", saved)
+    assert done.code == 2
+    assert f"--html would overwrite {saved}" in done.err
+    assert inside("report", saved, "--out", tmp_path).code == 0  # the same report again
+    assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("idle", "needs"),
+    [
+        (("--lang", "ko"), "--lang needs --html FILE"),
+        (("--table", "tests"), "--table needs --csv FILE or --parquet FILE"),
+    ],
+)
+def test_options_that_would_do_nothing(forms, inside, tmp_path, idle, needs):
+    saved = forms / "out" / "report.json"
+    done = inside("report", saved, "--markdown", tmp_path / "r.md", *idle)
+    assert done.code == 2
+    assert needs in done.err
+    used = {"--lang": "--html", "--table": "--csv"}[idle[0]]
+    assert inside("report", saved, used, tmp_path / "used", *idle).code == 0
+
+
+def test_a_full_disk_is_told_with_the_next_step(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="cannot write") as caught:
+        write_whole(tmp_path / "file" / "x", b"")
+    assert caught.value.hint == "free some space, or name another file"
 
 
 @pytest.mark.parametrize(
@@ -167,12 +272,56 @@ def test_all_pairs(three, inside):
     assert "Verdicts of 3 pairs" in again.out
 
 
+def test_choices_reach_every_pair(inside, demo, tmp_path):
+    names = [demo / name for name in ("base", "finetune", "unrelated")]
+    done = inside(
+        "compare", *names, "--quiet", "--rows", 3, "--layers", 0, "--roles", "attn_v,input_norm", "--out", tmp_path
+    )
+    assert done.code == 0, done.err
+    chosen = Report.from_json((tmp_path / "pairs" / "1-2.json").read_bytes()).settings
+    assert (chosen.rows, chosen.layers, chosen.roles) == (3, "0", ("attn_v", "input_norm"))
+
+
+def test_a_copy_counts_as_derived(inside, demo):
+    pair = demo / "base", demo / "base"
+    assert inside("compare", *pair, *QUICK, "--fail-on", "derived").code == EXIT_CODES["identical"]
+
+
 def test_what_is_for_two_models_only(inside, demo, tmp_path):
     names = [demo / name for name in ("base", "finetune", "unrelated")]
     for option in (("--control", "x"), ("--sarif", tmp_path / "x"), ("--bundle", tmp_path / "x"), ("--method", "all")):
         done = inside("compare", *names, *option)
         assert done.code == 2
         assert f"{option[0]} is for a comparison of two models, and 3 were given" in done.err
+        assert "next: compare the pair alone" in done.err
+        later = f"give --out OUT, then kinprint report OUT/pairs/1-2.json {option[0]} FILE"
+        assert (later in done.err) == (option[0] == "--sarif")
+
+
+def test_forms_of_one_pair_of_many(three, inside, demo, tmp_path):
+    folder, _ = three
+    done = inside("report", folder / "report.json", "--sarif", tmp_path / "x")
+    assert done.code == 2
+    command = done.err.rpartition("next: kinprint ")[2].split()
+    assert command == ["report", str(folder / "pairs" / "1-2.json"), "--sarif", "FILE"]
+    assert inside(*command[:-1], tmp_path / "x", "--format", "json").code == 0
+    names = [demo / name for name in ("base", "finetune", "unrelated")]
+    done = inside("compare", *names, "--out", folder, "--explain")
+    assert f"kinprint report {folder}/pairs/1-2.json --explain\n" in done.err
+
+
+def test_pairs_are_named_by_the_smaller_number_first(inside, demo, tmp_path):
+    # the shallower of two is compared first: grown has more layers than base
+    names = [demo / name for name in ("grown", "base", "unrelated")]
+    assert inside("compare", *names, *QUICK, "--out", tmp_path).code == 0
+    assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == ["1-2.json", "1-3.json", "2-3.json"]
+    report = Report.from_json((tmp_path / "pairs" / "1-2.json").read_bytes())
+    assert (report.a.layers, report.b.layers) == (4, 6)
+
+
+def test_help_tells_the_budget_of_several_models(inside):
+    text = " ".join(inside("compare", "--help").out.split())
+    assert f"({PAIR_BUDGET_BYTES // 10**6}MB a pair unless you give one" in text
 
 
 def test_one_model_is_too_few(inside, demo):

@@ -51,6 +51,17 @@ def test_no_bundle_is_code_6_and_none_code_3(inside, demo, tmp_path):
     assert inside("verify").code == 2
 
 
+def test_a_folder_and_a_report_are_no_bundles(inside, demo, tmp_path):
+    done = inside("verify", demo / "base")
+    assert done.code == 2
+    assert "is a directory" in done.err
+    inside("compare", demo / "base", demo / "finetune", *ROLES, "--out", tmp_path)
+    done = inside("verify", tmp_path / "report.json")
+    assert done.code == 6
+    assert "report.json: a report, not an evidence bundle" in done.err
+    assert f"next: kinprint report {tmp_path / 'report.json'} shows it" in done.err
+
+
 def test_without_bytes(inside, demo, tmp_path):
     target = tmp_path / "lean.zip"
     inside("compare", demo / "base", demo / "finetune", *ROLES, "--bundle", target)

@@ -93,3 +93,17 @@ def test_equal_models_share_a_cell():
     same = replace(report, tree=replace(report.tree, models=models, edges=()), pairs=report.pairs[1:2])
     assert clusters_of(same.tree)[0] == (0, 1)
     assert pairs_html(same).decode().count('class="cell cell-identical"') == 2
+
+
+def test_a_model_that_could_not_be_tested_is_not_called_unrelated():
+    report = pairs_report()
+    silent = tuple(replace(pair, class_="not_testable") if 2 in (pair.a, pair.b) else pair for pair in report.pairs)
+    lines = tuple(replace(line, found="not_testable") if 2 in (line.a, line.b) else line for line in report.tree.pairs)
+    found = replace(report, pairs=silent, tree=replace(report.tree, pairs=lines))
+    assert (found.alone, found.not_testable) == ((), (2,))
+    page, text = pairs_html(found).decode(), pairs_markdown(found)
+    for shown in (page, text):
+        assert "tested against any of the others" in shown
+        assert "none of the others, as far as was seen" not in shown
+    assert "unrelated to the others" not in page
+    assert pairs_report().alone == (2,)

@@ -14,10 +14,10 @@ from IPython.core.formatters import DisplayFormatter
 from kinprint.family import TREE_SCHEMA, FamilyTree, TreeEdge, TreeModel, TreeRun, TreeSettings
 from kinprint.findings import CLASSES
 from kinprint.inspection import inspect
-from kinprint.render.notebook import inspection_html, notebook_html, tree_html
+from kinprint.render.notebook import inspection_html, notebook_html, pairs_html, tree_html
 from kinprint.results import Report
 from kinprint.sources.settings import Settings
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_model, hostile_report
+from kinprint.testing.reports import HOSTILE, empty_report, hostile_model, hostile_report, pairs_report
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -174,3 +174,88 @@ def test_a_tree_is_an_image(name):
     assert head == "data:image/svg+xml;base64"
     assert ET.fromstring(base64.b64decode(drawn)).tag.endswith("svg")
     assert page.attributes["alt"]
+
+
+# -- all pairs -----------------------------------------------------------------------------------------------------------
+
+
+def test_ipython_shows_all_pairs():
+    report = pairs_report(("base", "tuned", "other"))
+    fragment = shown_by_ipython(report)
+    page = Page(fragment)
+    assert page.tags["table"] == 2
+    assert page.tags["img"] == 1
+    assert "Verdicts of 3 pairs" in page.words
+    rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(<td>.*?)</tr>", fragment)]
+    assert [row[1:] for row in rows[:3]] == [["", "D", "·"], ["D", "", "·"], ["·", "·", ""]]
+    assert [row[0] for row in rows[:3]] == ["1 base", "2 tuned", "3 other"]
+    strongest = report.pairs[0]
+    assert rows[3][2:4] == [f"{strongest.log10_p:.2f}", f"{strongest.log10_p_pairs:.2f}"]
+    assert "common ancestor: base, tuned" in page.words
+    assert "Derives from none of the others, as far as was seen: other" in page.words
+    assert fragment.index("<table>") < fragment.index("<img")
+    assert len(fragment) < 30_000
+
+
+def test_a_pair_that_does_not_stand_says_so():
+    assert "derived" in (text := Page(pairs_html(pairs_report(log10_p=-6.2))).words)
+    assert "(D)" in text
+    assert "(not after correction)" in text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_names_of_strangers_in_all_pairs(text):
+    page = Page(pairs_html(pairs_report((text, "b", text + "c"))))
+    assert set(page.tags) <= TAGS
+    assert set(page.attributes) <= ATTRIBUTES
+    assert page.tags["img"] == 1
+    assert all(c.isprintable() or c == "\n" for c in "".join(page.text))
+
+
+# -- figures and words ---------------------------------------------------------------------------------------------------
+
+
+def test_bounds_are_marked_and_nothing_else_is():
+    fragment = notebook_html(REPORT)
+    bounds = 0
+    for item in REPORT.summary:
+        row = re.search(rf"<tr><td>{item.role}</td>(.*?)</tr>", fragment)[1]
+        bound = item.null is not None and "upper bound" in item.null.p_method
+        assert re.findall(r"<td>(.*?)</td>", row)[-1].startswith("≤ ") == bound
+        bounds += bound
+    assert 0 < bounds < len(REPORT.summary)
+
+
+def test_tests_have_plain_names():
+    drawn = "".join(re.findall(r"<text.*?</text>", notebook_html(REPORT)))
+    assert "Rows match their own place: mlp_up" in drawn
+    assert not any(test.name in drawn for test in REPORT.evidence.tests)
+    tests = tuple(replace(test, name="a_new_test") for test in REPORT.evidence.tests)
+    unknown = notebook_html(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
+    assert "a new test: mlp_up" in unknown
+
+
+# -- as text -------------------------------------------------------------------------------------------------------------
+
+
+def test_text_is_one_short_line():
+    verdict = REPORT.verdict
+    words = f"{verdict.class_}, {verdict.kind}, log10 p {verdict.log10_p:.1f}"
+    assert repr(REPORT) == f"<Report: {REPORT.a.reference} and {REPORT.b.reference}: {words}>"
+    assert repr(replace(REPORT, verdict=None)).endswith(": no verdict>")
+    assert repr(tree()) == "<FamilyTree: 2 models (parent, child): 1 edges, 0 other links>"
+    found = inspect(str(ROOT / "demo" / "models" / "base"), settings=Settings())
+    assert repr(found).endswith("base: llama, 4 layers, 492,384 parameters>")
+    report = pairs_report(("base", "tuned", "other"))
+    assert repr(report) == "<PairsReport: 3 models (base, tuned, other): 3 pairs, 1 group of derived models>"
+    data, _ = DisplayFormatter().format(report)
+    assert data["text/plain"] == repr(report)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_text_of_strangers_is_cut_and_printable(text):
+    model = replace(REPORT.a, reference=text, architecture=text)
+    report = replace(REPORT, a=model, b=model, verdict=replace(REPORT.verdict, kind=text))
+    for thing in (report, tree(text), pairs_report((text, text, text))):
+        assert repr(thing).isprintable()
+        assert len(repr(thing)) < 400

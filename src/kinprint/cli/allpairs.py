@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def compare_all_pairs(
 ) -> int:
     """Compare every pair, write and print what was found, and return the exit code."""
     from kinprint.tree import PAIR_BUDGET_BYTES, compare_many
+    from kinprint.tree.many import PAIR_METRICS
 
     # A budget that nobody chose is the tree's for each pair: the one for two models would be multiplied by their number.
     chosen = click.get_current_context().get_parameter_source("budget") is not ParameterSource.DEFAULT
@@ -45,7 +47,7 @@ def compare_all_pairs(
     with reading.session(None) as (session, line):
         report = compare_many(
             models,
-            options if options.metrics else None,
+            replace(options, metrics=options.metrics or PAIR_METRICS),
             on_report=keep,
             budget_bytes=budget,
             deep=deep,
@@ -55,8 +57,8 @@ def compare_all_pairs(
         )
     write_pairs(report, outputs)
     show_pairs(report, reading.style, brief=brief)
-    found = [pair.class_ for pair in report.pairs if pair.significant or pair.class_ in ("no_evidence", "not_testable")]
-    found += [pair.declared.state for pair in report.pairs if pair.declared]
+    standing = [pair for pair in report.pairs if pair.stands]
+    found = [pair.class_ for pair in standing] + [pair.declared.state for pair in standing if pair.declared]
     return 0 if fail_on is None else exit_code(found, fail_on)
 
 

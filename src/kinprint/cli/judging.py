@@ -42,7 +42,7 @@ fail_on_option = click.option(
     "--fail-on",
     metavar="FINDINGS",
     callback=read_fail_on,
-    help=f"Exit with 0 unless one of these is found, comma-separated: {', '.join(NAMES)}.",
+    help=f"Exit with 0 unless one of these is found, comma-separated: {', '.join(NAMES)}. A copy counts as derived too.",
 )
 
 
@@ -55,4 +55,6 @@ def exit_code(found: Iterable[str], fail_on: tuple[str, ...] | None) -> int:
     if fail_on is None:
         return next((EXIT_CODES[name] for name in findings if name in EXIT_CODES), 0)
     codes = EXIT_CODES | DECLARED_CODES | {"no_evidence": NO_EVIDENCE_CODE}
-    return next((codes[name] for name in fail_on if name in findings), 0)
+    # a copy is a derivation too: who asks for the one must not miss the other
+    asked = [each for name in fail_on for each in ((name, "identical") if name == "derived" else (name,))]
+    return next((codes[name] for name in asked if name in findings), 0)

@@ -61,12 +61,11 @@ def notebook_html(report: Report) -> str:
             _shown(report.a.reference), _shown(report.b.reference)
         ),
         *_verdict(report),
+        _declared(report),
         _picture(report.verdict, report.evidence),
         _roles(report.summary),
         _controls(report.evidence),
     ]
-    if report.declared is not None:
-        parts.insert(2, _p("Declared against measured: ", _shown(report.declared.sentence, _PROSE)))
     return _fragment(parts, "kinprint: comparison of two models")
 
 
@@ -146,6 +145,12 @@ def _verdict(report: Report) -> list[Markup]:
     if limits:
         parts.append(Markup("<p class=kp-faint>Against, and limits: {}</p>").format(_shown(limits, _PROSE)))
     return parts
+
+
+def _declared(report: Report) -> Markup:
+    if report.declared is None:
+        return Markup("")
+    return _p("Declared against measured: ", _shown(report.declared.sentence, _PROSE))
 
 
 def _picture(verdict: Verdict | None, evidence: Evidence | None) -> Markup:
@@ -258,12 +263,14 @@ def _controls(evidence: Evidence | None) -> Markup:
 
 def _groups(report: PairsReport, names: Sequence[str]) -> list[Markup]:
     together = [", ".join(names[index] for index in group) for group in report.clusters if len(group) > 1]
-    alone = ", ".join(names[group[0]] for group in report.clusters if len(group) == 1)
+    alone, untested = (", ".join(names[index] for index in found) for found in (report.alone, report.not_testable))
     parts = [
         _p("Group, derived from one another or from a common ancestor: ", _shown(group, _GROUP)) for group in together
     ]
     if alone:
         parts.append(_p("Derives from none of the others, as far as was seen: ", _shown(alone, _GROUP)))
+    if untested:
+        parts.append(_p("Could not be tested against any of the others: ", _shown(untested, _GROUP)))
     return parts
 
 
@@ -288,7 +295,7 @@ def _disagreements(report: PairsReport, names: Sequence[str]) -> list[Markup]:
     said = [
         (f"{names[pair.a]} (A) and {names[pair.b]} (B): ", pair.declared.sentence)
         for pair in report.pairs
-        if pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN)
+        if pair.stands and pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN)
     ]
     parts = [_p(_shown(who, 2 * _NAME), _shown(sentence, _PROSE)) for who, sentence in said[:MOST_ROWS]]
     left = len(said) - MOST_ROWS

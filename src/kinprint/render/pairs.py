@@ -36,8 +36,7 @@ LEGEND = (
 def mark(pair: PairSummary) -> str:
     """Return a cell of the matrix; in brackets what does not stand after the correction for all pairs."""
     sign = MARKS[pair.class_]
-    doubtful = pair.class_ not in (NO_EVIDENCE, NOT_TESTABLE) and not pair.significant
-    return f"({sign})" if doubtful else sign
+    return sign if pair.stands else f"({sign})"
 
 
 def sign(report: PairsReport, one: TreeModel, two: TreeModel) -> str:
@@ -55,8 +54,7 @@ def strongest_first(report: PairsReport) -> list[PairSummary]:
 
 def found(pair: PairSummary) -> str:
     """Return a pair's verdict in words, and whether it stands after the correction for all pairs."""
-    stands = pair.significant or pair.class_ in (NO_EVIDENCE, NOT_TESTABLE)
-    return verdict_label(pair.class_, pair.kind) + ("" if stands else " (not after correction)")
+    return verdict_label(pair.class_, pair.kind) + ("" if pair.stands else " (not after correction)")
 
 
 def print_pairs(report: PairsReport, console: Console, *, details: bool = True) -> None:
@@ -97,9 +95,13 @@ def _clusters(report: PairsReport, console: Console) -> None:
     for group in report.clusters:
         if len(group) > 1:
             line(console, f"group: {', '.join(names[index] for index in group)}", style="bold")
-    alone = [names[group[0]] for group in report.clusters if len(group) == 1]
-    if alone:
-        line(console, f"derives from none of the others, as far as was seen: {', '.join(alone)}")
+    if report.alone:
+        line(
+            console, f"derives from none of the others, as far as was seen: {', '.join(names[i] for i in report.alone)}"
+        )
+    if report.not_testable:
+        found = ", ".join(names[index] for index in report.not_testable)
+        line(console, f"could not be tested against any of the others: {found}", style="yellow")
 
 
 def _pairs(report: PairsReport, console: Console) -> None:
@@ -129,6 +131,6 @@ def _pairs(report: PairsReport, console: Console) -> None:
 def _declared(report: PairsReport, console: Console) -> None:
     names = [title(model) for model in report.tree.models]
     for pair in report.pairs:
-        if pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN):
+        if pair.stands and pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN):
             where = f"{names[pair.a]} (A) and {names[pair.b]} (B)"
             line(console, f"{where}: {printable(pair.declared.sentence, 300)}", style="yellow")

@@ -32,9 +32,10 @@ def _parts(report: PairsReport) -> Iterator[str]:
     yield prose(LEGEND.replace("   ", ", "))
     yield "## Groups"
     groups = [", ".join(names[index] for index in group) for group in report.clusters if len(group) > 1]
-    alone = [names[group[0]] for group in report.clusters if len(group) == 1]
+    alone = [names[index] for index in report.alone]
     lines = [f"{group} derive from one another or from a common ancestor" for group in groups]
     lines += [f"{who} derives from none of the others, as far as was seen" for who in alone]
+    lines += [f"{names[index]} could not be tested against any of the others" for index in report.not_testable]
     yield bullets(lines)
     yield "## Pairs, strongest first"
     yield markdown_table(
@@ -55,7 +56,7 @@ def _parts(report: PairsReport) -> Iterator[str]:
     declared = [
         f"{names[pair.a]} (A) and {names[pair.b]} (B): {prose(pair.declared.sentence)}"
         for pair in report.pairs
-        if pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN)
+        if pair.stands and pair.declared is not None and pair.declared.state in (UNDECLARED, NOT_SHOWN)
     ]
     if declared:
         yield "## Declared against measured"

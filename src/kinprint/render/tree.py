@@ -9,12 +9,12 @@ from kinprint.family import BACKWARD, FORWARD, FamilyTree, TreeEdge, TreeModel
 from kinprint.plain import printable
 from kinprint.render.layout import DASH, figures, line, number, show, table
 from kinprint.render.tree_words import (
-    ALONE,
     firmness,
     heading,
     kind,
     label,
     size,
+    standing_alone,
     summary,
     tie_line,
     ties,
@@ -41,7 +41,11 @@ def print_tree(tree: FamilyTree, console: Console, *, details: bool = True) -> N
     if alone:
         line(console, "")
     for model in alone:
-        why = "derives from none of the others, but shares something (below)" if model.index in tied else ALONE
+        why = (
+            "derives from none of the others, but shares something (below)"
+            if model.index in tied
+            else standing_alone(tree, model)
+        )
         _say(console, (label(tree, model), "bold"), (f"  {why}; {size(model)}", "dim"))
     if tree.edges:
         line(console, "")

@@ -11,7 +11,19 @@ from xml.sax.saxutils import escape
 
 from kinprint.family import BACKWARD, FORWARD, FamilyTree, TreeEdge, TreeModel
 from kinprint.plain import printable
-from kinprint.render.tree_words import ALONE, Tie, firmness, heading, kind, label, size, summary, tie_line, ties, title
+from kinprint.render.tree_words import (
+    Tie,
+    firmness,
+    heading,
+    kind,
+    label,
+    size,
+    standing_alone,
+    summary,
+    tie_line,
+    ties,
+    title,
+)
 
 ROW, INDENT, MARGIN, BOX = 54, 46, 24, 36
 LANE = 14  # between lines that pass on the left
@@ -160,7 +172,7 @@ def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: b
     )
     sheet.text(row.x + 12, row.y + 23, fitted(whole, NAME_PX, MOST_NAME_PX), px=NAME_PX, bold=True)
     if edge is None:
-        alone = "derives from none of the others; see below" if tied else ALONE
+        alone = "derives from none of the others; see below" if tied else standing_alone(tree, model)
         words = [size(model), *([] if model.family is not None else [alone])]
     else:
         words = [f"{kind(edge)}; {firmness(edge)}", heading(tree, edge) + _second(tree, edge)]

@@ -13,6 +13,7 @@ SHARED = {
     "shares_initialisation": "shares its random start, or weights too little to tell, with",
 }
 ALONE = "unrelated to the others, as far as weights tell"
+NOT_TESTED = "could not be tested against any of the others"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,14 @@ def title(model: TreeModel) -> str:
 def label(tree: FamilyTree, model: TreeModel) -> str:
     """Return a node's name with those of the models that equal it."""
     return " = ".join(title(item) for item in (model, *tree.equal_to(model.index)))
+
+
+def standing_alone(tree: FamilyTree, model: TreeModel) -> str:
+    """Say of a model that hangs on no other what that means."""
+    if not tree.testable(model.index):
+        return NOT_TESTED
+    left = tree.untested(model.index)
+    return f"{ALONE}; {left} of its pairs could not be tested" if left else ALONE
 
 
 def size(model: TreeModel) -> str:

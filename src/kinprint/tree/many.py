@@ -13,6 +13,9 @@ from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.tree.driver import METRICS, OnReport, build_tree
 
+PAIR_METRICS = (*METRICS, "cosine")
+"""What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""
+
 NORMS = ("input_norm", "post_attention_norm")
 """Roles whose raw cosine is shown: the first that both models have."""
 
@@ -40,7 +43,7 @@ def compare_many(
         if on_report is not None:
             on_report(a, b, report)
 
-    options = options or Options(metrics=(*METRICS, "cosine"))
+    options = options or Options(metrics=PAIR_METRICS)
     tree = build_tree(references, options=options, on_report=keep, **wishes)
     count = tree.settings.pairs
     return PairsReport(

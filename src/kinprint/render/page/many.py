@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from kinprint.family import FamilyTree, PairsReport, PairSummary, TreeModel
-from kinprint.findings import NO_EVIDENCE, NOT_TESTABLE
+from kinprint.family import FamilyTree, PairsReport, TreeModel
 from kinprint.plain import printable
 from kinprint.render.command import pinned_reference, written_size
 from kinprint.render.page.assemble import environment, inlined
@@ -59,8 +58,8 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
             ],
             signs=[(MARKS[name], name) for name in MARKS],
             groups=[group for group in report.clusters if len(group) > 1],
-            alone=[group[0] for group in report.clusters if len(group) == 1],
-            stands=_stands,
+            alone=report.alone,
+            not_testable=report.not_testable,
             tree=Markup(tree_svg(_spoken(report)).decode()),  # noqa: S704 - which escapes all names
             command=shown,
             command_hidden=shown != command,
@@ -93,7 +92,7 @@ def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[froz
     pair = report.pair(one.index, two.index)
     if pair is None:
         return Cell(None, "", False, None)
-    return Cell(pair.class_, MARKS[pair.class_], not _stands(pair), places[frozenset((pair.a, pair.b))])
+    return Cell(pair.class_, MARKS[pair.class_], not pair.stands, places[frozenset((pair.a, pair.b))])
 
 
 def _spoken(report: PairsReport) -> FamilyTree:
@@ -104,7 +103,3 @@ def _spoken(report: PairsReport) -> FamilyTree:
         for edge in report.tree.edges
     )
     return replace(report.tree, edges=tuple(edges))
-
-
-def _stands(pair: PairSummary) -> bool:
-    return pair.significant or pair.class_ in (NO_EVIDENCE, NOT_TESTABLE)
