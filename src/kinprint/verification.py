@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import orjson
 
+from kinprint.plain import printable
+
 SCHEMA = "kinprint.verification"
 SCHEMA_VERSION = 1
 
 VERIFIED = "verified"  # everything was checked, and agrees
-IN_PART = "verified_in_part"  # everything that could be checked agrees; some sources could not be asked
+IN_PART = "verified_in_part"  # everything that could be checked agrees; something could not be
 FAILED = "failed"  # something does not agree
 NOT_CHECKED = "not_checked"  # the statistics could not be computed anew
 
@@ -20,6 +22,7 @@ EXIT_CODES = {VERIFIED: 0, IN_PART: 5, FAILED: 9, NOT_CHECKED: 7}
 """What a script sees; a bundle that cannot be read at all is 6, one that is not there 3."""
 
 MOST_SHOWN = 200  # problems and close figures that are listed; all are counted
+MOST_CHARACTERS = 600  # of a text that a bundle can decide
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Problem:
     recorded: str
     found: str
 
+    def __post_init__(self) -> None:
+        """Make the text fit to be shown, as much of it was written by whoever made the bundle."""
+        for name in ("kind", "where", "recorded", "found"):
+            object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
+
 
 @dataclass(frozen=True)
 class Unchecked:
@@ -59,6 +67,39 @@ class Unchecked:
 
     what: str
     reason: str
+
+    def __post_init__(self) -> None:
+        """Make the text fit to be shown."""
+        for name in ("what", "reason"):
+            object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
+
+
+@dataclass(frozen=True)
+class ModelRead:
+    """A model that the comparison read, and where.
+
+    Attributes
+    ----------
+    reference, location, commit
+        As recorded. Held against each other, and against what was opened, unless `asked` is false.
+    asked
+        Whether it was opened again for the verification.
+    said
+        What a reader should know: that the hub is not the user's own, or a branch has moved since.
+    """
+
+    reference: str
+    location: str
+    commit: str | None
+    asked: bool
+    said: str
+
+    def __post_init__(self) -> None:
+        """Make the text fit to be shown."""
+        for name in ("reference", "location", "said"):
+            object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
+        if self.commit is not None:
+            object.__setattr__(self, "commit", printable(self.commit, 64))
 
 
 @dataclass(frozen=True)
@@ -75,6 +116,13 @@ class Verification:
         What the bundle is about, as its report says it.
     offline
         Whether the enclosed bytes were used, and no source asked.
+    cached
+        Whether the caches of this machine could stand for the sources.
+    models
+        What was read, and where.
+    null
+        SHA-256 of an empirical null that came with the bundle, against which its figures were judged; None for the one that
+        ships with this program.
     figures, exact, close, differ
         Numbers in the report apart from those of the run: all, equal to the last bit, equal within `tolerance` (relative), and
         not equal.
@@ -96,6 +144,9 @@ class Verification:
     b: str
     verdict: str | None
     offline: bool
+    cached: bool
+    models: tuple[ModelRead, ...]
+    null: str | None
     checks: tuple[Check, ...]
     figures: int
     exact: int

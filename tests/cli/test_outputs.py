@@ -13,6 +13,7 @@ from kinprint.errors import StorageError
 from kinprint.family import PairsReport
 from kinprint.files import write_whole
 from kinprint.results import Report
+from kinprint.testing.reports import pairs_report
 from kinprint.tree import PAIR_BUDGET_BYTES
 
 QUICK = ("--metrics", "pearson", "--quiet", "--format", "json")
@@ -310,13 +311,17 @@ def test_forms_of_one_pair_of_many(three, inside, demo, tmp_path):
     assert f"kinprint report {folder}/pairs/1-2.json --explain\n" in done.err
 
 
-def test_pairs_are_named_by_the_smaller_number_first(inside, demo, tmp_path):
-    # the shallower of two is compared first: grown has more layers than base
-    names = [demo / name for name in ("grown", "base", "unrelated")]
-    assert inside("compare", *names, *QUICK, "--out", tmp_path).code == 0
-    assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == ["1-2.json", "1-3.json", "2-3.json"]
-    report = Report.from_json((tmp_path / "pairs" / "1-2.json").read_bytes())
-    assert (report.a.layers, report.b.layers) == (4, 6)
+def test_pairs_are_named_by_the_smaller_number_first(forms, inside, monkeypatch, tmp_path):
+    report = Report.from_json((forms / "out" / "report.json").read_bytes())
+
+    def backwards(_models, _options, *, on_report, **_wishes):
+        on_report(2, 0, report)  # as where the first model is the deeper one
+        return pairs_report()
+
+    monkeypatch.setattr("kinprint.tree.compare_many", backwards)
+    assert inside("compare", "a", "b", "c", "--quiet", "--out", tmp_path).code == 0
+    assert [path.name for path in (tmp_path / "pairs").iterdir()] == ["1-3.json"]
+    assert Report.from_json((tmp_path / "pairs" / "1-3.json").read_bytes()) == report  # in its own order
 
 
 def test_help_tells_the_budget_of_several_models(inside):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import orjson
@@ -30,7 +30,7 @@ class Agreement:
     differ: list[Problem] = field(default_factory=list)
     other_values: int = 0
     other_differ: list[Problem] = field(default_factory=list)
-    newer: int = 0  # values that the recorded report does not have because it is of an older version
+    newer: list[str] = field(default_factory=list)  # fields that a report of an older version does not have
 
     @property
     def problems(self) -> list[Problem]:
@@ -39,7 +39,7 @@ class Agreement:
 
 
 def agree(
-    recorded: object, recomputed: object, *, tolerance: float, other_version: bool, skip: tuple[str, ...]
+    recorded: object, recomputed: object, *, tolerance: float, later: Collection[str], skip: tuple[str, ...]
 ) -> Agreement:
     """Compare two reports as they stand in JSON.
 
@@ -49,15 +49,16 @@ def agree(
         Parsed JSON.
     tolerance
         Relative difference up to which figures count as equal.
-    other_version
-        Whether the recorded report is of another version of this program, and may lack what was added since.
+    later
+        Fields that the recorded report may lack, being of a version before they were added. They are named, as nothing can be
+        said of them.
     skip
         Fields of the top level that may differ.
     """
     found = Agreement()
     for path, left, right in _walk(recorded, recomputed, "", skip):
-        if left is _NO_FIELD and other_version:
-            found.newer += 1
+        if left is _NO_FIELD and path in later:
+            found.newer.append(path)
         elif _is_number(left) and _is_number(right):
             found.figures += 1
             _figure(found, path, left, right, tolerance)

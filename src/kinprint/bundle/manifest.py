@@ -14,8 +14,10 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
+from kinprint import results
 from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
+from kinprint.plain import printable
 from kinprint.refs import check_member_name
 from kinprint.results import Report, build
 from kinprint.sources.base import too_many_brackets
@@ -28,13 +30,13 @@ SCHEMA_VERSION = 1
 
 MANIFEST, REPORT, SOURCES, RANGES = "bundle.json", "report.json", "sources.json", "ranges.jsonl"
 README, NULL = "README.txt", "null.json"
-BYTES = re.compile(r"^bytes/[0-9]{4,6}\.bin$")
+BYTES = re.compile(r"^bytes/[0-9]{4,6}\.bin\Z")
 NEEDED = (MANIFEST, REPORT, SOURCES, RANGES)
 CAPS = {
     MANIFEST: 4 << 20,
-    REPORT: 256 << 20,
+    REPORT: 64 << 20,
     SOURCES: 64 << 20,
-    RANGES: 512 << 20,
+    RANGES: 64 << 20,
     README: 1 << 20,
     NULL: 64 << 20,
 }
@@ -43,7 +45,7 @@ CAPS = {
 MAY_DIFFER = ("run",)
 """Fields of the report that two runs of the same comparison need not share."""
 
-_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
 _OPTIONAL = ("scipy", "torch", "gguf")  # in so far as they were in use
 _AGAIN = "the bundle is damaged, or was not made by kinprint; ask for it again"
 
@@ -140,12 +142,11 @@ def arithmetic() -> Arithmetic:
     return Arithmetic(platform.machine().lower(), tuple(sorted({*simd.get("baseline", ()), *simd.get("found", ())})))
 
 
-def evidence_digest(report: bytes, sources: bytes, ranges: bytes) -> str:
-    """Return the digest of what two runs share."""
-    data = orjson.loads(report)
-    for name in MAY_DIFFER:
-        data.pop(name, None)
-    parts = [orjson.dumps(data, option=orjson.OPT_SORT_KEYS), sources, ranges]
+def evidence_digest(report: bytes | Mapping[str, object], sources: bytes, ranges: bytes) -> str:
+    """Return the digest of what two runs share; a report that is parsed already is not parsed again."""
+    data = orjson.loads(report) if isinstance(report, bytes) else report
+    shared = {name: value for name, value in data.items() if name not in MAY_DIFFER}
+    parts = [orjson.dumps(shared, option=orjson.OPT_SORT_KEYS), sources, ranges]
     return hashlib.sha256("".join(hashlib.sha256(part).hexdigest() for part in parts).encode()).hexdigest()
 
 
@@ -183,20 +184,34 @@ def read_manifest(raw: bytes) -> Manifest:
     data = _parse(raw, MANIFEST)
     found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
     if found[0] != SCHEMA:
-        raise FormatError(f"{MANIFEST} is of schema {str(found[0])[:80]!r}, expected {SCHEMA!r}", hint=_AGAIN)
+        raise FormatError(f"{MANIFEST} is of schema {printable(str(found[0]), 80)!r}, expected {SCHEMA!r}", hint=_AGAIN)
     if found[1] != SCHEMA_VERSION:
         newer = isinstance(found[1], int) and found[1] > SCHEMA_VERSION
         raise SchemaError(
-            f"the bundle is of version {str(found[1])[:20]}; this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
+            f"the bundle is of version {printable(str(found[1]), 20)}; this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
             hint="upgrade kinprint" if newer else "use the version of kinprint that wrote it",
         )
-    return _built(Manifest, data, MANIFEST)
+    manifest = _built(Manifest, data, MANIFEST)
+    if not all(_SHA256.match(item) for item in (manifest.digest, manifest.evidence, *_digests(manifest))):
+        raise FormatError(f"{MANIFEST} states a digest that is no SHA-256", hint=_AGAIN)
+    return manifest
 
 
-def read_report(raw: bytes) -> Report:
-    """Read report.json; see `Report.from_json`."""
-    _parse(raw, REPORT)
-    report = Report.from_json(raw)
+def _digests(manifest: Manifest) -> Iterator[str]:
+    return (member.sha256 for member in manifest.members)
+
+
+def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
+    """Read report.json, and return it with the JSON that it was made from."""
+    data = _parse(raw, REPORT)
+    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    if not isinstance(data, dict) or found != (results.SCHEMA, results.SCHEMA_VERSION):
+        raise SchemaError(
+            f"cannot read a report of schema {printable(str(found[0]), 80)!r}, version {printable(str(found[1]), 20)}; "
+            f"expected {results.SCHEMA!r}, {results.SCHEMA_VERSION}",
+            hint="use the version of kinprint that wrote it, or run the comparison again",
+        )
+    report = _built(Report, data, REPORT)
     chosen = report.settings
     budget = chosen.budget_bytes
     if chosen.rows < 1 or chosen.experts < 0 or chosen.seed < 0 or (budget is not None and budget < 0):
@@ -204,7 +219,7 @@ def read_report(raw: bytes) -> Report:
             f"{REPORT}: rows {chosen.rows}, experts {chosen.experts}, seed {chosen.seed} and budget {budget} are no settings",
             hint=_AGAIN,
         )
-    return report
+    return report, data
 
 
 def read_sources(raw: bytes, ranges: bytes) -> Sources:
@@ -247,6 +262,15 @@ def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeR
     )
     if not fine:
         raise FormatError(f"{SOURCES} contradicts itself", hint=_AGAIN)
+    for source in record.sources:
+        # nothing lists what is on the web: the names are those that are asked for
+        listed = frozenset(source.names or ()) if source.kind != "url" else frozenset[str]()
+        both = next((file.name for file in source.files if file.absent and file.name in listed), None)
+        if both is not None:
+            raise FormatError(
+                f"{SOURCES} contradicts itself: {printable(both)} is listed, and said to be absent",
+                hint="no sound bundle does this; do not trust it",
+            )
     for _, name in files:
         try:
             check_member_name(name, where=SOURCES)
@@ -279,4 +303,5 @@ def _built(kind: type[T], data: object, name: str) -> T:
     try:
         return build(kind, data)
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{name} does not fit schema version {SCHEMA_VERSION}: {error}", hint=_AGAIN) from error
+        said = printable(str(error), 200)
+        raise FormatError(f"{name} does not fit schema version {SCHEMA_VERSION}: {said}", hint=_AGAIN) from error

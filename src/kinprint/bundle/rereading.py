@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kinprint.bundle.access import Access
 from kinprint.bundle.container import Container
 from kinprint.bundle.manifest import Sources
-from kinprint.errors import FormatError, KinprintError, SourceError
+from kinprint.bundle.naming import WEB
+from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound, SourceError
 from kinprint.plain import printable
 from kinprint.refs import ByteRange, ModelRef
-from kinprint.sources.base import Folder
-from kinprint.sources.ledger import FileRecord, Record, SourceRecord, merged
+from kinprint.sources.base import Folder, Source
+from kinprint.sources.ledger import FileRecord, RangeRead, Record, SourceRecord, merged
 from kinprint.sources.recorded import Kept, SharedFile
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
@@ -22,6 +24,8 @@ from kinprint.verification import Problem, Unchecked
 
 _BLOCK = 8 << 20  # bytes asked for at once
 _BATCH = 64 << 20  # and held in memory
+SHORTEST = 64
+"""Bytes that a range read again must have to be compared at once: the digest of a shorter one is as good as its content."""
 Place = tuple[int, str]
 
 
@@ -34,6 +38,10 @@ class Found:
     unchecked: list[Unchecked] = field(default_factory=list)
     ranges: int = 0  # looked at
     equal: int = 0
+    answers: int = 0  # that a file is not there, asked for again
+    stored: int = 0  # bytes in the spool
+    short: list[tuple[int, str, RangeRead]] = field(default_factory=list)  # not compared yet
+    seen: dict[int, str] = field(default_factory=dict)  # sources that were asked, with what is to be said of them
 
 
 def places_of(record: Record) -> Iterator[tuple[int, SourceRecord, FileRecord]]:
@@ -59,55 +67,43 @@ def enclosed_bytes(container: Container, sources: Sources) -> Found:
             said = f"{container.size(member)} bytes in {member}"
             found.problems.append(Problem("member", _name(source, file), f"{kept.length} bytes", said))
             continue
-        _check_ranges(found, source, file, kept)
+        _check_ranges(found, number, source, file, kept)
         found.kept[number, file.name] = kept
     return found
 
 
-def reread(record: Record, settings: Settings, spool: SharedFile) -> Found:
-    """Read every range again where it came from, into `spool`, and check it."""
-    found, at = Found(), 0
+def reread(record: Record, access: Access, spool: SharedFile, doubtful: Collection[int]) -> Found:
+    """Ask every question again where it was answered, and read every range again, into `spool`.
+
+    Sources that are `doubtful`, as their names contradict what was opened, are not asked at all.
+    """
+    found = Found()
     with ExitStack() as stack:
         sessions: dict[Settings, Session] = {}
         for number, source in enumerate(record.sources):
-            files = [file for file in source.files if file.ranges]
-            if not files or source.provenance is None:
+            if source.provenance is None or number in doubtful:
                 continue
-            own = _settings_for(source, settings)
-            if own not in sessions:
-                sessions[own] = stack.enter_context(Session(own))
             try:
+                own = access.settings_for(source)
+                if own not in sessions:
+                    sessions[own] = stack.enter_context(Session(own))
                 folder = _open(sessions[own], source)
-            except KinprintError as error:
-                found.unchecked.append(Unchecked(printable(source.text), error.message))
+                _check_place(found, source, folder)
+                _check_listing(found, source, folder, own)
+            except (KinprintError, OSError) as error:
+                found.unchecked.append(Unchecked(source.text, _reason(error)))
                 continue
-            _check_listing(found, source, folder, settings)
-            for file in files:
-                spans = merged([(item.start, item.end) for item in file.ranges])
-                kept = Kept(spool, at, spans)
+            found.seen[number] = _seen(sessions[own], source, access.settings)
+            for file in source.files:
                 try:
-                    problem = _fetch(sessions[own], folder, file, kept, spans, spool)
-                except KinprintError as error:
-                    found.unchecked.append(Unchecked(_name(source, file), error.message))
-                    continue
-                if problem is not None:
-                    found.problems.append(replace(problem, where=_name(source, file)))
-                    continue
-                at += kept.length
-                _check_ranges(found, source, file, kept)
-                found.kept[number, file.name] = kept
+                    _check_file(found, sessions[own], folder, number, source, file, spool)
+                except (KinprintError, OSError) as error:
+                    found.unchecked.append(Unchecked(_name(source, file), _reason(error)))
     return found
 
 
-def _settings_for(source: SourceRecord, settings: Settings) -> Settings:
-    """Return the settings for a model's own hub: a token is for the user's, not for one that a bundle names."""
-    where = source.provenance
-    if where is None or where.kind != "hub" or source.repo is None:
-        return settings
-    endpoint = where.location.removesuffix(f"/{source.repo}")
-    if endpoint == settings.endpoint:
-        return settings
-    return replace(settings, endpoint=endpoint, token=None)
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, KinprintError) else str(getattr(error, "strerror", None) or error)
 
 
 def _open(session: Session, source: SourceRecord) -> Folder:
@@ -115,7 +111,7 @@ def _open(session: Session, source: SourceRecord) -> Folder:
     assert where is not None
     if where.kind == "hub":
         return session.open_folder(ModelRef(source.text, "hub", repo=source.repo, revision=where.commit))
-    if where.kind in ("url-file", "url-folder"):
+    if where.kind in WEB:
         return session.open_folder(ModelRef(source.text, "url", url=where.location))
     path = Path(where.location)
     if not (path.is_dir() if where.kind == "folder" else path.is_file()):
@@ -123,24 +119,117 @@ def _open(session: Session, source: SourceRecord) -> Folder:
     return session.open_folder(ModelRef(source.text, where.kind, path=path))
 
 
+def _check_place(found: Found, source: SourceRecord, folder: Folder) -> None:
+    """Hold what was opened against what is said to have been opened; the revision is that of the name, checked before."""
+    where, now = source.provenance, folder.provenance
+    assert where is not None
+    for what in ("reference", "kind", "location", "commit"):
+        recorded, opened = getattr(where, what), getattr(now, what)
+        if recorded != opened:
+            found.problems.append(Problem("source", f"{source.text}: {what}", str(recorded), str(opened)))
+
+
+def _seen(session: Session, source: SourceRecord, own: Settings) -> str:
+    """Say what a reader of the result should know about where a model was read."""
+    where = source.provenance
+    assert where is not None
+    if where.kind != "hub":
+        return ""
+    notes = []
+    if session.settings.endpoint != own.endpoint:
+        notes.append(f"not on your hub, {own.endpoint}")
+    if where.revision != where.commit:
+        try:
+            now = session.open_folder(ModelRef(source.text, "hub", repo=source.repo, revision=where.revision))
+        except KinprintError:
+            notes.append(f"{where.revision} cannot be found now")
+        else:
+            if now.provenance.commit != where.commit:
+                notes.append(f"{where.revision} is another commit now")
+    return "; ".join(notes)
+
+
 def _check_listing(found: Found, source: SourceRecord, folder: Folder, settings: Settings) -> None:
-    """Compare the listing where a commit fixes it; a folder may have been given further files since."""
-    if folder.provenance.kind != "hub" or settings.offline or source.names is None:
+    """Compare the list of files, which decides what is read of a model."""
+    if source.signed:
+        reason = "the address had a part that the bundle does not hold; which files lie beside it was not checked"
+        found.unchecked.append(Unchecked(source.text, reason))
         return
-    recorded, now = frozenset(source.names), folder.names or frozenset()
+    if settings.offline and folder.provenance.kind == "hub":
+        found.unchecked.append(Unchecked(source.text, "offline, the list of its files is not known"))
+        return
+    names = folder.names
+    if names is None and source.names is None:
+        return
+    if source.names is None:
+        if source.files:
+            found.problems.append(Problem("source", source.text, "no list of files", "there is one"))
+        return
+    recorded, now = frozenset(source.names), names or frozenset()
     if recorded != now:
         odd = sorted(recorded ^ now)
         shown = ", ".join(printable(name, 60) for name in odd[:5])
         found.problems.append(
-            Problem("source", printable(source.text), f"{len(recorded)} files", f"{len(now)} files: see {shown}")
+            Problem("source", source.text, f"{len(recorded)} files", f"{len(now)} files: see {shown}")
         )
 
 
+def _check_file(
+    found: Found,
+    session: Session,
+    folder: Folder,
+    number: int,
+    source: SourceRecord,
+    file: FileRecord,
+    spool: SharedFile,
+) -> None:
+    """Ask again what was asked of one file."""
+    missing = file.absent or any(failure.error == "NotFound" for failure in file.failures)
+    if missing and not source.signed:
+        found.answers += 1
+        if _is_there(folder, file.name):
+            found.problems.append(Problem("source", _name(source, file), "no such file", "there is one"))
+            return
+    for failure in file.failures:
+        if failure.error != "NotFound":
+            said = f"not re-checked: it is recorded to have failed ({failure.message})"
+            found.unchecked.append(Unchecked(_name(source, file), said))
+    if missing or (file.size is None and file.identity is None and not file.ranges):
+        return
+    spans = merged([(item.start, item.end) for item in file.ranges])
+    kept = Kept(spool, found.stored, spans)
+    problem = _fetch(found, session, folder, source, file, kept, spans, spool)
+    if problem is not None:
+        found.problems.append(replace(problem, where=_name(source, file)))
+    elif spans:
+        found.stored += kept.length
+        _check_ranges(found, number, source, file, kept, live=True)
+        found.kept[number, file.name] = kept
+
+
+def _is_there(folder: Folder, name: str) -> bool:
+    """Whether a model has a file; of a web folder only an attempt can tell, and of a file on the web its neighbours too."""
+    if folder.provenance.kind not in WEB:
+        return name in (folder.names or ())
+    try:
+        _ = folder.open(name).size
+    except (NotFound, AccessDenied):  # as in the folder itself, which takes both for an absent file
+        return False
+    return True
+
+
 def _fetch(
-    session: Session, folder: Folder, file: FileRecord, kept: Kept, spans: Sequence[tuple[int, int]], spool: SharedFile
+    found: Found,
+    session: Session,
+    folder: Folder,
+    source: SourceRecord,
+    file: FileRecord,
+    kept: Kept,
+    spans: Sequence[tuple[int, int]],
+    spool: SharedFile,
 ) -> Problem | None:
     """Copy what was read of a file into the spool; return what is wrong with the file as such."""
-    if file.identity is None and tuple(spans) == ((0, file.size),):  # it was read as a whole, as small files are
+    if file.identity is None and spans and tuple(spans) == ((0, file.size),):  # read as a whole, as small files are
         data = folder.read_small(file.name)
         if data is None:
             raise SourceError("the file is no longer there")
@@ -148,22 +237,21 @@ def _fetch(
             return Problem("source", "", f"{file.size} bytes", f"{len(data)} bytes")
         spool.write(kept.place(ByteRange(*spans[0])) or 0, memoryview(data))
         return None
-    source = folder.open(file.name)
-    if file.size is not None and source.size != file.size:
-        return Problem("source", "", f"{file.size} bytes", f"{source.size} bytes")
-    kind, identity = (file.identity or "").split(":")[0], source.identity
-    # one of another kind says nothing: the file was found in another cache
-    if file.identity is not None and identity.startswith(f"{kind}:") and identity != file.identity:
-        return Problem("source", "", printable(file.identity, 100), printable(identity, 100))
+    opened = folder.open(file.name)
+    if file.size is not None and opened.size != file.size:
+        return Problem("source", "", f"{file.size} bytes", f"{opened.size} bytes")
+    problem = _check_identity(found, source, file, opened)
+    if problem is not None or not spans:
+        return problem
     last = spans[-1][1]
-    if last > source.size:  # before anything is planned that is as large as a stranger says
-        return Problem("source", "", f"bytes up to {last}", f"{source.size} bytes")
+    if last > opened.size:  # before anything is planned that is as large as a stranger says
+        return Problem("source", "", f"bytes up to {last}", f"{opened.size} bytes")
     blocks = [ByteRange(at, min(end, at + _BLOCK)) for start, end in spans for at in range(start, end, _BLOCK)]
     batch: list[ByteRange] = []
     for number, block in enumerate(blocks):
         batch.append(block)
         if number + 1 == len(blocks) or sum(map(len, batch)) >= _BATCH:
-            for span, block_data in zip(batch, session.read([(source, item) for item in batch]), strict=True):
+            for span, block_data in zip(batch, session.read([(opened, item) for item in batch]), strict=True):
                 place = kept.place(span)
                 assert place is not None
                 spool.write(place, block_data)
@@ -171,19 +259,65 @@ def _fetch(
     return None
 
 
-def _check_ranges(found: Found, source: SourceRecord, file: FileRecord, kept: Kept) -> None:
+def _check_identity(found: Found, source: SourceRecord, file: FileRecord, opened: Source) -> Problem | None:
+    if file.identity is None:
+        return None
+    kind, _, said = file.identity.partition(":")
+    if kind == "size":  # of a file that was on a disk then, and says no more than that
+        return None if said == str(opened.size) else Problem("source", "", file.identity, f"size:{opened.size}")
+    identity = opened.identity
+    if not identity.startswith(f"{kind}:"):
+        reason = f"not re-checked: its identity is recorded as {printable(file.identity, 100)}, and none of that kind is known here"
+        found.unchecked.append(Unchecked(_name(source, file), reason))
+        return None
+    # what it is instead may be a digest of what a stranger wants to know
+    return None if identity == file.identity else Problem("source", "", file.identity, "another identity")
+
+
+def _check_ranges(
+    found: Found, number: int, source: SourceRecord, file: FileRecord, kept: Kept, *, live: bool = False
+) -> None:
     room = memoryview(bytearray(max(item.end - item.start for item in file.ranges)))
     for item in file.ranges:
         piece = room[: item.end - item.start]
         if not kept.read_into(ByteRange(item.start, item.end), piece):
             raise FormatError(f"{_name(source, file)}: a range lies outside itself")
+        if live and len(piece) < SHORTEST and len(piece) != file.size:
+            found.short.append((number, file.name, item))
+            continue
         digest = hashlib.sha256(piece).hexdigest()
         found.ranges += 1
         if digest == item.sha256:
             found.equal += 1
         else:
             where = f"{_name(source, file)}, bytes {item.start} to {item.end}"
-            found.problems.append(Problem("range", where, f"sha256 {item.sha256}", f"sha256 {digest}"))
+            # what was found in a file of this machine is nobody's business
+            said = "other bytes" if live else f"sha256 {digest}"
+            found.problems.append(Problem("range", where, f"sha256 {item.sha256}", said))
+
+
+def check_short(found: Found, record: Record, replayed: Record) -> tuple[int, list[Problem]]:
+    """Compare ranges so short that their digest gives away what they hold: those only that the comparison itself asks for.
+
+    Returns how many agree, and the problems.
+    """
+    asked = {
+        ((source.text, source.kind, source.revision), file.name, item.start, item.end): item.sha256
+        for source in replayed.sources
+        for file in source.files
+        for item in file.ranges
+    }
+    equal, problems = 0, []
+    for number, name, item in found.short:
+        source = record.sources[number]
+        digest = asked.get(((source.text, source.kind, source.revision), name, item.start, item.end))
+        if digest == item.sha256:
+            equal += 1
+            continue
+        where = f"{printable(source.text)}: {printable(name)}, bytes {item.start} to {item.end}"
+        said = "other bytes" if digest else f"fewer than {SHORTEST} bytes, which the comparison does not ask for"
+        problems.append(Problem("range", where, f"sha256 {item.sha256}", said))
+    return equal, problems
 
 
 def _name(source: SourceRecord, file: FileRecord) -> str:

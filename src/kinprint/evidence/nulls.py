@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -17,6 +18,9 @@ NULL_VERSION = 1
 DEFAULT_NULL = "default_null.json"
 MARGIN = 2.0
 """The largest value ever seen is widened by this factor: a finite sample does not know its own extremes."""
+
+ROUNDING = 1e-6
+"""Relative difference between a stated mean, spread or largest value and that of the values, which may have been rounded."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +85,37 @@ def load_null(path: Path | None = None) -> EmpiricalNull:
 
 
 def parse_null(raw: bytes, label: str) -> EmpiricalNull:
-    """Read a null from its bytes."""
+    """Read a null from its bytes, and hold what it says of its values against these.
+
+    Where a file keeps fewer values than there were pairs, only the largest can be checked: it is always among them.
+    """
     try:
         data = orjson.loads(raw)
         found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
         if found != (NULL_SCHEMA, NULL_VERSION):
             raise SchemaError(f"expected schema {NULL_SCHEMA!r} version {NULL_VERSION}, got {found[0]!r}, {found[1]!r}")
-        return build(EmpiricalNull, data)
+        null = build(EmpiricalNull, data)
+        for sample in null.samples:
+            _check_summary(sample)
+        return null
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, SchemaError):
             raise
         raise SchemaError(f"{label} is not a null: {error}", hint="make it again with kinprint calibrate") from error
+
+
+def _check_summary(sample: NullSample) -> None:
+    if not sample.values:  # then nothing lies outside it, whatever it says
+        return
+    again = summarise(sample.statistic, sample.values)
+    pairs = [("largest", sample.largest, again.largest)]
+    if sample.pairs == again.pairs:
+        pairs += [("mean", sample.mean, again.mean), ("sd", sample.sd, again.sd)]
+    elif sample.pairs < again.pairs:
+        raise ValueError(f"{sample.statistic} has {again.pairs} values of {sample.pairs} pairs")
+    for name, said, found in pairs:
+        if not math.isclose(said, found, rel_tol=ROUNDING, abs_tol=ROUNDING * abs(again.largest)):
+            raise ValueError(f"{sample.statistic}: {name} is said to be {said:g}, and is {found:g} by its values")
 
 
 def summarise(statistic: str, values: Mapping[str, float] | tuple[float, ...]) -> NullSample:

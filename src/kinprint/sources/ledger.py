@@ -419,40 +419,40 @@ class RecordingSource:
     """A file of which every range read is entered in a ledger."""
 
     def __init__(self, inner: Source, ledger: Ledger, entry: _File) -> None:
-        self._inner, self._ledger, self._entry = inner, ledger, entry
+        self.inner, self._ledger, self._entry = inner, ledger, entry
         entry.label = inner.label
 
     @property
     def label(self) -> str:
         """Name for messages."""
-        return self._inner.label
+        return self.inner.label
 
     @property
     def at_hand(self) -> bool:
         """As of the file itself."""
-        return self._inner.at_hand
+        return self.inner.at_hand
 
     @property
     def size(self) -> int:
         """Length in bytes."""
-        size = self._ask(SIZE, lambda: self._inner.size)
+        size = self._ask(SIZE, lambda: self.inner.size)
         self._entry.size = size
         return size
 
     @property
     def identity(self) -> str:
         """What tells this content from any other."""
-        identity = self._ask(IDENTITY, lambda: self._inner.identity)
+        identity = self._ask(IDENTITY, lambda: self.inner.identity)
         self._entry.identity = identity
         return identity
 
     def prefetch(self) -> None:
         """Do what a first read would have to do anyway."""
-        self._ask(PREFETCH, self._inner.prefetch)
+        self._ask(PREFETCH, self.inner.prefetch)
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer`, and enter what came."""
-        self._ask(READ, lambda: self._inner.read_into(span, buffer))
+        self._ask(READ, lambda: self.inner.read_into(span, buffer))
         self._ledger.enter(self._entry, self.label, span.start, buffer[: len(span)])
 
     def _ask(self, what: str, answer: Callable[[], R]) -> R:

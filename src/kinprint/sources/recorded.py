@@ -13,7 +13,8 @@ from typing import IO
 from kinprint.errors import FileTooLarge, NotRecorded, SourceError
 from kinprint.plain import printable
 from kinprint.refs import ByteRange, ModelRef
-from kinprint.sources.base import SMALL_FILE_CAP, Folder, Source
+from kinprint.sizes import format_size
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, Request, Source
 from kinprint.sources.ledger import (
     IDENTITY,
     OPEN,
@@ -24,11 +25,16 @@ from kinprint.sources.ledger import (
     FileRecord,
     Ledger,
     Record,
+    RecordingSource,
     SourceRecord,
     Span,
 )
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+
+
+READ_AGAIN = 8
+"""How many times all that was recorded one read may have: ranges that overlap are recorded once, and delivered each time."""
 
 
 class SharedFile:
@@ -115,11 +121,17 @@ class RecordedFile:
         """Fail if it failed then."""
         self.fail(PREFETCH)
 
-    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
-        """Fill `buffer` with a range that was read then, or a part of one."""
-        if len(span) and (self._kept is None or not self._kept.read_into(span, buffer)):
+    def require(self, span: ByteRange) -> None:
+        """Raise what reading the range would raise, before room is made for it."""
+        if len(span) and (self._kept is None or self._kept.place(span) is None):
             self.fail(READ)
             raise self.not_recorded(f"bytes {span.start} to {span.end}")
+
+    def read_into(self, span: ByteRange, buffer: memoryview) -> None:
+        """Fill `buffer` with a range that was read then, or a part of one."""
+        self.require(span)
+        if self._kept is not None and len(span):
+            self._kept.read_into(span, buffer)
 
     def whole(self, cap: int) -> bytes:
         """Return the content, if all of it was read."""
@@ -179,6 +191,12 @@ class RecordedFolder:
         return RecordedFile(record, self._kept.get(name), self._missing)
 
 
+def _require(source: Source, span: ByteRange) -> None:
+    inner = source.inner if isinstance(source, RecordingSource) else source
+    if isinstance(inner, RecordedFile):
+        inner.require(span)
+
+
 class ReplaySession(Session):
     """Answers what a ledger recorded, and nothing else: no disk but for the bytes kept, no network.
 
@@ -206,6 +224,30 @@ class ReplaySession(Session):
         self._lookups = {item.what: item for item in record.lookups}
         self._sources = record.sources
         self._kept = kept
+        self._at_once = READ_AGAIN * sum(store.length for store in kept.values())
+
+    def admit(self, count: int) -> None:
+        """Refuse to plan a read of more than was ever read: no sound record leads to one, and a false one could name any size."""
+        if count > self._at_once:
+            raise self._not_recorded(f"a read of {format_size(count)} at once")
+        super().admit(count)
+
+    def read_here(self, source: Source, span: ByteRange) -> memoryview:
+        """Read a range that is there."""
+        _require(source, span)
+        return super().read_here(source, span)
+
+    def read(self, requests: Sequence[tuple[Source, ByteRange]]) -> list[memoryview]:
+        """Read ranges that are there."""
+        for source, span in requests:
+            _require(source, span)
+        return super().read(requests)
+
+    def read_through(self, requests: Sequence[Request]) -> None:
+        """Read ranges that are there, each into its sink."""
+        for source, span, _ in requests:
+            _require(source, span)
+        super().read_through(requests)
 
     def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:  # noqa: ARG002 - would look at this machine
         """Return what a name stood for then."""

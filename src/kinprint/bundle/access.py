@@ -1,0 +1,109 @@
+"""What a bundle may make this machine read: a stranger wrote the addresses and the paths in it."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kinprint.bundle.naming import LOCAL, endpoint_of
+from kinprint.errors import SourceError
+from kinprint.plain import printable
+from kinprint.sources.ledger import Record, SourceRecord
+from kinprint.sources.settings import Settings
+
+_ALLOW = "give --allow-local, if you trust whoever made the bundle"
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the user allows.
+
+    Attributes
+    ----------
+    settings
+        The user's own.
+    allow_local
+        Read any path that the bundle names, and ask servers of this machine and its network.
+    use_cache
+        Take ranges from the caches of this machine, where they are there.
+    """
+
+    settings: Settings
+    allow_local: bool = False
+    use_cache: bool = False
+
+    def settings_for(self, source: SourceRecord) -> Settings:
+        """Return how to read a model: with the user's token from the user's hub only, and from a cache only if allowed.
+
+        Raises
+        ------
+        SourceError
+            If the user does not allow it.
+        """
+        own = self.settings if self.use_cache else replace(self.settings, range_cache=None, hub_cache=None)
+        if source.kind in LOCAL:
+            self._check_path(source)
+            return replace(own, token=None)
+        if source.kind == "hub":
+            endpoint = endpoint_of(source)
+            if endpoint == own.endpoint:
+                return own
+            own = replace(own, endpoint=endpoint)
+        self._check_host(_location(source))
+        # an address on the user's own hub that is no repository could be any of its doors
+        return replace(own, token=None)
+
+    def _check_path(self, source: SourceRecord) -> None:
+        path = Path(_location(source))
+        if self.allow_local or (not path.is_absolute() and ".." not in path.parts and not _leads_outside(path)):
+            return
+        raise SourceError(
+            f"{printable(str(path))} is a path outside the current folder, which is not read because a bundle names it; {_ALLOW}"
+        )
+
+    def _check_host(self, address: str) -> None:
+        host = urlsplit(address).hostname or ""
+        if self.allow_local or not is_near(host):
+            return
+        raise SourceError(
+            f"{printable(host)} is in the network of this machine, and is not asked because a bundle names it; {_ALLOW}"
+        )
+
+
+def hosts_of(record: Record) -> tuple[str, ...]:
+    """Return the servers that a record names."""
+    found = {
+        urlsplit(source.provenance.location).netloc
+        for source in record.sources
+        if source.provenance is not None and source.kind not in LOCAL
+    }
+    return tuple(sorted(printable(host.rpartition("@")[2], 200) for host in found))
+
+
+def is_near(host: str) -> bool:
+    """Whether a host is this machine or in its own network, by its address or by what its name stands for."""
+    try:
+        found = [ipaddress.ip_address(host)]
+    except ValueError:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):  # behind a proxy nothing may be known here; then the name alone decides
+            return "." not in host or host.endswith((".local", ".localhost", ".internal", ".lan"))
+        found = [ipaddress.ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers]
+    plain = [getattr(address, "ipv4_mapped", None) or address for address in found]
+    return any(not address.is_global or address.is_multicast for address in plain)
+
+
+def _leads_outside(path: Path) -> bool:
+    """Whether a link in a path leads elsewhere; the user made it, but not for a stranger."""
+    try:
+        return not path.resolve().is_relative_to(Path.cwd().resolve())
+    except (OSError, RuntimeError, ValueError):
+        return True
+
+
+def _location(source: SourceRecord) -> str:
+    return source.provenance.location if source.provenance is not None else source.text
