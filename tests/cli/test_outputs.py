@@ -333,3 +333,9 @@ def test_one_model_is_too_few(inside, demo):
     done = inside("compare", demo / "base")
     assert done.code == 2
     assert "expected two models or more, got 1" in done.err
+
+
+def test_forms_of_a_report_need_the_models_themselves(inside, demo, tmp_path):
+    done = inside("compare", tmp_path / "x.kfp", demo / "base", "--html", tmp_path / "x.html")
+    assert done.code == 2
+    assert "--html needs the models themselves" in done.err

@@ -87,6 +87,12 @@ class Outputs:
         return found
 
     @property
+    def forms(self) -> list[str]:
+        """The options given that write a form of a report, beside its JSON."""
+        names = ("html", "markdown", "csv", "parquet", "cyclonedx", "sarif")
+        return [f"--{name}" for name in names if getattr(self, name) is not None]
+
+    @property
     def pair_only(self) -> list[str]:
         """The options given that a report on many models does not have."""
         return [f"--{name}" for name in ("csv", "parquet", "cyclonedx", "sarif") if getattr(self, name) is not None]

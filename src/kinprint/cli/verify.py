@@ -18,7 +18,13 @@ _REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
 @click.command("verify")
 @click.argument("bundle", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--offline", is_flag=True, help="Use the bytes in the bundle, and ask no source for them.")
-@click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache: ask the sources themselves.")
+@click.option("--use-cache", is_flag=True, help="Let ranges in the caches of this machine stand for the sources.")
+@click.option("--no-cache", is_flag=True, hidden=True, help="As without --use-cache.")
+@click.option(
+    "--allow-local",
+    is_flag=True,
+    help="Read paths outside the current folder and ask servers of the own network, if the bundle names them.",
+)
 @click.option(
     "--max-size",
     callback=read_budget,
@@ -29,14 +35,26 @@ _REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
 )
 @click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def verify_command(bundle: Path, offline: bool, no_cache: bool, max_size: int | None, style: str, quiet: bool) -> int:
+def verify_command(
+    bundle: Path,
+    offline: bool,
+    use_cache: bool,
+    no_cache: bool,
+    allow_local: bool,
+    max_size: int | None,
+    style: str,
+    quiet: bool,
+) -> int:
     """Check BUNDLE, an evidence bundle written by compare --bundle.
 
     Reads every recorded range again where it came from (with --offline: from the bundle), checks every SHA-256, computes
     every figure of the report anew, and names whatever does not agree.
 
-    The exit code is 0 if everything agrees, 9 if something does not, 5 if what could be checked agrees but not all sources
-    could be reached, 7 if there are no bytes to compute from, 6 if it is no bundle that this version can read, 3 if there is no
+    A bundle names what to read. Paths outside the current folder and servers of this machine's own network are left alone
+    unless --allow-local allows them. The caches of this machine are not used unless --use-cache allows it.
+
+    The exit code is 0 if everything agrees, 9 if something does not, 5 if what could be checked agrees but not everything
+    could be, 7 if there are no bytes to compute from, 6 if it is no bundle that this version can read, 3 if there is no
     such file.
     """
     from kinprint.bundle import verify_bundle
@@ -51,6 +69,9 @@ def verify_command(bundle: Path, offline: bool, no_cache: bool, max_size: int | 
             offline=offline,
             settings=make_settings(offline=offline, no_cache=no_cache),
             max_bytes=max_size,
+            allow_local=allow_local,
+            use_cache=use_cache and not no_cache,
+            announce=lambda said: click.echo(said, err=True),
             progress=line.stage,
         )
     if wants_json(style):

@@ -335,7 +335,7 @@ def _log_p(null: NullResult) -> str:
     if null.log10_p is None:
         return DASH
     figure = min(null.log10_p, 0.0) + 0.0
-    return f"{'≤ ' if _BOUND in null.p_method else ''}{figure:.2f}" if figure > -100 else f"{figure:.0f}"
+    return f"{'≤ ' if _BOUND in null.p_method else ''}{figure:.{2 if figure > -100 else 0}f}"
 
 
 def _method(null: NullResult) -> str:

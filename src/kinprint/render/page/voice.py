@@ -140,7 +140,7 @@ class Voice:
         if value is None:
             return DASH
         figure = min(value, 0.0) + 0.0
-        return f"{'≤ ' if _BOUND in method else ''}{figure:.2f}" if figure > -100 else f"{figure:.0f}"
+        return f"{'≤ ' if _BOUND in method else ''}{figure:.{2 if figure > -100 else 0}f}"
 
     def odds(self, log10_p: float | None) -> str:
         """Write a p-value as people say it. Powers are rounded towards what is less surprising, so "1 in" stays true."""

@@ -51,7 +51,7 @@ const K = (() => {
   function logp(value, bound) {
     if (Number.isNaN(value)) return DASH;
     const figure = Math.min(value, 0) + 0;
-    return figure > -100 ? `${bound ? '≤ ' : ''}${figure.toFixed(2)}` : figure.toFixed(0);
+    return `${bound ? '≤ ' : ''}${figure.toFixed(figure > -100 ? 2 : 0)}`;
   }
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
