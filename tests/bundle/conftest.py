@@ -7,10 +7,25 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
-from kinprint.bundle import write_bundle
-from kinprint.bundle.manifest import MANIFEST, RANGES, REPORT, SOURCES, Member, evidence_digest, read_manifest
+from kinprint.bundle import verifying, write_bundle
+from kinprint.bundle.conclusion import State
+from kinprint.bundle.container import open_container
+from kinprint.bundle.manifest import (
+    MANIFEST,
+    RANGES,
+    README,
+    REPORT,
+    SOURCES,
+    Member,
+    evidence_digest,
+    read_manifest,
+    read_sources,
+)
+from kinprint.bundle.rereading import enclosed_bytes
+from kinprint.bundle.writing import readme
 from kinprint.comparison import compare
 from kinprint.selection import Options
 from kinprint.sources.ledger import Ledger
@@ -91,6 +106,12 @@ def forge(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]
     with zipfile.ZipFile(source) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
+    forge_members(members, target, seal=seal)
+    return target
+
+
+def forge_members(members: dict[str, bytes], target: Path, *, seal: bool = True, software=None) -> None:
+    """Write members as a bundle, with all digests as they have to be."""
     if seal:
         manifest = read_manifest(members[MANIFEST])
         listed = [
@@ -99,17 +120,50 @@ def forge(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]
             if name != MANIFEST
         ]
         evidence = evidence_digest(members[REPORT], members[SOURCES], members[RANGES])
+        manifest = replace(manifest, software=software or manifest.software)
         members[MANIFEST] = replace(manifest, members=tuple(listed), evidence=evidence).sealed().to_json()
     with zipfile.ZipFile(target, "w") as archive:
         for name, data in members.items():
             stored = name.startswith("bytes/")
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED)
-    return target
 
 
 @pytest.fixture
 def forged(tmp_path):
     def make(source: Path, change, *, seal=True) -> Path:
         return forge(source, tmp_path / "forged.zip", change, seal=seal)
+
+    return make
+
+
+def replayed(members: dict[str, bytes], folder: Path) -> None:
+    """Make the report that follows from a forged record: what the best of forgers would put in."""
+    target = folder / "draft.zip"
+    forge_members(members, target)
+    with open_container(target) as container:
+        state = State(offline=True)
+        contents = verifying._check_container(container, state)
+        found = enclosed_bytes(container, contents.sources)
+        report, _, _ = verifying._replay(contents, found)
+    data = orjson.loads(report.to_json())
+    data["settings"]["null"] = contents.report.settings.null
+    members[REPORT] = orjson.dumps(data, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+@pytest.fixture
+def forged_well(tmp_path):
+    """Forge the record of a bundle, compute the report that goes with it, write the README anew, and seal it all."""
+
+    def make(source: Path, change, *, name="forged.zip", software=None) -> Path:
+        with zipfile.ZipFile(source) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        data = orjson.loads(members[SOURCES])
+        change(data, members)
+        members[SOURCES] = orjson.dumps(data, option=orjson.OPT_INDENT_2) + b"\n"
+        sources = read_sources(members[SOURCES], members[RANGES])
+        members[README] = readme(sources.record, bool(sources.enclosed)).encode()
+        replayed(members, tmp_path)
+        forge_members(members, tmp_path / name, software=software)
+        return tmp_path / name
 
     return make

@@ -2,11 +2,13 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from kinprint.bundle import verify_bundle
+from kinprint import bundle
 from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.nulls import load_null
 from kinprint.selection import Options
@@ -24,6 +26,8 @@ from kinprint.testing.adapter_files import (
 from kinprint.testing.gguf_files import convert_llama, write_gguf
 from kinprint.testing.hub import HubServer
 from kinprint.testing.layouts import write_checkpoint
+
+verify_bundle = partial(bundle.verify_bundle, allow_local=True)  # the models lie outside the current folder
 
 CONFIG_FOR_GGUF = {
     "architectures": ["LlamaForCausalLM"],
@@ -69,6 +73,10 @@ def test_over_the_hub(served, settings_for, bundler, tmp_path):
     assert sum(item.body_bytes for item in served.requests) >= sum(item.bytes_read for item in first.reads)
     served.reset()
     verified(tmp_path / "two.zip", settings=kept)
+    assert [item for item in served.requests if item.origin == "cdn"] != []  # the cache is no source
+    served.reset()
+    found = verified(tmp_path / "two.zip", settings=kept, use_cache=True)
+    assert "caches of this machine" in found.sentence
     assert [item for item in served.requests if item.origin == "cdn"] == []
 
 
@@ -76,7 +84,9 @@ def test_another_hub_than_the_users_own(served, settings_for, bundler, tmp_path)
     """The hub that the bundle names is asked, without the token that is for another."""
     bundler(tmp_path / "x.zip", "own/a", "own/b", settings=settings_for(served), enclose=False)
     served.reset()
-    verified(tmp_path / "x.zip", settings=settings_for(endpoint="http://127.0.0.1:9", token="hf_right"))
+    found = verified(tmp_path / "x.zip", settings=settings_for(endpoint="http://127.0.0.1:9", token="hf_right"))
+    assert "not on your hub" in found.models[0].said
+    assert found.sentence.endswith(f"Not read on your hub: {served.endpoint}/own/a, {served.endpoint}/own/b.")
     assert served.requests
     assert not [item for item in served.requests if item.authorization]
 
@@ -134,7 +144,8 @@ def test_controls_parents_and_what_was_not_there(bundler, small_model, tmp_path,
     (tmp_path / "deeper" / "still").mkdir(parents=True)
     shutil.move("x.zip", "deeper/still/x.zip")
     monkeypatch.chdir(tmp_path / "deeper" / "still")
-    verified(Path("x.zip"), offline=True)
+    found = verified(Path("x.zip"), offline=True)
+    assert "and 4 failures that it records, was not checked" in found.sentence
 
 
 def test_a_null_of_ones_own(bundler, made, tmp_path):
@@ -143,7 +154,9 @@ def test_a_null_of_ones_own(bundler, made, tmp_path):
     inquiry = Inquiry(null=tmp_path / "null.json")
     bundler(tmp_path / "x.zip", made.a, made.b, inquiry=inquiry, null=tmp_path / "null.json")
     (tmp_path / "null.json").unlink()
-    verified(tmp_path / "x.zip", offline=True)
+    found = verified(tmp_path / "x.zip", offline=True)
+    assert found.null == sha256(null.to_json()).hexdigest()
+    assert f"an empirical null supplied with the bundle (sha256 {found.null})" in found.sentence
 
 
 @pytest.mark.slow
@@ -161,8 +174,13 @@ def test_one_comparison_of_many_in_a_session(made, tmp_path, fast_options):
                     report = compare(str(made.a), str(made.b), fast_options, session=session)
                 write_bundle(tmp_path / f"{number}.zip", report, ledger, enclose=True)
         assert session.ledger is None
-    for number in range(2):
-        verified(tmp_path / f"{number}.zip", offline=True)
+    verified(tmp_path / "0.zip", offline=True)
+    found = verify_bundle(tmp_path / "1.zip", offline=True)  # what the first one left of the budget is hearsay
+    assert (found.outcome, found.problems, [item.what for item in found.unchecked]) == (
+        "verified_in_part",
+        (),
+        ["the budget"],
+    )
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ def bundle(inside, demo, tmp_path):
 
 
 def test_verify_prints_checks_and_a_sentence(bundle, inside):
-    done = inside("verify", bundle, "--format", "table", "-q")
+    done = inside("verify", bundle, "--allow-local", "--format", "table", "-q")
     assert done.code == 0
     assert done.out.rstrip().splitlines()[-1].startswith("Verified: all ranges are as recorded")
     for word in ("archive", "enclosed bytes", "sources", "figures", "digest of the bundle"):

@@ -17,6 +17,7 @@ import orjson
 from kinprint import results
 from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
+from kinprint.evidence.nulls import EmpiricalNull, parse_null
 from kinprint.plain import printable
 from kinprint.refs import check_member_name
 from kinprint.results import Report, build
@@ -188,7 +189,8 @@ def read_manifest(raw: bytes) -> Manifest:
     if found[1] != SCHEMA_VERSION:
         newer = isinstance(found[1], int) and found[1] > SCHEMA_VERSION
         raise SchemaError(
-            f"the bundle is of version {printable(str(found[1]), 20)}; this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
+            f"the bundle is of version {printable(str(found[1]), 20)}; "
+            f"this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
             hint="upgrade kinprint" if newer else "use the version of kinprint that wrote it",
         )
     manifest = _built(Manifest, data, MANIFEST)
@@ -220,6 +222,12 @@ def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
             hint=_AGAIN,
         )
     return report, data
+
+
+def read_null(raw: bytes) -> EmpiricalNull:
+    """Read null.json; see `parse_null`."""
+    _parse(raw, NULL)
+    return parse_null(raw, NULL)
 
 
 def read_sources(raw: bytes, ranges: bytes) -> Sources:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import orjson
 
-from kinprint import verification
-from kinprint.bundle.agreement import OTHER_MACHINE, SAME_MACHINE, Agreement, agree
+from kinprint._version import __version__
+from kinprint.bundle.access import Access, hosts_of
+from kinprint.bundle.agreement import OTHER_MACHINE, SAME_MACHINE, agree
+from kinprint.bundle.conclusion import State, conclude
 from kinprint.bundle.container import DEFAULT_MAX_BYTES, Container, open_container
 from kinprint.bundle.manifest import (
     BYTES,
@@ -19,6 +23,7 @@ from kinprint.bundle.manifest import (
     MAY_DIFFER,
     NULL,
     RANGES,
+    README,
     REPORT,
     SOURCES,
     Manifest,
@@ -26,57 +31,37 @@ from kinprint.bundle.manifest import (
     arithmetic,
     evidence_digest,
     read_manifest,
+    read_null,
     read_report,
     read_sources,
     software,
 )
-from kinprint.bundle.rereading import Found, enclosed_bytes, places_of, reread
+from kinprint.bundle.naming import check_names, declared_revisions
+from kinprint.bundle.rereading import Found, check_short, enclosed_bytes, places_of, reread
+from kinprint.bundle.writing import readme
 from kinprint.comparison import compare
 from kinprint.errors import FormatError, KinprintError
 from kinprint.evidence.examine import Inquiry
 from kinprint.plain import printable
-from kinprint.results import Report
+from kinprint.results import LATER, Report, ReportSettings
 from kinprint.selection import Options
 from kinprint.sizes import format_size
 from kinprint.sources.ledger import Record
 from kinprint.sources.recorded import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
-from kinprint.verification import (
-    FAILED,
-    IN_PART,
-    MOST_SHOWN,
-    NOT_CHECKED,
-    OPEN,
-    PASSED,
-    VERIFIED,
-    WRONG,
-    Check,
-    Problem,
-    Unchecked,
-    Verification,
-)
+from kinprint.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass
-class _State:
-    """What has been found so far."""
-
-    checks: list[Check] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    unchecked: list[Unchecked] = field(default_factory=list)
-    agreement: Agreement | None = None
-    tolerance: float = SAME_MACHINE
-    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Contents:
     manifest: Manifest
     report: Report
-    raw: bytes
+    data: dict[str, object]  # the report as it stands in JSON
     sources: Sources
+    null: bytes | None
+    doubtful: frozenset[int]  # sources whose names contradict what was opened
 
 
 def verify_bundle(
@@ -85,6 +70,9 @@ def verify_bundle(
     offline: bool = False,
     settings: Settings | None = None,
     max_bytes: int | None = DEFAULT_MAX_BYTES,
+    allow_local: bool = False,
+    use_cache: bool = False,
+    announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Check an evidence bundle.
@@ -99,6 +87,12 @@ def verify_bundle(
         How sources are read; by default from the environment.
     max_bytes
         What the bundle may have in all when unpacked; None for no limit.
+    allow_local
+        Read paths outside the current folder, and ask servers of this machine and its network, if the bundle names them.
+    use_cache
+        Let the caches of this machine stand for the sources.
+    announce
+        Called with the servers that the bundle names, before any is asked.
     progress
         Called with (stage, done, total).
 
@@ -108,19 +102,22 @@ def verify_bundle(
         If it is no bundle, or one that this program cannot read. What does not agree is no error, but in the result.
     """
     tell = progress or _quiet
-    state = _State()
+    state = State(offline=offline, cached=use_cache)
     with open_container(path, max_bytes) as container, tempfile.TemporaryFile(prefix="kinprint-") as temporary:
         tell("reading the bundle", 0, 3)
         contents = _check_container(container, state)
         _check_amount(contents.sources.record, path, max_bytes)
         tell("checking ranges", 1, 3)
-        bytes_at_hand = _check_bytes(container, contents, state, SharedFile(temporary), offline, settings)
+        access = None if offline else Access(settings or Settings.from_env(), allow_local, use_cache)
+        hosts = hosts_of(contents.sources.record)
+        if access is not None and announce is not None and hosts:
+            announce(f"the bundle names these servers, which are asked now: {', '.join(hosts)}")
+        bytes_at_hand = _check_bytes(container, contents, state, SharedFile(temporary), access)
         tell("computing anew", 2, 3)
         if bytes_at_hand is not None:
-            null = container.read(NULL) if NULL in container.names else None
-            _check_figures(contents, bytes_at_hand, null, state)
+            _check_figures(contents, bytes_at_hand, state)
         tell("computing anew", 3, 3)
-    return _conclusion(path, contents, state, offline=offline)
+    return conclude(path, contents.manifest.digest, contents.report, state)
 
 
 def _check_amount(record: Record, path: Path, max_bytes: int | None) -> None:
@@ -156,13 +153,13 @@ def report_of(path: Path) -> bytes:
 # -- the archive ---------------------------------------------------------------------------------------------------------
 
 
-def _check_container(container: Container, state: _State) -> _Contents:
+def _check_container(container: Container, state: State) -> _Contents:
     """Hold every member against the manifest, and read them."""
     manifest = read_manifest(container.read(MANIFEST))
     problems: list[Problem] = []
     if manifest.sealed().digest != manifest.digest:
         problems.append(
-            Problem("manifest", MANIFEST, f"digest {manifest.digest[:64]}", f"digest {manifest.sealed().digest}")
+            Problem("manifest", MANIFEST, f"digest {manifest.digest}", f"digest {manifest.sealed().digest}")
         )
     stated = {member.name: member for member in manifest.members}
     texts: dict[str, bytes] = {}
@@ -182,18 +179,19 @@ def _check_container(container: Container, state: _State) -> _Contents:
                 Problem(
                     "member",
                     name,
-                    f"{member.size} bytes, sha256 {printable(member.sha256, 64)}",
+                    f"{member.size} bytes, sha256 {member.sha256}",
                     f"{container.size(name)} bytes, sha256 {digest}",
                 )
             )
         elif not fits:
             problems.append(Problem("member", name, "a sound copy", "the archive's own checksum is wrong"))
-    problems += [Problem("member", printable(name), "a member", "nothing") for name in stated]
+    problems += [Problem("member", name, "a member", "nothing") for name in stated]
     sources = read_sources(texts[SOURCES], texts[RANGES])
-    report = read_report(texts[REPORT])
-    evidence = evidence_digest(texts[REPORT], texts[SOURCES], texts[RANGES])
-    if evidence != manifest.evidence:
-        problems.append(Problem("manifest", "evidence", f"digest {manifest.evidence[:64]}", f"digest {evidence}"))
+    report, data = read_report(texts[REPORT])
+    evidence = evidence_digest(data, texts[SOURCES], texts[RANGES])
+    problems += _check_manifest(manifest, report, evidence)
+    problems += _check_readme(manifest, sources, texts.get(README), state)
+    null = _check_null(report, texts.get(NULL), state)
     total = len(container.names)
     wrong = {problem.where for problem in problems}
     said = (
@@ -203,7 +201,66 @@ def _check_container(container: Container, state: _State) -> _Contents:
     )
     state.checks.append(Check("archive", WRONG if wrong else PASSED, total, total - min(total, len(wrong)), said))
     state.problems += problems
-    return _Contents(manifest, report, texts[REPORT], sources)
+    return _Contents(manifest, report, data, sources, null, _check_record(sources.record, state))
+
+
+def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[Problem]:
+    pairs = [
+        ("evidence", f"digest {manifest.evidence}", f"digest {evidence}"),
+        ("may_differ", ", ".join(manifest.may_differ), ", ".join(MAY_DIFFER)),
+        ("report_schema", manifest.report_schema, report.schema),
+        ("report_schema_version", str(manifest.report_schema_version), str(report.schema_version)),
+    ]
+    return [Problem("manifest", name, said, found) for name, said, found in pairs if said != found]
+
+
+def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, state: State) -> list[Problem]:
+    """Hold README.txt against what this program writes: people follow what it says."""
+    if text == readme(sources.record, bool(sources.enclosed)).encode():
+        return []
+    if text is not None and _stated(manifest) != __version__:
+        state.unchecked.append(Unchecked(README, "it is not what this version of kinprint writes; do not follow it"))
+        return []
+    return [Problem("member", README, "how to check the bundle", "other text" if text is not None else "nothing")]
+
+
+def _check_null(report: Report, raw: bytes | None, state: State) -> bytes | None:
+    """Return the empirical null that the bundle brings, if its report says that there is one, and only then."""
+    if (raw is not None) != (report.settings.null is not None):
+        said = (
+            "holds a null that its report does not name" if raw is not None else "lacks the null that its report names"
+        )
+        raise FormatError(f"the bundle {said}", hint="no sound bundle does this; do not trust it")
+    if raw is not None:
+        read_null(raw)
+        state.null = hashlib.sha256(raw).hexdigest()
+    return raw
+
+
+def _check_record(record: Record, state: State) -> frozenset[int]:
+    """Check what can be told without asking anyone, and note what nobody can be asked about. Return doubtful sources."""
+    doubtful = check_names(record)
+    problems = [problem for found in doubtful.values() for problem in found]
+    total = len(record.sources) + len(record.lookups)
+    said = "names, locations and commits contradict each other" if problems else "every name means what was opened"
+    state.checks.append(Check("names", WRONG if problems else PASSED, total, total - min(total, len(problems)), said))
+    state.problems += problems
+    if record.delivered_before:
+        spent = f"{record.delivered_before:,} bytes of it are recorded to have been spent before this comparison"
+        state.unchecked.append(Unchecked("the budget", spent))
+    for source in declared_revisions(record):
+        reason = f"its revision {source.revision} is that of an adapter, which was not held against it"
+        state.unchecked.append(Unchecked(source.text, reason))
+    failed = [(item.what, item.failure) for item in record.lookups if item.failure is not None]
+    failed += [(item.text, item.failure) for item in record.sources if item.provenance is None and item.failure]
+    if state.offline:
+        state.failures = len(failed) + sum(len(file.failures) for item in record.sources for file in item.files)
+    else:
+        state.unchecked += [
+            Unchecked(what, f"not re-checked: it is recorded to have failed ({failure.message})")
+            for what, failure in failed
+        ]
+    return frozenset(doubtful)
 
 
 # -- the bytes -----------------------------------------------------------------------------------------------------------
@@ -212,23 +269,30 @@ def _check_container(container: Container, state: _State) -> _Contents:
 def _check_bytes(
     container: Container,
     contents: _Contents,
-    state: _State,
+    state: State,
     spool: SharedFile,
-    offline: bool,
-    settings: Settings | None,
+    access: Access | None,
 ) -> Found | None:
     """Check all ranges, and return where the bytes are to be had from, if all of them are."""
     record = contents.sources.record
     enclosed = enclosed_bytes(container, contents.sources) if contents.sources.enclosed else None
     if enclosed is not None:
         _enter(state, "enclosed bytes", enclosed, "the bytes in the bundle")
-    if not offline:
-        live = reread(record, settings or Settings.from_env(), spool)
-        _enter(state, "sources", live, "what the sources hold now")
+    live = None
+    if access is not None:
+        live = reread(record, access, spool, contents.doubtful)
+        cached = ", or the caches of this machine," if access.use_cache else ""
+        _enter(state, "sources", live, f"what the sources{cached} hold now")
         if enclosed is not None:  # what a source no longer has can still be taken from the bundle
             live.kept = {**enclosed.kept, **live.kept}
             live.problems += enclosed.problems
         enclosed = live
+    seen = live.seen if live is not None else {}
+    state.models += [
+        ModelRead(item.text, item.provenance.location, item.provenance.commit, number in seen, seen.get(number, ""))
+        for number, item in enumerate(record.sources)
+        if item.provenance is not None
+    ]
     needed = {(number, file.name) for number, _, file in places_of(record)}
     if enclosed is None or enclosed.problems or needed - enclosed.kept.keys():
         reason = (
@@ -245,17 +309,19 @@ def _check_bytes(
     return enclosed
 
 
-def _enter(state: _State, name: str, found: Found, what: str) -> None:
+def _enter(state: State, name: str, found: Found, what: str) -> None:
     bad = bool(found.problems)
     said = (
         f"{what} differ from the record"
         if bad
         else f"every range has the SHA-256 that was recorded of {what}"
         if not found.unchecked
-        else "some could not be read; all that could agree"
+        else "not all could be checked; all that could agree"
         if found.ranges
         else "none could be read"
     )
+    if found.answers and not bad:
+        said += f"; {found.answers:,} files that were not there are not there now"
     state.checks.append(
         Check(name, WRONG if bad else OPEN if found.unchecked else PASSED, found.ranges, found.equal, said)
     )
@@ -266,24 +332,28 @@ def _enter(state: _State, name: str, found: Found, what: str) -> None:
 # -- the figures -----------------------------------------------------------------------------------------------------------
 
 
-def _check_figures(contents: _Contents, found: Found, null: bytes | None, state: _State) -> None:
+def _check_figures(contents: _Contents, found: Found, state: State) -> None:
     """Run the comparison again on the recorded bytes, and hold the two reports against each other."""
     state.versions = _versions(contents.manifest)
     state.tolerance = OTHER_MACHINE if state.versions else SAME_MACHINE
     try:
-        again, missing = _replay(contents, found, null)
+        again, missing, replayed = _replay(contents, found)
     except KinprintError as error:
         state.problems.append(Problem("read", "the comparison", "a report", f"it cannot be repeated: {error.message}"))
         state.checks.append(
             Check("figures", WRONG, 0, 0, "the comparison cannot be repeated from what the bundle holds")
         )
         return
-    recorded, recomputed = orjson.loads(contents.raw), orjson.loads(again.to_json())
-    if null is not None:  # read from the bundle, under another name
-        recomputed["settings"]["null"] = recorded["settings"].get("null")
-    own = {item.name: item.version for item in contents.manifest.software}
-    other = own.get("kinprint") != {item.name: item.version for item in software()}["kinprint"]
-    agreement = agree(recorded, recomputed, tolerance=state.tolerance, other_version=other, skip=MAY_DIFFER)
+    _check_short(found, contents.sources.record, replayed, state)
+    recomputed = orjson.loads(again.to_json())
+    if contents.null is not None:  # read from the bundle, under another name
+        recomputed["settings"]["null"] = contents.report.settings.null
+    later = _later(contents.manifest)
+    agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=MAY_DIFFER)
+    state.unchecked += [
+        Unchecked(f"{REPORT}: {name}", "the report, said to be of an older version, does not have it")
+        for name in agreement.newer
+    ]
     state.agreement = agreement
     state.problems += [Problem("read", what, "nothing", "asked for now") for what in dict.fromkeys(missing)]
     state.problems += agreement.problems
@@ -291,13 +361,29 @@ def _check_figures(contents: _Contents, found: Found, null: bytes | None, state:
     close = f", {len(agreement.close)} within {state.tolerance:g}" if agreement.close else ""
     said = (
         f"computed anew: {agreement.exact:,} of {agreement.figures:,} figures equal to the last bit{close}; "
-        f"{agreement.other_values - len(agreement.other_differ):,} of {agreement.other_values:,} other values equal"
+        f"{agreement.other_values - len(agreement.other_differ):,} of {agreement.other_values:,} other values equal; "
+        "run (date, traffic, versions) is not checked"
     )
     total = agreement.figures + agreement.other_values
     state.checks.append(Check("figures", WRONG if bad else PASSED, total, total - len(agreement.problems), said))
 
 
-def _replay(contents: _Contents, found: Found, null: bytes | None) -> tuple[Report, list[str]]:
+def _check_short(found: Found, record: Record, replayed: Record, state: State) -> None:
+    if not found.short:
+        return
+    equal, problems = check_short(found, record, replayed)
+    state.problems += problems
+    for number, check in enumerate(state.checks):
+        if check.name == "sources":
+            state.checks[number] = replace(
+                check,
+                state=WRONG if problems else check.state,
+                checked=check.checked + len(found.short),
+                agree=check.agree + equal,
+            )
+
+
+def _replay(contents: _Contents, found: Found) -> tuple[Report, list[str], Record]:
     report, chosen = contents.report, contents.report.settings
     options = Options(
         rows=chosen.rows,
@@ -318,11 +404,31 @@ def _replay(contents: _Contents, found: Found, null: bytes | None) -> tuple[Repo
         contents.sources.record, found.kept, budget_bytes=chosen.budget_bytes, files=chosen.files, bases=chosen.bases
     )
     with tempfile.TemporaryDirectory(prefix="kinprint-") as folder, session:
-        if null is not None:
+        if contents.null is not None:
             file = Path(folder) / NULL
-            file.write_bytes(null)
+            file.write_bytes(contents.null)
             inquiry = replace(inquiry, null=file)
-        return compare(report.a.reference, report.b.reference, options, inquiry, session=session), session.missing
+        again = compare(report.a.reference, report.b.reference, options, inquiry, session=session)
+        assert session.ledger is not None
+        return again, session.missing, session.ledger.record()
+
+
+def _stated(manifest: Manifest) -> str:
+    return next((item.version for item in manifest.software if item.name == "kinprint"), "")
+
+
+def _later(manifest: Manifest) -> frozenset[str]:
+    """Return the fields that a report may lack: those added since, if it is of a version before this one."""
+    if not _number(_stated(manifest)) < _number(__version__):
+        return frozenset()
+    own = {item.name for item in fields(Report) if item.metadata == LATER}
+    return frozenset(own | {f"settings.{item.name}" for item in fields(ReportSettings) if item.metadata == LATER})
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """Return a version for comparing; one that is none is older than no other."""
+    found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})\Z", version)
+    return tuple(int(part) for part in found.groups()) if found else (sys.maxsize,)
 
 
 def _versions(manifest: Manifest) -> tuple[str, ...]:
@@ -337,66 +443,6 @@ def _versions(manifest: Manifest) -> tuple[str, ...]:
     if manifest.arithmetic != arithmetic():
         found.append("another processor")
     return tuple(found)
-
-
-# -- the conclusion --------------------------------------------------------------------------------------------------------
-
-
-def _conclusion(path: Path, contents: _Contents, state: _State, *, offline: bool) -> Verification:
-    report, agreement = contents.report, state.agreement or Agreement()
-    outcome = (
-        FAILED
-        if state.problems
-        else NOT_CHECKED
-        if state.agreement is None
-        else IN_PART
-        if state.unchecked
-        else VERIFIED
-    )
-    verdict = printable(report.verdict.sentence, 600) if report.verdict else None
-    return Verification(
-        schema=verification.SCHEMA,
-        schema_version=verification.SCHEMA_VERSION,
-        bundle=path.name,
-        digest=printable(contents.manifest.digest, 64),
-        outcome=outcome,
-        sentence=_sentence(outcome, state, agreement, offline=offline),
-        a=printable(report.a.reference),
-        b=printable(report.b.reference),
-        verdict=verdict,
-        offline=offline,
-        checks=tuple(state.checks),
-        figures=agreement.figures,
-        exact=agreement.exact,
-        close=len(agreement.close),
-        differ=len(agreement.differ),
-        other_values=agreement.other_values,
-        other_differ=len(agreement.other_differ),
-        tolerance=state.tolerance,
-        versions=state.versions,
-        problems=tuple(state.problems[:MOST_SHOWN]),
-        problems_in_all=len(state.problems),
-        close_figures=tuple(agreement.close[:MOST_SHOWN]),
-        unchecked=tuple(state.unchecked[:MOST_SHOWN]),
-    )
-
-
-def _sentence(outcome: str, state: _State, agreement: Agreement, *, offline: bool) -> str:
-    if outcome == FAILED:
-        first = state.problems[0]
-        more = f" and {len(state.problems) - 1:,} more" if len(state.problems) > 1 else ""
-        return f"Verification failed: {len(state.problems):,} differences, {first.kind} {first.where}{more}."
-    if outcome == NOT_CHECKED:
-        reason = "; ".join(dict.fromkeys(item.reason for item in state.unchecked[:3]))
-        return f"The archive is sound, but its figures could not be checked: {reason}."
-    figures = f"{agreement.figures:,} figures computed anew agree"
-    if agreement.close:
-        figures += f", {len(agreement.close):,} of them within rounding ({state.tolerance:g})"
-    if outcome == IN_PART:
-        return f"Verified from the enclosed bytes, except that not all sources could be asked: {figures}."
-    if offline:
-        return f"Verified from the enclosed bytes: {figures}. That these are the models' bytes was not checked (--offline)."
-    return f"Verified: all ranges are as recorded, and {figures}."
 
 
 def _quiet(_stage: str, _done: int, _total: int) -> None:

@@ -114,7 +114,7 @@ def _fill(
     sources = orjson.dumps(Sources(without_ranges(record), tuple(enclosed)), option=option) + b"\n"
     ranges = b"".join(range_lines(record))
     text = report.to_json() + b"\n"
-    contents = {REPORT: text, SOURCES: sources, RANGES: ranges, README: _readme(record, bool(enclosed)).encode()}
+    contents = {REPORT: text, SOURCES: sources, RANGES: ranges, README: readme(record, bool(enclosed)).encode()}
     if null is not None:
         contents[NULL] = null
     members += [_put(archive, name, [data], packed=True) for name, data in sorted(contents.items())]
@@ -193,7 +193,8 @@ _WHOLE = (
 )
 
 
-def _readme(record: Record, enclosed: bool) -> str:
+def readme(record: Record, enclosed: bool) -> str:
+    """Return README.txt, which is the same whenever it is written: verification holds it against this."""
     return _README.format(
         further=_FURTHER if enclosed else "",
         offline=_OFFLINE if enclosed else "",

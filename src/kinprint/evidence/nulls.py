@@ -97,11 +97,11 @@ def parse_null(raw: bytes, label: str) -> EmpiricalNull:
         null = build(EmpiricalNull, data)
         for sample in null.samples:
             _check_summary(sample)
-        return null
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, SchemaError):
             raise
         raise SchemaError(f"{label} is not a null: {error}", hint="make it again with kinprint calibrate") from error
+    return null
 
 
 def _check_summary(sample: NullSample) -> None:

@@ -18,6 +18,14 @@ def print_verification(found: Verification, console: Console) -> None:
     line(console, f"{printable(found.bundle)}: {found.a} against {found.b}")
     if found.verdict:
         line(console, f"its report says: {found.verdict}")
+    for model in found.models[:_MOST]:
+        commit = f", commit {model.commit}" if model.commit else ""
+        asked = "" if model.asked or found.offline else "; not asked"
+        said = f" ({model.said})" if model.said else ""
+        style = "yellow" if model.said else ""
+        line(console, f"read: {model.reference} at {model.location}{commit}{asked}{said}", style=style)
+    if found.null:
+        line(console, f"judged by an empirical null supplied with the bundle (sha256 {found.null})", style="yellow")
     rows = table()
     rows.add_column("check", no_wrap=True)
     rows.add_column("result", no_wrap=True)

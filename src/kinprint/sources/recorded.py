@@ -32,7 +32,6 @@ from kinprint.sources.ledger import (
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
-
 READ_AGAIN = 8
 """How many times all that was recorded one read may have: ranges that overlap are recorded once, and delivered each time."""
 
