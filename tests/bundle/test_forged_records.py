@@ -82,6 +82,14 @@ def test_a_folder_with_a_commit(made, forged_well):
     assert [(item.recorded, item.found) for item in found.problems] == [(COMMIT, "None, by its name")]
 
 
+def test_a_file_that_messages_would_call_otherwise(made, forged_well):
+    def change(data, _):
+        source_of(data, "/a")["files"][-1]["label"] = "checked and found sound"
+
+    (problem,) = verify_bundle(forged_well(made.full, change), offline=True).problems
+    assert problem.recorded == "checked and found sound"
+
+
 @pytest.fixture
 def served(small_model, tmp_path):
     with HubServer(token="hf_right") as server:

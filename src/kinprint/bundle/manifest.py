@@ -43,6 +43,9 @@ CAPS = {
 }
 """How large a member may be, unpacked; enclosed bytes are bounded by the whole alone."""
 
+MOST_BYTES = 1 << 42
+"""How large a model may be: reads are planned before they are carried out, and a plan takes memory in proportion."""
+
 MAY_DIFFER = ("run",)
 """Fields of the report that two runs of the same comparison need not share."""
 
@@ -257,7 +260,7 @@ def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeR
     places = [(item.source, item.file) for item in sources.enclosed]
     members = [item.member for item in sources.enclosed]
     numbers = [item.source for item in record.lookups if item.source is not None]
-    sizes = [file.size for source in record.sources for file in source.files if file.size is not None]
+    sizes = [[file.size for file in source.files if file.size is not None] for source in record.sources]
     fine = (
         len(set(files)) == len(files)
         and len(set(places)) == len(places)
@@ -265,11 +268,16 @@ def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeR
         and all(place in known for place in places)
         and all(BYTES.match(member) for member in members)
         and all(0 <= number < len(record.sources) for number in numbers)
-        and all(0 <= size < 1 << 62 for size in sizes)
+        and all(size >= 0 for model in sizes for size in model)
         and 0 <= record.delivered_before < 1 << 62
     )
     if not fine:
         raise FormatError(f"{SOURCES} contradicts itself", hint=_AGAIN)
+    if any(sum(model) > MOST_BYTES for model in sizes):
+        raise FormatError(
+            f"{SOURCES} names a model of more than {MOST_BYTES} bytes",
+            hint="no sound bundle does this; do not trust it",
+        )
     for source in record.sources:
         # nothing lists what is on the web: the names are those that are asked for
         listed = frozenset(source.names or ()) if source.kind != "url" else frozenset[str]()

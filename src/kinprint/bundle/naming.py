@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from kinprint.errors import BadReference, BadSetting
+from kinprint.plain import printable
 from kinprint.refs import WEIGHT_SUFFIXES, ModelRef, parse_ref, shown
 from kinprint.sources.base import Provenance
 from kinprint.sources.ledger import Lookup, Record, SourceRecord
@@ -97,6 +99,22 @@ def _contradictions(source: SourceRecord, *, free_revision: bool) -> Iterator[Pr
     for what, recorded, meant in pairs:
         if recorded != meant:
             yield Problem("source", f"{source.text}: {what}", str(recorded), f"{meant}, by its name")
+    for file in source.files:  # what a file is called in messages, which a report may quote
+        label = _label(source, where, file.name) if where is not None else file.name
+        if file.label not in (label, file.name) or (source.kind == "hub" and file.label != label):
+            yield Problem("source", f"{source.text}: label of {file.name}", file.label, f"{label}, by its name")
+
+
+def _label(source: SourceRecord, where: Provenance, name: str) -> str:
+    if source.kind == "hub":
+        return f"{source.repo}@{(where.commit or '')[:8]}/{printable(name)}"
+    if source.kind in LOCAL:
+        folder = Path(where.location)
+        return str((folder if source.kind == "folder" else folder.parent) / name)
+    folder_url, _, last = where.location.rpartition("/")
+    if where.kind == "url-file":
+        return where.location if name == last else f"{folder_url}/{quote(name)}"
+    return f"{where.location.rstrip('/')}/{quote(name)}"
 
 
 def _parse(source: SourceRecord) -> _Parsed:

@@ -93,7 +93,7 @@ def reread(record: Record, access: Access, spool: SharedFile, doubtful: Collecti
             except (KinprintError, OSError) as error:
                 found.unchecked.append(Unchecked(source.text, _reason(error)))
                 continue
-            found.seen[number] = _seen(sessions[own], source, access.settings)
+            found.seen[number] = _seen(sessions[own], source, access)
             for file in source.files:
                 try:
                     _check_file(found, sessions[own], folder, number, source, file, spool)
@@ -129,16 +129,16 @@ def _check_place(found: Found, source: SourceRecord, folder: Folder) -> None:
             found.problems.append(Problem("source", f"{source.text}: {what}", str(recorded), str(opened)))
 
 
-def _seen(session: Session, source: SourceRecord, own: Settings) -> str:
+def _seen(session: Session, source: SourceRecord, access: Access) -> str:
     """Say what a reader of the result should know about where a model was read."""
     where = source.provenance
     assert where is not None
     if where.kind != "hub":
         return ""
     notes = []
-    if session.settings.endpoint != own.endpoint:
-        notes.append(f"not on your hub, {own.endpoint}")
-    if where.revision != where.commit:
+    if session.settings.endpoint != access.settings.endpoint:
+        notes.append(f"not on your hub, {access.settings.endpoint}")
+    if where.revision != where.commit and not access.use_cache:  # a cache does not know what is the case now
         try:
             now = session.open_folder(ModelRef(source.text, "hub", repo=source.repo, revision=where.revision))
         except KinprintError:

@@ -111,7 +111,7 @@ def verify_bundle(
         access = None if offline else Access(settings or Settings.from_env(), allow_local, use_cache)
         hosts = hosts_of(contents.sources.record)
         if access is not None and announce is not None and hosts:
-            announce(f"the bundle names these servers, which are asked now: {', '.join(hosts)}")
+            announce(f"servers that the bundle names, asked now if they may be: {', '.join(hosts)}")
         bytes_at_hand = _check_bytes(container, contents, state, SharedFile(temporary), access)
         tell("computing anew", 2, 3)
         if bytes_at_hand is not None:

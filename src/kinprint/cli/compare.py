@@ -109,7 +109,9 @@ def compare_command(
         if len(models) > 2:
             raise click.UsageError("fingerprint files are compared two at a time")
         if asked := [*outputs.forms, *(["--bundle"] if bundle else []), *(["--fail-on"] if fail_on else [])]:
-            raise click.UsageError(f"{asked[0]} needs the models themselves: a comparison of fingerprint files has no verdict")
+            raise click.UsageError(
+                f"{asked[0]} needs the models themselves: a comparison of fingerprint files has no verdict"
+            )
         return compare_files(models[0], models[1], split(methods), outputs.out, reading, seed=seed)
     outputs.check({"--bundle": bundle})
     if len(models) > 2:

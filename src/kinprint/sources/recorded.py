@@ -228,7 +228,9 @@ class ReplaySession(Session):
     def admit(self, count: int) -> None:
         """Refuse to plan a read of more than was ever read: no sound record leads to one, and a false one could name any size."""
         if count > self._at_once:
-            raise self._not_recorded(f"a read of {format_size(count)} at once")
+            said = f"a read of {format_size(count)} at once"
+            self.missing.append(said)
+            raise NotRecorded(f"{said}, more than was ever read when this was recorded")
         super().admit(count)
 
     def read_here(self, source: Source, span: ByteRange) -> memoryview:
