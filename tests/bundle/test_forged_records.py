@@ -121,7 +121,10 @@ def test_another_revision_commit_or_hub(served, settings_for, bundler, forged_we
     bundler(tmp_path / "x.zip", "own/a", "own/b", settings=plain)
 
     def change(data, _):
-        source_of(data, "own/a")["provenance"][field] = value
+        source = source_of(data, "own/a")
+        source["provenance"][field] = value
+        for file in source["files"]:
+            file["label"] = f"own/a@{source['provenance']['commit'][:8]}/{file['name']}"
 
     found = verify_bundle(forged_well(tmp_path / "x.zip", change), settings=plain)
     assert found.outcome == (FAILED if field == "revision" else IN_PART)
@@ -153,6 +156,11 @@ def test_a_moved_branch_is_said(served, settings_for, bundler, small_model, tmp_
     found = verify_bundle(tmp_path / "x.zip", settings=plain)
     assert (found.outcome, {item.said for item in found.models}) == (VERIFIED, {""})
     assert [len(item.commit) for item in found.models] == [40, 40]
+    commits = [item.commit for item in found.models]
+    served.add_revision("own/b", "main", small_model(tmp_path / "later", 9))
+    found = verify_bundle(tmp_path / "x.zip", settings=plain)
+    assert (found.outcome, [item.commit for item in found.models]) == (VERIFIED, commits)
+    assert [item.said for item in found.models] == ["", "main is another commit now"]
 
 
 # -- what was not there --------------------------------------------------------------------------------------------------

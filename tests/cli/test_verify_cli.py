@@ -1,6 +1,8 @@
 """`kinprint verify`, by its pages and exit codes."""
 
 import json
+import re
+import shutil
 import zipfile
 
 import pytest
@@ -69,3 +71,33 @@ def test_without_bytes(inside, demo, tmp_path):
     assert done.code == 7
     assert "holds no bytes" in done.out
     assert inside("verify", target, "--max-size", "1kB").code == 6
+
+
+def test_the_simple_case_needs_no_leave_and_a_path_elsewhere_does(inside, demo, tmp_path, monkeypatch):
+    for name in ("base", "finetune"):
+        shutil.copytree(demo / name, tmp_path / "models" / name)
+    monkeypatch.chdir(tmp_path)
+    inside("compare", "models/base", "models/finetune", *ROLES, "--bundle", "near.zip")
+    done = inside("verify", "near.zip", "--no-cache", "--format", "table")
+    assert (done.code, done.err) == (0, "")
+    assert "read: models/base at models/base" in done.out
+    inside("compare", demo / "base", "models/finetune", *ROLES, "--bundle", "far.zip")
+    done = inside("verify", "far.zip", "--format", "table")
+    assert done.code == 5
+    assert "--allow-local" in done.out
+    assert inside("verify", "far.zip", "--allow-local").code == 0
+
+
+def test_servers_and_commits_are_named(inside, demo_hub, tmp_path):
+    target, env = tmp_path / "hub.zip", {"HF_ENDPOINT": demo_hub.endpoint}
+    inside("compare", "demo/base", "demo/finetune", *ROLES, "--bundle", target, env=env)
+    done = inside("verify", target, "--format", "table", "-q", env=env)
+    assert done.code == 0
+    assert demo_hub.endpoint.removeprefix("http://") in done.err
+    assert re.search(rf"read: demo/base at {demo_hub.endpoint}/demo/base, commit [0-9a-f]{{40}}", done.out)
+    away = inside(
+        "verify", target, "--format", "table", "-q", "--allow-local", env={"HF_ENDPOINT": "http://127.0.0.1:9"}
+    )
+    assert away.code == 0
+    assert "not on your hub" in away.out
+    assert away.out.rstrip().endswith("/demo/finetune.")

@@ -86,7 +86,8 @@ def _sentence(outcome: str, state: State, agreement: Agreement) -> str:
     if outcome == FAILED:
         first = state.problems[0]
         more = f" and {len(state.problems) - 1:,} more" if len(state.problems) > 1 else ""
-        return f"Verification failed: {len(state.problems):,} differences, {first.kind} {first.where}{more}."
+        said = f"{len(state.problems):,} difference{'s' if len(state.problems) > 1 else ''}"
+        return f"Verification failed: {said}, {first.kind} {first.where}{more}."
     if outcome == NOT_CHECKED:
         reason = "; ".join(dict.fromkeys(item.reason for item in state.unchecked[:3]))
         return f"The archive is sound, but its figures could not be checked: {reason}."
