@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS := 1
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test test-all test-slow test-browser test-torch test-real real studies gallery lineage check format bench bench-quick models models-smoke null null-check clean
+.PHONY: demo test test-all test-slow test-browser browser test-torch test-real real studies gallery lineage check format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -104,6 +104,7 @@ $(VENV)/dev.done: requirements/dev.txt $(VENV)/core.done
 	@touch $@
 
 BROWSER := chromium fonts-nanum
+browser: $(VENV)/browser.done
 $(VENV)/browser.done: requirements/browser.txt tools/browser/package.json $(VENV)/dev.done
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		{ apt-get install -y -qq $(BROWSER) >/dev/null || { apt-get update -qq && apt-get install -y -qq $(BROWSER) >/dev/null; }; }; } || \
