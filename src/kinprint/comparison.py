@@ -29,7 +29,7 @@ from kinprint.fingerprints.run import chosen_methods, run_methods
 from kinprint.formats.adapted import shared_base
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
-from kinprint.measuring import Values, chosen_metrics, measure, not_compared
+from kinprint.measuring import Job, Values, chosen_metrics, in_chunks, measure, not_compared
 from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
 from kinprint.refs import public
@@ -147,19 +147,24 @@ def _measure_all(
     total = sum(len(batch.pairs) for batch in batches)
     ordered = ordered_axes(a.checkpoint.config) | ordered_axes(b.checkpoint.config)
 
-    def one(job: tuple[Pair, Values, Values]) -> TensorComparison:
-        return measure(*job, metrics, seed=seed, ordered=ordered)
+    def together(jobs: Sequence[Job]) -> list[TensorComparison]:
+        return measure(jobs, metrics, seed=seed, ordered=ordered)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches, a, b), strict=True):
+            jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
+            chunks = in_chunks(jobs)
+            found: dict[int, TensorComparison] = {}
+            for chunk, measured in zip(
+                chunks, workers.map(together, ([jobs[k] for k in c] for c in chunks)), strict=True
+            ):
+                found.update(zip(chunk, measured, strict=True))
+                tell("measuring", len(comparisons) + len(found), total)
             stacks: dict[str, RoleStack] = {}
-            work = list(zip(batch.pairs, values_a, values_b, strict=True))
-            for job, found in zip(work, workers.map(one, work), strict=True):
-                comparisons.append(found)
-                pair, left, right = job
-                stacks.setdefault(found.role, RoleStack(pair.role)).add(found, left.logical, right.logical)
+            for k, (pair, left, right) in enumerate(jobs):
+                comparisons.append(found[k])
+                stacks.setdefault(found[k].role, RoleStack(pair.role)).add(found[k], left.logical, right.logical)
                 _keep(probes, pair, left, right)
-                tell("measuring", len(comparisons), total)
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
     return comparisons, summary
 

@@ -13,6 +13,7 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.metrics import METRICS, Metric, cosine_identity
+from kinprint.metrics.base import validate
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model import FloatArray
 from kinprint.results import (
@@ -27,7 +28,10 @@ from kinprint.results import (
 )
 from kinprint.selection import Pair
 from kinprint.stats import PermutationNulls, check_range
+from kinprint.stats.dots import DOT_KINDS
+from kinprint.stats.moments import as_rows
 
+CHUNK = 1 << 15  # elements of one side measured together: a few passes over them stay in the cache
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 ORDERED = {
     Axis.HEAD: "rows of a head may have an order (rotary frequencies give them one)",
@@ -68,35 +72,52 @@ def permuted_axis(role: Role, ordered: Mapping[Axis, str]) -> tuple[int | None, 
     return None, "; ".join(reasons)
 
 
+Job = tuple[Pair, Values, Values]
+"""A pair to be measured, with both sides as read."""
+
+
+def in_chunks(jobs: Sequence[Job]) -> list[list[int]]:
+    """Group jobs of one role and shape, by their numbers: their nulls are computed together, as many as fit the cache."""
+    alike: dict[tuple[Role, tuple[int, ...]], list[int]] = {}
+    for number, (pair, values, _) in enumerate(jobs):
+        alike.setdefault((pair.role, values.logical.shape), []).append(number)
+    chunks = []
+    for (_, shape), numbers in alike.items():
+        step = max(1, CHUNK // max(math.prod(shape), 1))
+        chunks += [numbers[start : start + step] for start in range(0, len(numbers), step)]
+    return chunks
+
+
 def measure(
-    pair: Pair,
-    a: Values,
-    b: Values,
-    metrics: Sequence[Metric],
-    *,
-    seed: int,
-    ordered: Mapping[Axis, str] = MappingProxyType({}),
-) -> TensorComparison:
-    """Compare one pair of tensors by all `metrics`. Nothing that cannot be computed becomes a number."""
+    jobs: Sequence[Job], metrics: Sequence[Metric], *, seed: int, ordered: Mapping[Axis, str] = MappingProxyType({})
+) -> list[TensorComparison]:
+    """Compare pairs of tensors of one role and shape by all `metrics`. Nothing that cannot be computed becomes a number."""
+    axis, axis_name = permuted_axis(jobs[0][0].role, ordered)
+    reasons = [_why_not(a.logical, b.logical) for _, a, b in jobs]
+    usable = [k for k, reason in enumerate(reasons) if reason is None]
+    found: dict[int, list[Measurement]] = {k: [] for k in usable}
+    if usable:
+        bench = _Bench([jobs[k][1:] for k in usable], axis, axis_name, seed)
+        for metric in metrics:
+            if _fits(metric, jobs[0][1].logical):
+                for k, measured in zip(usable, bench.run(metric), strict=True):
+                    found[k].append(measured)
+    shown = axis_name if axis is not None else None
+    return [
+        _compared(job, reason, found.get(k, []), shown)
+        for k, (job, reason) in enumerate(zip(jobs, reasons, strict=True))
+    ]
+
+
+def _compared(job: Job, reason: str | None, measured: Sequence[Measurement], axis: str | None) -> TensorComparison:
+    pair, a, b = job
+    explained = _explain(a.logical, b.logical) if reason is None else None
+    if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
+        reason = measured[0].reason if measured else "no metric fits"
     side_a, side_b = (
-        TensorSide(part.name, values.dtype, part.shape, int(values.logical.size - np.isfinite(values.logical).sum()))
+        TensorSide(part.name, values.dtype, part.shape, _nonfinite(values.logical))
         for part, values in ((pair.a, a), (pair.b, b))
     )
-    axis, axis_name = permuted_axis(pair.role, ordered)
-    reason = None
-    measurements: tuple[Measurement, ...] = ()
-    explained = None
-    if side_a.nonfinite or side_b.nonfinite:
-        bad_a, bad_b, count = side_a.nonfinite, side_b.nonfinite, a.logical.size
-        reason = f"NaN or infinity in {bad_a} of {count} values of A and {bad_b} of {count} values of B"
-    elif (extreme := _extreme(a.logical, b.logical)) is not None:
-        reason = extreme
-    else:
-        bench = _Bench(a, b, axis, axis_name, seed)
-        measurements = tuple(bench.run(metric) for metric in metrics if _fits(metric, a.logical))
-        explained = _explain(a.logical, b.logical)
-        if not any(item.status in (OK, NO_NULL) for item in measurements):
-            reason = measurements[0].reason if measurements else "no metric fits"
     return TensorComparison(
         role=pair.role.value,
         layer=pair.layer,
@@ -108,8 +129,8 @@ def measure(
         rows=pair.rows,
         columns=pair.columns,
         elements=int(a.logical.size),
-        permuted_axis=axis_name if axis is not None else None,
-        measurements=measurements,
+        permuted_axis=axis,
+        measurements=tuple(measured),
         explained=explained,
     )
 
@@ -132,8 +153,18 @@ def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
     )
 
 
-def _extreme(a: FloatArray, b: FloatArray) -> str | None:
-    """Say if values are so large or small that their powers leave float64: no weights are, but a hostile file may be."""
+def _nonfinite(values: FloatArray) -> int:
+    return int(values.size - np.isfinite(values).sum())
+
+
+def _why_not(a: FloatArray, b: FloatArray) -> str | None:
+    """Say why two tensors cannot be compared: NaN, or values so large or small that their powers leave float64.
+
+    No weights are so large, but a hostile file's may be.
+    """
+    bad_a, bad_b = _nonfinite(a), _nonfinite(b)
+    if bad_a or bad_b:
+        return f"NaN or infinity in {bad_a} of {a.size} values of A and {bad_b} of {a.size} values of B"
     try:
         check_range(a, "A")
         check_range(b, "B")
@@ -158,17 +189,55 @@ def _explain(a: FloatArray, b: FloatArray) -> CosineExplained | None:
 
 
 class _Bench:
-    """One pair laid out so that the last axis is the one permuted, with the null's shared parts computed once."""
+    """Pairs of one shape laid out so that the last axis is the one permuted, with what their nulls share computed once."""
+
+    def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: str, seed: int) -> None:
+        self._places = [_Place(a, b, axis, axis_name, seed) for a, b in sides]
+        self._nulls: PermutationNulls | None = None
+        if axis is not None and len(sides) > 1:
+            left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
+            self._nulls = PermutationNulls(left, right, seed=seed)
+
+    def run(self, metric: Metric) -> list[Measurement]:
+        """Return values and nulls of all pairs, or why there are none."""
+        if self._nulls is not None and metric.null in DOT_KINDS:
+            try:
+                values = [place.value(metric) for place in self._places]
+                nulls = self._nulls.each(metric.null, observed=values, higher_is_closer=metric.higher_is_closer)
+                return [_measured(metric, value, null) for value, null in zip(values, nulls, strict=True)]
+            except DegenerateInput:
+                pass  # one of them has no value: which, and why, is found below
+        return [place.run(metric) for place in self._places]
+
+
+def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
+    shown = (value, null.mean, null.sd, null.z or 0.0, null.log10_p or 0.0)
+    if not all(map(math.isfinite, shown)):
+        return Measurement(metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64")
+    return Measurement(metric.name, OK, value, null)
+
+
+class _Place:
+    """One pair."""
 
     def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
-        self._axis = axis
         self._axis_name = axis_name
         self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
+        self._flat = validate(self._a, self._b, metric="measure", kinds=("vector", "matrix"))
         self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
         self._grid = _coarser(a.dtype, b.dtype)
         self._same_dtype = a.dtype == b.dtype
         self._seed = seed
-        self._nulls = PermutationNulls(self._a, self._b, seed=seed) if axis is not None else None
+        self._nulls = PermutationNulls(*(X[None] for X in self.rows), seed=seed) if axis is not None else None
+
+    @property
+    def rows(self) -> tuple[FloatArray, FloatArray]:
+        """Both sides as (rows, units)."""
+        return as_rows(self._a), as_rows(self._b)
+
+    def value(self, metric: Metric) -> float:
+        """Return the value of a metric that flattens; what it would check was checked for all of them."""
+        return float(metric.function(*self._flat))
 
     def run(self, metric: Metric) -> Measurement:
         """Return the value and its null, or why there is none."""
@@ -176,14 +245,13 @@ class _Bench:
             value, null = self._evaluate(metric)
         except (DegenerateInput, UnsupportedDtype) as error:
             return Measurement(metric.name, NOT_COMPARABLE, reason=error.message)
-        shown = (value,) if null is None else (value, null.mean, null.sd, null.z or 0.0, null.log10_p or 0.0)
-        if not all(map(math.isfinite, shown)):
+        if null is not None:
+            return _measured(metric, value, null)
+        if not math.isfinite(value):
             return Measurement(
                 metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64"
             )
-        if null is None:
-            return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
-        return Measurement(metric.name, OK, value, null)
+        return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
 
     def _evaluate(self, metric: Metric) -> tuple[float, NullResult | None]:
         if metric.null == "ulp":
@@ -193,7 +261,10 @@ class _Bench:
             a, b = self._stored
         elif metric.kinds == ("matrix",):
             a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
-        value = metric(a, b, same_dtype=self._same_dtype) if metric.null == "identity" else metric(a, b)
+        if a is self._a:
+            value = self.value(metric)
+        else:
+            value = metric(a, b, same_dtype=self._same_dtype) if metric.null == "identity" else metric(a, b)
         if self._nulls is None:
             return value, None
         return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=metric.higher_is_closer)

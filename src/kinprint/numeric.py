@@ -12,15 +12,37 @@ FloatArray: TypeAlias = NDArray[np.float64]
 NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
 """A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
 
+SAFE_EXPONENT = 64
+"""Values up to two to this power, and down to its inverse, have eighth powers well inside float64."""
+
 
 def exponent(*arrays: FloatArray) -> int:
     """Return e such that every value times 2**-e lies in [-1, 1]; scaling by it is exact and prevents overflow."""
     return int(np.frexp(max(float(np.abs(array).max()) for array in arrays))[1])
 
 
-def unit_scaled(array: FloatArray) -> FloatArray:
-    """Return `array` times the power of two that brings its largest value near one: exact, and squares cannot overflow."""
-    return np.ldexp(array, -exponent(array))
+def safely_scaled(array: FloatArray) -> FloatArray:
+    """Return `array`, times a power of two if its eighth powers might leave float64: exact, so no result depends on it."""
+    e = exponent(array)
+    return array if abs(e) <= SAFE_EXPONENT else np.ldexp(array, -e)
+
+
+def each_exponent(stack: FloatArray) -> NDArray[np.int32]:
+    """Return for each array of a stack the power of two that `safely_scaled` divides by; 0 if it need not."""
+    e = np.frexp(np.abs(stack).reshape(len(stack), -1).max(axis=1))[1]
+    return np.where(np.abs(e) <= SAFE_EXPONENT, 0, e)
+
+
+def each_safely_scaled(stack: FloatArray) -> FloatArray:
+    """Apply `safely_scaled` to each array of a stack."""
+    e = each_exponent(stack)
+    return np.ldexp(stack, -e.reshape(-1, *[1] * (stack.ndim - 1))) if e.any() else stack
+
+
+def each_dot(X: FloatArray, Y: FloatArray) -> FloatArray:
+    """Return ⟨x, y⟩ of the arrays of two stacks, pair by pair."""
+    dots: FloatArray = np.vecdot(X.reshape(len(X), -1), Y.reshape(len(Y), -1))
+    return dots
 
 
 def ranks(values: NDArray[Any]) -> FloatArray:

@@ -16,9 +16,8 @@ def pair_of(role, shape):
 
 def measured(role, a, b, ordered=None, metrics=("pearson", "shuffled_cosine", "cosine")):
     chosen = [METRICS[name] for name in metrics]
-    return measure(
-        pair_of(role, a.shape), Values(a, a, "F64"), Values(b, b, "F64"), chosen, seed=0, ordered=ordered or {}
-    )
+    job = pair_of(role, a.shape), Values(a, a, "F64"), Values(b, b, "F64")
+    return measure([job], chosen, seed=0, ordered=ordered or {})[0]
 
 
 def test_a_shared_diagonal_is_not_evidence():

@@ -31,13 +31,12 @@ def correlated_layers(rng, layers, shape, memory):
 def one_model_pair(seed, role, layers, shape, memory, finish):
     rng = np.random.default_rng([seed, 77])  # not the stream that permutations are drawn from
     left, right = (correlated_layers(rng, layers, shape, memory) for _ in range(2))
-    stack, single = RoleStack(role), []
-    for layer, (a, b) in enumerate(zip(left, right, strict=True)):
-        a, b = finish(a), finish(b)
-        found = measure(pair_of(role, layer, shape), Values(a, a, "F64"), Values(b, b, "F64"), METRIC, seed=seed)
-        stack.add(found, a, b)
-        single.append(found.measurements[0].null)
-    return single, stack.summary(seed=seed).null
+    left, right = ([Values(x := finish(values), x, "F64") for values in side] for side in (left, right))
+    jobs = [(pair_of(role, layer, shape), a, b) for layer, (a, b) in enumerate(zip(left, right, strict=True))]
+    stack, found = RoleStack(role), measure(jobs, METRIC, seed=seed)
+    for one, (_, a, b) in zip(found, jobs, strict=True):
+        stack.add(one, a.logical, b.logical)
+    return [one.measurements[0].null for one in found], stack.summary(seed=seed).null
 
 
 def run_pairs(count, role, layers, shape, memory, finish=lambda x: x):

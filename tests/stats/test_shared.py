@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.metrics.identity import on_grid, ordinals
 from kinprint.stats import KINDS, PermutationNulls, null_for
+from kinprint.stats.dots import DOT_KINDS
 from kinprint.stats.shared import DOT_FAMILY, KERNEL_DRAWS
 
 BY_KIND = {metric.null: metric for metric in METRICS.values()}
@@ -19,6 +21,10 @@ def sides(case):
         a = np.exp(1.5 * a)
     b = 0.7 * a + rng.standard_normal(shape) if "related" in case else rng.permutation(a.ravel()).reshape(shape)
     return (a + 1.0, b + 1.0) if "offset" in case else (a, b)
+
+
+def stack(*arrays):
+    return np.stack([np.atleast_2d(x) for x in arrays])
 
 
 CASES = ["vector", "vector related", "vector heavy offset", "matrix", "matrix related offset", "matrix heavy"]
@@ -40,7 +46,7 @@ def test_shared_equals_alone(case, kind):
     else:
         given = a, b
     observed = metric(a, b, dtype="F32") if kind == "ulp" else metric(*given)
-    nulls = PermutationNulls(a, b, seed=3)
+    nulls = PermutationNulls(stack(a), stack(b), seed=3)
     nulls.get("pearson", a, b, observed=BY_KIND["pearson"](a, b), higher_is_closer=True)
     shared = nulls.get(kind, *given, observed=observed, higher_is_closer=metric.higher_is_closer)
     draws = KERNEL_DRAWS if kind.startswith("cka") else None
@@ -55,6 +61,33 @@ def test_shared_equals_alone(case, kind):
         )
 
 
+@pytest.mark.parametrize("kind", sorted(DOT_KINDS))
+@pytest.mark.parametrize("shape", ["vector", "matrix"])
+def test_many_pairs_at_once_are_each_by_itself(kind, shape):
+    metric = BY_KIND[kind]
+    pairs = [sides(case) for case in CASES if shape in case]
+    observed = [metric(a, b) for a, b in pairs]
+    left, right = (stack(*side) for side in zip(*pairs, strict=True))
+    together = PermutationNulls(left, right, seed=3).each(
+        kind, observed=observed, higher_is_closer=metric.higher_is_closer
+    )
+    for (a, b), value, found in zip(pairs, observed, together, strict=True):
+        alone = PermutationNulls(stack(a), stack(b), seed=3).get(
+            kind, a, b, observed=value, higher_is_closer=metric.higher_is_closer
+        )
+        assert (found.p_method, found.assumptions, found.n_draws) == (alone.p_method, alone.assumptions, alone.n_draws)
+        for field in ("mean", "sd", "z", "log10_p"):
+            assert getattr(found, field) == pytest.approx(getattr(alone, field), rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("kind", sorted(DOT_FAMILY))
+def test_one_constant_side_leaves_many_pairs_to_be_taken_alone(kind):
+    a, b = sides("vector")
+    nulls = PermutationNulls(stack(a, a), stack(b, np.full(64, 2.0)), seed=3)
+    with pytest.raises(DegenerateInput, match="constant"):
+        nulls.each(kind, observed=[0.1, 0.1], higher_is_closer=BY_KIND[kind].higher_is_closer)
+
+
 def test_every_kind_of_null_is_used_by_a_metric():
     assert set(BY_KIND) == set(KINDS)
     assert set(KINDS) > DOT_FAMILY
@@ -64,7 +97,7 @@ def test_cosine_takes_z_and_p_from_the_correlation():
     """Near one a cosine has few digits left: a z re-derived from it would be rounding."""
     rng = np.random.default_rng(8)
     a, b = 1e8 + rng.standard_normal(500), 1e8 + rng.standard_normal(500)
-    nulls = PermutationNulls(a, b, seed=0)
+    nulls = PermutationNulls(stack(a), stack(b), seed=0)
     linked = nulls.get("pearson", a, b, observed=BY_KIND["pearson"](a, b), higher_is_closer=True)
     cosine = nulls.get("cosine", a, b, observed=BY_KIND["cosine"](a, b), higher_is_closer=True)
     assert (cosine.z, cosine.log10_p) == (linked.z, linked.log10_p)
@@ -77,7 +110,7 @@ def test_constant_and_nearly_constant_sides(kind, spread):
     rng = np.random.default_rng(1)
     a, b = 1 + spread * rng.standard_normal(50), 2 + spread * rng.standard_normal(50)
     observed = BY_KIND[kind](a, b)
-    nulls = PermutationNulls(a, b, seed=0)
+    nulls = PermutationNulls(stack(a), stack(b), seed=0)
     for _ in range(2):  # the first call tries the shared null, the second finds it tried
         found = nulls.get(kind, a, b, observed=observed, higher_is_closer=BY_KIND[kind].higher_is_closer)
         assert (found.z, found.log10_p, found.sd) == (None, 0.0, 0.0)

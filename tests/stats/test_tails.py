@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from kinprint.stats import tails
 from kinprint.stats.moments import FloatArray, Moments, centred_rows, dot_moments
 from kinprint.stats.tails import (
     HELD,
     NORMAL,
+    each_log10_p_chernoff,
+    each_log10_p_dot,
     log10_p_chernoff,
-    log10_p_dot,
     log10_p_moments,
     log10_p_monte_carlo,
     log10_p_normal,
@@ -84,8 +86,12 @@ def test_outliers_hidden_by_a_light_tailed_body_are_not_taken_for_proof(body: st
     z = float(np.vdot(A, B)) / moments.sd
     assert z > 5
     assert log10_p_normal(z, "greater") < -7
-    found = log10_p_dot(z, moments, A, B, floor=-3.3)
+    found = _tail(z, moments, A, B, floor=-3.3)
     assert found is None or found[0] > -4.2  # the meeting alone has probability 2/4096
+
+
+def _tail(z: float, moments: Moments, A: FloatArray, B: FloatArray, floor: float) -> tuple[float, str] | None:
+    return each_log10_p_dot([z], [moments], A[None], B[None], floor=floor)[0]
 
 
 def _with_outliers(b: FloatArray, size: float) -> FloatArray:
@@ -114,6 +120,34 @@ def test_bounds_hold_against_all_permutations(m: int, seed: int) -> None:
         assert log10_p_moments(t / moments.sd, None) >= truth - 1e-12
 
 
+@pytest.mark.parametrize(("m", "d"), [(1, 300), (8, 200), (32, 64), (40, 257)])
+def test_bounds_of_many_pairs_are_those_of_each(m: int, d: int) -> None:
+    rng = np.random.default_rng(m)
+    A, B = (centred_rows(rng.lognormal(0, 0.8, (5, m, d))) for _ in range(2))
+    A[1], B[2, 0] = 0.0, 0.0  # nothing to bound, and a row without weight
+    t = np.array([0.8, 0.3, 0.8, -1.0, 0.9]) * np.linalg.norm(A, axis=(1, 2)) * np.linalg.norm(B, axis=(1, 2))
+    found = each_log10_p_chernoff(A, B, t)
+    np.testing.assert_allclose(
+        found, [log10_p_chernoff(*one) for one in zip(A, B, t.tolist(), strict=True)], rtol=1e-12
+    )
+    assert found[1] == found[3] == 0.0
+    assert max(found[0], found[4]) < -1.0
+    assert (found[2] < -0.5) == (m > 1)
+
+
+def test_few_knots_weaken_a_bound_and_never_strengthen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks of many rows have some twenty knots: their bound lies above that of all values, by little."""
+    rng = np.random.default_rng(4)
+    cases = []
+    for spread in (0.1, 0.5, 1.0):
+        A, B = (centred_rows(rng.lognormal(0, spread, (32, 128))) for _ in range(2))
+        cases += [(A, B, share * float(np.linalg.norm(A) * np.linalg.norm(B))) for share in (0.2, 0.5, 0.9)]
+    few = [log10_p_chernoff(*case) for case in cases]
+    monkeypatch.setattr(tails, "_places", lambda size, _edge, _inner: np.arange(size))
+    every = [log10_p_chernoff(*case) for case in cases]
+    assert all(0.85 * one >= other >= one - 1e-9 for other, one in zip(few, every, strict=True))
+
+
 def test_chernoff_is_within_a_factor_of_two_of_the_gaussian_exponent() -> None:
     a, b = centred_rows(np.random.default_rng(0).normal(size=(2, 2048)))
     z = 25.0
@@ -128,7 +162,7 @@ def test_p_never_rises_with_z_and_methods_follow_the_rules() -> None:
     rng = np.random.default_rng(2)
     A, B = (centred_rows(rng.lognormal(0, 0.5, (1, 2000))) for _ in range(2))
     moments = dot_moments(A, B)
-    found = [log10_p_dot(z, moments, A, B, floor=-4.0) for z in (-1.0, 0.0, 2.0, 4.0, 6.0, 9.0, 14.0, 20.0, 30.0)]
+    found = [_tail(z, moments, A, B, floor=-4.0) for z in (-1.0, 0.0, 2.0, 4.0, 6.0, 9.0, 14.0, 20.0, 30.0)]
     values = [item[0] for item in found if item is not None]
     assert found[0] is not None
     assert found[-1] is not None
@@ -137,7 +171,7 @@ def test_p_never_rises_with_z_and_methods_follow_the_rules() -> None:
     assert methods[0] == NORMAL
     assert "Chernoff" in methods[-1]
     gauss_a, gauss_b = (centred_rows(rng.normal(size=(1, 4096))) for _ in range(2))
-    held = log10_p_dot(40.0, dot_moments(gauss_a, gauss_b), gauss_a, gauss_b, floor=-4.0)
+    held = _tail(40.0, dot_moments(gauss_a, gauss_b), gauss_a, gauss_b, floor=-4.0)
     assert held is not None
     assert held[1] == HELD
     assert log10_p_normal(40.0, "greater") < held[0] < -30

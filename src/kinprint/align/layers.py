@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.numeric import FloatArray
-from kinprint.stats.moments import as_rows, centred_rows, check_range, dot_moments
+from kinprint.stats.moments import as_rows, centred_rows, check_range
 
 Pairs: TypeAlias = tuple[int | None, ...]
 
@@ -165,8 +165,14 @@ def _products(a: _Side, b: _Side, rows: int, d: int) -> FloatArray:
 
 
 def _tall_spreads(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]], d: int) -> FloatArray:
-    """Return tr(G_i G_j) where rows outnumber columns, and a Gram matrix of rows would be the larger one."""
-    return np.array([[dot_moments(a, b, shape=False).variance * (d - 1) for b in right] for a in left])
+    """Return tr(G_i G_j) = ‖A_iᵀB_j‖² where rows outnumber columns, and a Gram matrix of rows would be the larger one."""
+    beside = np.concatenate([centred_rows(as_rows(stack)) for stack in right], axis=1)
+    lines = []
+    for stack in left:
+        products = centred_rows(as_rows(stack)).T @ beside
+        np.square(products, out=products)
+        lines.append(products.sum(axis=0).reshape(len(right), d).sum(axis=1))
+    return np.array(lines)
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -18,7 +19,7 @@ from kinprint.stats.gridded import grid_pairs
 from kinprint.stats.moments import check_range
 
 MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
-DIGITS = 6
+DECIMALS, Z_DECIMALS = 6, 3
 ASSUMPTIONS = (
     "units of the permuted axis are exchangeable if the models are unrelated",
     "each cell stands alone: with L × M of them, some exceed 3 by chance; no verdict rests on this picture",
@@ -61,10 +62,10 @@ def _grid(
         kind=kind,
         layers_a=tuple(one),
         layers_b=tuple(two),
-        cosine=_rounded(pairs.cosine),
-        cosine_null=_rounded(pairs.cosine_null),
-        pearson=_rounded(pairs.pearson),
-        z=_rounded(pairs.z),
+        cosine=_rounded(pairs.cosine, DECIMALS),
+        cosine_null=_rounded(pairs.cosine_null, DECIMALS),
+        pearson=_rounded(pairs.pearson, DECIMALS),
+        z=_rounded(pairs.z, Z_DECIMALS),
         n=A.shape[2],
         null=f"permuted {name} indices, for each pair alone",
         assumptions=ASSUMPTIONS,
@@ -100,8 +101,9 @@ def _without(role: Role, kind: str, reason: str) -> LayerGrid:
     return LayerGrid(role.value, kind, (), (), (), (), (), (), 0, "", status=NOT_COMPARABLE, reason=reason)
 
 
-def _rounded(values: FloatArray) -> Grid:
-    """Return plain numbers of six digits, None for those that do not exist."""
-    return tuple(
-        tuple(float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in row) for row in values.tolist()
-    )
+def _rounded(values: FloatArray, decimals: int) -> Grid:
+    """Return plain numbers of so many decimals, None for those that do not exist."""
+    lines = (np.round(values, decimals) + 0.0).tolist()  # no −0
+    if np.isfinite(values).all():
+        return tuple(map(tuple, lines))
+    return tuple(tuple(value if math.isfinite(value) else None for value in line) for line in lines)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import centred, register
-from kinprint.numeric import FloatArray, ranks, unit_scaled
+from kinprint.numeric import FloatArray, ranks, safely_scaled
 
 SHUFFLE_SEED = 42
 """Seed of `shuffled_cosine`: fixed, so that the value is a function of its input."""
@@ -16,7 +16,7 @@ def _cosine(a: FloatArray, b: FloatArray, metric: str) -> float:
     for side, values in (("a", a), ("b", b)):
         if not values.any():
             raise DegenerateInput(f"{metric}: {side} has zero length: expected a direction")
-    a, b = unit_scaled(a), unit_scaled(b)
+    a, b = safely_scaled(a), safely_scaled(b)
     value = float(a @ b) / (float(np.linalg.norm(a)) * float(np.linalg.norm(b)))
     return min(1.0, max(-1.0, value))  # rounding may overstep by an ulp
 

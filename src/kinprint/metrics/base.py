@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, unit_scaled
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.registry import Registry
 
 Kind: TypeAlias = Literal["vector", "matrix"]
@@ -131,7 +131,7 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
 
 def centred(array: FloatArray, *, side: str, metric: str) -> FloatArray:
     """Return `array` minus its mean, scaled; constant or nearly constant input is refused."""
-    scaled = unit_scaled(array)
+    scaled = safely_scaled(array)
     mean = float(scaled.mean())
     deviations = scaled - mean
     if float(np.ptp(scaled)) == 0.0:

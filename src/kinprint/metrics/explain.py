@@ -12,7 +12,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
 from kinprint.metrics.base import validate
 from kinprint.metrics.distance import MAX_CV
-from kinprint.numeric import unit_scaled
+from kinprint.numeric import safely_scaled
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def cosine_identity(a: ArrayLike, b: ArrayLike) -> CosineIdentity:
 
     For positive vectors (norm scales) it is nearly a function of the two CVs alone.
     """
-    left, right = (unit_scaled(x) for x in validate(a, b, metric="cosine_identity", kinds=("vector", "matrix")))
+    left, right = (safely_scaled(x) for x in validate(a, b, metric="cosine_identity", kinds=("vector", "matrix")))
     observed = cosine(left, right)
     try:
         r: float | None = pearson(left, right)

@@ -8,16 +8,16 @@ import numpy as np
 
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import register
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, unit_scaled
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 
 
 def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:
-    scaled = unit_scaled(X)
+    scaled = safely_scaled(X)
     means = scaled.mean(axis=0)
     centred = scaled - means
     if float(np.linalg.norm(centred)) <= NEAR_CONSTANT * float(np.linalg.norm(means)):
         raise DegenerateInput(f"{metric}: all rows of {side} are equal: expected rows that vary")
-    return unit_scaled(centred)
+    return safely_scaled(centred)
 
 
 def _alignment(X: FloatArray, Y: FloatArray) -> float:

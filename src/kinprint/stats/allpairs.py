@@ -106,9 +106,9 @@ def _tails(z: FloatArray, a: _RowSums, b: _RowSums, valid: NDArray[np.bool_]) ->
     d = a.centred.shape[1]
     thirds, fourths = np.outer(a.third, b.third), np.outer(a.fourth, b.fourth)
     largest = np.outer(a.largest, b.largest)
-    powers = Powers(thirds, fourths, a.fourth[:, None], b.fourth[None, :], 1.0, largest)
+    powers = Powers(thirds, fourths, a.fourth[:, None], b.fourth[None, :], np.ones(1), largest)
     variance = 1.0 / (d - 1)
-    skewness, kurtosis = (np.asarray(x) for x in shape_from_powers(powers, variance, d))
+    skewness, kurtosis = shape_from_powers(powers, variance, d)
     fourth, reach = fourths / (d * variance**2), largest / math.sqrt(variance)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         up, x = np.maximum(z, 0.0), np.maximum(z, 0.0) * reach

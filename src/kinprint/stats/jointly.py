@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, unit_scaled
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.results import NullResult
 from kinprint.stats.combine import bonferroni
+from kinprint.stats.dots import EXCHANGEABLE, SAMPLED, Ask, dot_nulls
 from kinprint.stats.moments import Moments
-from kinprint.stats.nulls import EXCHANGEABLE, SAMPLED, Request, dot_null
 from kinprint.stats.tails import DECISIVE, NORMAL, analytic_tail, least_log10_p
 
 MAX_STACK = 192 * 4096
@@ -71,12 +71,12 @@ def joint_blocks(
         right.append(_unit(B, number) / len(blocks))
     stack_a, stack_b = np.concatenate(left), np.concatenate(right)
     observed = float(np.vdot(stack_a, stack_b))
-    request = Request("joint", observed, higher_is_closer=True, rng_seed=seed, draws=draws, bound=bound)
-    return dot_null(stack_a, stack_b, observed, request)
+    ask = Ask("joint", (observed,), higher_is_closer=True, seed=seed, draws=draws, bound=bound)
+    return dot_nulls(stack_a[None], stack_b[None], ask.observed, ask)[0]
 
 
 def _unit(X: FloatArray, number: int) -> FloatArray:
-    scaled = unit_scaled(X)
+    scaled = safely_scaled(X)
     mean = float(scaled.mean())
     centred = scaled - mean
     length = float(np.linalg.norm(centred))

@@ -10,15 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray
-
-Number: TypeAlias = float | FloatArray
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, each_dot
 
 MAX_FLOPS = 2e11
 """Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""
@@ -26,8 +23,6 @@ MAX_FLOPS = 2e11
 EXACT_UNITS = 1024
 SAMPLED_UNITS = 128
 """Up to so many permuted units the shape of a stack's null is exact; beyond, twice `SAMPLED_UNITS` columns are summed."""
-
-_BLOCK = 1 << 22  # entries of C held at a time: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -51,14 +46,14 @@ class Moments:
 
 @dataclass(frozen=True)
 class Powers:
-    """Sums over a doubly centred matrix C on which the third and fourth moments depend, or arrays of such sums."""
+    """Sums over doubly centred matrices C on which their third and fourth moments depend: a number for each matrix."""
 
-    cubes: Number  # Σ C³
-    fourths: Number  # Σ C⁴
-    rows: Number  # Σ_j (Σ_k C²)²
-    columns: Number  # Σ_k (Σ_j C²)²
-    cycles: Number  # tr((CCᵀ)²)
-    largest: Number  # max |C|, or a bound on it
+    cubes: FloatArray  # Σ C³
+    fourths: FloatArray  # Σ C⁴
+    rows: FloatArray  # Σ_j (Σ_k C²)²
+    columns: FloatArray  # Σ_k (Σ_j C²)²
+    cycles: FloatArray  # tr((CCᵀ)²)
+    largest: FloatArray  # max |C|, or a bound on it
 
 
 SAFE_MAGNITUDES = (1e-60, 1e60)
@@ -80,16 +75,32 @@ def as_rows(values: ArrayLike) -> FloatArray:
 
 
 def centred_rows(A: FloatArray) -> FloatArray:
-    """Return A minus its row means; a row that is constant up to rounding becomes exactly zero."""
-    means = A.mean(axis=1, keepdims=True)
+    """Return A minus its row means; a row that is constant up to rounding becomes exactly zero. Rows lie along the last axis."""
+    means = A.mean(axis=-1, keepdims=True)
     centred: FloatArray = A - means
-    constant = np.linalg.norm(centred, axis=1) <= NEAR_CONSTANT * np.abs(means[:, 0])
-    centred[constant | (np.ptp(A, axis=1) == 0.0)] = 0.0
+    constant = np.sqrt(np.vecdot(centred, centred)) <= NEAR_CONSTANT * np.abs(means[..., 0])
+    constant |= A.max(axis=-1) == A.min(axis=-1)
+    if constant.any():
+        centred[constant] = 0.0
     return centred
 
 
+def dot_means(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return E T = Σ_i (Σ_j A_ij)(Σ_k B_ik)/d of every stack; (…, m, d)."""
+    means: FloatArray = np.vecdot(A.sum(axis=-1), B.sum(axis=-1)) / A.shape[-1]
+    return means
+
+
 def dot_moments(A: ArrayLike, B: ArrayLike, *, shape: bool = True, max_flops: float = MAX_FLOPS) -> Moments:
-    """Return the exact moments of T = Σ_i a_i · (b_i∘π).
+    """Return the exact moments of T = Σ_i a_i · (b_i∘π); see `each_dot_moments`."""
+    left, right = as_rows(A), as_rows(B)
+    return each_dot_moments(left[None], right[None], shape=shape, max_flops=max_flops)[0]
+
+
+def each_dot_moments(
+    A: FloatArray, B: FloatArray, *, shape: bool = True, max_flops: float = MAX_FLOPS
+) -> list[Moments]:
+    """Return the exact moments of T = Σ_i a_i · (b_i∘π) for each of several pairs of stacks, (pairs, m, d).
 
     Mean: each A_ij meets each B_ik with probability 1/d, so E T = Σ_i (Σ_j A_ij)(Σ_k B_ik)/d.
     Variance: centring the rows changes T by a constant. For centred rows Cov(B_iπ(j), B_lπ(j')) is
@@ -97,56 +108,52 @@ def dot_moments(A: ArrayLike, B: ArrayLike, *, shape: bool = True, max_flops: fl
     matrices of the centred rows. For one row that is Var r = 1/(d−1) (Pitman 1937).
     Shape: see `shape_from_powers`; skipped for stacks that would cost more than `max_flops`.
     """
-    left, right = as_rows(A), as_rows(B)
-    m, d = left.shape
-    mean = float(left.sum(axis=1) @ right.sum(axis=1)) / d
+    _, m, d = A.shape
+    means = dot_means(A, B)
     if d < 2:
-        return Moments(mean, 0.0, d)
-    left, right = centred_rows(left), centred_rows(right)
-    if m > d:
-        return _tall_moments(left, right, mean, shape=shape)
-    gram_a, gram_b = left @ left.T, right @ right.T
-    variance = float(np.sum(gram_a * gram_b)) / (d - 1)
+        return [Moments(float(mean), 0.0, d) for mean in means]
+    left, right = centred_rows(A), centred_rows(B)
+    tall = m > d
+    if tall:  # C = AᵀB itself is the small matrix where rows outnumber units
+        products = left.swapaxes(1, 2) @ right
+        squares = each_dot(products, products)
+    else:
+        gram_a, gram_b = left @ left.swapaxes(1, 2), right @ right.swapaxes(1, 2)
+        squares = each_dot(gram_a, gram_b)
+    variances = squares / (d - 1)
     # no variance can exceed the product of the traces; far below it only rounding is left
-    if variance <= 1e-28 * float(np.trace(gram_a)) * float(np.trace(gram_b)) / (d - 1):
-        return Moments(mean, 0.0, d)
-    if not shape or d < 4 or (m > 1 and 2.0 * m * d * min(d, EXACT_UNITS) > max_flops):
-        return Moments(mean, variance, d)
-    powers = _vector_powers(left[0], right[0]) if m == 1 else _stack_powers(left, right, gram_a, gram_b)
-    return _shaped(mean, variance, d, powers, sampled=m > 1 and d > EXACT_UNITS)
+    traces = each_dot(left, left) * each_dot(right, right)
+    variances[variances <= 1e-28 * traces / (d - 1)] = 0.0
+    if not shape or d < 4 or (1 < m <= d and 2.0 * m * d * min(d, EXACT_UNITS) > max_flops):
+        return [Moments(float(mean), float(variance), d) for mean, variance in zip(means, variances, strict=True)]
+    if tall:
+        gram = products @ products.swapaxes(1, 2)
+        powers = _table_powers(products, each_dot(gram, gram))
+    elif m == 1:
+        powers = _vector_powers(left[:, 0], right[:, 0])
+    elif d <= EXACT_UNITS:
+        powers = _table_powers(left.swapaxes(1, 2) @ right, _cycles(gram_a, gram_b))
+    else:
+        powers = _sampled_powers(left, right, gram_a, gram_b)
+    return _shaped(means, variances, d, powers, sampled=1 < m <= d and d > EXACT_UNITS)
 
 
-def _shaped(mean: float, variance: float, d: int, powers: Powers, *, sampled: bool = False) -> Moments:
-    skewness, kurtosis = (float(x) for x in shape_from_powers(powers, variance, d))
+def _shaped(
+    means: FloatArray, variances: FloatArray, d: int, powers: Powers, *, sampled: bool = False
+) -> list[Moments]:
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance of zero leaves no shape
+        skewness, kurtosis = shape_from_powers(powers, variances, d)
+        fourth, reach = powers.fourths / (d * variances**2), powers.largest / np.sqrt(variances)
     if sampled:  # estimates need not be possible values; every distribution has kurtosis ≥ skewness² + 1
-        kurtosis = max(kurtosis, skewness**2 - 2.0)
-    fourth, reach = float(powers.fourths) / (d * variance**2), float(powers.largest) / math.sqrt(variance)
-    return Moments(mean, variance, d, skewness, kurtosis, fourth, reach, sampled)
+        kurtosis = np.maximum(kurtosis, skewness**2 - 2.0)
+    columns = (means, variances, skewness, kurtosis, fourth, reach)
+    return [
+        Moments(mean, variance, d, skew, kurt, term, most, sampled) if variance else Moments(mean, 0.0, d)
+        for mean, variance, skew, kurt, term, most in np.stack(columns, axis=1).tolist()
+    ]
 
 
-def _tall_moments(A: FloatArray, B: FloatArray, mean: float, *, shape: bool) -> Moments:
-    """Return the same moments by way of C = AᵀB itself, which is the small matrix where rows outnumber units."""
-    d = A.shape[1]
-    C = A.T @ B
-    square = C * C
-    variance = float(square.sum()) / (d - 1)
-    if variance <= 1e-28 * float(np.vdot(A, A)) * float(np.vdot(B, B)) / (d - 1):
-        return Moments(mean, 0.0, d)
-    if not shape or d < 4:
-        return Moments(mean, variance, d)
-    rows, columns, gram = square.sum(axis=1), square.sum(axis=0), C @ C.T
-    powers = Powers(
-        float(np.vdot(square, C)),
-        float(np.vdot(square, square)),
-        float(rows @ rows),
-        float(columns @ columns),
-        float(np.vdot(gram, gram)),
-        float(np.abs(C).max()),
-    )
-    return _shaped(mean, variance, d, powers)
-
-
-def shape_from_powers(powers: Powers, variance: float, d: int) -> tuple[Number, Number]:
+def shape_from_powers(powers: Powers, variance: FloatArray | float, d: int) -> tuple[FloatArray, FloatArray]:
     """Return skewness and excess kurtosis of Σ_j C_jπ(j) for a doubly centred d×d matrix C.
 
     Expand T³ and T⁴ over the patterns of coinciding rows. Distinct indices are summed by inclusion and exclusion over
@@ -173,42 +180,67 @@ def shape_from_powers(powers: Powers, variance: float, d: int) -> tuple[Number, 
 
 
 def _vector_powers(a: FloatArray, b: FloatArray) -> Powers:
-    (a2, a3, a4), (b2, b3, b4) = ([float(np.sum(x**p)) for p in (2, 3, 4)] for x in (a, b))
-    largest = float(np.abs(a).max()) * float(np.abs(b).max())
+    """Return the sums over C = abᵀ for each row of `a` and `b`."""
+    (a2, a3, a4), (b2, b3, b4) = ([np.sum(x**p, axis=1) for p in (2, 3, 4)] for x in (a, b))
+    largest = np.abs(a).max(axis=1) * np.abs(b).max(axis=1)
     return Powers(a3 * b3, a4 * b4, a4 * b2**2, a2**2 * b4, (a2 * b2) ** 2, largest)
 
 
-def _stack_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: FloatArray) -> Powers:
-    """Sum powers of C = AᵀB; the second-order sums come from the small Gram matrices.
-
-    The third and fourth powers need C itself. Up to `EXACT_UNITS` columns it is formed whole, in blocks. Beyond, its longest
-    columns are taken, since outliers decide these sums, and the others are represented by an even sample in the order of
-    their length; a column's length also bounds its largest entry.
-    """
-    rows = np.einsum("ij,ij->j", A, gram_b @ A)
-    columns = np.einsum("ij,ij->j", B, gram_a @ B)
+def _cycles(gram_a: FloatArray, gram_b: FloatArray) -> FloatArray:
+    """Return tr((CCᵀ)²) for C = AᵀB, from the Gram matrices of the rows of A and B."""
     mixed = gram_a @ gram_b
-    cubes = fourths = largest = 0.0
-    for chosen, weights in _columns_to_sum(columns):
+    cycles: FloatArray = np.einsum("lij,lji->l", mixed, mixed)
+    return cycles
+
+
+def _table_powers(C: FloatArray, cycles: FloatArray) -> Powers:
+    """Return the sums over each of several C, (pairs, d, d)."""
+    square = C * C
+    rows, columns = square.sum(axis=2), square.sum(axis=1)
+    return Powers(
+        each_dot(square, C),
+        each_dot(square, square),
+        each_dot(rows, rows),
+        each_dot(columns, columns),
+        cycles,
+        np.sqrt(square.max(axis=(1, 2))),
+    )
+
+
+def _sampled_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: FloatArray) -> Powers:
+    """Estimate the sums over C = AᵀB of many columns; those of second order come from the small Gram matrices, exactly.
+
+    The third and fourth powers need C itself. Its longest columns are taken, since outliers decide these sums, and the others
+    are represented by an even sample in the order of their length; a column's length also bounds its largest entry.
+    """
+    rows = np.einsum("lij,lij->lj", A, gram_b @ A)
+    columns = np.einsum("lij,lij->lj", B, gram_a @ B)
+    sums = np.array([_column_sums(*pair) for pair in zip(A, B, columns, strict=True)])
+    return Powers(
+        sums[:, 0],
+        sums[:, 1],
+        each_dot(rows, rows),
+        each_dot(columns, columns),
+        _cycles(gram_a, gram_b),
+        sums[:, 2],
+    )
+
+
+def _column_sums(A: FloatArray, B: FloatArray, lengths: FloatArray) -> tuple[float, float, float]:
+    """Return the estimated ΣC³ and ΣC⁴ of one C = AᵀB and a bound on max|C|, given its columns' squared lengths."""
+    cubes = fourths = 0.0
+    largest = float(np.partition(lengths, -SAMPLED_UNITS - 1)[-SAMPLED_UNITS - 1])  # of those not looked at
+    for chosen, weights in _columns_to_sum(lengths):
         block = A.T @ B[:, chosen]
         square = block * block
         cubes += float(np.einsum("jk,jk,k->", square, block, weights))
         fourths += float(np.einsum("jk,jk,k->", square, square, weights))
-        largest = max(largest, math.sqrt(float(square.max())))
-    if columns.size > EXACT_UNITS:
-        largest = max(largest, math.sqrt(float(np.partition(columns, -SAMPLED_UNITS - 1)[-SAMPLED_UNITS - 1])))
-    return Powers(cubes, fourths, float(rows @ rows), float(columns @ columns), float(np.sum(mixed * mixed.T)), largest)
+        largest = max(largest, float(square.max()))
+    return cubes, fourths, math.sqrt(largest)
 
 
 def _columns_to_sum(lengths: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
-    """Yield blocks of columns of C, given their squared lengths, with the number of columns that each stands for."""
-    d = lengths.size
-    if d <= EXACT_UNITS:
-        step = max(1, _BLOCK // d)
-        for start in range(0, d, step):
-            block = np.arange(start, min(d, start + step))
-            yield block, np.ones(block.size)
-        return
+    """Yield the columns of C to look at, given their squared lengths, with the number of columns that each stands for."""
     by_length = np.argsort(-lengths, kind="stable")
     longest, others = by_length[:SAMPLED_UNITS], by_length[SAMPLED_UNITS:]
     bounds = np.linspace(0, others.size, SAMPLED_UNITS + 1).astype(int)

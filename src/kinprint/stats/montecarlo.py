@@ -13,6 +13,7 @@ from kinprint.numeric import FloatArray
 from kinprint.stats.moments import as_rows
 
 _BLOCK = 1 << 20  # elements permuted at a time: 8 MiB
+_CACHED = 1 << 16  # elements worked on at a time where each is touched thrice: 512 KiB
 _MAX_KEPT = 1 << 23  # entries of a table of permutations worth keeping (32 MiB)
 _MAX_TABLE = 1 << 24  # entries of AᵀB worth holding (128 MiB) so that a draw costs d, not m·d
 
@@ -95,21 +96,25 @@ def draw_columns(
 
 
 def draw_costs(
-    A: FloatArray, B: FloatArray, total: Callable[[FloatArray, FloatArray], float], *, draws: int, seed: int
+    A: FloatArray, B: FloatArray, totals: Callable[[FloatArray, FloatArray], FloatArray], *, draws: int, seed: int
 ) -> FloatArray:
-    """Return `draws` values of `total(a, b)` per element, b being B with its columns permuted; `total` may write into b.
+    """Return `draws` values of `totals(a, b)` per element, b being B with its columns permuted.
 
-    Columns are laid out as rows, which are fetched whole, and into one buffer: with 32 × 4096 elements this takes a tenth of
-    the time of permuting columns in place.
+    Columns are laid out as rows, which are fetched whole, as many draws at a time as fit the cache: with 32 × 4096 elements
+    this takes a tenth of the time of permuting columns in place. `totals` gets (d, m) and (draws, d, m), returns one sum for each
+    draw and may write into the latter.
     """
     left, right = np.ascontiguousarray(as_rows(A).T), np.ascontiguousarray(as_rows(B).T)
-    buffer = np.empty_like(right)
+    step = max(1, _CACHED // right.size)
+    buffer = np.empty((min(step, draws), *right.shape))
     values = []
     for block in orders(len(right), draws=draws, seed=seed):
-        for order in block:
-            np.take(right, order, axis=0, out=buffer, mode="clip")  # "raise" would fetch into a buffer of its own
-            values.append(total(left, buffer) / buffer.size)
-    return np.array(values)
+        for start in range(0, len(block), step):
+            chosen = block[start : start + step]
+            permuted = buffer[: len(chosen)]
+            np.take(right, chosen, axis=0, out=permuted, mode="clip")  # "raise" would fetch into a buffer of its own
+            values.append(totals(left, permuted) / right.size)
+    return np.concatenate(values)
 
 
 def draw_alignments(K: FloatArray, L: FloatArray, *, draws: int, seed: int) -> FloatArray:

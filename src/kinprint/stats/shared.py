@@ -1,16 +1,18 @@
-"""The nulls of many metrics on one pair, with what they share computed once."""
+"""The nulls of many metrics on pairs of one shape, such as the layers of a role, with what they share computed once."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import unit_scaled
+from kinprint.numeric import FloatArray, each_dot, each_safely_scaled
 from kinprint.results import NullResult
+from kinprint.stats.dots import DOT_KINDS, Ask
 from kinprint.stats.nulls import null_for
 
 DOT_FAMILY = frozenset({"pearson", "cosine", "deviation", "l2", "rel_l2_a", "rel_l2"})
@@ -20,22 +22,36 @@ KERNEL_DRAWS = 99  # a draw of a kernel alignment touches n² elements; its mean
 
 
 class PermutationNulls:
-    """Nulls of one pair of (m, d) arrays (or vectors) whose last axis is permuted.
+    """Nulls of pairs of arrays, (pairs, m, d), whose last axis is permuted.
 
     Cosine, Pearson, distances and the deviation cosine all rest on ⟨A, B∘π⟩, so the costly part, the tail of that one
     statistic, is found once. Each of them still has its own mean and spread.
     """
 
-    def __init__(self, A: NDArray[Any], B: NDArray[Any], *, seed: int) -> None:
+    def __init__(self, A: FloatArray, B: FloatArray, *, seed: int) -> None:
         self._A, self._B = A, B
         self._seed = seed
-        self._shared: NullResult | None = None
-        self._tried = False
+
+    def each(self, kind: str, *, observed: Sequence[float], higher_is_closer: bool) -> list[NullResult]:
+        """Return the nulls of `kind`, one of `DOT_KINDS`, for all pairs.
+
+        Raises
+        ------
+        DegenerateInput
+            If one of the pairs has none.
+        """
+        known = self._correlations if kind in DOT_FAMILY else None
+        if known is None and kind in DOT_FAMILY and len(self._A) > 1:
+            raise DegenerateInput(f"null {kind}: a side of one of the pairs is constant")
+        ask = Ask(kind, observed, higher_is_closer, self._seed, known=known)
+        return DOT_KINDS[kind](self._A, self._B, ask)
 
     def get(
         self, kind: str, A: NDArray[Any], B: NDArray[Any], *, observed: float, higher_is_closer: bool
     ) -> NullResult:
-        """Return the null of `kind` for the arrays its metric was given."""
+        """Return the null of `kind` of a single pair, for the arrays that its metric was given."""
+        if kind in DOT_KINDS:
+            return self.each(kind, observed=(observed,), higher_is_closer=higher_is_closer)[0]
         return null_for(
             kind,
             A,
@@ -44,19 +60,20 @@ class PermutationNulls:
             higher_is_closer=higher_is_closer,
             rng_seed=self._seed,
             draws=KERNEL_DRAWS if kind.startswith("cka") else None,
-            known=self._dot() if kind in DOT_FAMILY else None,
         )
 
-    def _dot(self) -> NullResult | None:
-        """Return the null of the Pearson correlation, or None where a constant side leaves it without one."""
-        if not self._tried:
-            self._tried = True
-            left, right = (X - X.mean() for X in (unit_scaled(self._A), unit_scaled(self._B)))
-            length = float(np.linalg.norm(left) * np.linalg.norm(right))
-            if length > 0.0:
-                observed = float(np.vdot(left, right)) / length
-                with suppress(DegenerateInput):  # constant up to rounding: each metric then has a null of its own
-                    self._shared = null_for(
-                        "pearson", self._A, self._B, observed=observed, higher_is_closer=True, rng_seed=self._seed
-                    )
-        return self._shared
+    @cached_property
+    def _correlations(self) -> list[NullResult] | None:
+        """The nulls of the Pearson correlations, or None where a constant side leaves one without: each metric has its own."""
+        left, right = (
+            X - X.mean(axis=(1, 2), keepdims=True) for X in (each_safely_scaled(self._A), each_safely_scaled(self._B))
+        )
+        lengths = np.sqrt(each_dot(left, left) * each_dot(right, right))
+        if not lengths.all():
+            return None
+        observed = (each_dot(left, right) / lengths).tolist()
+        ask = Ask("pearson", observed, higher_is_closer=True, seed=self._seed)
+        try:
+            return DOT_KINDS["pearson"](self._A, self._B, ask)
+        except DegenerateInput:  # constant up to rounding
+            return None

@@ -18,9 +18,11 @@ ln(1−r²) ≤ −r², its far tail lies below the normal one: the normal tail 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint.numeric import FloatArray
 from kinprint.stats.moments import Moments
@@ -113,7 +115,7 @@ def trusted_z(moments: Moments) -> float:
     low, high = 0.0, 1.0
     while is_trusted(high, moments) and high < 1e6:
         low, high = high, 2.0 * high
-    for _ in range(40):  # correction/z² rises with z, so there is one crossing
+    for _ in range(24):  # correction/z² rises with z, so there is one crossing
         middle = 0.5 * (low + high)
         low, high = (middle, high) if is_trusted(middle, moments) else (low, middle)
     return low if low > 1e-6 else 0.0
@@ -150,7 +152,12 @@ def _corrected(z: float, moments: Moments) -> float:
 
 
 def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
-    """Return log10 of a rigorous bound on P(T ≥ t), T = Σ_i a_i·(b_i∘π), for row-centred (m, d) stacks.
+    """Return log10 of a rigorous bound on P(T ≥ t) for one pair of stacks; see `each_log10_p_chernoff`."""
+    return float(each_log10_p_chernoff(A[None], B[None], np.array([t]))[0])
+
+
+def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatArray:
+    """Return log10 of a rigorous bound on P(T ≥ t), T = Σ_i a_i·(b_i∘π), for each pair of row-centred stacks, (pairs, m, d).
 
     A permuted sequence is negatively associated (Joag-Dev & Proschan 1983): the expectation of a product of functions
     of different elements, all rising or all falling, is at most the product of the expectations. For one row of unit
@@ -164,106 +171,136 @@ def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
     ‖a_i‖‖b_i‖. Then P(T ≥ t) ≤ exp(−θt)·E exp(θT); any θ is valid and the best of a grid is taken. For one row of
     Gaussian values the exponent is half that of the normal tail.
     """
-    norms_a, norms_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
+    pairs, m, d = A.shape
+    norms_a, norms_b = np.linalg.norm(A, axis=2), np.linalg.norm(B, axis=2)
     weights = norms_a * norms_b
-    total = float(weights.sum())
-    if total == 0.0 or t <= 0.0:
-        return 0.0
-    m, d = A.shape
+    totals = weights.sum(axis=1)
+    found = np.zeros(pairs)
+    used = np.flatnonzero((totals > 0.0) & (t > 0.0))
+    if not used.size:
+        return found
+    knots_a, shares_a = _knots(_unit_rows(A[used], norms_a[used]))
+    knots_b, shares_b = _knots(_unit_rows(B[used], norms_b[used]))
+    with np.errstate(divide="ignore"):  # a row of zeros has no weight
+        log_weights = np.log(weights[used] / totals[used, None])
+    aims = t[used] / totals[used]
     # the optimum for Gaussian rows is at factor 1 and moves down as tails get heavier
-    thetas = 0.5 * (d - 1) * (t / total) * np.exp2(np.linspace(-6.0, 1.0, 15 if m == 1 else 8))
-    used = np.flatnonzero(weights)
-    knots_a, shares_a = _knots(A[used] / norms_a[used, None])
-    knots_b, shares_b = _knots(B[used] / norms_b[used, None])
-    log_weights = np.log(weights[used] / total)
+    octaves = np.linspace(-6.0, 1.0, 15 if m == 1 else 8)
 
-    def exponent(theta: float) -> float:
-        logs = _log_mgf_bound(knots_a, shares_a, knots_b, shares_b / d, theta)
-        return float(np.logaddexp.reduce(logs + log_weights)) - theta * (t / total)
+    def exponents(which: NDArray[np.intp], octave: int) -> FloatArray:
+        thetas = 0.5 * (d - 1) * aims[which] * np.exp2(octaves[octave])
+        logs = _log_mgf_bound(knots_a[which], shares_a[which], knots_b[which], shares_b[which] / d, thetas)
+        bounds: FloatArray = np.logaddexp.reduce(logs + log_weights[which], axis=1) - thetas * aims[which]
+        return bounds
 
-    return min(0.0, _least_of_convex(exponent, thetas)) / _LN10
+    least = _least_of_convex(exponents, used.size, octaves.size, start=int(np.argmin(np.abs(octaves))))
+    found[used] = np.minimum(0.0, least) / _LN10
+    return found
 
 
-def _least_of_convex(function: Callable[[float], float], grid: FloatArray) -> float:
-    """Return the least value of a convex function on a rising grid. Its slope changes sign once, so halving finds where."""
-    known: dict[int, float] = {}
+def _unit_rows(X: FloatArray, norms: FloatArray) -> FloatArray:
+    return np.divide(X, norms[:, :, None], out=np.zeros_like(X), where=norms[:, :, None] > 0.0)
 
-    def at(index: int) -> float:
-        if index not in known:
-            known[index] = function(float(grid[index]))
-        return known[index]
 
-    low, high = 0, grid.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if at(middle) <= at(middle + 1) else (middle + 1, high)
-    at(low)
-    return min(known.values())
+def _least_of_convex(
+    function: Callable[[NDArray[np.intp], int], FloatArray], count: int, size: int, *, start: int
+) -> FloatArray:
+    """Return the least values of convex functions on a grid of `size` places, going downhill from `start`.
+
+    `function` gives the values of those functions that are asked for at one place.
+    """
+    standing = np.arange(count)
+    least = function(standing, start)
+    for step in (-1, 1):
+        falling, index = standing, start + step
+        while falling.size and 0 <= index < size:
+            there = function(falling, index)
+            lower = there < least[falling]
+            if index == start + step:
+                standing = falling[~lower]  # what falls on this side rises on the other
+            falling = falling[lower]
+            least[falling] = there[lower]
+            index += step
+    return least
 
 
 def _log_mgf_bound(
-    knots_a: FloatArray, shares_a: FloatArray, knots_b: FloatArray, shares_b: FloatArray, theta: float
+    knots_a: FloatArray, shares_a: FloatArray, knots_b: FloatArray, shares_b: FloatArray, thetas: FloatArray
 ) -> FloatArray:
-    """Return ½ Σ_j φ(2θa_j) for each row, with φ and the exponentials in it replaced by their chords between knots."""
-    slopes = (2.0 * theta) * knots_a
+    """Return ½ Σ_j φ(2θa_j) for each row of each stack, with φ and its exponentials replaced by their chords between knots."""
+    slopes = (2.0 * thetas[:, None, None]) * knots_a
     # the largest exponent of each sum, taken out of it, so that nothing overflows
-    ends = np.where(slopes > 0.0, knots_b[:, -1:], knots_b[:, :1])
-    exponents = slopes[:, :, None] * knots_b[:, None, :]
-    exponents -= (slopes * ends)[:, :, None]
-    sums = np.matmul(np.exp(exponents, out=exponents), shares_b[:, :, None])[:, :, 0]
-    phi = slopes * ends + np.log(sums)
-    bounds: FloatArray = 0.5 * (shares_a * phi).sum(axis=1)
+    largest = slopes * np.where(slopes > 0.0, knots_b[:, :, -1:], knots_b[:, :, :1])
+    sums = np.empty_like(slopes)
+    for stack, (one, two, top) in enumerate(zip(slopes, knots_b, largest, strict=True)):  # one at a time fits the cache
+        exponents = one[:, :, None] * two[:, None, :]
+        exponents -= top[:, :, None]
+        np.exp(exponents, out=exponents)
+        sums[stack] = np.matmul(exponents, shares_b[stack, :, :, None])[:, :, 0]
+    bounds: FloatArray = 0.5 * (shares_a * (largest + np.log(sums))).sum(axis=2)
     return bounds
 
 
+@lru_cache(maxsize=64)
+def _places(size: int, edge: int, inner: int) -> NDArray[np.intp]:
+    edge = min(edge, size)
+    return np.unique(np.r_[0:edge, size - edge : size, 0 : size : max(1, size // inner)])
+
+
 def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return some fifty values of each row (of a single one ninety) and weights that carry all values' shares to these.
+    """Return some values of each row (…, rows, d), and weights that carry all values' shares to these.
 
     For a convex function f, Σ weight·f(knot) is at least Σ f(value): a chord lies above its arc. The extremes, where f bends
-    most, are all among the knots.
+    most, are all among the knots. Cost goes with rows times the square of knots, so stacks of many rows have few: that takes 2 %
+    off the exponent in the median and 10 % at most (1,200 comparisons of layers).
     """
-    values = np.sort(values, axis=1)
-    size = values.shape[1]
-    edge = min(12, size)
-    index = np.unique(np.r_[0:edge, size - edge : size, 0 : size : max(1, size // (64 if len(values) == 1 else 32))])
-    knots = values[:, index]
+    values = np.sort(values, axis=-1)
+    rows, size = values.shape[-2:]
+    edge, inner = (12, 64) if rows == 1 else (12, 32) if rows <= 8 else (4, 12)
+    index = _places(size, edge, inner)
+    knots = values[..., index]
     if index.size == 1:
         return knots, np.full(knots.shape, float(size))
     # what lies between two knots, the right one included: a count, and a sum less that of the left knot
     counts = np.diff(index).astype(np.float64)
-    beyond = np.add.reduceat(values, index[:-1] + 1, axis=1) - counts * knots[:, :-1]
-    width = np.diff(knots, axis=1)
+    beyond = np.add.reduceat(values, index[:-1] + 1, axis=-1) - counts * knots[..., :-1]
+    width = np.diff(knots, axis=-1)
     right = np.clip(np.divide(beyond, width, out=np.zeros_like(width), where=width > 0.0), 0.0, counts)
     weights = np.zeros_like(knots)
-    weights[:, 1:] += right
-    weights[:, :-1] += counts - right
-    weights[:, 0] += 1.0  # the first value, which is a knot
+    weights[..., 1:] += right
+    weights[..., :-1] += counts - right
+    weights[..., 0] += 1.0  # the first value, which is a knot
     return knots, weights
 
 
-def log10_p_dot(
-    z: float, moments: Moments, A: FloatArray, B: FloatArray, *, floor: float, bound: bool = True
-) -> tuple[float, str] | None:
-    """Return (log10 p, method) for the upper tail of a permuted dot product, or None where only drawing helps.
+def each_log10_p_dot(
+    z: Sequence[float],
+    moments: Sequence[Moments],
+    A: FloatArray,
+    B: FloatArray,
+    *,
+    floor: float,
+    bound: bool = True,
+) -> list[tuple[float, str] | None]:
+    """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps.
 
     Parameters
     ----------
     z
-        Standardised observation.
+        Standardised observations.
     moments
-        Exact moments of the statistic in this orientation.
+        Exact moments of the statistics in this orientation.
     A, B
-        The row-centred stacks in this orientation.
+        The row-centred stacks in this orientation, (pairs, m, d).
     floor
         log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
     bound
         Whether to compute the Chernoff bound where the normal tail is not trusted.
     """
-    log10_p, method = analytic_tail(z, moments)
-    if method == NORMAL:
-        return log10_p, method
-    options = [(log10_p, method)]
-    if bound and A.size <= MAX_CHERNOFF and A.shape[0] <= MAX_CHERNOFF_ROWS and log10_p > DECISIVE:
-        options.append((log10_p_chernoff(A, B, z * moments.sd), CHERNOFF))
-    best = min(options)
-    return best if best[0] < floor else None
+    found = [analytic_tail(*pair) for pair in zip(z, moments, strict=True)]
+    weak = [k for k, (log10_p, method) in enumerate(found) if method != NORMAL and log10_p > DECISIVE]
+    if bound and weak and A[0].size <= MAX_CHERNOFF and A.shape[1] <= MAX_CHERNOFF_ROWS:
+        bounds = each_log10_p_chernoff(A[weak], B[weak], np.array([z[k] * moments[k].sd for k in weak]))
+        for k, log10_p in zip(weak, bounds.tolist(), strict=True):
+            found[k] = min(found[k], (log10_p, CHERNOFF))
+    return [one if one[1] == NORMAL or one[0] < floor else None for one in found]
