@@ -13,7 +13,6 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.metrics import METRICS, Metric, cosine_identity
-from kinprint.metrics.base import validate
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model import FloatArray
 from kinprint.results import (
@@ -193,21 +192,25 @@ class _Bench:
 
     def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: str, seed: int) -> None:
         self._places = [_Place(a, b, axis, axis_name, seed) for a, b in sides]
+        self._flat: tuple[FloatArray, FloatArray] | None = None
         self._nulls: PermutationNulls | None = None
-        if axis is not None and len(sides) > 1:
+        if len(sides) > 1:
             left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
-            self._nulls = PermutationNulls(left, right, seed=seed)
+            self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
+            self._nulls = PermutationNulls(left, right, seed=seed) if axis is not None else None
 
     def run(self, metric: Metric) -> list[Measurement]:
         """Return values and nulls of all pairs, or why there are none."""
-        if self._nulls is not None and metric.null in DOT_KINDS:
+        values: Sequence[float | None] = [None] * len(self._places)
+        if self._flat is not None and metric.stacked:
             try:
-                values = [place.value(metric) for place in self._places]
-                nulls = self._nulls.each(metric.null, observed=values, higher_is_closer=metric.higher_is_closer)
-                return [_measured(metric, value, null) for value, null in zip(values, nulls, strict=True)]
+                values = known = metric.each(*self._flat)
+                if self._nulls is not None and metric.null in DOT_KINDS:
+                    nulls = self._nulls.each(metric.null, observed=known, higher_is_closer=metric.higher_is_closer)
+                    return [_measured(metric, value, null) for value, null in zip(known, nulls, strict=True)]
             except DegenerateInput:
-                pass  # one of them has no value: which, and why, is found below
-        return [place.run(metric) for place in self._places]
+                pass  # one of them has no value or no null: which, and why, is found below
+        return [place.run(metric, value) for place, value in zip(self._places, values, strict=True)]
 
 
 def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
@@ -223,7 +226,6 @@ class _Place:
     def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
         self._axis_name = axis_name
         self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
-        self._flat = validate(self._a, self._b, metric="measure", kinds=("vector", "matrix"))
         self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
         self._grid = _coarser(a.dtype, b.dtype)
         self._same_dtype = a.dtype == b.dtype
@@ -235,14 +237,10 @@ class _Place:
         """Both sides as (rows, units)."""
         return as_rows(self._a), as_rows(self._b)
 
-    def value(self, metric: Metric) -> float:
-        """Return the value of a metric that flattens; what it would check was checked for all of them."""
-        return float(metric.function(*self._flat))
-
-    def run(self, metric: Metric) -> Measurement:
-        """Return the value and its null, or why there is none."""
+    def run(self, metric: Metric, known: float | None) -> Measurement:
+        """Return the value, unless it is known, and its null, or why there is none."""
         try:
-            value, null = self._evaluate(metric)
+            value, null = self._evaluate(metric, known)
         except (DegenerateInput, UnsupportedDtype) as error:
             return Measurement(metric.name, NOT_COMPARABLE, reason=error.message)
         if null is not None:
@@ -253,7 +251,7 @@ class _Place:
             )
         return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
 
-    def _evaluate(self, metric: Metric) -> tuple[float, NullResult | None]:
+    def _evaluate(self, metric: Metric, known: float | None) -> tuple[float, NullResult | None]:
         if metric.null == "ulp":
             return self._ulps(metric)
         a, b = self._a, self._b
@@ -261,10 +259,8 @@ class _Place:
             a, b = self._stored
         elif metric.kinds == ("matrix",):
             a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
-        if a is self._a:
-            value = self.value(metric)
-        else:
-            value = metric(a, b, same_dtype=self._same_dtype) if metric.null == "identity" else metric(a, b)
+        options = {"same_dtype": self._same_dtype} if metric.null == "identity" else {}
+        value = metric(a, b, **options) if known is None else known
         if self._nulls is None:
             return value, None
         return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=metric.higher_is_closer)

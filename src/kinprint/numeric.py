@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int32]
 
 NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
 """A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
@@ -27,7 +28,7 @@ def safely_scaled(array: FloatArray) -> FloatArray:
     return array if abs(e) <= SAFE_EXPONENT else np.ldexp(array, -e)
 
 
-def each_exponent(stack: FloatArray) -> NDArray[np.int32]:
+def each_exponent(stack: FloatArray) -> IntArray:
     """Return for each array of a stack the power of two that `safely_scaled` divides by; 0 if it need not."""
     e = np.frexp(np.abs(stack).reshape(len(stack), -1).max(axis=1))[1]
     return np.where(np.abs(e) <= SAFE_EXPONENT, 0, e)
@@ -43,6 +44,11 @@ def each_dot(X: FloatArray, Y: FloatArray) -> FloatArray:
     """Return ⟨x, y⟩ of the arrays of two stacks, pair by pair."""
     dots: FloatArray = np.vecdot(X.reshape(len(X), -1), Y.reshape(len(Y), -1))
     return dots
+
+
+def each_norm(X: FloatArray) -> FloatArray:
+    """Return the lengths of the arrays of a stack."""
+    return np.sqrt(each_dot(X, X))
 
 
 def ranks(values: NDArray[Any]) -> FloatArray:

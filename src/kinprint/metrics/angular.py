@@ -5,20 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.base import centred, register
-from kinprint.numeric import FloatArray, ranks, safely_scaled
+from kinprint.metrics.base import each_centred, register
+from kinprint.numeric import FloatArray, each_dot, each_norm, each_safely_scaled, ranks
 
 SHUFFLE_SEED = 42
 """Seed of `shuffled_cosine`: fixed, so that the value is a function of its input."""
 
 
-def _cosine(a: FloatArray, b: FloatArray, metric: str) -> float:
+def _cosines(a: FloatArray, b: FloatArray, metric: str) -> FloatArray:
     for side, values in (("a", a), ("b", b)):
-        if not values.any():
+        if not values.any(axis=1).all():
             raise DegenerateInput(f"{metric}: {side} has zero length: expected a direction")
-    a, b = safely_scaled(a), safely_scaled(b)
-    value = float(a @ b) / (float(np.linalg.norm(a)) * float(np.linalg.norm(b)))
-    return min(1.0, max(-1.0, value))  # rounding may overstep by an ulp
+    a, b = each_safely_scaled(a), each_safely_scaled(b)
+    return np.clip(each_dot(a, b) / (each_norm(a) * each_norm(b)), -1.0, 1.0)  # rounding may overstep by an ulp
+
+
+def _correlations(a: FloatArray, b: FloatArray, metric: str) -> FloatArray:
+    return _cosines(each_centred(a, side="a", metric=metric), each_centred(b, side="b", metric=metric), metric)
 
 
 @register(
@@ -30,10 +33,11 @@ def _cosine(a: FloatArray, b: FloatArray, metric: str) -> float:
     invariant_to=("scale", "joint_scale", "joint_permutation"),
     null="cosine",
     reference="a·b / (‖a‖‖b‖)",
+    stacked=True,
 )
-def cosine(a: FloatArray, b: FloatArray) -> float:
+def cosine(a: FloatArray, b: FloatArray) -> FloatArray:
     """Cosine of the angle between the raw values; two positive vectors are close to 1 whatever their origin."""
-    return _cosine(a, b, "cosine")
+    return _cosines(a, b, "cosine")
 
 
 @register(
@@ -45,10 +49,11 @@ def cosine(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("scale", "shift", "joint_scale", "joint_shift", "joint_permutation"),
     null="pearson",
     reference="Pearson 1895",
+    stacked=True,
 )
-def pearson(a: FloatArray, b: FloatArray) -> float:
+def pearson(a: FloatArray, b: FloatArray) -> FloatArray:
     """Cosine after subtracting each side's mean: which elements lie above average, and by how much."""
-    return _cosine(centred(a, side="a", metric="pearson"), centred(b, side="b", metric="pearson"), "pearson")
+    return _correlations(a, b, "pearson")
 
 
 @register(
@@ -60,11 +65,12 @@ def pearson(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("scale", "shift", "joint_scale", "joint_shift", "joint_permutation"),
     null="spearman",
     reference="Spearman 1904",
+    stacked=True,
 )
-def spearman(a: FloatArray, b: FloatArray) -> float:
+def spearman(a: FloatArray, b: FloatArray) -> FloatArray:
     """Pearson correlation of the ranks; outliers count no more than their place in the order."""
-    left, right = (centred(ranks(x), side=side, metric="spearman") for side, x in (("a", a), ("b", b)))
-    return _cosine(left, right, "spearman")
+    left, right = (np.stack([ranks(values) for values in side]) for side in (a, b))
+    return _correlations(left, right, "spearman")
 
 
 @register(
@@ -76,10 +82,11 @@ def spearman(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("joint_permutation",),
     null="deviation",
     reference="cosine of a − 1 and b − 1, the usual start of a norm's scale",
+    stacked=True,
 )
-def deviation_cosine(a: FloatArray, b: FloatArray) -> float:
+def deviation_cosine(a: FloatArray, b: FloatArray) -> FloatArray:
     """Cosine of a − 1 and b − 1. This is not centring: a common offset from 1 still drives it towards ±1."""
-    return _cosine(a - 1.0, b - 1.0, "deviation_cosine")
+    return _cosines(a - 1.0, b - 1.0, "deviation_cosine")
 
 
 @register(
@@ -96,4 +103,4 @@ def deviation_cosine(a: FloatArray, b: FloatArray) -> float:
 def shuffled_cosine(a: FloatArray, b: FloatArray) -> float:
     """Cosine of both sides, each in an order of its own: one draw from the cosine's null, not a comparison."""
     rng = np.random.default_rng(SHUFFLE_SEED)
-    return _cosine(rng.permutation(a), rng.permutation(b), "shuffled_cosine")
+    return float(_cosines(rng.permutation(a)[None], rng.permutation(b)[None], "shuffled_cosine")[0])

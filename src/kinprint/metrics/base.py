@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, each_norm, each_safely_scaled
 from kinprint.registry import Registry
 
 Kind: TypeAlias = Literal["vector", "matrix"]
@@ -54,6 +54,9 @@ class Metric:
         Where the definition comes from.
     function
         The comparison itself, of two validated float64 arrays.
+    stacked
+        Whether the function takes many pairs at once, (pairs, values) on either side, and returns as many values; it
+        then raises `DegenerateInput` if one of the pairs has none.
     """
 
     name: str
@@ -65,11 +68,22 @@ class Metric:
     null: str
     kinds: tuple[Kind, ...]
     reference: str
-    function: Callable[..., float]
+    function: Callable[..., Any]
+    stacked: bool = False
 
     def __call__(self, a: ArrayLike, b: ArrayLike, **options: Any) -> float:
         """Return the value for `a` and `b`; raise `DegenerateInput` where the metric is undefined."""
-        return float(self.function(*validate(a, b, metric=self.name, kinds=self.kinds), **options))
+        left, right = validate(a, b, metric=self.name, kinds=self.kinds)
+        if self.stacked:
+            return float(self.function(left[None], right[None], **options)[0])
+        return float(self.function(left, right, **options))
+
+    def each(self, a: FloatArray, b: FloatArray) -> list[float]:
+        """Return the values of many pairs of flattened tensors, (pairs, values), which were validated before."""
+        if self.stacked:
+            values: list[float] = self.function(a, b).tolist()
+            return values
+        return [float(self.function(one, two)) for one, two in zip(a, b, strict=True)]
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -86,15 +100,16 @@ def register(
     null: str,
     reference: str,
     kinds: tuple[Kind, ...] = ("vector", "matrix"),
-) -> Callable[[Callable[..., float]], Metric]:
+    stacked: bool = False,
+) -> Callable[[Callable[..., Any]], Metric]:
     """Turn a function of two arrays into a `Metric` in `METRICS`; see `Metric` for the parameters."""
     unknown = set(invariant_to) - set(INVARIANCES)
     if unknown:
         raise ValueError(f"metric {name!r} declares unknown invariances: {', '.join(sorted(unknown))}")
 
-    def decorate(function: Callable[..., float]) -> Metric:
+    def decorate(function: Callable[..., Any]) -> Metric:
         metric = Metric(
-            name, label, higher_is_closer, bounds, symmetric, invariant_to, null, kinds, reference, function
+            name, label, higher_is_closer, bounds, symmetric, invariant_to, null, kinds, reference, function, stacked
         )
         return METRICS.add(name, metric)
 
@@ -129,20 +144,20 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
     return array
 
 
-def centred(array: FloatArray, *, side: str, metric: str) -> FloatArray:
-    """Return `array` minus its mean, scaled; constant or nearly constant input is refused."""
-    scaled = safely_scaled(array)
-    mean = float(scaled.mean())
-    deviations = scaled - mean
-    if float(np.ptp(scaled)) == 0.0:
+def each_centred(stack: FloatArray, *, side: str, metric: str) -> FloatArray:
+    """Return the rows of `stack` minus their means, scaled; a constant or nearly constant one is refused."""
+    scaled = each_safely_scaled(stack)
+    means = scaled.mean(axis=1)
+    deviations: FloatArray = scaled - means[:, None]
+    if (scaled.max(axis=1) == scaled.min(axis=1)).any():
         raise DegenerateInput(f"{metric}: {side} is constant, so its spread is zero: expected varying values")
-    if float(np.linalg.norm(deviations)) < NEAR_CONSTANT * abs(mean):
+    if (each_norm(deviations) < NEAR_CONSTANT * np.abs(means)).any():
         raise DegenerateInput(f"{metric}: {side} is constant up to rounding (relative to its mean)")
     return deviations
 
 
-def checked(value: float, metric: str) -> float:
-    """Return `value`, unless it left the range of float64."""
-    if not np.isfinite(value):
+def each_checked(values: FloatArray, metric: str) -> FloatArray:
+    """Return `values`, unless one left the range of float64."""
+    if not np.isfinite(values).all():
         raise DegenerateInput(f"{metric}: the result is too large for float64: the inputs reach beyond about 1e154")
-    return float(value)
+    return values

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.base import checked, register
-from kinprint.numeric import FloatArray, exponent
+from kinprint.metrics.base import each_checked, register
+from kinprint.numeric import FloatArray, IntArray, each_exponent, each_norm, each_safely_scaled
 
 MAX_CV = 10.0
 """Coefficients of variation above this are refused.
@@ -18,23 +18,25 @@ larger CV describes the accident of a mean near zero, not the spread (weights wi
 """
 
 
-def _difference(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, int]:
-    """Return a − b, a and b, all scaled by the same power of two, and its exponent."""
-    e = exponent(a, b)
-    left, right = np.ldexp(a, -e), np.ldexp(b, -e)
+def _differences(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
+    """Return a − b, a and b, each pair scaled by the same power of two, and the exponents."""
+    e = np.maximum(each_exponent(a), each_exponent(b))
+    if not e.any():
+        return a - b, a, b, e
+    left, right = np.ldexp(a, -e[:, None]), np.ldexp(b, -e[:, None])
     return left - right, left, right, e
 
 
-def _restored(value: float, e: int, metric: str) -> float:
+def _restored(values: FloatArray, e: IntArray, metric: str) -> FloatArray:
     with np.errstate(over="ignore"):
-        return checked(float(np.ldexp(value, e)), metric)
+        return each_checked(np.ldexp(values, e), metric)
 
 
-def _ratio(difference: float, norm: float, metric: str, what: str) -> float:
-    if norm == 0.0:
+def _ratios(differences: FloatArray, norms: FloatArray, metric: str, what: str) -> FloatArray:
+    if not norms.all():
         raise DegenerateInput(f"{metric}: {what} is zero and is the denominator: expected a nonzero norm")
     with np.errstate(over="ignore"):
-        return checked(float(np.float64(difference) / np.float64(norm)), metric)
+        return each_checked(differences / norms, metric)
 
 
 @register(
@@ -46,11 +48,12 @@ def _ratio(difference: float, norm: float, metric: str, what: str) -> float:
     invariant_to=("joint_shift", "joint_permutation"),
     null="l2",
     reference="‖a − b‖",
+    stacked=True,
 )
-def l2(a: FloatArray, b: FloatArray) -> float:
+def l2(a: FloatArray, b: FloatArray) -> FloatArray:
     """Euclidean distance."""
-    difference, _, _, e = _difference(a, b)
-    return _restored(float(np.linalg.norm(difference)), e, "l2")
+    difference, _, _, e = _differences(a, b)
+    return _restored(each_norm(difference), e, "l2")
 
 
 @register(
@@ -62,11 +65,12 @@ def l2(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("joint_scale", "joint_permutation"),
     null="rel_l2_a",
     reference="‖a − b‖ / ‖a‖",
+    stacked=True,
 )
-def rel_l2_a(a: FloatArray, b: FloatArray) -> float:
+def rel_l2_a(a: FloatArray, b: FloatArray) -> FloatArray:
     """Distance in units of the first side's norm; swapping the sides changes it, so it must not be mirrored."""
-    difference, left, _, _ = _difference(a, b)
-    return _ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(left)), "rel_l2_a", "‖a‖")
+    difference, left, _, _ = _differences(a, b)
+    return _ratios(each_norm(difference), each_norm(left), "rel_l2_a", "‖a‖")
 
 
 @register(
@@ -78,12 +82,13 @@ def rel_l2_a(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("joint_scale", "joint_permutation"),
     null="rel_l2",
     reference="‖a − b‖ / √((‖a‖² + ‖b‖²) / 2)",
+    stacked=True,
 )
-def rel_l2(a: FloatArray, b: FloatArray) -> float:
+def rel_l2(a: FloatArray, b: FloatArray) -> FloatArray:
     """Distance in units of the common norm: 0 for a copy, √2 for orthogonal sides, 2 for b = −a."""
-    difference, left, right, _ = _difference(a, b)
-    norm = math.hypot(float(np.linalg.norm(left)), float(np.linalg.norm(right))) / math.sqrt(2.0)
-    return min(2.0, _ratio(float(np.linalg.norm(difference)), norm, "rel_l2", "the common norm"))
+    difference, left, right, _ = _differences(a, b)
+    norm = np.hypot(each_norm(left), each_norm(right)) / math.sqrt(2.0)
+    return np.minimum(2.0, _ratios(each_norm(difference), norm, "rel_l2", "the common norm"))
 
 
 @register(
@@ -95,12 +100,13 @@ def rel_l2(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("joint_scale", "joint_permutation"),
     null="rel_l2_a",
     reference="rms(a − b) / rms(a); equals rel_l2_a on whole tensors",
+    stacked=True,
 )
-def rel_rmse(a: FloatArray, b: FloatArray) -> float:
+def rel_rmse(a: FloatArray, b: FloatArray) -> FloatArray:
     """Root mean square error over that of the first side: the same number as `rel_l2_a`, since √d cancels."""
-    difference, left, _, _ = _difference(a, b)
-    rms, rms_a = (math.sqrt(float(np.mean(x * x))) for x in (difference, left))
-    return _ratio(rms, rms_a, "rel_rmse", "rms(a)")
+    difference, left, _, _ = _differences(a, b)
+    rms, rms_a = (np.sqrt(np.mean(x * x, axis=1)) for x in (difference, left))
+    return _ratios(rms, rms_a, "rel_rmse", "rms(a)")
 
 
 @register(
@@ -112,11 +118,12 @@ def rel_rmse(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("joint_shift", "joint_permutation"),
     null="abs_diff",
     reference="mean |a − b|",
+    stacked=True,
 )
-def mean_abs_diff(a: FloatArray, b: FloatArray) -> float:
+def mean_abs_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     """Mean of the absolute differences, element by element."""
-    difference, _, _, e = _difference(a, b)
-    return _restored(float(np.abs(difference).mean()), e, "mean_abs_diff")
+    difference, _, _, e = _differences(a, b)
+    return _restored(np.abs(difference).mean(axis=1), e, "mean_abs_diff")
 
 
 @register(
@@ -128,11 +135,12 @@ def mean_abs_diff(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("joint_permutation", "one_sided_permutation"),
     null="invariant",
     reference="|Q99(|a|) − Q99(|b|)|, linear interpolation",
+    stacked=True,
 )
-def p99_abs_diff(a: FloatArray, b: FloatArray) -> float:
+def p99_abs_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     """Compare two marginals at their 99th percentile; the order of the elements plays no part."""
-    q_a, q_b = (float(np.quantile(np.abs(x), 0.99, method="linear")) for x in (a, b))
-    return checked(abs(q_a - q_b), "p99_abs_diff")
+    q_a, q_b = (np.quantile(np.abs(x), 0.99, axis=1, method="linear") for x in (a, b))
+    return each_checked(np.abs(q_a - q_b), "p99_abs_diff")
 
 
 @register(
@@ -144,18 +152,22 @@ def p99_abs_diff(a: FloatArray, b: FloatArray) -> float:
     invariant_to=("scale", "joint_scale", "joint_permutation", "one_sided_permutation"),
     null="invariant",
     reference="|σ_a/|ā| − σ_b/|b̄||, population statistics",
+    stacked=True,
 )
-def cv_diff(a: FloatArray, b: FloatArray) -> float:
+def cv_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     """Compare relative spreads; refused where a mean is near zero, see `MAX_CV`."""
-    return abs(_cv(a, "a") - _cv(b, "b"))
+    return np.abs(_cvs(a, "a") - _cvs(b, "b"))
 
 
-def _cv(values: FloatArray, side: str) -> float:
-    scaled = np.ldexp(values, -exponent(values))
-    mean, std = abs(float(scaled.mean())), float(scaled.std())
-    if mean == 0.0 or std > MAX_CV * mean:
+def _cvs(values: FloatArray, side: str) -> FloatArray:
+    scaled = each_safely_scaled(values)
+    means, stds = np.abs(scaled.mean(axis=1)), scaled.std(axis=1)
+    bad = (means == 0.0) | (stds > MAX_CV * means)
+    if bad.any():
+        mean, std = means[bad][0], stds[bad][0]
         raise DegenerateInput(
             f"cv_diff: the mean of {side} is near zero (|mean| is {mean / std if std else 0.0:.3g} of its std): "
             f"expected at least {1 / MAX_CV:g}"
         )
-    return std / mean
+    ratios: FloatArray = stds / means
+    return ratios

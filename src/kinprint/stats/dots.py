@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray, each_dot, each_exponent, each_safely_scaled, ranks
+from kinprint.numeric import FloatArray, each_exponent, each_norm, each_safely_scaled, ranks
 from kinprint.results import NullResult
 from kinprint.stats import montecarlo
 from kinprint.stats.moments import Moments, centred_rows, dot_means, each_dot_moments
@@ -133,14 +133,10 @@ def _known_moments(A: FloatArray, B: FloatArray, known: Sequence[NullResult]) ->
     ]
 
 
-def _norms(X: FloatArray) -> FloatArray:
-    return np.sqrt(each_dot(X, X))
-
-
 def _angles(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     """Nulls of ⟨A, B⟩/(‖A‖‖B‖): an exact linear map of the dot product, since norms do not see order."""
     left, right = each_safely_scaled(A), each_safely_scaled(B)
-    norms_a, norms_b = _norms(left), _norms(right)
+    norms_a, norms_b = each_norm(left), each_norm(right)
     if not (norms_a.all() and norms_b.all()):
         raise DegenerateInput(f"null {ask.kind}: a side has zero length: expected a direction")
     return dot_nulls(left / norms_a[:, None, None], right / norms_b[:, None, None], ask.observed, ask)
@@ -166,7 +162,7 @@ def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     e = np.maximum(each_exponent(A), each_exponent(B))
     scale = np.ldexp(1.0, -e)
     left, right = (X * scale[:, None, None] for X in (A, B))
-    norms_a, norms_b = _norms(left), _norms(right)
+    norms_a, norms_b = each_norm(left), each_norm(right)
     common = np.sqrt((norms_a**2 + norms_b**2) / 2.0)
     denominators = {"l2": scale, "rel_l2_a": norms_a, "rel_l2": common}[ask.kind]
     if not denominators.all():
@@ -174,7 +170,7 @@ def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     # a common shift changes no distance, and without it T would be the small difference of large numbers
     origin = 0.5 * (left.mean(axis=(1, 2)) + right.mean(axis=(1, 2)))[:, None, None]
     left, right = left - origin, right - origin
-    totals = _norms(left) ** 2 + _norms(right) ** 2
+    totals = each_norm(left) ** 2 + each_norm(right) ** 2
     t = (totals - (np.asarray(ask.observed) * denominators) ** 2) / 2.0
     dots = dot_nulls(left, right, t.tolist(), ask, rising=False)
     tail = "greater" if ask.higher_is_closer else "less"
