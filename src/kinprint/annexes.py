@@ -24,7 +24,8 @@ class LayerGrid:
         Raw cosine, and its mean over all permutations: what the spreads alone make of unrelated layers.
     pearson, z
         Correlation, and its distance from the null in standard deviations. Cosine and Pearson share z, because both are
-        linear in the same dot product. None where a layer is constant. All grids are rounded to six significant digits.
+        linear in the same dot product. None where a layer is constant. All grids are
+        rounded: z to three decimals, the others to six.
     n
         Exchangeable units permuted.
     null, assumptions

@@ -12,7 +12,7 @@ import numpy as np
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
-from kinprint.metrics import METRICS, Metric, cosine_identity
+from kinprint.metrics import METRICS, CosineIdentity, Metric, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model import FloatArray
 from kinprint.results import (
@@ -95,22 +95,25 @@ def measure(
     reasons = [_why_not(a.logical, b.logical) for _, a, b in jobs]
     usable = [k for k, reason in enumerate(reasons) if reason is None]
     found: dict[int, list[Measurement]] = {k: [] for k in usable}
+    explained: dict[int, CosineExplained | None] = {}
     if usable:
         bench = _Bench([jobs[k][1:] for k in usable], axis, axis_name, seed)
         for metric in metrics:
             if _fits(metric, jobs[0][1].logical):
                 for k, measured in zip(usable, bench.run(metric), strict=True):
                     found[k].append(measured)
+        explained = dict(zip(usable, bench.explained(), strict=True))
     shown = axis_name if axis is not None else None
     return [
-        _compared(job, reason, found.get(k, []), shown)
+        _compared(job, reason, found.get(k, []), shown, explained.get(k))
         for k, (job, reason) in enumerate(zip(jobs, reasons, strict=True))
     ]
 
 
-def _compared(job: Job, reason: str | None, measured: Sequence[Measurement], axis: str | None) -> TensorComparison:
+def _compared(
+    job: Job, reason: str | None, measured: Sequence[Measurement], axis: str | None, explained: CosineExplained | None
+) -> TensorComparison:
     pair, a, b = job
-    explained = _explain(a.logical, b.logical) if reason is None else None
     if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
         reason = measured[0].reason if measured else "no metric fits"
     side_a, side_b = (
@@ -176,11 +179,7 @@ def _fits(metric: Metric, values: FloatArray) -> bool:
     return ("matrix" if values.ndim == 2 else "vector") in metric.kinds
 
 
-def _explain(a: FloatArray, b: FloatArray) -> CosineExplained | None:
-    try:
-        parts = cosine_identity(a, b)
-    except DegenerateInput:
-        return None
+def _explained(parts: CosineIdentity) -> CosineExplained | None:
     if parts.r is None or parts.predicted is None or parts.cv_a is None or parts.cv_b is None:
         return None
     assert parts.if_independent is not None
@@ -192,17 +191,14 @@ class _Bench:
 
     def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: str, seed: int) -> None:
         self._places = [_Place(a, b, axis, axis_name, seed) for a, b in sides]
-        self._flat: tuple[FloatArray, FloatArray] | None = None
-        self._nulls: PermutationNulls | None = None
-        if len(sides) > 1:
-            left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
-            self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
-            self._nulls = PermutationNulls(left, right, seed=seed) if axis is not None else None
+        left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
+        self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
+        self._nulls = PermutationNulls(left, right, seed=seed) if axis is not None else None
 
     def run(self, metric: Metric) -> list[Measurement]:
         """Return values and nulls of all pairs, or why there are none."""
         values: Sequence[float | None] = [None] * len(self._places)
-        if self._flat is not None and metric.stacked:
+        if metric.stacked:
             try:
                 values = known = metric.each(*self._flat)
                 if self._nulls is not None and metric.null in DOT_KINDS:
@@ -211,6 +207,13 @@ class _Bench:
             except DegenerateInput:
                 pass  # one of them has no value or no null: which, and why, is found below
         return [place.run(metric, value) for place, value in zip(self._places, values, strict=True)]
+
+    def explained(self) -> list[CosineExplained | None]:
+        """Take the cosines apart, where both sides have a direction."""
+        try:
+            return [_explained(parts) for parts in cosine_identities(*self._flat)]
+        except DegenerateInput:
+            return [place.explained() for place in self._places]
 
 
 def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
@@ -228,7 +231,7 @@ class _Place:
         self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
         self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
         self._grid = _coarser(a.dtype, b.dtype)
-        self._same_dtype = a.dtype == b.dtype
+        self._dtypes = a.dtype, b.dtype
         self._seed = seed
         self._nulls = PermutationNulls(*(X[None] for X in self.rows), seed=seed) if axis is not None else None
 
@@ -251,6 +254,13 @@ class _Place:
             )
         return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
 
+    def explained(self) -> CosineExplained | None:
+        """Take the cosine apart."""
+        try:
+            return _explained(cosine_identity(self._a, self._b))
+        except DegenerateInput:
+            return None
+
     def _evaluate(self, metric: Metric, known: float | None) -> tuple[float, NullResult | None]:
         if metric.null == "ulp":
             return self._ulps(metric)
@@ -259,7 +269,7 @@ class _Place:
             a, b = self._stored
         elif metric.kinds == ("matrix",):
             a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
-        options = {"same_dtype": self._same_dtype} if metric.null == "identity" else {}
+        options = {"same_dtype": self._dtypes[0] == self._dtypes[1]} if metric.null == "identity" else {}
         value = metric(a, b, **options) if known is None else known
         if self._nulls is None:
             return value, None
@@ -268,7 +278,11 @@ class _Place:
     def _ulps(self, metric: Metric) -> tuple[float, NullResult | None]:
         if self._grid is None:
             raise DegenerateInput("ulp_distance: expected floating-point storage on both sides")
-        a, b = (ordinals(on_grid(values, self._grid), self._grid) for values in self._stored)
+        a, b = (
+            # what is stored in the coarser format is on its grid
+            ordinals(values if dtype == self._grid else on_grid(values, self._grid), self._grid)
+            for values, dtype in zip(self._stored, self._dtypes, strict=True)
+        )
         value = mean_steps(a, b)
         if self._nulls is None:
             return value, None

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 import types
 import typing
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import orjson
@@ -414,35 +415,54 @@ def to_plain(value: Any) -> dict[str, Any]:
 
 def build(kind: type[T], data: Any) -> T:
     """Make a dataclass of this module from plain JSON data, following the declared types."""
-    return typing.cast(T, _convert(kind, data))
+    return typing.cast(T, _converter(typing.cast(Hashable, kind))(data))
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _convert(kind: Any, data: Any) -> Any:
+def _converter(kind: Any) -> Callable[[Any], Any]:
+    """Return the function that makes a value of a declared type: found once, as a report has hundreds of thousands of values."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
-        options = [option for option in typing.get_args(kind) if option is not types.NoneType]
-        return None if data is None else _convert(options[0], data)
+        given = _converter(next(option for option in typing.get_args(kind) if option is not types.NoneType))
+        return lambda data: None if data is None else given(data)
     if origin is tuple:
-        items = typing.get_args(kind)
+        return _tuple_converter(typing.get_args(kind))
+    if is_dataclass(kind) and isinstance(kind, type):
+        return partial(_build_dataclass, kind)
+
+    def plain(data: Any) -> Any:
+        if type(data) is kind:
+            return data
+        if kind is float and type(data) is int:
+            return float(data)
+        raise TypeError(f"expected {kind.__name__}, got {data!r:.80}")
+
+    return plain
+
+
+def _tuple_converter(items: tuple[Any, ...]) -> Callable[[Any], Any]:
+    alike = len(items) == 2 and items[1] is Ellipsis
+    made = [_converter(item) for item in items if item is not Ellipsis]
+
+    def convert(data: Any) -> tuple[Any, ...]:
         if not isinstance(data, list):
             raise TypeError(f"expected a list, got {type(data).__name__}")
-        if len(items) == 2 and items[1] is Ellipsis:
-            return tuple(_convert(items[0], entry) for entry in data)
-        return tuple(_convert(item, entry) for item, entry in zip(items, data, strict=True))
-    if is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(data, dict):
-            raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
-        hints = _hints(kind)
-        # a report without what was added later is older, not broken
-        known = [(name, key) for name, key in _names(kind) if key in data or name not in _optional(kind)]
-        return kind(**{name: _convert(hints[name], data[key]) for name, key in known})
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
-    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-        raise TypeError(f"expected {kind.__name__}, got {data!r:.80}")
-    return data
+        if alike:
+            return tuple(map(made[0], data))
+        return tuple(one(entry) for one, entry in zip(made, data, strict=True))
+
+    return convert
+
+
+@cache
+def _parts(kind: type) -> tuple[tuple[str, str, bool, Callable[[Any], Any]], ...]:
+    """Return what a dataclass is made of: attribute, its name in JSON, whether it may be missing, and its converter."""
+    hints = typing.get_type_hints(kind)
+    return tuple((name, key, name in _optional(kind), _converter(hints[name])) for name, key in _names(kind))
+
+
+def _build_dataclass(kind: type, data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
+    # a report without what was added later is older, not broken
+    return kind(**{name: one(data[key]) for name, key, later, one in _parts(kind) if not later or key in data})

@@ -1,8 +1,11 @@
 """Tables, switches and the command: sorting sorts, filters filter, pages turn, the theme changes."""
 
 import math
+import re
 
 import pytest
+
+from kinprint.render.measurements import csv_bytes
 
 MISSING = ("–", "")
 
@@ -185,3 +188,34 @@ def test_links_within_the_page_lead_somewhere(visit):
     links = page.locator("a[href^='#']").evaluate_all("(all) => all.map((each) => each.getAttribute('href'))")
     assert len(links) >= 10
     assert [link for link in links if page.locator(link).count() != 1] == []
+
+
+# -- on paper --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_paper_says_how_many_rows_there_are_and_how_to_get_them(visit, reports, lang):
+    page = visit("derived", lang).page
+    note, pager = page.locator(".on-paper"), page.locator(".pager")
+    assert (note.is_visible(), pager.is_visible()) == (False, True)
+    page.emulate_media(media="print")
+    assert (note.is_visible(), pager.is_visible()) == (True, False)
+    every = len(csv_bytes(reports("derived")).splitlines()) - 1
+    said = note.inner_text()
+    assert [int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", said)].count(every) == 2
+    assert said.endswith("kinprint report report.json --csv measurements.csv")
+    assert page.locator("#rows tbody tr").count() == 25
+
+
+def test_paper_tells_rows_that_were_chosen_from_all(derived):
+    page, _ = derived
+    page.locator("#rows-metric").select_option(label="cosine")
+    page.locator("#page-next").click()
+    page.emulate_media(media="print")
+    chosen = int(page.locator("#page-count").text_content().rpartition("(")[2].split()[0])
+    assert 25 < chosen < 50
+    said = page.locator("#rows-printed").inner_text()
+    assert said.startswith(f"On paper: rows 26 to {chosen} of the {chosen} chosen, of ")
+    page.emulate_media(media="screen")
+    page.locator("#rows-search").fill("no tensor is called so")
+    assert page.locator("#rows-printed").text_content().startswith("On paper: rows 0 to 0 of the 0 chosen")

@@ -10,9 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from kinprint.bundle import verify_bundle
-from kinprint.bundle.access import is_near
+from kinprint.bundle import access, verify_bundle
 from kinprint.errors import FormatError
+from kinprint.sources.near import is_near
 from kinprint.testing.hub import HubServer
 from kinprint.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED, Problem, Unchecked
 
@@ -129,6 +129,39 @@ def test_servers_of_the_own_network_need_leave(web, bundler, small_model, tmp_pa
     assert verify_bundle(tmp_path / "x.zip", allow_local=True).outcome == VERIFIED
 
 
+def test_where_the_users_hub_leads(bundler, small_model, settings_for, tmp_path, monkeypatch):
+    """A hub of this network may have its files in it too; a public hub may not lead into it, but for a user who allows it."""
+    with HubServer() as server:
+        for name, noise in (("owner/a", 0.0), ("owner/b", 0.02)):
+            server.add_repo(name, small_model(tmp_path / name, 1, noise))
+        own = settings_for(server)
+        bundler(tmp_path / "x.zip", "hf://owner/a", "hf://owner/b", enclose=False, settings=own)
+        assert verify_bundle(tmp_path / "x.zip", settings=own).outcome == VERIFIED
+        monkeypatch.setattr(access, "is_near", lambda _host: False)
+        server.reset()
+        found = verify_bundle(tmp_path / "x.zip", settings=own)
+        assert found.outcome == NOT_CHECKED
+        reason = next(item.reason for item in found.unchecked if "leads to" in item.reason)
+        assert f"leads to {server.cdn}" in reason
+        assert reason.endswith("give --allow-local, if you trust whoever made the bundle")
+        assert {item.origin for item in server.requests} == {"hub"}
+        assert verify_bundle(tmp_path / "x.zip", settings=own, allow_local=True).outcome == VERIFIED
+
+
+def test_a_public_server_does_not_lead_into_the_network(web, bundler, small_model, tmp_path, monkeypatch):
+    """A name that is public when it is looked at, and a server of this machine when it is connected to."""
+    web.root = tmp_path / "served"
+    small_model(web.root / "a", 1)
+    small_model(web.root / "b", 1, 0.02)
+    bundler(tmp_path / "x.zip", f"{web.url}/a", f"{web.url}/b", enclose=False)
+    web.log.clear()
+    monkeypatch.setattr(access, "is_near", lambda _host: False)
+    found = verify_bundle(tmp_path / "x.zip")
+    assert found.outcome == NOT_CHECKED
+    assert "expected a public server, got one in the network of this machine" in found.unchecked[0].reason
+    assert web.log == []
+
+
 def test_an_address_on_the_users_hub_gets_no_token(made, forged, settings_for):
     with HubServer(token="hf_right") as server:
         place = f"{server.endpoint}/settings/delete"
@@ -152,7 +185,7 @@ def test_an_address_on_the_users_hub_gets_no_token(made, forged, settings_for):
 _LIMITED = """
 import resource, sys
 from pathlib import Path
-from kinprint.bundle import verify_bundle
+from kinprint.bundle import access, verify_bundle
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 found = verify_bundle(Path(sys.argv[1]), offline=True)
 print(found.outcome, found.problems[0].found)

@@ -1,4 +1,4 @@
-"""CycloneDX: valid by the official schema whatever the report, and no pedigree that verdict and card do not bear out."""
+"""CycloneDX: valid by the official schema whatever the report, and no pedigree that verdicts, cards and tree do not bear out."""
 
 import json
 import sys
@@ -11,10 +11,13 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from kinprint.errors import NeedsExtra, SchemaError
+from kinprint.family import BACKWARD, FORWARD, UNDIRECTED, PairsReport
 from kinprint.findings import CLASSES
-from kinprint.render.bom import UNKNOWN, bom_json, direction
+from kinprint.render.bom import bom_json
+from kinprint.render.descent import CONTRADICTED, UNKNOWN, direction, direction_among
+from kinprint.render.pairs_bom import pairs_bom
 from kinprint.results import FileSummary, Report
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_report
+from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
@@ -24,7 +27,7 @@ OFFICIAL = JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def valid(report):
-    content = bom_json(report)
+    content = pairs_bom(report) if isinstance(report, PairsReport) else bom_json(report)
     assert OFFICIAL.validate_str(content.decode()) is None
     return json.loads(content)
 
@@ -241,3 +244,204 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cyclonedx.output.json", None)
     with pytest.raises(NeedsExtra, match="bom"):
         bom_json(REPORT)
+
+
+# ---- all pairs of several models ----
+
+
+def among(*, direction=UNDIRECTED, log10_p=-50.0, declared=None, **more):
+    """Three models of which the first two are related: which way the tree points, and what changes in their pair."""
+    report = pairs_report(log10_p=log10_p)
+    edges = tuple(
+        replace(edge, parent=0, child=1, direction=direction, probability=0.9 if direction == FORWARD else 0.1)
+        for edge in report.tree.edges
+    )
+    pair = replace(report.pairs[0], **more)
+    if declared is not None:
+        pair = replace(pair, declared=replace(pair.declared, state="declared", named_by=declared))
+    return replace(report, tree=replace(report.tree, edges=edges), pairs=(pair, *report.pairs[1:]))
+
+
+def relatives(data, number):
+    pedigree = model(data, number)["pedigree"]
+    return {
+        name: [item["bom-ref"] for item in pedigree[name]]
+        for name in ("ancestors", "descendants", "variants")
+        if name in pedigree
+    }
+
+
+def bom_refs(thing):
+    if isinstance(thing, dict):
+        yield from ([thing["bom-ref"]] if "bom-ref" in thing else [])
+        thing = list(thing.values())
+    if isinstance(thing, list):
+        for item in thing:
+            yield from bom_refs(item)
+
+
+@pytest.mark.parametrize("found", CLASSES)
+@pytest.mark.parametrize("hostile", [False, True])
+def test_all_pairs_of_every_class_are_valid(found, hostile):
+    report = among(class_=found, declared=("B",))
+    data = valid(hostile_report(report, everything=True) if hostile else report)
+    assert [len(data["components"]), properties(data)["kinprint:pair:1-2:verdict"]] == [3, [found]]
+    found = list(bom_refs(data))
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_of_many_models_are_valid(text):
+    plain = pairs_report((text, text, text))
+    models = tuple(replace(item, commit=text, location=text, architecture=text) for item in plain.tree.models)
+    data = valid(replace(plain, tree=replace(plain.tree, models=models)))
+    assert len(data["components"]) == 3  # equal names do not make one of them
+    for value in [entry["value"] for thing in (data, *data["components"]) for entry in thing["properties"]]:
+        assert value.isprintable()
+
+
+@pytest.mark.parametrize(("arrow", "first", "second"), [(FORWARD, "1", "2"), (BACKWARD, "2", "1")])
+def test_an_arrow_of_the_tree_is_told_as_a_hypothesis_and_makes_no_ancestor(arrow, first, second):
+    report = among(direction=arrow)
+    data = valid(report)
+    assert relatives(data, second) == {"variants": [f"model-{first}-related-to-{second}"]}
+    assert relatives(data, first) == {"variants": [f"model-{second}-related-to-{first}"]}
+    assert relatives(data, "3") == {}
+    told = f"hypothesis: cues of the tree point from model-{first} to model-{second} (probability 0.90"
+    assert told in model(data, second)["pedigree"]["notes"]
+    assert properties(data)["kinprint:pair:1-2:direction"][0].startswith(told)
+
+
+def test_an_edge_without_an_arrow_makes_variants():
+    data = valid(among())
+    assert relatives(data, "1") == {"variants": ["model-2-related-to-1"]}
+    assert relatives(data, "2") == {"variants": ["model-1-related-to-2"]}
+    assert properties(data)["kinprint:pair:1-2:direction"] == [UNKNOWN]
+
+
+@pytest.mark.parametrize("arrow", [FORWARD, BACKWARD, UNDIRECTED])
+@pytest.mark.parametrize("found", ["no_evidence", "not_testable"])
+@pytest.mark.parametrize("significant", [False, True])  # as an edited report may say
+def test_nothing_makes_a_relative_of_what_shows_no_relation(arrow, found, significant):
+    data = valid(among(direction=arrow, class_=found, significant=significant, declared=("B",)))
+    assert [relatives(data, number) for number in "123"] == [{}, {}, {}]
+    assert "kinprint:pair:1-2:direction" not in properties(data)
+
+
+@pytest.mark.parametrize("arrow", [FORWARD, UNDIRECTED])
+def test_what_does_not_stand_after_correction_is_no_relation(arrow):
+    report = among(direction=arrow, log10_p=-6.2, declared=("B",))
+    data = valid(report)
+    assert [relatives(data, number) for number in "123"] == [{}, {}, {}]
+    found = [name for name in properties(data) if name.startswith("kinprint:pair:1-2:")]
+    assert found == ["kinprint:pair:1-2:does_not_stand"]
+    assert "1 would by themselves, and do not after the correction" in model(data, "1")["pedigree"]["notes"]
+    assert "kinprint:related_by" not in properties(model(data, "1"))
+
+
+@pytest.mark.parametrize(
+    ("arrow", "named_by", "first"),
+    [
+        (UNDIRECTED, ("B",), 0),
+        (UNDIRECTED, ("A",), 1),
+        (UNDIRECTED, ("A", "B"), None),
+        (UNDIRECTED, (), None),
+        (FORWARD, ("B",), 0),
+        (FORWARD, ("A", "B"), None),
+        (BACKWARD, ("B",), None),  # card against tree
+    ],
+)
+def test_a_card_and_the_tree_together(arrow, named_by, first):
+    report = among(direction=arrow, declared=named_by)
+    told, parent = direction_among(report, report.pairs[0])
+    assert parent == first
+    if first is not None:
+        assert relatives(valid(report), str(first + 1)) == {
+            "descendants": [f"model-{2 - first}-related-to-{first + 1}"]
+        }
+        assert relatives(valid(report), str(2 - first)) == {"ancestors": [f"model-{first + 1}-related-to-{2 - first}"]}
+    if (arrow, named_by) == (BACKWARD, ("B",)):
+        assert told == CONTRADICTED
+        assert relatives(valid(report), "1") == {"variants": ["model-2-related-to-1"]}
+    assert ("declared: the card of" in told) == (len(named_by) == 1 and told != CONTRADICTED)
+    assert ("hypothesis" in told) == (arrow == FORWARD)
+
+
+def test_shared_parts_make_no_relative_even_under_an_arrow():
+    data = valid(among(direction=FORWARD, class_="shares_components", kind="merged"))
+    assert relatives(data, "2") == {}
+    assert "hypothesis" in model(data, "2")["pedigree"]["notes"]
+
+
+def test_a_copy_says_whose_weights_it_has():
+    report = among(class_="identical", log10_p_pairs=None)
+    models = (report.tree.models[0], replace(report.tree.models[1], node=0), report.tree.models[2])
+    data = valid(replace(report, tree=replace(report.tree, models=models, edges=()), pairs=report.pairs[:2]))
+    assert relatives(data, "2") == {"variants": ["model-1-related-to-2"]}
+    assert properties(model(data, "2"))["kinprint:same_weights_as"] == ["model-1"]
+    assert "The weights are those of model-1" in model(data, "2")["pedigree"]["notes"]
+
+
+def test_a_model_that_could_not_be_tested_is_not_called_unrelated():
+    report = pairs_report()
+    silent = tuple(replace(pair, class_="not_testable") if 2 in (pair.a, pair.b) else pair for pair in report.pairs)
+    notes = model(valid(replace(report, pairs=silent)), "3")["pedigree"]["notes"]
+    assert "could not be tested against any of the others" in notes
+    assert "does not prove that there is none" in model(valid(report), "3")["pedigree"]["notes"]
+
+
+def test_components_stand_in_the_order_of_the_models():
+    names = ("c", "a", "b")
+    data = valid(pairs_report(names))
+    assert [(item["bom-ref"], item["name"]) for item in data["components"]] == [
+        (f"model-{number}", name) for number, name in enumerate(names, 1)
+    ]
+    turned = replace(REPORT, a=replace(REPORT.a, reference="z"), b=replace(REPORT.b, reference="a"))
+    assert [item["bom-ref"] for item in valid(turned)["components"]] == ["model-a", "model-b"]
+
+
+def test_components_of_many_models():
+    report = pairs_report()
+    licensed = replace(report.pairs[0].declared.b, licence="mit", base_models=("owner/base",), relation="finetune")
+    pair = replace(report.pairs[0], declared=replace(report.pairs[0].declared, b=licensed))
+    hub = tuple(replace(item, location=f"https://huggingface.co/{item.location}") for item in report.tree.models)
+    local = replace(hub[2], commit=None, location="models/other", reference="models/other")
+    tree = replace(report.tree, models=(*hub[:2], local))
+    data = valid(replace(report, pairs=(pair, *report.pairs[1:]), tree=tree))
+    assert model(data, "2")["purl"] == f"pkg:huggingface/owner/child@{'c' * 40}"
+    assert model(data, "2")["licenses"] == [{"license": {"id": "MIT", "acknowledgement": "declared"}}]
+    assert properties(model(data, "2"))["kinprint:declared_base"] == ["owner/base"]
+    assert "licenses" not in model(data, "1")
+    assert (model(data, "3")["name"], "purl" in model(data, "3")) == ("models/other", False)
+
+
+def test_the_evidence_of_all_pairs_is_there():
+    report = pairs_report()
+    found = properties(valid(report))
+    pair = report.pairs[0]
+    assert float(found["kinprint:pair:1-2:log10_p"][0]) == pair.log10_p
+    assert float(found["kinprint:pair:1-2:log10_p_pairs"][0]) == pair.log10_p_pairs
+    assert float(found["kinprint:threshold"][0]) == report.tree.settings.log10_alpha
+    assert found["kinprint:pair:1-2:sentence"] == [pair.sentence]
+    assert found["kinprint:pair:1-2:declared"] == ["undeclared"]
+    assert found["kinprint:pair:1-2:shared_parts"] == ["mlp 4 of 4"]
+    assert found["kinprint:pair:1-3:verdict"] == ["no_evidence"]
+    assert found["kinprint:group"] == ["model-1, model-2"]
+    assert found["kinprint:no_proof"]
+    assert found["kinprint:command"][0].startswith("kinprint compare ")
+
+
+def test_one_report_on_many_models_gives_the_same_bytes_whenever_it_was_made():
+    report = pairs_report()
+    data = json.loads(pairs_bom(report))
+    assert pairs_bom(report) == pairs_bom(PairsReport.from_json(report.to_json()))
+    assert "timestamp" not in data["metadata"]
+    later = replace(report, tree=replace(report.tree, run=replace(report.tree.run, elapsed_s=9.0)))
+    assert json.loads(pairs_bom(later))["serialNumber"] == data["serialNumber"]
+    assert json.loads(pairs_bom(pairs_report(log10_p=-51.0)))["serialNumber"] != data["serialNumber"]
+
+
+def test_without_the_library_the_extra_is_named_for_many_models(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cyclonedx.output.json", None)
+    with pytest.raises(NeedsExtra, match="bom"):
+        pairs_bom(pairs_report())

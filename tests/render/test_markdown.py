@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from kinprint.findings import CLASSES
 from kinprint.render.command import command_of
 from kinprint.render.markdown import MOST_ROWS, markdown, name, prose
+from kinprint.render.words import IN_ENGLISH
 from kinprint.results import Report
 from kinprint.testing.reports import HOSTILE, LONG, empty_report, hostile_report
 
@@ -105,8 +106,9 @@ def test_every_part_of_the_report_is_on_the_page():
         *REPORT.verdict.untested,
         *(item.role for item in REPORT.summary),
         *(test.name for test in evidence.tests),
-        *(item.component for item in evidence.components),
-        *(item.name for item in evidence.controls),
+        *(IN_ENGLISH.label("test", test.name) for test in evidence.tests),
+        *(IN_ENGLISH.label("component", item.component) for item in evidence.components),
+        *(IN_ENGLISH.control(item.name) for item in evidence.controls),
         *(item.quantity for item in evidence.power),
         *(item.method for item in REPORT.methods),
         *(item.sha256 for item in REPORT.reads),
@@ -153,7 +155,7 @@ def test_long_tables_are_cut_and_say_so():
     tests = REPORT.evidence.tests[:1] * (MOST_ROWS + 7)
     text = markdown(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
     assert "… and 7 more rows" in text
-    assert text.count(f"| `{tests[0].name}` |") == MOST_ROWS + sum(
+    assert text.count(f"| {IN_ENGLISH.label('test', tests[0].name)} (`{tests[0].name}`) |") == MOST_ROWS + sum(
         item.name == tests[0].name for item in REPORT.evidence.power
     )
 

@@ -21,8 +21,9 @@ from kinprint.render.measurements import (
     pair_rows,
     parquet_bytes,
 )
+from kinprint.render.pairs_table import VERDICTS, facts_of, pairs_csv, pairs_parquet, verdict_rows
 from kinprint.results import Report
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_report
+from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
@@ -198,3 +199,75 @@ def test_an_older_report_and_one_without_anything_comparable(table, tmp_path):
         assert len(read_csv(csv_bytes(report, table))) == len(rows)
         read = read_parquet(parquet_bytes(report, table))
         assert (read.num_rows, read.num_columns) == (len(rows), len(columns))
+
+
+# ---- all pairs of several models ----
+
+
+def test_every_pair_of_models_is_one_row():
+    report = pairs_report()
+    columns, rows = verdict_rows(report)
+    names = [column.name for column in columns]
+    assert len(set(names)) == len(names)
+    assert len(rows) == len(report.pairs)
+    pair, row = report.pairs[0], dict(zip(names, rows[0], strict=True))
+    assert (row["number_a"], row["number_b"]) == (1, 2)
+    assert (row["model_a"], row["name_b"], row["commit_b"]) == ("owner/base", "child", "c" * 40)
+    assert (row["verdict"], row["kind"], row["sentence"]) == ("derived", "fine_tuned", pair.sentence)
+    assert (row["log10_p"], row["log10_p_pairs"], row["stands"]) == (pair.log10_p, pair.log10_p_pairs, True)
+    assert (row["norm_cosine"], row["norm_cosine_null"]) == (0.99, 0.99)
+    assert (row["declared"], row["declared_against_measured"]) == ("undeclared", pair.declared.sentence)
+    assert (row["controls_passed"], row["controls_run"], row["bytes_read"]) == (2, 2, 1000)
+    assert (row["pairs"], row["threshold"], row["shared_parts"]) == (3, -6.0, ("mlp 4 of 4",))
+    apart = dict(zip(names, rows[1], strict=True))
+    assert [apart[name] for name in ("declared", "named_by", "direction", "came_first", "kind")] == [None] * 5
+
+
+def test_what_does_not_stand_says_so():
+    report = pairs_report(log10_p=-6.2)
+    first = read_csv(pairs_csv(report))[0]
+    assert (first["verdict"], first["stands"], first["direction"]) == ("derived", "false", "")
+    assert facts_of(report, report.pairs[0])["stands"] is False
+
+
+def test_the_table_of_all_pairs_reads_back_exactly():
+    report = pairs_report()
+    columns, rows = verdict_rows(report)
+    read = read_csv(pairs_csv(report))
+    table = read_parquet(pairs_parquet(report))
+    assert table.column_names == [column.name for column in columns] == list(read[0])
+    assert str(table.schema.field("stands").type) == "bool"
+    for place, column in enumerate(columns):
+        cells = [tuple(cell) if isinstance(cell, list) else cell for cell in table.column(place).to_pylist()]
+        assert cells == [row[place] for row in rows]
+        if column.kind == "real":
+            assert [float(row[column.name]) for row in read] == cells
+    kept = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    assert (kept["kinprint.table"], kept["kinprint.schema"], kept["kinprint.pairs"]) == (
+        "verdicts",
+        "kinprint.pairs",
+        "3",
+    )
+    assert pairs_csv(report) == pairs_csv(report)
+    assert pairs_parquet(report) == pairs_parquet(report)
+
+
+@pytest.mark.parametrize("name", FORMULAE)
+def test_no_name_of_many_models_becomes_a_formula(name):
+    assert [read_csv(pairs_csv(pairs_report((name, "b", "c"))))[0]["name_a"]] == [f"'{name}"]
+
+
+def test_hostile_names_of_many_models_keep_rows_and_columns():
+    report = hostile_report(pairs_report(), everything=True)
+    read = list(csv.reader(io.StringIO(pairs_csv(report).decode("utf-8"), newline="")))
+    assert [len(row) for row in read] == [len(VERDICTS)] * 4
+    assert read_parquet(pairs_parquet(report)).num_rows == 3
+    for name in (*HOSTILE, "half \ud800"):
+        assert len(read_csv(pairs_csv(pairs_report((name, "b", "c"))))) == 3
+        assert read_parquet(pairs_parquet(pairs_report((name, "b", "c")))).num_rows == 3
+
+
+def test_without_pyarrow_the_extra_is_named_for_many_models(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(NeedsExtra, match="parquet"):
+        pairs_parquet(pairs_report())

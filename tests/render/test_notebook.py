@@ -15,6 +15,7 @@ from kinprint.family import TREE_SCHEMA, FamilyTree, TreeEdge, TreeModel, TreeRu
 from kinprint.findings import CLASSES
 from kinprint.inspection import inspect
 from kinprint.render.notebook import inspection_html, notebook_html, pairs_html, tree_html
+from kinprint.render.words import IN_ENGLISH
 from kinprint.results import Report
 from kinprint.sources.settings import Settings
 from kinprint.testing.reports import HOSTILE, empty_report, hostile_model, hostile_report, pairs_report
@@ -82,7 +83,7 @@ def test_ipython_shows_a_report():
     for item in REPORT.summary:
         assert item.role in page.words
     for control in REPORT.evidence.controls:
-        assert control.name in page.words
+        assert IN_ENGLISH.control(control.name) in page.words
     assert REPORT.declared.sentence in page.words
     assert page.tags["table"] == 2
     assert page.tags["svg"] == 1
@@ -150,9 +151,9 @@ def test_an_older_report_and_one_without_anything_comparable(tmp_path):
 def test_a_control_that_was_not_run_says_why():
     control = replace(REPORT.evidence.controls[0], status="not run", found=None, z=None, log10_p=None, reason="gone")
     fragment = notebook_html(replace(REPORT, evidence=replace(REPORT.evidence, controls=(control,))))
-    assert f"{control.name}: gone" in Page(fragment).words
+    assert "A against itself: gone" in Page(fragment).words
     cells = re.findall(r"<td>(?:<bdi>)?(.*?)(?:</bdi>)?</td>", fragment.rpartition("<tbody>")[2])
-    assert cells == [control.name, control.expected, "–", "not run", "–", "–"]
+    assert cells == ["A against itself", control.expected, "–", "not run", "–", "–"]
 
 
 def test_ipython_shows_an_inspection(tmp_path):

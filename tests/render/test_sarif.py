@@ -14,10 +14,12 @@ import pytest
 from jsonschema import Draft4Validator
 
 from kinprint.errors import SchemaError
+from kinprint.family import PairsReport
 from kinprint.findings import CLASSES
+from kinprint.render.pairs_sarif import pairs_sarif
 from kinprint.render.sarif import sarif_json
 from kinprint.results import Report
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_report
+from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
@@ -41,10 +43,27 @@ def every_report(tmp_path):
     yield from (of(REPORT, found, state) for found in CLASSES for state in (None, *STATES))
     yield from (hostile_report(of(REPORT, found, "undeclared"), everything=True) for found in CLASSES)
     yield from (replace(REPORT, b=replace(REPORT.b, location=text, reference=text)) for text in HOSTILE)
+    yield from (pairs_report(), pairs_report(log10_p=-6.2))
+    yield from (among(found, state) for found in CLASSES for state in (None, *STATES))
+    yield from (hostile_report(among(found, "undeclared"), everything=True) for found in CLASSES)
+    yield from (moved(pairs_report((text, text, text)), text) for text in HOSTILE)
+
+
+def among(found="derived", state=None, **more):
+    """Three models; what is changed in the pair of the first two."""
+    report = pairs_report()
+    pair = report.pairs[0]
+    declared = None if state is None else replace(pair.declared, state=state)
+    return replace(report, pairs=(replace(pair, class_=found, declared=declared, **more), *report.pairs[1:]))
+
+
+def moved(report, location, commit=None):
+    models = tuple(replace(model, location=location, commit=commit) for model in report.tree.models)
+    return replace(report, tree=replace(report.tree, models=models))
 
 
 def log(report):
-    return json.loads(sarif_json(report))
+    return json.loads(pairs_sarif(report) if isinstance(report, PairsReport) else sarif_json(report))
 
 
 def results(report):
@@ -61,7 +80,6 @@ def check(data):
     for rule in rules:
         assert rule["shortDescription"]["text"].endswith(".")
         assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note", "none")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["invocations"][0]["startTimeUtc"])
     assert run["results"]
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
@@ -80,9 +98,15 @@ def check(data):
 def test_every_report_is_well_formed(tmp_path):
     count = 0
     for report in every_report(tmp_path):
-        check(log(report))
+        data = log(report)
+        check(data)
+        started = data["runs"][0]["invocations"][0].get("startTimeUtc")
+        if isinstance(report, PairsReport):
+            assert started is None  # such a report does not tell
+        else:
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", started)
         count += 1
-    assert count > 60
+    assert count > 120
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +238,72 @@ def test_figures_are_numbers():
 def test_what_no_report_says_is_refused(change):
     with pytest.raises(SchemaError):
         sarif_json(change(REPORT))
+
+
+# ---- all pairs of several models ----
+
+
+def of_pair(report, ref="1-2"):
+    return [result for result in results(report) if result["properties"]["kinprint:pair"] == ref]
+
+
+@pytest.mark.parametrize("found", CLASSES)
+@pytest.mark.parametrize("state", [None, *STATES])
+def test_a_pair_among_many_has_the_findings_that_it_has_alone(found, state):
+    alone = replace(REPORT, declared=None if state is None else replace(REPORT.declared, state=state))
+    alone = replace(alone, verdict=replace(REPORT.verdict, class_=found))
+    expected = [(item["ruleId"], item["kind"], item["level"]) for item in results(alone)]
+    assert [(item["ruleId"], item["kind"], item["level"]) for item in of_pair(among(found, state))] == expected
+
+
+def test_every_pair_is_there_with_its_figures_and_the_smaller_number_first():
+    report = pairs_report()
+    turned = replace(report, pairs=(replace(report.pairs[0], a=1, b=0), *report.pairs[1:]))
+    assert {item["properties"]["kinprint:pair"] for item in results(turned)} == {"1-2", "1-3", "2-3"}
+    first, second = of_pair(turned)
+    assert (first["ruleId"], second["ruleId"]) == ("derived-from", "undeclared-derivation")
+    assert first["locations"][0]["logicalLocations"][0]["name"] == "owner/base"  # B, as compared
+    assert first["properties"]["kinprint:log10_p_pairs"] == report.pairs[0].log10_p_pairs
+    assert "-49.5 for all 3 pairs" in first["message"]["text"]
+    assert log(turned)["runs"][0]["properties"]["kinprint:pairs"] == 3
+
+
+def test_what_does_not_stand_is_left_open_and_no_card_is_blamed():
+    report = pairs_report(log10_p=-6.2)
+    (result,) = of_pair(report)
+    assert (result["ruleId"], result["kind"], result["level"]) == ("derived-from", "open", "none")
+    assert "does not stand after the correction for all pairs" in result["message"]["text"]
+    assert result["properties"]["kinprint:stands"] is False
+
+
+@pytest.mark.parametrize(
+    ("location", "commit", "expected"),
+    [
+        ("models/b", None, "models/b"),
+        ("/home/me/b", None, "b"),
+        ("../b", None, "b"),
+        ("..", None, None),
+        (".", None, None),
+        ("", None, None),
+        ("C:\\b", None, "b"),
+        ("m d/<a> #?.bin", None, "m%20d/%3Ca%3E%20%23%3F.bin"),
+        ("https://host/folder", None, None),
+        ("owner/name", "c" * 40, None),
+    ],
+)
+def test_addresses_of_many_models_are_relative_or_missing(location, commit, expected):
+    (first, *_) = results(moved(pairs_report(), location, commit))
+    assert first["locations"][0].get("physicalLocation", {}).get("artifactLocation", {}).get("uri") == expected
+
+
+def test_findings_of_many_models_are_followed():
+    report = pairs_report()
+    assert pairs_sarif(report) == pairs_sarif(report)
+    keys = [item["partialFingerprints"]["kinprint/v1"] for item in results(report)]
+    assert len(set(keys)) == len(keys)
+    assert keys == [item["partialFingerprints"]["kinprint/v1"] for item in results(pairs_report(log10_p=-60.0))]
+
+
+def test_a_verdict_of_an_unknown_class_among_many_is_refused():
+    with pytest.raises(SchemaError, match="unknown class"):
+        pairs_sarif(among("stolen"))

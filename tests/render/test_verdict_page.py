@@ -95,7 +95,7 @@ def cells(text, *starts):
 
 def test_the_verdict_and_what_it_rests_on():
     text = page()
-    assert "Verdict: derived, depth changed" in text
+    assert "Verdict: derived, layers dropped, repeated or moved" in text
     assert VERDICT.sentence in text
     for words in (*VERDICT.reasons, *VERDICT.against, *VERDICT.untested, *VERDICT.assumptions):
         assert words in text
@@ -105,18 +105,20 @@ def test_the_verdict_and_what_it_rests_on():
 
 def test_tests_beside_their_nulls():
     text = page()
-    row = cells(text, "fixed_points", "mlp_up", "128", "4")
-    assert [float(cell) for cell in row[2:]] == pytest.approx([128, 4, 128.0, 4.0, 2.0, 62.0, -141.7, -140.4])
-    assert "neuron_match, layer 3" in text
-    assert "norm_joint of input_norm is off: all 4 norms are constant on at least one side" in text
+    row = cells(text, "Rows", "match", "their", "own", "place", "mlp_up", "128", "4")
+    assert [float(cell) for cell in row[6:]] == pytest.approx([128, 4, 128.0, 4.0, 2.0, 62.0, -141.7, -140.4])
+    assert "Reordered neurons match, layer 3" in text
+    assert "did not run: Norm scales agree (input_norm): all 4 norms are constant on at least one side" in text
 
 
 def test_the_layer_map():
     text = page()
-    assert "Layer map: blocks; 6 of 6 layers of B match a layer of A" in text
+    assert (
+        "Layer map: Whole blocks of layers match, joined in a new order. 6 of 6 layers of B match a layer of A" in text
+    )
     assert "0←0, 1←1, 2←2, 3←1, 4←2, 5←3" in text
     plain = page(evidence=replace(EVIDENCE, alignment=alignment("identity", (0, 1, 2, 3))))
-    assert "Layer map: identity; 4 of 4" in plain
+    assert "Layer map: Layers match in place. 4 of 4" in plain
     assert "←" not in plain
     off = LayerAlignment("off", "none", (), (), "residual widths differ: 96 and 48")
     assert "Layer map: not made: residual widths differ: 96 and 48" in page(evidence=replace(EVIDENCE, alignment=off))
@@ -126,14 +128,13 @@ def test_parts_edits_merge_controls_and_power():
     text = page()
     assert "3 of 4" in text
     assert "not tested" in text
-    assert "low rank" in text
-    assert cells(text, "mlp_up", "low", "rank")[-2:] == ["8", "–"]
+    assert cells(text, "mlp_up", "low-rank", "update")[-2:] == ["8", "–"]
     assert "As a weighted sum: base 0.700 ± 0.001, other 0.300 ± 0.002; explains 99.87% of B" in text
     assert "the parents are alike" in text
     assert "some/model: no such model" in text
     assert "not run" in text
     assert "0.1185" in text
-    assert cells(text, "norm_joint", "final_norm", "correlation")[-4] == "–"
+    assert cells(text, "Norm", "scales", "agree", "final_norm", "correlation")[-4] == "–"
 
 
 def test_power_that_is_not_known_says_why():

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from kinprint.errors import DegenerateInput
-from kinprint.stats import joint_blocks, joint_independent, moments, null_for
+from kinprint.stats import block_nulls, joint_blocks, joint_independent, moments, null_for
 from kinprint.stats.moments import dot_moments
 from kinprint.stats.tails import MAX_SKEWNESS
 
@@ -214,3 +214,15 @@ def test_sampled_columns_stand_for_all():
     assert sum(weights.sum() for _, weights in blocks) == lengths.size
     assert chosen.size == np.unique(chosen).size == 2 * moments.SAMPLED_UNITS
     assert set(np.argsort(-lengths)[: moments.SAMPLED_UNITS]) <= set(chosen)
+
+
+def test_nulls_of_blocks_without_p_values_are_those_with():
+    pairs = [(drawn([1, k], m, 30), drawn([2, k], m, 30, heavy=k == 1)) for k, m in enumerate((4, 4, 7, 4))]
+    observed, nulls = block_nulls(pairs)
+    for value, null, (a, b) in zip(observed, nulls, pairs, strict=True):
+        full = null_for("pearson", a, b, observed=value, higher_is_closer=True)
+        assert value == pytest.approx(correlation(a, b))
+        for field in ("mean", "sd", "skewness", "excess_kurtosis", "fourth", "reach"):
+            assert getattr(null, field) == pytest.approx(getattr(full, field), abs=1e-12)
+        assert (null.n, null.assumptions) == (full.n, full.assumptions)
+    assert joint_independent(observed, nulls).log10_p is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,10 +9,11 @@ from urllib.parse import urlsplit
 from kinprint.bundle.naming import LOCAL, endpoint_of
 from kinprint.errors import SourceError
 from kinprint.plain import printable
+from kinprint.sources.http import origin_of
 from kinprint.sources.ledger import Record, SourceRecord
+from kinprint.sources.near import ALLOW_LOCAL, is_near
 from kinprint.sources.settings import Settings
-
-_ALLOW = "give --allow-local, if you trust whoever made the bundle"
+from kinprint.sources.wire import Place
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,26 @@ class Access:
         if source.kind == "hub":
             endpoint = endpoint_of(source)
             if endpoint == own.endpoint:
-                return own
+                return replace(own, near=self._near_of_own_hub())
             own = replace(own, endpoint=endpoint)
         self._check_host(_location(source))
-        # an address on the user's own hub that is no repository could be any of its doors
-        return replace(own, token=None)
+        # no token: an address on the user's own hub that is no repository could be any of its doors. And what was looked up now
+        # may stand for something else when it is connected to, or lead elsewhere
+        return replace(own, token=None, near=None if self.allow_local else frozenset())
+
+    def _near_of_own_hub(self) -> frozenset[str] | None:
+        """Return the servers of this network that the user's hub may lead to: if it is in it, it may have its files there too."""
+        scheme, host, port = origin_of(self.settings.endpoint)
+        free = self.allow_local or self.settings.offline or is_near(host)  # offline, not even a name is looked up
+        return None if free else frozenset({Place(scheme, host, port).server})
 
     def _check_path(self, source: SourceRecord) -> None:
         path = Path(_location(source))
         if self.allow_local or (not path.is_absolute() and ".." not in path.parts and not _leads_outside(path)):
             return
         raise SourceError(
-            f"{printable(str(path))} is a path outside the current folder, which is not read because a bundle names it; {_ALLOW}"
+            f"{printable(str(path))} is a path outside the current folder, which is not read because a bundle names it; "
+            f"{ALLOW_LOCAL}"
         )
 
     def _check_host(self, address: str) -> None:
@@ -69,7 +76,7 @@ class Access:
         if self.allow_local or not is_near(host):
             return
         raise SourceError(
-            f"{printable(host)} is in the network of this machine, and is not asked because a bundle names it; {_ALLOW}"
+            f"{printable(host)} is in the network of this machine, and is not asked because a bundle names it; {ALLOW_LOCAL}"
         )
 
 
@@ -81,20 +88,6 @@ def hosts_of(record: Record) -> tuple[str, ...]:
         if source.provenance is not None and source.kind not in LOCAL
     }
     return tuple(sorted(printable(host.rpartition("@")[2], 200) for host in found))
-
-
-def is_near(host: str) -> bool:
-    """Whether a host is this machine or in its own network, by its address or by what its name stands for."""
-    try:
-        found = [ipaddress.ip_address(host)]
-    except ValueError:
-        try:
-            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):  # behind a proxy nothing may be known here; then the name alone decides
-            return "." not in host or host.endswith((".local", ".localhost", ".internal", ".lan"))
-        found = [ipaddress.ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers]
-    plain = [getattr(address, "ipv4_mapped", None) or address for address in found]
-    return any(not address.is_global or address.is_multicast for address in plain)
 
 
 def _leads_outside(path: Path) -> bool:

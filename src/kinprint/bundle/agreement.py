@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TypeAlias
 
 import orjson
 
@@ -18,6 +20,10 @@ OTHER_MACHINE = 1e-6
 _SHOWN = 160  # characters of a value in a message
 _MISSING = object()  # an entry of a list
 _NO_FIELD = object()  # a field, which a later version may have added
+_NUMBERS = frozenset({int, float})
+_PLAIN = _NUMBERS | {str, bool, type(None)}
+Place: TypeAlias = "tuple[Place, str | int] | None"
+"""Where a value stands: the place above it and its key or number there."""
 
 
 @dataclass
@@ -56,55 +62,78 @@ def agree(
         Fields of the top level that may differ.
     """
     found = Agreement()
-    for path, left, right in _walk(recorded, recomputed, "", skip):
-        if left is _NO_FIELD and path in later:
-            found.newer.append(path)
-        elif _is_number(left) and _is_number(right):
-            found.figures += 1
-            _figure(found, path, left, right, tolerance)
-        elif _is_number(left) or _is_number(right):
-            found.figures += 1
-            found.differ.append(_problem(path, left, right))
-        else:
-            found.other_values += 1
-            if left != right or type(left) is not type(right):  # what is missing equals nothing
-                found.other_differ.append(_problem(path, left, right))
+    left, right = (
+        {key: value for key, value in side.items() if key not in skip} if isinstance(side, dict) else side
+        for side in (recorded, recomputed)
+    )
+    _Walk(found, tolerance, later).go(left, right, None)
     return found
 
 
-def _figure(found: Agreement, path: str, left: object, right: object, tolerance: float) -> None:
-    assert isinstance(left, int | float)
-    assert isinstance(right, int | float)
-    if left == right and type(left) is type(right):
-        found.exact += 1
-        return
-    rounding = isinstance(left, float) and isinstance(right, float)  # a count is never nearly right
-    if rounding and math.isclose(left, right, rel_tol=tolerance, abs_tol=1e-300):
-        found.close.append(_problem(path, left, right))
-    else:
-        found.differ.append(_problem(path, left, right))
+@dataclass
+class _Walk:
+    """Goes through both reports side by side; a place is put into words only where they differ, as there are many."""
+
+    found: Agreement
+    tolerance: float
+    later: Collection[str]
+
+    def go(self, left: object, right: object, place: Place) -> None:
+        """Compare what stands at one place of both, and below it."""
+        if isinstance(left, dict) and isinstance(right, dict):
+            keys = left if left.keys() == right.keys() else dict.fromkeys([*left, *right])
+            self._below([(key, left.get(key, _NO_FIELD), right.get(key, _NO_FIELD)) for key in keys], place)
+        elif isinstance(left, list) and isinstance(right, list):
+            pairs = zip_longest(left, right, fillvalue=_MISSING)
+            self._below([(number, one, two) for number, (one, two) in enumerate(pairs)], place)
+        else:
+            self._below([("", left, right)], None)
+
+    def _below(self, entries: list[tuple[str | int, object, object]], place: Place) -> None:
+        figures = others = 0
+        for key, one, two in entries:
+            kind = type(one)
+            if kind is type(two) and kind in _PLAIN and one == two:
+                if kind in _NUMBERS:
+                    figures += 1
+                else:
+                    others += 1
+            elif isinstance(one, dict | list) and isinstance(two, dict | list) and kind is type(two):
+                self.go(one, two, (place, key))
+            else:
+                self._differ(one, two, _path((place, key)))
+        self.found.figures += figures
+        self.found.exact += figures
+        self.found.other_values += others
+
+    def _differ(self, left: object, right: object, path: str) -> None:
+        found = self.found
+        if left is _NO_FIELD and path in self.later:
+            found.newer.append(path)
+        elif not (_is_number(left) or _is_number(right)):
+            found.other_values += 1
+            found.other_differ.append(_problem(path, left, right))
+        else:
+            found.figures += 1
+            near = (
+                isinstance(left, float)  # a count is never nearly right
+                and isinstance(right, float)
+                and math.isclose(left, right, rel_tol=self.tolerance, abs_tol=1e-300)
+            )
+            (found.close if near else found.differ).append(_problem(path, left, right))
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _walk(left: object, right: object, path: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, object, object]]:
-    """Yield all places where either side has a value that is no list and no object."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        for key in dict.fromkeys([*left, *right]):
-            if path or key not in skip:
-                below = f"{path}.{printable(key, 80)}" if path else printable(key, 80)
-                yield from _walk(left.get(key, _NO_FIELD), right.get(key, _NO_FIELD), below)
-    elif isinstance(left, list) and isinstance(right, list):
-        for number in range(max(len(left), len(right))):
-            yield from _walk(
-                left[number] if number < len(left) else _MISSING,
-                right[number] if number < len(right) else _MISSING,
-                f"{path}[{number}]",
-            )
-    else:
-        yield path, left, right
+def _path(place: Place) -> str:
+    """Return a place as it is written in messages, such as ``comparisons[3].measurements[0].value``."""
+    steps: list[str] = []
+    while place is not None:
+        place, step = place
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{printable(step, 80)}")
+    return "".join(reversed(steps)).removeprefix(".")
 
 
 def _problem(path: str, left: object, right: object) -> Problem:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from kinprint.cli.judging import exit_code
 from kinprint.cli.options import Reading, wants_json
-from kinprint.cli.outputs import Outputs, save
+from kinprint.cli.outputs import ALL_PAIRS_TABLE, Outputs, save
 
 if TYPE_CHECKING:
     from kinprint.family import PairsReport
@@ -70,33 +70,86 @@ def refuse_pair_options(given: list[str], count: int, outputs: Outputs) -> None:
     click.UsageError
         If there are any.
     """
+    folder = outputs.out or Path("OUT")
+    way = "compare the pair alone, or " + ("" if outputs.out is not None else "give --out OUT, then ")
+    refuse_table_of_pair(outputs, folder, f"{count} models were given", way)
     if not given:
         return
     option, later = given[0], "compare the pair alone"
-    if option in (*outputs.pair_only, "--explain"):
-        later += ", or " if outputs.out is not None else ", or give --out OUT, then "
-        later += of_saved_pair(outputs.out or Path("OUT"), option)
+    if option == "--explain":
+        later = f"{way}{_of_saved_pair(folder, option)}"
     raise click.UsageError(f"{option} is for a comparison of two models, and {count} were given\n  next: {later}")
 
 
-def of_saved_pair(folder: Path, option: str) -> str:
-    """Return the command that makes a form of one pair of many, for example the first, from its own report in `folder`."""
-    value = [] if option == "--explain" else ["FILE"]
-    return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), option, *value])
+def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = "") -> None:
+    """Refuse the tables of a pair where there are many, and say how to have them of one, from its own report in `folder`.
+
+    Raises
+    ------
+    click.UsageError
+        If one of them was chosen; `given` says what there is.
+    """
+    if outputs.table in (None, ALL_PAIRS_TABLE):
+        return
+    form = "--csv" if outputs.csv is not None else "--parquet"
+    command = _of_saved_pair(folder, "--table", outputs.table, form, "FILE")
+    raise click.UsageError(f"--table {outputs.table} is of one pair, and {given}\n  next: {way}{command}")
+
+
+def _of_saved_pair(folder: Path, *options: str) -> str:
+    """Return the command that shows or writes one pair of many, for example the first, from its own report in `folder`."""
+    return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), *options])
 
 
 def write_pairs(report: PairsReport, outputs: Outputs) -> None:
-    """Write the forms that a report on many models has."""
-    if outputs.out is not None:
-        save(outputs.out / "report.json", report.to_json())
-    if outputs.html is not None:
-        from kinprint.render.page.many import pairs_html
+    """Write all that was asked for of a report on many models, and say where."""
+    outputs.fill(
+        {
+            "--out": report.to_json,
+            "--html": lambda: _html(report, outputs.lang),
+            "--markdown": lambda: _markdown(report),
+            "--csv": lambda: _csv(report),
+            "--parquet": lambda: _parquet(report),
+            "--cyclonedx": lambda: _bom(report),
+            "--sarif": lambda: _sarif(report),
+        }
+    )
 
-        save(outputs.html, pairs_html(report, lang=outputs.lang))
-    if outputs.markdown is not None:
-        from kinprint.render.pairs_markdown import pairs_markdown
 
-        save(outputs.markdown, pairs_markdown(report).encode())
+def _html(report: PairsReport, lang: str) -> bytes:
+    from kinprint.render.page.many import pairs_html
+
+    return pairs_html(report, lang=lang)
+
+
+def _markdown(report: PairsReport) -> bytes:
+    from kinprint.render.pairs_markdown import pairs_markdown
+
+    return pairs_markdown(report).encode()
+
+
+def _csv(report: PairsReport) -> bytes:
+    from kinprint.render.pairs_table import pairs_csv
+
+    return pairs_csv(report)
+
+
+def _parquet(report: PairsReport) -> bytes:
+    from kinprint.render.pairs_table import pairs_parquet
+
+    return pairs_parquet(report)
+
+
+def _bom(report: PairsReport) -> bytes:
+    from kinprint.render.pairs_bom import pairs_bom
+
+    return pairs_bom(report)
+
+
+def _sarif(report: PairsReport) -> bytes:
+    from kinprint.render.pairs_sarif import pairs_sarif
+
+    return pairs_sarif(report)
 
 
 def show_pairs(report: PairsReport, style: str, *, brief: bool) -> None:

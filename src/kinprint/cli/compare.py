@@ -94,8 +94,8 @@ def compare_command(
     could run.
 
     Of more than two models every pair is compared, within --budget each (32MB a pair unless you give one, not 128MB); the
-    report holds the matrix of verdicts, the groups and the proposed family tree, and the exit code is 0 unless --fail-on says
-    otherwise.
+    report holds the matrix of verdicts, the groups and the proposed family tree, in every form but a bundle, and the exit code is
+    0 unless --fail-on says otherwise.
     """
     from kinprint.selection import Options, checked_roles
 
@@ -123,9 +123,9 @@ def compare_command(
             "--null": null,
         }
         given |= {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": explain}
-        of_two = [*(name for name, value in given.items() if value), *outputs.pair_only]
-        refuse_pair_options(of_two, len(models), outputs)
+        refuse_pair_options([name for name, value in given.items() if value], len(models), outputs)
         return compare_all_pairs(models, options, outputs, reading, deep=deep, brief=brief, fail_on=fail_on)
+    outputs.refuse_table_of_many("two were given")
     from kinprint.evidence.examine import Inquiry
 
     inquiry = Inquiry(controls=controls, related=related, parents=parents, deep=deep, null=null, methods=split(methods))

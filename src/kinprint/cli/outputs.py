@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 LANGUAGES = ("en", "ko")
-TABLES = ("measurements", "tests", "pairs")
+PAIR_TABLES = ("measurements", "tests", "pairs")
+ALL_PAIRS_TABLE = "verdicts"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Outputs:
     parquet: Path | None = None
     cyclonedx: Path | None = None
     sarif: Path | None = None
-    table: str = "measurements"
+    table: str | None = None  # by default the first of a pair's, or the only one of many models
     lang: str = "en"
 
     def check(self, further: Mapping[str, Path | None] | None = None) -> None:
@@ -92,28 +93,39 @@ class Outputs:
         names = ("html", "markdown", "csv", "parquet", "cyclonedx", "sarif")
         return [f"--{name}" for name in names if getattr(self, name) is not None]
 
-    @property
-    def pair_only(self) -> list[str]:
-        """The options given that a report on many models does not have."""
-        return [f"--{name}" for name in ("csv", "parquet", "cyclonedx", "sarif") if getattr(self, name) is not None]
+    def refuse_table_of_many(self, given: str) -> None:
+        """Refuse the table of all pairs where there is one pair only.
+
+        Raises
+        ------
+        click.UsageError
+            If it was chosen; `given` says what there is.
+        """
+        if self.table == ALL_PAIRS_TABLE:
+            raise click.UsageError(
+                f"--table {ALL_PAIRS_TABLE} has a row for each pair of more than two models, and {given}\n"
+                f"  next: choose {', '.join(PAIR_TABLES[:-1])} or {PAIR_TABLES[-1]}"
+            )
 
     def write(self, report: Report) -> None:
-        """Write all that was asked for, and say where."""
-        for target, make in self._makers(report):
-            save(target, make())
+        """Write all that was asked for of a report on two models, and say where."""
+        table = self.table or PAIR_TABLES[0]
+        self.fill(
+            {
+                "--out": report.to_json,
+                "--html": lambda: _html(report, self.lang),
+                "--markdown": lambda: _markdown(report),
+                "--csv": lambda: _csv(report, table),
+                "--parquet": lambda: _parquet(report, table),
+                "--cyclonedx": lambda: _bom(report),
+                "--sarif": lambda: _sarif(report),
+            }
+        )
 
-    def _makers(self, report: Report) -> list[tuple[Path, Callable[[], bytes]]]:
-        """Pair the targets with what fills them; each form's module is loaded only if it is asked for."""
-        found: list[tuple[Path | None, Callable[[], bytes]]] = [
-            (None if self.out is None else self.out / "report.json", report.to_json),
-            (self.html, lambda: _html(report, self.lang)),
-            (self.markdown, lambda: _markdown(report)),
-            (self.csv, lambda: _csv(report, self.table)),
-            (self.parquet, lambda: _parquet(report, self.table)),
-            (self.cyclonedx, lambda: _bom(report)),
-            (self.sarif, lambda: _sarif(report)),
-        ]
-        return [(target, make) for target, make in found if target is not None]
+    def fill(self, makers: Mapping[str, Callable[[], bytes]]) -> None:
+        """Write what was asked for, made by the maker of its option; each form's module is loaded only then."""
+        for option, target in self._targets().items():
+            save(target, makers[option]())
 
 
 def report_outputs(function: F) -> F:
@@ -131,15 +143,14 @@ def report_outputs(function: F) -> F:
         ),
         click.option(
             "--table",
-            type=click.Choice(TABLES),
-            default=TABLES[0],
-            show_default=True,
-            help="What --csv and --parquet hold: every measurement, the tests of the evidence, or all pairs of layers.",
+            type=click.Choice([*PAIR_TABLES, ALL_PAIRS_TABLE]),
+            help="What --csv and --parquet hold. Of two models: every measurement (the default), the tests of the evidence, or "
+            "all pairs of layers. Of more: the verdicts of all pairs (the default, and all there is).",
         ),
         click.option("--sarif", type=FILE, help="Write findings for code-scanning tools (SARIF 2.1.0)."),
-        click.option("--cyclonedx", type=FILE, help="Write a CycloneDX ML-BOM with pedigree and verdict."),
-        click.option("--parquet", type=FILE, help="Write a Parquet table, by default of every measurement."),
-        click.option("--csv", type=FILE, help="Write a CSV table, by default of every measurement."),
+        click.option("--cyclonedx", type=FILE, help="Write a CycloneDX ML-BOM with pedigree and verdicts."),
+        click.option("--parquet", type=FILE, help="Write a Parquet table (see --table)."),
+        click.option("--csv", type=FILE, help="Write a CSV table (see --table)."),
         click.option("--markdown", type=FILE, help="Write the report as Markdown."),
         click.option("--html", type=FILE, help="Write the report as one HTML file that needs no network."),
         click.option(

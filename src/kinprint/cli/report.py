@@ -28,7 +28,7 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, sty
 
     Nothing is read but the file, and nothing is computed anew.
     """
-    from kinprint.cli.allpairs import of_saved_pair, show_pairs, write_pairs
+    from kinprint.cli.allpairs import refuse_table_of_pair, show_pairs, write_pairs
     from kinprint.cli.compare import show_report
     from kinprint.family import PAIRS_SCHEMA, PairsReport
     from kinprint.results import Report
@@ -37,17 +37,13 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, sty
     outputs.check()
     outputs.refuse_over(file)
     if _schema(raw, file) == PAIRS_SCHEMA:
-        if outputs.pair_only:
-            option = outputs.pair_only[0]
-            raise click.UsageError(
-                f"{option} is for a report on two models, and {file} is on all pairs of several\n"
-                f"  next: {of_saved_pair(file.parent, option)}"
-            )
+        refuse_table_of_pair(outputs, file.parent, f"{file} is on all pairs of several models")
         with _naming(file):
             pairs = PairsReport.from_json(raw)
         write_pairs(pairs, outputs)
         show_pairs(pairs, style, brief=brief)
         return 0
+    outputs.refuse_table_of_many(f"{file} is on two models")
     with _naming(file):
         report = Report.from_json(raw)
     outputs.write(report)

@@ -20,7 +20,7 @@ from kinprint.findings import OFF, EvidenceTest
 from kinprint.measuring import permuted_axis
 from kinprint.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.results import NullResult
-from kinprint.stats import check_range, joint_independent, joint_tail, null_for
+from kinprint.stats import block_nulls, check_range, joint_independent, joint_tail, null_for
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points
 
 ORDER_Z, NEIGHBOUR_Z = 2.0, 6.0
@@ -139,12 +139,12 @@ def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str],
     if residual:
         null, permutation = joint_tail(blocks, seed=seed), f"one permutation of {name} units for all layers"
     else:
-        found = []
-        for one, two in blocks:
-            observed = _correlation(one, two)
-            found.append((observed, null_for("pearson", one, two, observed=observed, higher_is_closer=True)))
-        null = joint_independent([x for x, _ in found], [n for _, n in found]) if len(found) > 1 else found[0][1]
         permutation = f"its own permutation of {name} units for each layer"
+        if len(blocks) > 1:
+            null = joint_independent(*block_nulls(blocks))
+        else:
+            observed = _correlation(*blocks[0])
+            null = null_for("pearson", *blocks[0], observed=observed, higher_is_closer=True)
     test = _from_null("matrix_correlation", role, null, len(blocks), permutation)
     return replace(test, reason=_left_out(len(places) - len(blocks), len(places)))
 

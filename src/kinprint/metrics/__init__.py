@@ -5,13 +5,14 @@ A metric is one number and says nothing alone: each declares the ``null`` kind b
 
 from kinprint.metrics import angular, distance, identity, kernel
 from kinprint.metrics.base import METRICS, Metric, register
-from kinprint.metrics.explain import CosineIdentity, cosine_identity, cosine_if_independent
+from kinprint.metrics.explain import CosineIdentity, cosine_identities, cosine_identity, cosine_if_independent
 
 __all__ = [
     "METRICS",
     "CosineIdentity",
     "Metric",
     "angular",
+    "cosine_identities",
     "cosine_identity",
     "cosine_if_independent",
     "distance",

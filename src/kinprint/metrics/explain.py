@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
 from kinprint.metrics.base import validate
 from kinprint.metrics.distance import MAX_CV
-from kinprint.numeric import safely_scaled
+from kinprint.numeric import FloatArray, each_safely_scaled
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,33 @@ def cosine_identity(a: ArrayLike, b: ArrayLike) -> CosineIdentity:
 
     For positive vectors (norm scales) it is nearly a function of the two CVs alone.
     """
-    left, right = (safely_scaled(x) for x in validate(a, b, metric="cosine_identity", kinds=("vector", "matrix")))
-    observed = cosine(left, right)
+    left, right = validate(a, b, metric="cosine_identity", kinds=("vector", "matrix"))
+    return cosine_identities(left[None], right[None])[0]
+
+
+def cosine_identities(a: FloatArray, b: FloatArray) -> list[CosineIdentity]:
+    """Decompose the cosines of many pairs of flattened tensors, (pairs, values), which were validated before."""
+    left, right = each_safely_scaled(a), each_safely_scaled(b)
+    observed = cosine.each(left, right)
+    means = np.stack([left.mean(axis=1), right.mean(axis=1)], axis=1)
+    stds = np.stack([left.std(axis=1), right.std(axis=1)], axis=1)
+    return [
+        _identity(*each)
+        for each in zip(_correlations(left, right), observed, means.tolist(), stds.tolist(), strict=True)
+    ]
+
+
+def _correlations(a: FloatArray, b: FloatArray) -> Sequence[float | None]:
+    """Return the correlations, None where a side is constant: its CV is 0 and the term vanishes."""
     try:
-        r: float | None = pearson(left, right)
+        return pearson.each(a, b)
     except DegenerateInput:
-        r = None  # a constant side: CV is 0 and the term vanishes
-    means = [float(x.mean()) for x in (left, right)]
-    stds = [float(np.std(x)) for x in (left, right)]
+        if len(a) == 1:
+            return [None]
+        return [_correlations(one[None], two[None])[0] for one, two in zip(a, b, strict=True)]
+
+
+def _identity(r: float | None, observed: float, means: list[float], stds: list[float]) -> CosineIdentity:
     for side, mean, std in zip("ab", means, stds, strict=True):
         if mean == 0.0 or std > MAX_CV * abs(mean):
             reason = f"the mean of {side} is near zero (|mean| below {1 / MAX_CV:g} of the standard deviation)"

@@ -37,16 +37,6 @@ def line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(text, style=style), soft_wrap=True)
 
 
-def spoken(word: str) -> str:
-    """Return one of the engine's identifiers as words; still to be made safe to show."""
-    return word.replace("_", " ")
-
-
-def verdict_label(class_: str, kind: str | None) -> str:
-    """Return a verdict in a few words, such as "derived, fine tuned"; still to be made safe to show."""
-    return spoken(class_) + (f", {spoken(kind)}" if kind else "")
-
-
 def number(value: float | None) -> str:
     """Write a number with about four digits, or a dash for one that does not exist."""
     if value is None:

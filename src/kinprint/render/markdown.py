@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from kinprint.annexes import Declaration
-from kinprint.findings import TESTED, Evidence, MethodFinding, Verdict
+from kinprint.findings import TESTED, ControlFinding, Evidence, MethodFinding, Verdict
 from kinprint.plain import printable
 from kinprint.render.command import command_of
-from kinprint.render.layout import DASH, number, spoken, verdict_label
+from kinprint.render.layout import DASH, number
+from kinprint.render.words import IN_ENGLISH
 from kinprint.results import OK, ModelSummary, Report, Skipped
 from kinprint.sizes import format_size
 
@@ -96,8 +97,20 @@ def bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {text or DASH}" for text in lines)
 
 
-def _spoken(word: str) -> str:
-    return prose(spoken(word), NAME)
+def _label(prefix: str, word: str | None) -> str:
+    return prose(IN_ENGLISH.label(prefix, word), NAME) if word else DASH
+
+
+def _test(word: str, layer: int | None = None) -> str:
+    """Return a test under the label that all pages give it, with the name that JSON and CSV have for it."""
+    place = "" if layer is None else f", layer {layer}"
+    return f"{_label('test', word)}{place} ({name(word)})"
+
+
+def _control(item: ControlFinding) -> str:
+    """Return a control that is always run as words, another as the name of a model."""
+    said = IN_ENGLISH.control(item.name)
+    return name(item.name) if said == item.name else prose(said, NAME)
 
 
 # -- verdict -------------------------------------------------------------------------------------------------------------
@@ -111,7 +124,8 @@ def _verdict(report: Report) -> Iterator[str]:
     if verdict is None:
         yield "No verdict: this comparison was asked for measurements alone."
         return
-    yield f"**{prose(verdict_label(verdict.class_, verdict.kind), NAME)}.** {prose(verdict.sentence)}"
+    label = IN_ENGLISH.verdict(verdict.class_, verdict.kind, verdict.sentence)
+    yield f"**{prose(label, NAME)}.** {prose(verdict.sentence)}"
     if verdict.class_ == "no_evidence":
         yield _NO_PROOF
     yield _certainty(verdict)
@@ -122,7 +136,7 @@ def _verdict(report: Report) -> Iterator[str]:
         ("Assumed", verdict.assumptions),
     ):
         if lines:
-            yield f"{title}:\n\n{bullets(prose(text) for text in lines[:MOST_ROWS])}"
+            yield f"{title}:\n\n{bullets(prose(IN_ENGLISH.reason(text)) for text in lines[:MOST_ROWS])}"
 
 
 def _certainty(verdict: Verdict) -> str:
@@ -158,7 +172,7 @@ def _declared(report: Report) -> Iterator[str]:
     if found is None:
         return
     yield "## Declared against measured"
-    yield f"**{_spoken(found.state)}.** {prose(found.sentence)}"
+    yield f"**{_label('declared', found.state)}.** {prose(found.sentence)}"
     sides = (found.a, found.b)
     rows = [
         ("declared base", *(", ".join(name(base) for base in side.base_models[:12]) for side in sides)),
@@ -221,7 +235,7 @@ def _tests(evidence: Evidence) -> Iterator[str]:
     header = ("test", "of", "null", "n", "layers", "observed", "null mean", "null sd", "z", "log10 p", "corrected")
     rows = [
         (
-            name(test.name if test.layer is None else f"{test.name}, layer {test.layer}"),
+            _test(test.name, test.layer),
             prose(test.scope, NAME),
             prose(test.null, NAME),
             str(test.n),
@@ -236,8 +250,8 @@ def _tests(evidence: Evidence) -> Iterator[str]:
     yield markdown_table(header, rows, figures=8) if rows else "Not one test ran."
     off = [test for test in evidence.tests if test.status != TESTED]
     if off:
-        lines = [f"{name(test.name)} of {prose(test.scope, NAME)}: {prose(test.reason or DASH)}" for test in off]
-        yield f"Off:\n\n{bullets(lines[:MOST_ROWS])}"
+        lines = [f"{_test(test.name)} of {prose(test.scope, NAME)}: {prose(test.reason or DASH)}" for test in off]
+        yield f"Did not run:\n\n{bullets(lines[:MOST_ROWS])}"
 
 
 def _parts(evidence: Evidence) -> Iterator[str]:
@@ -247,13 +261,14 @@ def _parts(evidence: Evidence) -> Iterator[str]:
         yield f"Layer map: not made: {prose(found.reason or DASH)}"
     else:
         matched = [item for item in found.layers if item.shared]
-        yield f"Layer map: {_spoken(found.kind)}; {len(matched)} of {len(found.layers)} layers of B match a layer of A."
+        kind = _label("mapkind", found.kind)
+        yield f"Layer map: {kind} {len(matched)} of {len(found.layers)} layers of B match a layer of A."
         if matched and found.kind != "identity":
             yield f"Layer of B ← layer of A: {', '.join(f'{item.layer}←{item.source}' for item in matched)}"
     rows = [
         (
-            prose(item.component, NAME),
-            prose(item.state, NAME),
+            _label("component", item.component),
+            _label("state", item.state),
             prose(item.note or ""),
             f"{item.shared} of {item.tested}" if item.tested else DASH,
             _p(item.log10_p),
@@ -274,7 +289,7 @@ def _edits(evidence: Evidence) -> Iterator[str]:
         rows = [
             (
                 name(item.scope),
-                _spoken(item.edit),
+                _label("edit", item.edit),
                 str(item.tensors),
                 str(item.identical),
                 *(
@@ -298,11 +313,11 @@ def _controls(evidence: Evidence) -> Iterator[str]:
     yield "## Controls: A against models whose answer is known"
     rows = [
         (
-            name(item.name),
-            _spoken(item.expected),
-            _spoken(item.found or ""),
-            _spoken(item.status),
-            prose(item.reason or ""),
+            _control(item),
+            _label("class", item.expected),
+            _label("class", item.found),
+            _label("control_status", item.status),
+            prose(IN_ENGLISH.reason(item.reason or "")),
             _z(item.z),
             _p(item.log10_p),
         )
@@ -318,7 +333,7 @@ def _power(evidence: Evidence) -> Iterator[str]:
     yield "## Power: the weakest relation that would have been seen"
     rows = [
         (
-            name(item.name),
+            _test(item.name),
             name(item.scope),
             prose(item.quantity if item.reason is None else f"{item.quantity}: {item.reason}"),
             number(item.least),

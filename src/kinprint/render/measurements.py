@@ -1,172 +1,91 @@
-"""All measurements of a report as tidy tables: CSV (RFC 4180) and Parquet, one row for each figure, with its null beside it.
+"""All measurements of a report as tidy tables, one row for each figure, with its null beside it.
 
 Three tables: every metric on every pair of tensors, every test of the evidence, and every layer of A against every layer of B.
 """
 
 from __future__ import annotations
 
-import csv
-import importlib
-import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
-from kinprint.errors import NeedsExtra
+from kinprint.annexes import LayerGrid
+from kinprint.findings import EvidenceTest
+from kinprint.render.table import REAL, TEXT, WHOLE, Column, Row, columns, fields_of, to_csv, to_parquet
 from kinprint.results import Measurement, NullResult, Report, TensorComparison
 
-EXTRA = "parquet"
-TEXT, WHOLE, REAL, TEXTS, WHOLES = "text", "whole", "real", "texts", "wholes"
+_PAIR = columns(TEXT, "model_a model_b")
 
-Cell = str | int | float | tuple[str, ...] | tuple[int, ...] | None
-Row = tuple[Cell, ...]
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its name, and whether it holds text, whole or real numbers, or lists of texts or whole numbers."""
-
-    name: str
-    kind: str
-
-
-def _columns(**kinds: str) -> tuple[Column, ...]:
-    return tuple(Column(name, kind) for name, kind in kinds.items())
-
-
-_PAIR = {"model_a": TEXT, "model_b": TEXT}
-_NULL = {
-    "null_name": TEXT,
-    "null_mean": REAL,
-    "null_sd": REAL,
-    "z": REAL,
-    "log10_p": REAL,
-    "p_method": TEXT,
-    "tail": TEXT,
-    "n": WHOLE,
-    "n_draws": WHOLE,
-    "skewness": REAL,
-    "excess_kurtosis": REAL,
-    "assumptions": TEXTS,
-}
-MEASUREMENTS = _columns(
-    **_PAIR,
-    role=TEXT,
-    layer=WHOLE,
-    expert=WHOLE,
-    metric=TEXT,
-    value=REAL,
-    status=TEXT,
-    reason=TEXT,
-    **_NULL,
-    tensor_a=TEXT,
-    tensor_b=TEXT,
-    dtype_a=TEXT,
-    dtype_b=TEXT,
-    shape_a=WHOLES,
-    shape_b=WHOLES,
-    nonfinite_a=WHOLE,
-    nonfinite_b=WHOLE,
-    first_row=WHOLE,
-    end_row=WHOLE,
-    first_column=WHOLE,
-    end_column=WHOLE,
-    elements=WHOLE,
-    permuted_axis=TEXT,
-    tensor_status=TEXT,
-    tensor_reason=TEXT,
+_PLACE = fields_of(TensorComparison, "role layer expert")
+_METRIC = fields_of(Measurement, "metric? value status reason")
+_NULL = fields_of(
+    NullResult,
+    "null_name=name null_mean=mean null_sd=sd z log10_p p_method tail n n_draws skewness excess_kurtosis assumptions",
 )
-TESTS = _columns(
-    **_PAIR,
-    test=TEXT,
-    scope=TEXT,
-    layer=WHOLE,
-    expert=WHOLE,
-    statistic=REAL,
-    null_mean=REAL,
-    null_sd=REAL,
-    z=REAL,
-    log10_p=REAL,
-    log10_p_holm=REAL,
-    n=WHOLE,
-    blocks=WHOLE,
-    null=TEXT,
-    p_method=TEXT,
-    assumptions=TEXTS,
-    status=TEXT,
-    reason=TEXT,
+_SIDES = fields_of(
+    TensorComparison,
+    "tensor_a=a.tensor tensor_b=b.tensor dtype_a=a.dtype dtype_b=b.dtype shape_a=a.shape shape_b=b.shape "
+    "nonfinite_a=a.nonfinite nonfinite_b=b.nonfinite",
 )
-PAIRS = _columns(
-    **_PAIR,
-    role=TEXT,
-    layer_a=WHOLE,
-    layer_b=WHOLE,
-    cosine=REAL,
-    cosine_null=REAL,
-    pearson=REAL,
-    z=REAL,
-    n=WHOLE,
-    null=TEXT,
-    assumptions=TEXTS,
-    status=TEXT,
-    reason=TEXT,
+_SPAN = columns(WHOLE, "first_row end_row first_column end_column")
+_COMPARED = fields_of(TensorComparison, "elements permuted_axis tensor_status=status tensor_reason=reason")
+
+_TEST = fields_of(EvidenceTest, "test=name scope layer expert statistic null_mean null_sd z log10_p log10_p_holm")
+_COUNTS = fields_of(EvidenceTest, "n blocks")
+_TESTED = fields_of(EvidenceTest, "null? p_method? assumptions status reason")
+
+_GRID = (*columns(TEXT, "role"), *columns(WHOLE, "layer_a layer_b"), *columns(REAL, "cosine cosine_null pearson z"))
+_UNITS = fields_of(LayerGrid, "n")
+_GRIDDED = fields_of(LayerGrid, "null? assumptions status reason")
+
+MEASUREMENTS = (
+    *_PAIR,
+    *_PLACE.columns,
+    *_METRIC.columns,
+    *_NULL.columns,
+    *_SIDES.columns,
+    *_SPAN,
+    *_COMPARED.columns,
 )
+TESTS = (*_PAIR, *_TEST.columns, *_COUNTS.columns, *_TESTED.columns)
+PAIRS = (*_PAIR, *_GRID, *_UNITS.columns, *_GRIDDED.columns)
 
 
 def measurement_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
     """Return one row for each metric on each pair of tensors; a pair without measurements has one row that says why."""
-    return MEASUREMENTS, [
-        row for item in report.comparisons for row in _of_tensors(item, report.a.reference, report.b.reference)
-    ]
+    return MEASUREMENTS, [(*_models(report), *cells) for item in report.comparisons for cells in _of_tensors(item)]
+
+
+def _of_tensors(item: TensorComparison) -> Iterator[Row]:
+    rows, span = item.rows or (None, None), item.columns or (None, None)
+    place, end = _PLACE.of(item), (*_SIDES.of(item), *rows, *span, *_COMPARED.of(item))
+    for found in item.measurements or (Measurement("", item.status, reason=item.reason),):
+        yield (*place, *_METRIC.of(found), *_NULL.of(found.null), *end)
 
 
 def evidence_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
     """Return one row for each test of the evidence; a test that is off has its reason and no figures."""
-    names = (report.a.reference, report.b.reference)
-    tests = report.evidence.tests if report.evidence is not None else ()
-    found: list[Row] = [
-        (
-            *names,
-            test.name,
-            test.scope,
-            test.layer,
-            test.expert,
-            test.statistic,
-            test.null_mean,
-            test.null_sd,
-            test.z,
-            test.log10_p,
-            test.log10_p_holm,
-            *((test.n, test.blocks) if test.statistic is not None or test.log10_p is not None else (None, None)),
-            test.null or None,
-            test.p_method or None,
-            test.assumptions,
-            test.status,
-            test.reason,
-        )
-        for test in tests
-    ]
+    found: list[Row] = []
+    for test in report.evidence.tests if report.evidence is not None else ():
+        ran = test.statistic is not None or test.log10_p is not None
+        found.append((*_models(report), *_TEST.of(test), *_COUNTS.of(test if ran else None), *_TESTED.of(test)))
     return TESTS, found
 
 
 def pair_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
     """Return one row for each layer of A against each layer of B, of each role; a role without grids has one row."""
-    names = (report.a.reference, report.b.reference)
     found: list[Row] = []
     for grid in report.grids:
-        end = (grid.n, grid.null or None, grid.assumptions, grid.status, grid.reason)
+        start = (*_models(report), grid.role)
         if not grid.pearson:
-            found.append((*names, grid.role, None, None, None, None, None, None, None, *end[1:]))
+            found.append((*start, *(None,) * (len(_GRID) - 1), *_UNITS.of(None), *_GRIDDED.of(grid)))
+        end = (*_UNITS.of(grid), *_GRIDDED.of(grid))
         for i, layer_a in enumerate(grid.layers_a):
-            found += [
-                (*names, grid.role, layer_a, layer_b, *figures, *end)
-                for layer_b, *figures in zip(
-                    grid.layers_b, grid.cosine[i], grid.cosine_null[i], grid.pearson[i], grid.z[i], strict=True
-                )
-            ]
+            figures = zip(grid.layers_b, grid.cosine[i], grid.cosine_null[i], grid.pearson[i], grid.z[i], strict=True)
+            found += [(*start, layer_a, *cells, *end) for cells in figures]
     return PAIRS, found
+
+
+def _models(report: Report) -> tuple[str, str]:
+    return report.a.reference, report.b.reference
 
 
 TABLES: dict[str, Callable[[Report], tuple[tuple[Column, ...], list[Row]]]] = {
@@ -178,139 +97,27 @@ TABLES: dict[str, Callable[[Report], tuple[tuple[Column, ...], list[Row]]]] = {
 
 
 def csv_bytes(report: Report, table: str = "measurements") -> bytes:
-    """Return a table as CSV: UTF-8, CRLF, an empty field for what does not exist, floats that read back exactly.
-
-    Text that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises; numbers are never touched.
-    Lists are joined by "; ", shapes by "x".
-    """
-    columns, rows = TABLES[table](report)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(column.name for column in columns)
-    for row in rows:
-        writer.writerow(_field(column, cell) for column, cell in zip(columns, row, strict=True))
-    return text.getvalue().encode("utf-8", "replace")
+    """Return a table as CSV, as `kinprint.render.table.to_csv` writes it."""
+    return to_csv(*TABLES[table](report))
 
 
 def parquet_bytes(report: Report, table: str = "measurements") -> bytes:
-    """Return a table as Parquet: typed columns, null for what does not exist, the verdict in the file's metadata.
+    """Return a table as Parquet, with the verdict in the file's metadata.
 
     Raises
     ------
     NeedsExtra
         If pyarrow is not installed.
     """
-    try:
-        arrow = importlib.import_module("pyarrow")
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise NeedsExtra("writing Parquet", extra=EXTRA) from error
-    columns, rows = TABLES[table](report)
-    kinds = {
-        TEXT: arrow.string(),
-        WHOLE: arrow.int64(),
-        REAL: arrow.float64(),
-        TEXTS: arrow.list_(arrow.string()),
-        WHOLES: arrow.list_(arrow.int64()),
-    }
-    described = [arrow.field(column.name, kinds[column.kind]) for column in columns]
-    schema = arrow.schema(described, metadata=_metadata(report, table))
-    arrays = [
-        arrow.array([_stored(row[place]) for row in rows], type=kinds[column.kind])
-        for place, column in enumerate(columns)
-    ]
-    sink = arrow.BufferOutputStream()
-    parquet.write_table(arrow.Table.from_arrays(arrays, schema=schema), sink, compression="zstd")
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def _metadata(report: Report, table: str) -> dict[str, str]:
     verdict = report.verdict
-    return {
-        "kinprint.table": table,
-        "kinprint.schema": report.schema,
-        "kinprint.schema_version": str(report.schema_version),
-        "kinprint.version": _encodable(report.run.kinprint),
-        "kinprint.seed": str(report.settings.seed),
-        "kinprint.verdict": verdict.class_ if verdict is not None else "",
-        "kinprint.kind": _encodable((verdict.kind or "") if verdict is not None else ""),
-        "kinprint.sentence": _encodable(verdict.sentence if verdict is not None else report.reason or ""),
+    metadata = {
+        "table": table,
+        "schema": report.schema,
+        "schema_version": report.schema_version,
+        "version": report.run.kinprint,
+        "seed": report.settings.seed,
+        "verdict": verdict.class_ if verdict is not None else "",
+        "kind": (verdict.kind or "") if verdict is not None else "",
+        "sentence": verdict.sentence if verdict is not None else report.reason or "",
     }
-
-
-def _of_tensors(item: TensorComparison, name_a: str, name_b: str) -> Iterator[Row]:
-    rows, columns = item.rows or (None, None), item.columns or (None, None)
-    end: Row = (
-        item.a.tensor,
-        item.b.tensor,
-        item.a.dtype,
-        item.b.dtype,
-        item.a.shape,
-        item.b.shape,
-        item.a.nonfinite,
-        item.b.nonfinite,
-        *rows,
-        *columns,
-        item.elements,
-        item.permuted_axis,
-        item.status,
-        item.reason,
-    )
-    for found in item.measurements or (None,):
-        yield (name_a, name_b, item.role, item.layer, item.expert, *_measured(found, item), *end)
-
-
-def _measured(found: Measurement | None, item: TensorComparison) -> Row:
-    if found is None:
-        return (None, None, item.status, item.reason, *_null(None))
-    return (found.metric, found.value, found.status, found.reason, *_null(found.null))
-
-
-def _null(null: NullResult | None) -> Row:
-    if null is None:
-        return (None,) * len(_NULL)
-    return (
-        null.name,
-        null.mean,
-        null.sd,
-        null.z,
-        null.log10_p,
-        null.p_method,
-        null.tail,
-        null.n,
-        null.n_draws,
-        null.skewness,
-        null.excess_kurtosis,
-        null.assumptions,
-    )
-
-
-def _field(column: Column, cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, float):
-        return repr(float(cell))
-    if isinstance(cell, int):
-        return str(cell)
-    if isinstance(cell, tuple):
-        return _guarded(("x" if column.kind == WHOLES else "; ").join(map(str, cell)))
-    return _guarded(str(cell))
-
-
-def _guarded(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula, also after a cut of blanks before it."""
-    return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
-
-
-def _stored(cell: Cell) -> Any:
-    if isinstance(cell, str):
-        return _encodable(cell)
-    if isinstance(cell, tuple):
-        return [_encodable(part) if isinstance(part, str) else part for part in cell]
-    return cell
-
-
-def _encodable(text: str) -> str:
-    """Return text without half characters, which no encoding can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return to_parquet(*TABLES[table](report), metadata)

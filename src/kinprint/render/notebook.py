@@ -15,11 +15,11 @@ from kinprint.annexes import NOT_SHOWN, UNDECLARED
 from kinprint.family import FamilyTree, PairsReport
 from kinprint.findings import NO_EVIDENCE, TESTED, Evidence, EvidenceTest, Verdict
 from kinprint.plain import printable
-from kinprint.render.layout import BOUND, DASH, number, spoken, verdict_label
+from kinprint.render.layout import BOUND, DASH, number
 from kinprint.render.pairs import LEGEND, found, sign, strongest_first
 from kinprint.render.tree_svg import tree_svg
 from kinprint.render.tree_words import summary, title
-from kinprint.render.words import Words
+from kinprint.render.words import IN_ENGLISH
 from kinprint.results import OK, Inspection, Report, RoleSummary
 from kinprint.sizes import format_size
 
@@ -131,7 +131,7 @@ def _verdict(report: Report) -> list[Markup]:
         parts.append(_p("Not comparable: ", _shown(report.reason or DASH, _PROSE)))
     if verdict is None:
         return [*parts, _p("No verdict: this comparison was asked for measurements alone.")]
-    label = verdict_label(verdict.class_, verdict.kind)
+    label = IN_ENGLISH.verdict(verdict.class_, verdict.kind, verdict.sentence)
     parts.insert(0, Markup("<p class=kp-class>{}</p>").format(_shown(label)))
     parts.insert(1, _p(_shown(verdict.sentence, _PROSE)))
     if verdict.class_ == NO_EVIDENCE:
@@ -140,7 +140,7 @@ def _verdict(report: Report) -> list[Markup]:
         f"log10 p {_two(verdict.log10_p)} after Holm's correction for {verdict.tests} tests; "
         f"threshold {verdict.log10_alpha:g}"
     )
-    limits = "; ".join(verdict.against)
+    limits = "; ".join(IN_ENGLISH.reason(text) for text in verdict.against)
     parts.append(Markup("<p class=kp-faint>{}</p>").format(_shown(certainty, _PROSE)))
     if limits:
         parts.append(Markup("<p class=kp-faint>Against, and limits: {}</p>").format(_shown(limits, _PROSE)))
@@ -163,7 +163,11 @@ def _picture(verdict: Verdict | None, evidence: Evidence | None) -> Markup:
         if test.status == TESTED and test.log10_p_holm is not None
     ]
     bars = sorted(ran, key=lambda bar: bar[1])[:MOST_TESTS]
-    bars += [(f"control: {item.name}", item.log10_p, "") for item in evidence.controls if item.log10_p is not None]
+    bars += [
+        (f"control: {IN_ENGLISH.control(item.name)}", item.log10_p, "")
+        for item in evidence.controls
+        if item.log10_p is not None
+    ]
     if not bars:
         return Markup("")
     left, wide, high = 330.0, 310.0, 20
@@ -207,8 +211,7 @@ def _picture(verdict: Verdict | None, evidence: Evidence | None) -> Markup:
 
 def _label(test: EvidenceTest) -> str:
     """Return a test in plain words, as the page has them, and of what it is; an unknown one by its own name."""
-    words, key = Words("en"), f"test.{test.name}"
-    said = words.say(key) if words.has(key) else spoken(test.name)
+    said = IN_ENGLISH.label("test", test.name)
     return f"{said}: {test.scope}" + (f", layer {test.layer}" if test.layer is not None else "")
 
 
@@ -244,17 +247,21 @@ def _controls(evidence: Evidence | None) -> Markup:
         return Markup("")
     rows = [
         (
-            _shown(item.name),
-            _shown(spoken(item.expected)),
-            _shown(spoken(item.found or DASH)),
-            _shown(item.status),
+            _shown(IN_ENGLISH.control(item.name)),
+            _shown(IN_ENGLISH.label("class", item.expected)),
+            _shown(IN_ENGLISH.label("class", item.found) if item.found else DASH),
+            _shown(IN_ENGLISH.label("control_status", item.status)),
             _two(item.z),
             _two(item.log10_p),
         )
         for item in evidence.controls
     ]
     header = ("control", "expected", "found", "status", "z", "log10 p")
-    reasons = [_p(_shown(item.name), ": ", _shown(item.reason, _PROSE)) for item in evidence.controls if item.reason]
+    reasons = [
+        _p(_shown(IN_ENGLISH.control(item.name)), ": ", _shown(IN_ENGLISH.reason(item.reason), _PROSE))
+        for item in evidence.controls
+        if item.reason
+    ]
     return Markup("").join([_table("Controls: A against models whose answer is known", header, rows), *reasons])
 
 

@@ -9,9 +9,10 @@ from kinprint.annexes import NOT_SHOWN, UNDECLARED
 from kinprint.family import PairsReport, PairSummary, TreeModel
 from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, SHARES_INITIALISATION
 from kinprint.plain import printable
-from kinprint.render.layout import DASH, figures, line, number, show, table, verdict_label
+from kinprint.render.layout import DASH, figures, line, number, show, table
 from kinprint.render.tree import print_tree
 from kinprint.render.tree_words import title
+from kinprint.render.words import IN_ENGLISH
 
 MARKS = {
     IDENTICAL: "=",
@@ -27,9 +28,11 @@ _STYLES = {
     SHARES_COMPONENTS: "yellow",
     SHARES_INITIALISATION: "yellow",
 }
-LEGEND = (
-    "= identical   D derived   c shares components   i shares initialisation   · no evidence   ? not testable   "
-    "( ) not after correction for all pairs"
+LEGEND = "   ".join(
+    [
+        *(f"{sign} {IN_ENGLISH.label('class', name)}" for name, sign in MARKS.items()),
+        "( ) not after correction for all pairs",
+    ]
 )
 
 
@@ -54,7 +57,8 @@ def strongest_first(report: PairsReport) -> list[PairSummary]:
 
 def found(pair: PairSummary) -> str:
     """Return a pair's verdict in words, and whether it stands after the correction for all pairs."""
-    return verdict_label(pair.class_, pair.kind) + ("" if pair.stands else " (not after correction)")
+    said = IN_ENGLISH.verdict(pair.class_, pair.kind, pair.sentence)
+    return said if pair.stands else f"{said} (not after correction)"
 
 
 def print_pairs(report: PairsReport, console: Console, *, details: bool = True) -> None:

@@ -13,6 +13,7 @@ from kinprint.render.tree_words import (
     heading,
     kind,
     label,
+    second_parents,
     size,
     standing_alone,
     summary,
@@ -70,9 +71,7 @@ def _node(tree: FamilyTree, model: TreeModel, edge: TreeEdge | None, lead: str, 
     arrow = "" if edge is None else _ARROWS.get(edge.direction, _OPEN)
     style = "" if edge is None else _STYLES.get(edge.direction, "")
     what = size(model) if edge is None else f"{kind(edge)}; {firmness(edge)}"
-    second = [item for item in tree.edges if item.child == model.index and item is not edge]
-    names = {item.index: title(item) for item in tree.models}
-    what += "".join(f"; second parent {names[item.parent]} ({item.merge or 0.0:.0%})" for item in second)
+    what += second_parents(tree, model.index, edge)
     _say(console, (lead, ""), (arrow, style), (label(tree, model), "bold"), (f"  {what}", "dim"))
     below_edges = tree.children(model.index)
     nodes = {item.index: item for item in tree.nodes}

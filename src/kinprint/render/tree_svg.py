@@ -17,13 +17,14 @@ from kinprint.render.tree_words import (
     heading,
     kind,
     label,
+    second_parents,
     size,
     standing_alone,
     summary,
     tie_line,
     ties,
-    title,
 )
+from kinprint.render.words import IN_ENGLISH, Words
 
 ROW, INDENT, MARGIN, BOX = 54, 46, 24, 36
 LANE = 14  # between lines that pass on the left
@@ -91,7 +92,7 @@ def _cut(text: str, keep: int) -> str:
     return f"{text[:left]}…{text[len(text) - keep // 2 :]}"
 
 
-def tree_svg(tree: FamilyTree) -> bytes:
+def tree_svg(tree: FamilyTree, words: Words = IN_ENGLISH) -> bytes:
     """Return the drawing, complete in itself: no script, no font, no image, nothing from elsewhere."""
     crossing = ties(tree)
     second = [edge for edge in tree.edges if tree.above(edge.child) is not edge]
@@ -109,13 +110,13 @@ def tree_svg(tree: FamilyTree) -> bytes:
         _draw_pass(sheet, placed[tie.two], placed[tie.one], left - LANE * (lane + 1), TIE_INK, "2 4", "")
     column = max((row.x + row.width for row in rows), default=0.0) + 20
     tied = {node for tie in crossing for node in (tie.one, tie.two)}
-    right = max((_draw_row(sheet, tree, row, column, row.model.index in tied) for row in rows), default=column)
+    right = max((_draw_row(sheet, tree, row, column, row.model.index in tied, words) for row in rows), default=column)
     foot = (rows[-1].y if rows else 60) + ROW + 14
-    head = summary(tree)
-    right = max(right, MARGIN + breadth(head, 16), *(_foot(sheet, tree, crossing, foot)))
-    height = foot + 20 * (len(crossing) + len(_legend(tree))) + MARGIN
+    head = summary(tree, words)
+    right = max(right, MARGIN + breadth(head, 16), *(_foot(sheet, tree, crossing, foot, words)))
+    height = foot + 20 * (len(crossing) + len(_legend(tree, words))) + MARGIN
     sheet.text(MARGIN, 34, head, px=16, bold=True)
-    return _document(tree, sheet, right + MARGIN, height)
+    return _document(head, sheet, right + MARGIN, height)
 
 
 def _rows(tree: FamilyTree, left: float) -> list[_Row]:
@@ -161,7 +162,7 @@ def _draw_pass(sheet: _Sheet, start: _Row, end: _Row, x: float, colour: str, das
     )
 
 
-def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: bool) -> float:
+def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: bool, words: Words) -> float:
     """Draw a model's box and what is said of it; returns where the row ends."""
     model, edge = row.model, row.edge
     whole = label(tree, model)
@@ -172,43 +173,37 @@ def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: b
     )
     sheet.text(row.x + 12, row.y + 23, fitted(whole, NAME_PX, MOST_NAME_PX), px=NAME_PX, bold=True)
     if edge is None:
-        alone = "derives from none of the others; see below" if tied else standing_alone(tree, model)
-        words = [size(model), *([] if model.family is not None else [alone])]
+        alone = words.say("tree.tied") if tied else standing_alone(tree, model, words)
+        said = [size(model, words), *([] if model.family is not None else [alone])]
     else:
-        words = [f"{kind(edge)}; {firmness(edge)}", heading(tree, edge) + _second(tree, edge)]
-    for number, text in enumerate(words):
+        said = [
+            f"{kind(edge, words)}; {firmness(edge, words)}",
+            heading(tree, edge, words) + second_parents(tree, edge.child, edge, words),
+        ]
+    for number, text in enumerate(said):
         sheet.text(
-            column, row.y + (15 if len(words) > 1 else 22) + 16 * number, text, colour=INK if number == 0 else FAINT
+            column, row.y + (15 if len(said) > 1 else 22) + 16 * number, text, colour=INK if number == 0 else FAINT
         )
-    return column + max(breadth(text, NOTE_PX) for text in words)
+    return column + max(breadth(text, NOTE_PX) for text in said)
 
 
-def _second(tree: FamilyTree, edge: TreeEdge) -> str:
-    names = {model.index: title(model) for model in tree.models}
-    others = [item for item in tree.edges if item.child == edge.child and item is not edge]
-    return "".join(f"; second parent {names[item.parent]} ({item.merge or 0.0:.0%})" for item in others)
-
-
-def _legend(tree: FamilyTree) -> list[str]:
+def _legend(tree: FamilyTree, words: Words) -> list[str]:
     if not tree.edges:
         return []
-    return [
-        "Arrow: parent to child, a hypothesis with its stated probability. Plain line: related by test, direction open.",
-        f"distance: −ln correlation of weights; neighbours: share of resamplings of roles; {tree.settings.pairs} pairs tested.",
-    ]
+    return [words.say("tree.legend.lines"), words.say("tree.legend.figures", pairs=tree.settings.pairs)]
 
 
-def _foot(sheet: _Sheet, tree: FamilyTree, crossing: list[Tie], y: float) -> list[float]:
+def _foot(sheet: _Sheet, tree: FamilyTree, crossing: list[Tie], y: float, words: Words) -> list[float]:
     """Write the ties and the legend under the drawing; returns how far the lines reach."""
-    lines = [(f"dotted: {tie_line(tree, tie)}", TIE_INK) for tie in crossing] + [
-        (text, FAINT) for text in _legend(tree)
+    lines = [(words.say("tree.tie", tie=tie_line(tree, tie, words)), TIE_INK) for tie in crossing] + [
+        (text, FAINT) for text in _legend(tree, words)
     ]
     for number, (text, colour) in enumerate(lines):
         sheet.text(MARGIN, y + 20 * number, text, colour=colour)
     return [MARGIN + breadth(text, NOTE_PX) for text, _ in lines] or [0.0]
 
 
-def _document(tree: FamilyTree, sheet: _Sheet, width: float, height: float) -> bytes:
+def _document(head: str, sheet: _Sheet, width: float, height: float) -> bytes:
     markers = "".join(
         f'<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="11" markerHeight="11" '
         f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L10 5L0 10z" fill="{colour}"/></marker>'
@@ -220,7 +215,7 @@ def _document(tree: FamilyTree, sheet: _Sheet, width: float, height: float) -> b
     )
     parts = [
         opening,
-        f"<title>{safe(summary(tree))}</title>",
+        f"<title>{safe(head)}</title>",
         f"<defs>{markers}</defs>",
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
         *sheet.lines,

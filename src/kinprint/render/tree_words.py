@@ -1,4 +1,4 @@
-"""What the drawings of a family tree say in words, in the terminal and in SVG alike."""
+"""What the drawings of a family tree say in words, in the terminal and in SVG alike, in the language of the page around them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 from kinprint.family import BACKWARD, FORWARD, UNDIRECTED, FamilyTree, TreeEdge, TreeModel
 from kinprint.plain import printable
+from kinprint.render.words import IN_ENGLISH, Words, in_myriads
 
 NAME_LENGTH = 60
-SHARED = {
-    "shares_components": "shares parts with",
-    "shares_initialisation": "shares its random start, or weights too little to tell, with",
-}
-ALONE = "unrelated to the others, as far as weights tell"
-NOT_TESTED = "could not be tested against any of the others"
+_SHARES = ("shares_components", "shares_initialisation")
 
 
 @dataclass(frozen=True)
@@ -39,18 +35,19 @@ def label(tree: FamilyTree, model: TreeModel) -> str:
     return " = ".join(title(item) for item in (model, *tree.equal_to(model.index)))
 
 
-def standing_alone(tree: FamilyTree, model: TreeModel) -> str:
+def standing_alone(tree: FamilyTree, model: TreeModel, words: Words = IN_ENGLISH) -> str:
     """Say of a model that hangs on no other what that means."""
     if not tree.testable(model.index):
-        return NOT_TESTED
+        return words.say("tree.not_tested")
     left = tree.untested(model.index)
-    return f"{ALONE}; {left} of its pairs could not be tested" if left else ALONE
+    return words.say("tree.unrelated.in_part", n=left) if left else words.say("tree.unrelated")
 
 
-def size(model: TreeModel) -> str:
+def size(model: TreeModel, words: Words = IN_ENGLISH) -> str:
     """Return depth and parameters in a few words."""
-    experts = f", {model.experts} experts" if model.experts else ""
-    return f"{model.layers} layers{experts}, {_count(model.parameters)} parameters"
+    count = in_myriads(model.parameters) if words.lang == "ko" else _count(model.parameters)
+    key = "tree.size.experts" if model.experts else "tree.size"
+    return words.say(key, layers=model.layers, experts=model.experts, parameters=count)
 
 
 def _count(number: int) -> str:
@@ -60,23 +57,25 @@ def _count(number: int) -> str:
     return str(number)
 
 
-def kind(edge: TreeEdge) -> str:
+def kind(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
     """Return what was done, as far as it is known."""
-    name = (edge.kind or "related").replace("_", " ")
-    return f"{name}, {edge.merge:.0%} of it" if edge.merge is not None else name
+    name = words.label("class", "related") if edge.kind is None else words.kind(edge.kind, edge.sentence)
+    return words.say("tree.merge", kind=name, share=f"{edge.merge:.0%}") if edge.merge is not None else name
 
 
-def firmness(edge: TreeEdge) -> str:
+def firmness(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
     """Return the distance and how firm the neighbourhood is."""
-    distance = "distance unknown" if edge.distance is None else f"distance {edge.distance:.3g}"
+    said = (
+        words.say("tree.distance.unknown")
+        if edge.distance is None
+        else words.say("tree.distance", distance=f"{edge.distance:.3g}")
+    )
     if edge.reordered:
-        distance += " (embeddings and norms only)"
-    if edge.support is None:
-        return distance
-    return f"{distance}, neighbours in {edge.support:.0%}"
+        said = words.say("tree.distance.reordered", distance=said)
+    return said if edge.support is None else words.say("tree.support", distance=said, share=f"{edge.support:.0%}")
 
 
-def heading(tree: FamilyTree, edge: TreeEdge) -> str:
+def heading(tree: FamilyTree, edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
     """Return which way an edge runs and how sure that is."""
     names = {model.index: title(model) for model in tree.models}
     ends, chance = (names[edge.parent], names[edge.child]), edge.probability
@@ -85,9 +84,18 @@ def heading(tree: FamilyTree, edge: TreeEdge) -> str:
     if edge.direction == BACKWARD:
         return f"{ends[1]} → {ends[0]} ({1 - chance:.0%})"
     if abs(chance - 0.5) < 0.05:
-        return "direction open"
+        return words.say("tree.open")
     one, two = ends if chance > 0.5 else ends[::-1]
-    return f"direction open, leaning {one} → {two} ({max(chance, 1 - chance):.0%})"
+    return words.say("tree.open.leaning", one=one, two=two, chance=f"{max(chance, 1 - chance):.0%}")
+
+
+def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: Words = IN_ENGLISH) -> str:
+    """Name the parents of a merge but the one that `edge` leads from; begins with what sets it apart, or is empty."""
+    names = {model.index: title(model) for model in tree.models}
+    others = [item for item in tree.edges if item.child == child and item is not edge]
+    return "".join(
+        words.say("tree.second", name=names[item.parent], share=f"{item.merge or 0.0:.0%}") for item in others
+    )
 
 
 def ties(tree: FamilyTree) -> list[Tie]:
@@ -110,27 +118,32 @@ def _root(tree: FamilyTree, node: int) -> int:
     return node
 
 
-def tie_line(tree: FamilyTree, tie: Tie) -> str:
+def tie_line(tree: FamilyTree, tie: Tie, words: Words = IN_ENGLISH) -> str:
     """Say a tie in a line."""
     names = {model.index: title(model) for model in tree.models}
-    text = f"{names[tie.one]} {SHARED.get(tie.shares, 'shares with')} {names[tie.two]}"
-    return text if tie.of == 1 else f"{text} and its family ({tie.pairs} of {tie.of} pairs)"
+    key = f"tree.tie.{tie.shares if tie.shares in _SHARES else 'other'}"
+    ends = {"one": names[tie.one], "two": names[tie.two]}
+    return words.say(key, **ends) if tie.of == 1 else words.say(f"{key}.family", **ends, pairs=tie.pairs, of=tie.of)
 
 
-def summary(tree: FamilyTree) -> str:
+def summary(tree: FamilyTree, words: Words = IN_ENGLISH) -> str:
     """Say in one line what came out."""
+
+    def counted(key: str, count: int) -> str:
+        return words.say(f"{key}.one") if count == 1 else words.say(key, n=count)
+
     families = {model.family for model in tree.nodes if model.family is not None}
     alone = sum(model.family is None for model in tree.nodes)
     copies = len(tree.models) - len(tree.nodes)
     parts = []
     if copies:
-        parts.append("one equals another" if copies == 1 else f"{copies} equal others")
+        parts.append(counted("tree.copies", copies))
     if families:
-        parts.append("one family" if len(families) == 1 else f"{len(families)} families")
+        parts.append(counted("tree.families", len(families)))
         if alone:
-            parts.append("one on its own" if alone == 1 else f"{alone} on their own")
+            parts.append(counted("tree.alone", alone))
         arrows = sum(edge.direction != UNDIRECTED for edge in tree.edges)
-        parts.append(f"{arrows} of {len(tree.edges)} edges have a direction")
+        parts.append(words.say("tree.directed", n=arrows, edges=len(tree.edges)))
     elif len(tree.nodes) > 1:
-        parts.append("no two derive from one another, as far as weights tell")
-    return f"{len(tree.models)} models: {', '.join(parts)}"
+        parts.append(words.say("tree.none"))
+    return words.say("tree.summary", n=len(tree.models), parts=", ".join(parts))

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from kinprint.findings import TESTED, Evidence, EvidenceTest, Verdict
 from kinprint.plain import printable
-from kinprint.render.layout import DASH, NARROW, figures, line, number, show, table, verdict_label
+from kinprint.render.layout import DASH, NARROW, figures, line, number, show, table
+from kinprint.render.words import IN_ENGLISH
 
 _STYLES = {
     "identical": "bold magenta",
@@ -34,7 +35,7 @@ def print_verdict(verdict: Verdict, evidence: Evidence, console: Console, *, exp
     if explain:
         _rules(verdict, evidence, console)
     line(console, "")
-    label = printable(verdict_label(verdict.class_, verdict.kind))
+    label = printable(IN_ENGLISH.verdict(verdict.class_, verdict.kind, verdict.sentence))
     line(console, f"Verdict: {label}", style=_STYLES.get(verdict.class_, "bold"))
     line(console, printable(verdict.sentence, 600))
     _list(console, "for", verdict.reasons)
@@ -53,7 +54,7 @@ def print_verdict(verdict: Verdict, evidence: Evidence, console: Console, *, exp
 def _list(console: Console, title: str, lines: tuple[str, ...]) -> None:
     for position, text in enumerate(lines[:_SHOWN]):
         start = f"  {title}: " if position == 0 else "    · "
-        line(console, f"{start}{printable(text, 400)}")
+        line(console, f"{start}{printable(IN_ENGLISH.reason(text), 400)}")
     if len(lines) > _SHOWN:
         line(console, f"    · and {len(lines) - _SHOWN} more, in the report")
 
@@ -73,11 +74,16 @@ def _tests(evidence: Evidence, console: Console) -> None:
     show(console, "Evidence: tests of 'these models share nothing'", shown)
     off = [test for test in evidence.tests if test.status != TESTED]
     for test in off[:_SHOWN]:
-        line(console, f"{test.name} of {test.scope} is off: {printable(test.reason or DASH, 200)}", style="yellow")
+        what = printable(f"{_test(test.name)} ({test.scope})")
+        line(console, f"did not run: {what}: {printable(test.reason or DASH, 200)}", style="yellow")
 
 
 def _name(test: EvidenceTest) -> Text:
-    return Text(test.name if test.layer is None else f"{test.name}, layer {test.layer}")
+    return Text(printable(_test(test.name)) + ("" if test.layer is None else f", layer {test.layer}"))
+
+
+def _test(name: str) -> str:
+    return IN_ENGLISH.label("test", name)
 
 
 def _numbers(test: EvidenceTest, *, narrow: bool) -> list[str]:
@@ -93,7 +99,8 @@ def _layers(evidence: Evidence, console: Console) -> None:
         line(console, f"Layer map: not made: {printable(found.reason or DASH, 300)}", style="yellow")
         return
     matched = [item for item in found.layers if item.shared]
-    line(console, f"Layer map: {found.kind}; {len(matched)} of {len(found.layers)} layers of B match a layer of A")
+    kind = printable(IN_ENGLISH.label("mapkind", found.kind))
+    line(console, f"Layer map: {kind} {len(matched)} of {len(found.layers)} layers of B match a layer of A")
     if matched and found.kind != "identity":
         pairs = ", ".join(f"{item.layer}←{item.source}" for item in matched)
         line(console, f"  layers of B and where they come from: {pairs}")
@@ -109,7 +116,9 @@ def _components(evidence: Evidence, console: Console) -> None:
     shown.add_column("", overflow="fold")
     for item in evidence.components:
         places = f"{item.shared} of {item.tested}" if item.tested else DASH
-        shown.add_row(item.component, item.state, places, number(item.log10_p), Text(printable(item.note or "", 120)))
+        what = (IN_ENGLISH.label("component", item.component), IN_ENGLISH.label("state", item.state))
+        note = Text(printable(item.note or "", 120))
+        shown.add_row(*(Text(printable(text)) for text in what), places, number(item.log10_p), note)
     show(console, "Parts", shown)
 
 
@@ -138,9 +147,8 @@ def _edits(evidence: Evidence, console: Console) -> None:
                 )
             )
             whole = (DASH if value is None else str(value) for value in (item.rank, item.bits))
-            shown.add_row(
-                item.scope, item.edit.replace("_", " "), str(item.tensors), *(number(v) for v in values), *whole
-            )
+            what = (Text(printable(text)) for text in (item.scope, IN_ENGLISH.label("edit", item.edit)))
+            shown.add_row(*what, str(item.tensors), *(number(v) for v in values), *whole)
         show(console, "What was done to the weights", shown)
     if evidence.merge is not None:
         merge = evidence.merge
@@ -158,17 +166,18 @@ def _controls(evidence: Evidence, console: Console) -> None:
     figures(shown, "z", "log10 p")
     for item in evidence.controls:
         shown.add_row(
-            Text(printable(item.name)),
-            item.expected.replace("_", " "),
-            (item.found or DASH).replace("_", " "),
-            item.status,
+            Text(printable(IN_ENGLISH.control(item.name))),
+            Text(printable(IN_ENGLISH.label("class", item.expected))),
+            Text(printable(IN_ENGLISH.label("class", item.found)) if item.found else DASH),
+            Text(printable(IN_ENGLISH.label("control_status", item.status))),
             number(item.z),
             number(item.log10_p),
         )
     show(console, "Controls: A against models whose answer is known", shown)
     for item in evidence.controls:
         if item.reason:
-            line(console, f"{printable(item.name)}: {printable(item.reason, 300)}", style="yellow")
+            said = printable(IN_ENGLISH.reason(item.reason), 300)
+            line(console, f"{printable(IN_ENGLISH.control(item.name))}: {said}", style="yellow")
     if evidence.power:
         shown = table()
         for name in ("test", "of", "weakest relation seen with 95 % probability"):
@@ -176,23 +185,23 @@ def _controls(evidence: Evidence, console: Console) -> None:
         figures(shown, "least", "n", "width", "layers")
         for power in evidence.power:
             width = DASH if power.width is None else str(power.width)
-            shown.add_row(
-                power.name, power.scope, power.quantity, number(power.least), str(power.n), width, str(power.blocks)
-            )
+            what = (Text(printable(text)) for text in (_test(power.name), power.scope, power.quantity))
+            shown.add_row(*what, number(power.least), str(power.n), width, str(power.blocks))
         show(console, "Power", shown)
         for power in evidence.power:
             if power.reason:
-                line(console, f"{power.name} of {power.scope}: {printable(power.reason, 200)}", style="yellow")
+                said = f"{_test(power.name)} ({power.scope}): {power.reason}"
+                line(console, printable(said, 400), style="yellow")
 
 
 def _rules(verdict: Verdict, evidence: Evidence, console: Console) -> None:
     line(console, "")
     line(console, "Reasoning, rule by rule", style="bold")
     for rule in verdict.rules:
-        mark = "→ " + rule.outcome.replace("_", " ") if rule.fired else "no, go on"
+        mark = f"→ {printable(IN_ENGLISH.label('class', rule.outcome))}" if rule.fired else "no, go on"
         line(console, f"  {rule.name}: {printable(rule.question)} {mark}", style="bold" if rule.fired else "")
         for text in rule.inputs:
-            line(console, f"      {printable(text, 300)}")
+            line(console, f"      {printable(IN_ENGLISH.reason(text), 300)}")
     line(console, "Reading, stage by stage", style="bold")
     for text in evidence.stages:
         line(console, f"  {printable(text, 300)}")

@@ -5,6 +5,9 @@ it renders: its own labels come from ``strings/<language>.json``, and sentences 
 ``strings/engine_<language>.json``. A sentence that no pattern fits stays English and says so, so that a page can mark it;
 half a translation is never returned.
 
+The labels are also what terminal, Markdown and notebooks show, in English, for the engine's identifiers: classes of verdicts, kinds
+of edits, tests, parts, states. JSON and CSV keep the identifiers, and so do roles, metrics and methods, which options take.
+
 Patterns are English templates with placeholders: ``{x}`` is any text without a semicolon and is carried over as it is,
 ``{x:num}`` a number or a dash, ``{x:word}`` text without a space, ``{x:id}`` an identifier with an underscore, ``{x:name}`` a
 name that may have a translation of its own, ``{x:engine}`` text that must be translated itself, and ``{x:list}`` such texts, or
@@ -28,6 +31,8 @@ from kinprint.errors import BadSetting
 ENGLISH = "en"
 LANGUAGES = (ENGLISH, "ko")
 
+MYRIAD = 10_000  # 만: Korean counts in its powers
+_MYRIADS = ((MYRIAD**3, "조"), (MYRIAD**2, "억"), (MYRIAD, "만"))
 _LONGEST = 4_000  # characters of a text that is looked at; sentences of the engine are a tenth of that
 _DEPTH = 6  # how deep sentences may hold sentences
 _CLAUSES = 3  # parts with semicolons between them that one entry may have
@@ -47,6 +52,18 @@ _KINDS = {
 }
 _BETWEEN_ITEMS = re.compile(r", | and ")
 _BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])")
+_RESULT = re.compile(  # as `kinprint.evidence.verdict.describe` writes it
+    r"(?:strongest of (?P<of>\d+) tests: )?(?P<test>\w+) of (?P<scope>[^\n]{1,200}?)(?: in layer (?P<layer>\d+))?: "
+    r"(?P<found>\S+) against (?P<mean>\S+) expected \(z (?P<z>\S+), log10 p (?P<p>\S+), (?P<corrected>\S+) corrected\)"
+)
+_EXPECTED = re.compile(r"\bexpected [a-z_]+, found [a-z_]+")  # of a control that failed: classes, as reports spell them
+_PRECISE = (  # what the sentence of a verdict says, where one kind of edit has several names
+    ("fine_tuned", "with only some tensors changed", "fine_tuned.some"),
+    ("re_based", "residual dimensions reordered", "re_based.reordered"),
+    ("re_based", "residual dimensions negated", "re_based.negated"),
+    ("re_based", "residual dimensions rotated", "re_based.rotated"),
+    ("re_based", "residual dimensions narrowed or widened", "re_based.resized"),
+)
 
 
 class Phrase(NamedTuple):
@@ -99,7 +116,11 @@ class Words:
         if lang not in LANGUAGES:
             raise BadSetting(f"no words in language {lang!r}", hint=f"known languages: {', '.join(LANGUAGES)}")
         self.lang = lang
-        self._labels = _labels(lang)
+
+    @cached_property
+    def _labels(self) -> Mapping[str, str]:
+        """Read when the first of them is asked for."""
+        return _labels(self.lang)
 
     def say(self, key: str, **values: object) -> str:
         """Return the label `key` with `values` at its placeholders: plain text, still to be escaped."""
@@ -115,6 +136,77 @@ class Words:
             return Phrase(text, ENGLISH)
         translated = _translate(self.lang, text, _DEPTH)
         return Phrase(text, ENGLISH) if translated is None else Phrase(translated, self.lang)
+
+    # -- identifiers of the engine as people read them; what comes back is plain text, still to be made safe to show --------
+
+    def label(self, prefix: str, value: str) -> str:
+        """Return the label of an identifier; for one that has none, its own words."""
+        key = f"{prefix}.{value}"
+        return self.say(key) if self.has(key) else self.engine(value.replace("_", " ")).text
+
+    def kind(self, kind: str, sentence: str = "") -> str:
+        """Return what was done, in the words of the verdict's sentence where the kind alone is not as precise."""
+        return self.label("kind", precise_kind(kind, sentence))
+
+    def verdict(self, class_: str, kind: str | None, sentence: str = "") -> str:
+        """Return a verdict in a few words, such as "derived, further training"."""
+        label = self.label("class", class_)
+        return f"{label}, {self.kind(kind, sentence)}" if kind else label
+
+    def control(self, name: str) -> str:
+        """Return what a control is: the label of one that is always run, else the model it is."""
+        key = f"control.{name}"
+        return self.say(key) if self.has(key) else name
+
+    def result(self, text: str) -> str | None:
+        """Return a test's result, given as a reason of the verdict, under the test's label; None for any other reason."""
+        found = _RESULT.fullmatch(text)
+        if found is None or not self.has(f"test.{found['test']}"):
+            return None
+        values = found.groupdict()
+        where = self.engine(values["scope"]).text
+        if values["layer"] is not None:
+            where = self.say("picture.in_layer", scope=where, layer=values["layer"])
+        values |= {"test": self.say(f"test.{values['test']}"), "scope": where}
+        said = self.say("reason.test", **values)
+        return said if values["of"] is None else self.say("reason.strongest", n=values["of"], result=said)
+
+    def reason(self, text: str) -> str:
+        """Return a reason of the verdict, or of a control, without identifiers."""
+        return self.result(text) or plain_classes(self.engine(text).text)
+
+
+IN_ENGLISH = Words()
+"""For terminal, Markdown and notebooks."""
+
+
+def precise_kind(kind: str, sentence: str) -> str:
+    """Return the key of what was done, as precise as the verdict's sentence is."""
+    return next((exact for name, phrase, exact in _PRECISE if name == kind and phrase in sentence), kind)
+
+
+def plain_classes(text: str) -> str:
+    """Return a sentence of the engine with the classes that a failed control names as words."""
+    return _EXPECTED.sub(lambda found: found[0].replace("_", " "), text)
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------------
+
+
+def three_digits(count: int) -> int:
+    """Return a count rounded to three digits."""
+    digits: int = 10 ** max(0, len(str(count)) - 3)
+    return round(count / digits) * digits
+
+
+def in_myriads(count: int) -> str:
+    """Write a count as Koreans do, to three digits: 123,456,789 is 1.23억."""
+    if count < MYRIAD:
+        return f"{count:,}"
+    rounded = three_digits(count)
+    unit, name = next((unit, name) for unit, name in _MYRIADS if rounded >= unit)
+    whole, rest = divmod(rounded, unit)
+    return f"{whole:,}" + f"{rest / unit:.3f}".lstrip("0").rstrip("0").rstrip(".") + name
 
 
 # -- tables --------------------------------------------------------------------------------------------------------------

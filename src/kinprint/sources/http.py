@@ -2,7 +2,8 @@
 
 Rules, each with a test: a token goes only to the endpoint's own origin,
 and only in chains that began there; a range must be answered by 206 with the very
-Content-Range, length and entity tag expected; a 200 is refused before its body is read; https never falls back to http.
+Content-Range, length and entity tag expected; a 200 is refused before its body is read; https never falls back to http;
+where strangers chose the address, no server of this machine's network is connected to (`near.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, 
 from kinprint.plain import printable
 from kinprint.refs import shown
 from kinprint.sources.base import Traffic
+from kinprint.sources.near import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.sources.wire import DEFAULT_PORTS, Place, Response, Wire, decoded, is_plain
 
@@ -67,8 +69,9 @@ class HttpClient:
         self._stop = stop
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
-        self._wire = Wire(settings.connect_timeout_s, settings.read_timeout_s)
-        self._managers: dict[tuple[str | None, bool], urllib3.PoolManager] = {}  # by proxy, and whether with TLS
+        self._wire = Wire(settings.connect_timeout_s, settings.read_timeout_s, settings.near)
+        # by proxy, whether with TLS, and whether for public servers alone
+        self._managers: dict[tuple[str | None, bool, bool], urllib3.PoolManager] = {}
         self._tls: ssl.SSLContext | None = None
         self._lock = threading.Lock()
         self._proxies = urllib.request.getproxies()
@@ -91,6 +94,8 @@ class HttpClient:
             if origin_of(url) == origin_of(begun_at) == self._trusted and self.settings.token:
                 headers["Authorization"] = f"Bearer {self.settings.token}"
             return self._request(method, url, headers)
+        except NearHost as error:
+            raise _near_error(error, url, begun_at) from error
         except SSLError as error:
             if not isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
                 raise TryAgain(_describe(error)) from error  # a handshake cut short may pass
@@ -116,7 +121,10 @@ class HttpClient:
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         if proxy is None and method == "GET" and is_plain(place, target):
             return self._wire.get(place, target, headers, context)
-        manager = self._manager(proxy, context)
+        public = self.settings.near is not None and place.server not in self.settings.near
+        if public and proxy is not None and (kind := kind_by_name(place.host)):
+            raise NearHost(place.host, kind)  # what other names stand for, the proxy alone knows
+        manager = self._manager(proxy, context, public=public and proxy is None)
         # The place that was checked is the place that is asked: no other reader gets to read the address again.
         if proxy is None:
             pool = manager.connection_from_host(place.host, place.port, place.scheme)
@@ -151,11 +159,13 @@ class HttpClient:
             return None
         return proxy if "://" in proxy else f"http://{proxy}"
 
-    def _manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+    def _manager(self, proxy: str | None, context: ssl.SSLContext | None, *, public: bool) -> urllib3.PoolManager:
         with self._lock:
-            at = proxy, context is not None
+            at = proxy, context is not None, public
             if at not in self._managers:
                 self._managers[at] = self._new_manager(proxy, context)
+                if public:
+                    self._managers[at].pool_classes_by_scheme = POOLS
             return self._managers[at]
 
     def _new_manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
@@ -337,6 +347,15 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
     if status in (404, 410):
         return NotFound(f"{label}: no such file (HTTP {status})", hint="check the spelling of the address and the file")
     return TransferError(f"{label}: unexpected reply HTTP {status}{f': {said}' if said else ''}")
+
+
+def _near_error(error: NearHost, url: str, begun_at: str) -> SourceError:
+    """Say that a server is not asked. Its number is not told: it may be a secret of this network."""
+    way = f"{shown(begun_at)} leads to {shown(url)}" if url != begun_at else shown(url)
+    return SourceError(
+        f"{way}: expected a public server, got one in the network of this machine, {printable(error.host)} "
+        f"({error.kind}), which is not asked because a bundle leads there; {ALLOW_LOCAL}"
+    )
 
 
 def _retry_after_s(text: str) -> float | None:

@@ -19,6 +19,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ProtocolError, SSLError
 from urllib3.util import wait_for_read
 
+from kinprint.sources.near import PublicConnection, PublicTlsConnection
+
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _HEAD_CAP = 65_536
 _RECEIVE = 65_536
@@ -61,9 +63,14 @@ class Place(NamedTuple):
     port: int
 
     @property
+    def server(self) -> str:
+        """Host and port, which is how settings name a server."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def header(self) -> str:
         """The value of the Host header."""
-        return self.host if self.port == DEFAULT_PORTS.get(self.scheme) else f"{self.host}:{self.port}"
+        return self.host if self.port == DEFAULT_PORTS.get(self.scheme) else self.server
 
 
 def is_plain(place: Place, target: str) -> bool:
@@ -74,12 +81,21 @@ def is_plain(place: Place, target: str) -> bool:
 class _Link:
     """An open connection, and what has come over it and was not asked for yet."""
 
-    def __init__(self, place: Place, connect_timeout_s: float, read_timeout_s: float, context: ssl.SSLContext | None):
+    def __init__(
+        self,
+        place: Place,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        context: ssl.SSLContext | None,
+        *,
+        public: bool,
+    ) -> None:
         self.place = place
+        plain, secure = (PublicConnection, PublicTlsConnection) if public else (HTTPConnection, HTTPSConnection)
         if context is None:
-            connection = HTTPConnection(place.host, place.port, timeout=connect_timeout_s)
+            connection = plain(place.host, place.port, timeout=connect_timeout_s)
         else:
-            connection = HTTPSConnection(place.host, place.port, timeout=connect_timeout_s, ssl_context=context)
+            connection = secure(place.host, place.port, timeout=connect_timeout_s, ssl_context=context)
         try:
             connection.connect()
         except BaseException as error:
@@ -129,9 +145,13 @@ class _Link:
 
 
 class Wire:
-    """Connections, kept by the place they lead to. Safe to use from several threads."""
+    """Connections, kept by the place they lead to. Safe to use from several threads.
 
-    def __init__(self, connect_timeout_s: float, read_timeout_s: float) -> None:
+    `near` names the servers of this machine's network that may be asked, as host:port; None for all.
+    """
+
+    def __init__(self, connect_timeout_s: float, read_timeout_s: float, near: frozenset[str] | None = None) -> None:
+        self._near = near
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._idle: dict[Place, list[_Link]] = {}
@@ -141,11 +161,15 @@ class Wire:
     def get(self, place: Place, target: str, headers: dict[str, str], context: ssl.SSLContext | None) -> Response:
         """Ask for `target`, which `is_plain`, and return the reply with its body unread.
 
-        Raises urllib3's exceptions, as the reply's readers do; what is wrong with the connection is an OSError in them.
+        Raises urllib3's exceptions, as the reply's readers do; what is wrong with the connection is an OSError in them. And
+        NearHost, if the place is in this machine's network and may not be asked.
         """
         lines = [f"GET {target} HTTP/1.1", f"Host: {place.header}", *(f"{k}: {v}" for k, v in headers.items())]
         request = "\r\n".join([*lines, "\r\n"]).encode("ascii")
-        link = self._reusable(place) or _Link(place, self._connect_timeout_s, self._read_timeout_s, context)
+        link = self._reusable(place)
+        if link is None:
+            public = self._near is not None and place.server not in self._near
+            link = _Link(place, self._connect_timeout_s, self._read_timeout_s, context, public=public)
         try:
             link.sock.sendall(request)
             return self._read_head(link)

@@ -7,7 +7,7 @@ closed form wherever one exists.
 
 from kinprint.results import NullResult
 from kinprint.stats.allpairs import AllPairs, all_pairs
-from kinprint.stats.jointly import joint_blocks, joint_independent, joint_tail, rows_taken
+from kinprint.stats.jointly import block_nulls, joint_blocks, joint_independent, joint_tail, rows_taken
 from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
 from kinprint.stats.nulls import KINDS, null_for, null_from_draws
@@ -19,6 +19,7 @@ __all__ = [
     "NullResult",
     "PermutationNulls",
     "all_pairs",
+    "block_nulls",
     "check_range",
     "draw_columns",
     "joint_blocks",

@@ -63,7 +63,8 @@ def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, ris
     known = ask.known
     moments = each_dot_moments(A, B) if known is None else _known_moments(A, B, known)
     side = 1.0 if rising == ask.higher_is_closer else -1.0
-    found = [_untested(one, ask.kind, side, rows=A.shape[1]) for one in moments]
+    tail = "greater" if side > 0 else "less"
+    found = [moments_null(one, ask.kind, rows=A.shape[1], tail=tail) for one in moments]
     varying = [k for k, one in enumerate(moments) if one.variance > 0.0]
     if known is not None and side > 0:
         for k in varying:
@@ -85,9 +86,9 @@ def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, ris
         bound=ask.bound,
     )
     for place, k in enumerate(varying):
-        tail = tails[place]
-        if tail is not None:
-            found[k] = replace(found[k], z=z[place], log10_p=tail[0], p_method=tail[1])
+        known_tail = tails[place]
+        if known_tail is not None:
+            found[k] = replace(found[k], z=z[place], log10_p=known_tail[0], p_method=known_tail[1])
             continue
         values = montecarlo.draw_dots(left[place], right[place], draws=draws, seed=ask.seed)
         log10_p = log10_p_of_draws(values, side * z[place] * moments[k].sd, moments[k].sd, greater=True)
@@ -95,7 +96,8 @@ def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, ris
     return found
 
 
-def _untested(moments: Moments, kind: str, side: float, *, rows: int) -> NullResult:
+def moments_null(moments: Moments, kind: str, *, rows: int, tail: str = "greater") -> NullResult:
+    """Return a null of which the moments are known, and no p-value."""
     assumptions = (EXCHANGEABLE,) if rows == 1 else (EXCHANGEABLE, ONE_PERMUTATION)
     return NullResult(
         name=kind,
@@ -104,7 +106,7 @@ def _untested(moments: Moments, kind: str, side: float, *, rows: int) -> NullRes
         z=None,
         log10_p=0.0,
         p_method=POINT,
-        tail="greater" if side > 0 else "less",
+        tail=tail,
         n=moments.n,
         skewness=moments.skewness,
         excess_kurtosis=moments.excess_kurtosis,

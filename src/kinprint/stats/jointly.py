@@ -12,8 +12,8 @@ from kinprint.errors import DegenerateInput
 from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.results import NullResult
 from kinprint.stats.combine import bonferroni
-from kinprint.stats.dots import EXCHANGEABLE, SAMPLED, Ask, dot_nulls
-from kinprint.stats.moments import Moments
+from kinprint.stats.dots import EXCHANGEABLE, SAMPLED, Ask, dot_nulls, moments_null
+from kinprint.stats.moments import Moments, each_dot_moments
 from kinprint.stats.tails import DECISIVE, NORMAL, analytic_tail, least_log10_p
 
 MAX_STACK = 192 * 4096
@@ -83,6 +83,25 @@ def _unit(X: FloatArray, number: int) -> FloatArray:
     if length <= NEAR_CONSTANT * abs(mean):
         raise DegenerateInput(f"joint: block {number} is constant up to rounding", hint="leave it out")
     return centred / length
+
+
+def block_nulls(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[list[float], list[NullResult]]:
+    """Return the blocks' correlations and the exact moments of their nulls, without p-values: `joint_independent` needs none."""
+    units = [(_unit(one, number), _unit(two, number)) for number, (one, two) in enumerate(blocks)]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, (one, _) in enumerate(units):
+        alike.setdefault(one.shape, []).append(number)
+    nulls: dict[int, NullResult] = {}
+    for shape, numbers in alike.items():
+        step = max(1, MAX_STACK // math.prod(shape))
+        for start in range(0, len(numbers), step):
+            chunk = numbers[start : start + step]
+            left, right = (np.stack([units[k][side] for k in chunk]) for side in (0, 1))
+            moments = each_dot_moments(left, right)
+            nulls.update(
+                (k, moments_null(one, "pearson", rows=shape[0])) for k, one in zip(chunk, moments, strict=True)
+            )
+    return [float(np.vdot(one, two)) for one, two in units], [nulls[k] for k in range(len(units))]
 
 
 def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) -> NullResult:

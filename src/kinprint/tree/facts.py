@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kinprint.family import Cue
-from kinprint.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION
+from kinprint.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION, Evidence, Verdict
 from kinprint.results import Report
 
 RELATED = (IDENTICAL, DERIVED)
@@ -66,7 +66,13 @@ class PairFacts:
         """Whether the verdict stands after a further correction for the number of pairs (Bonferroni)."""
         if self.found == IDENTICAL:
             return True
-        return self.log10_p is not None and self.log10_p + math.log10(max(pairs, 1)) <= log10_alpha
+        p = over_pairs(self.log10_p, pairs)
+        return p is not None and p <= log10_alpha
+
+
+def over_pairs(log10_p: float | None, pairs: int) -> float | None:
+    """Return a p-value after correction for the number of pairs (Bonferroni)."""
+    return None if log10_p is None else min(0.0, log10_p + math.log10(max(pairs, 1)))
 
 
 def log_distance(correlation: float) -> float:
@@ -74,11 +80,16 @@ def log_distance(correlation: float) -> float:
     return -math.log(min(1.0, max(correlation, FLOOR)))
 
 
+def judged(report: Report) -> tuple[Verdict, Evidence]:
+    """Return verdict and evidence of a comparison that was asked for them."""
+    assert report.verdict is not None
+    assert report.evidence is not None
+    return report.verdict, report.evidence
+
+
 def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> PairFacts:
     """Keep what the tree needs of a report on models number `a` and `b`."""
-    verdict, evidence = report.verdict, report.evidence
-    assert verdict is not None
-    assert evidence is not None
+    verdict, evidence = judged(report)
     distances = {}
     for item in evidence.edits:
         if item.tensors and item.identical == item.tensors:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.family import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, FamilyTree, PairsReport, PairSummary
-from kinprint.findings import IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results import Report
 from kinprint.selection import Options
 from kinprint.tree.driver import METRICS, OnReport, build_tree
+from kinprint.tree.facts import LINKED, RELATED, PairFacts, judged, over_pairs
 
 PAIR_METRICS = (*METRICS, "cosine")
 """What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""
@@ -53,9 +52,7 @@ def compare_many(
 
 def summarise(a: int, b: int, report: Report) -> PairSummary:
     """Keep what a table of many pairs shows of one report."""
-    verdict, evidence = report.verdict, report.evidence
-    assert verdict is not None
-    assert evidence is not None
+    verdict, evidence = judged(report)
     norms = next((line for role in NORMS for line in report.summary if line.role == role), None)
     controls = [item for item in evidence.controls if item.status != "not run"]
     return PairSummary(
@@ -81,10 +78,9 @@ def summarise(a: int, b: int, report: Report) -> PairSummary:
 
 def corrected(pair: PairSummary, pairs: int) -> PairSummary:
     """Correct for the number of pairs (Bonferroni), as the tree does before it draws an edge."""
-    p = None if pair.log10_p is None else min(0.0, pair.log10_p + math.log10(max(pairs, 1)))
-    shares = pair.class_ not in (NO_EVIDENCE, NOT_TESTABLE)
-    stands = pair.class_ == IDENTICAL or (shares and p is not None and p <= LOG10_ALPHA)
-    return replace(pair, log10_p_pairs=p, significant=stands)
+    facts = PairFacts(pair.a, pair.b, pair.class_, log10_p=pair.log10_p)
+    stands = pair.class_ in (*RELATED, *LINKED) and facts.significant(LOG10_ALPHA, pairs)
+    return replace(pair, log10_p_pairs=over_pairs(pair.log10_p, pairs), significant=stands)
 
 
 def clusters_of(tree: FamilyTree) -> tuple[tuple[int, ...], ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kinprint.family import FamilyTree, PairsReport, TreeModel
+from kinprint.family import PairsReport, TreeModel
 from kinprint.plain import printable
 from kinprint.render.command import pinned_reference, written_size
 from kinprint.render.page.assemble import environment, inlined
@@ -16,7 +16,6 @@ from kinprint.render.page.voice import Voice
 from kinprint.render.pairs import MARKS
 from kinprint.render.tree_svg import tree_svg
 from kinprint.render.tree_words import title
-from kinprint.render.words import ENGLISH
 
 _SCRIPTS = ("core.js", "page.js")
 _STYLES = ("page.css", "many.css", "print.css")
@@ -60,7 +59,7 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
             groups=[group for group in report.clusters if len(group) > 1],
             alone=report.alone,
             not_testable=report.not_testable,
-            tree=Markup(tree_svg(_spoken(report)).decode()),  # noqa: S704 - which escapes all names
+            tree=Markup(tree_svg(report.tree, voice.words).decode()),  # noqa: S704 - which escapes all names
             command=shown,
             command_hidden=shown != command,
             payload=embedded({"lang": lang, "words": {key: voice.t(key) for key in _WORDS}}),
@@ -93,13 +92,3 @@ def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[froz
     if pair is None:
         return Cell(None, "", False, None)
     return Cell(pair.class_, MARKS[pair.class_], not pair.stands, places[frozenset((pair.a, pair.b))])
-
-
-def _spoken(report: PairsReport) -> FamilyTree:
-    """Return the tree with its edges under the names that the page gives to edits. The drawing is English."""
-    voice = Voice(ENGLISH)
-    edges = (
-        edge if edge.kind is None else replace(edge, kind=voice.plain_kind(edge.kind, edge.sentence))
-        for edge in report.tree.edges
-    )
-    return replace(report.tree, edges=tuple(edges))

@@ -27,6 +27,7 @@ _NAME = 160
 
 SCRIPT_WORDS = {
     "js.page": ("page", "pages", "rows"),
+    "js.printed": ("first", "last", "rows", "all"),
     "js.no_rows": (),
     "js.layer": ("layer",),
     "js.no_layer": (),

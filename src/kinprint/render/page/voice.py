@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from kinprint.plain import printable
 from kinprint.render.layout import DASH, number
-from kinprint.render.words import Words
+from kinprint.render.words import MYRIAD, Words, in_myriads, plain_classes, precise_kind, three_digits
 
 SENTENCE = 600  # characters of a sentence that are shown
 NAME = 72
@@ -19,10 +19,6 @@ SPARE = 150_000  # characters that whole names may take on one page: a model may
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _BOUND = "upper bound"
 _POWER = re.compile(r"10\^([-−]?\d+)(?!\.?\d)")  # whole ones: a decimal point has no raised form
-_RESULT = re.compile(  # as `kinprint.evidence.verdict.describe` writes it
-    r"(?:strongest of (?P<of>\d+) tests: )?(?P<test>\w+) of (?P<scope>[^\n]{1,200}?)(?: in layer (?P<layer>\d+))?: "
-    r"(?P<found>\S+) against (?P<mean>\S+) expected \(z (?P<z>\S+), log10 p (?P<p>\S+), (?P<corrected>\S+) corrected\)"
-)
 _SOURCES = (
     ("Monte-Carlo", "how.draws"),
     ("normal tail on exact permutation moments,", "how.held"),
@@ -32,16 +28,6 @@ _SOURCES = (
     ("exact", "how.exact"),
     ("none", "how.none"),
 )
-_EXPECTED = re.compile(r"\bexpected [a-z_]+, found [a-z_]+")  # of a control that failed: classes, as reports spell them
-_KINDS = (  # what the sentence of a verdict says, where one kind of edit has several names
-    ("fine_tuned", "with only some tensors changed", "fine_tuned.some"),
-    ("re_based", "residual dimensions reordered", "re_based.reordered"),
-    ("re_based", "residual dimensions negated", "re_based.negated"),
-    ("re_based", "residual dimensions rotated", "re_based.rotated"),
-    ("re_based", "residual dimensions narrowed or widened", "re_based.resized"),
-)
-_TEN_THOUSAND = 10_000  # 만: Korean counts in its powers
-_MYRIADS = ((_TEN_THOUSAND**3, "조"), (_TEN_THOUSAND**2, "억"), (_TEN_THOUSAND, "만"))
 _UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
 
 
@@ -75,16 +61,8 @@ class Voice:
 
     def reason(self, text: str) -> Markup:
         """Return a reason of the verdict; where it is a test's result, under the plain name that the picture gives it."""
-        found = _RESULT.fullmatch(text)
-        if found is None or not self.words.has(f"test.{found['test']}"):
-            return self.engine(text)
-        values = found.groupdict()
-        where = self.said(values["scope"], 80)
-        if values["layer"] is not None:
-            where = self.t("picture.in_layer", scope=where, layer=values["layer"])
-        values |= {"test": self.t(f"test.{values['test']}"), "scope": where}
-        said = self.t("reason.test", **values)
-        return escape(said if values["of"] is None else self.t("reason.strongest", n=values["of"], result=said))
+        said = self.words.result(text)
+        return self.engine(text) if said is None else escape(printable(said, SENTENCE))
 
     def label(self, prefix: str, value: str | None) -> Markup:
         """Return the page's word for one of the engine's; for one it does not know, the engine's own."""
@@ -95,16 +73,11 @@ class Voice:
 
     def plain_label(self, prefix: str, value: str) -> str:
         """Return the same as plain text."""
-        key = f"{prefix}.{value}"
-        return self.t(key) if self.words.has(key) else self.said(value.replace("_", " "), 80)
+        return _plain(printable(self.words.label(prefix, value), 80)) or DASH
 
     def kind(self, kind: str, sentence: str) -> Markup:
         """Return what was done, in the words of the verdict's sentence where the kind alone is not as precise."""
-        return self.label("kind", _precise(kind, sentence))
-
-    def plain_kind(self, kind: str, sentence: str) -> str:
-        """Return the same as plain text."""
-        return self.plain_label("kind", _precise(kind, sentence))
+        return self.label("kind", precise_kind(kind, sentence))
 
     # -- names of strangers ----------------------------------------------------------------------------------------------
 
@@ -156,19 +129,17 @@ class Voice:
 
     def parameters(self, count: int) -> str:
         """Write how many parameters a model has, to three digits."""
-        least = _TEN_THOUSAND if self.lang == "ko" else 10**6
-        if count < least:
-            return f"{count:,}"
-        digits = 10 ** (len(str(count)) - 3)
-        rounded = round(count / digits) * digits
         if self.lang == "ko":
-            return next(_in_units(rounded, unit) + name for unit, name in _MYRIADS if rounded >= unit)
+            return in_myriads(count)
+        if count < 10**6:
+            return f"{count:,}"
+        rounded = three_digits(count)
         return next(f"{rounded / unit:.3g} {name}" for unit, start, name in _UNITS if rounded >= start)
 
     def _whole(self, count: int) -> str:
         """Write a whole number as people say it."""
-        if self.lang == "ko" and count >= _TEN_THOUSAND and count % _TEN_THOUSAND == 0:
-            return f"{count // _TEN_THOUSAND:,}만"
+        if self.lang == "ko" and count >= MYRIAD and count % MYRIAD == 0:
+            return f"{count // MYRIAD:,}만"
         return f"{count:,}"
 
     def how(self, method: str, draws: int | None = None) -> str:
@@ -181,17 +152,7 @@ class Voice:
 
 def _plain(text: str) -> str:
     """Write powers and classes as people do."""
-    return _EXPECTED.sub(lambda found: found[0].replace("_", " "), powers(text))
-
-
-def _precise(kind: str, sentence: str) -> str:
-    return next((exact for name, phrase, exact in _KINDS if name == kind and phrase in sentence), kind)
-
-
-def _in_units(count: int, unit: int) -> str:
-    """Write a count as so many units, with no more digits than it has."""
-    whole, rest = divmod(count, unit)
-    return f"{whole:,}" + f"{rest / unit:.3f}".lstrip("0").rstrip("0").rstrip(".")
+    return plain_classes(powers(text))
 
 
 def powers(text: str) -> str:

@@ -126,6 +126,9 @@ K.measured = (() => {
     }
     body.replaceChildren(...shown);
     K.byId('page-count').textContent = K.say('js.page', { page: state.page + 1, pages, rows: state.rows.length.toLocaleString('en') });
+    const from = state.page * SIZE;
+    K.byId('rows-printed').textContent = K.say('js.printed', { first: Math.min(from + 1, state.rows.length), last: Math.min(from + SIZE, state.rows.length),
+      rows: state.rows.length.toLocaleString('en'), all: m.count.toLocaleString('en') });
     for (const id of ['page-first', 'page-back']) K.byId(id).disabled = state.page === 0;
     for (const id of ['page-next', 'page-last']) K.byId(id).disabled = state.page === pages - 1;
   }

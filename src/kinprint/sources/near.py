@@ -1,0 +1,132 @@
+"""The network of this machine: which hosts are in it, and connections that do not lead there.
+
+An address that a stranger wrote can lead to servers that only this machine can reach: by itself, by a redirect, or by a name that
+stands for something else when it is looked up a second time. So the check stands where the connection is made: a name is looked up
+once, every address it has is checked, and one of these very addresses is connected to. Before that nothing is sent.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util.connection import create_connection
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+ALLOW_LOCAL = "give --allow-local, if you trust whoever made the bundle"
+
+_NEAR_NAMES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
+
+
+class NearHost(Exception):
+    """A host is in the network of this machine, and was not connected to. Never leaves this package."""
+
+    def __init__(self, host: str, kind: str) -> None:
+        super().__init__(host, kind)
+        self.host = host
+        self.kind = kind
+
+
+def kind_of(address: Address) -> str | None:
+    """Say what makes an address one of this machine or its network, None if it is public."""
+    if isinstance(address, ipaddress.IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour
+        if within is None and address in _NAT64:
+            within = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if within is not None:
+            return kind_of(within)
+        if address.is_site_local:
+            return "private"
+    kinds = {
+        "loopback": address.is_loopback,
+        "link-local": address.is_link_local,
+        "multicast": address.is_multicast,
+        "unspecified": address.is_unspecified,
+        "reserved": address.is_reserved,
+        "private": not address.is_global,
+    }
+    return next((kind for kind, applies in kinds.items() if applies), None)
+
+
+def kind_by_name(host: str) -> str | None:
+    """Say what makes a host one of this machine or its network by what it is called alone, None if nothing does."""
+    host = host.strip("[]").rstrip(".").lower()
+    try:
+        return kind_of(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        pass
+    try:  # 127.1 and 0x7f000001 are addresses too, to whoever connects to them
+        return kind_of(ipaddress.IPv4Address(socket.inet_aton(host)))
+    except (OSError, UnicodeError, ValueError):
+        return "local" if "." not in host or host.endswith(_NEAR_NAMES) else None
+
+
+def is_near(host: str) -> bool:
+    """Whether a host is this machine or in its own network, by its address or by what its name stands for now."""
+    try:
+        found = _look_up(host, None)
+    except (OSError, UnicodeError):  # behind a proxy nothing may be known here; then the name alone decides
+        return kind_by_name(host) is not None
+    return any(kind_of(address) for address in found)
+
+
+def _look_up(host: str, port: int | None) -> list[Address]:
+    answers = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    return [ipaddress.ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers]
+
+
+def _connect(connection: HTTPConnection) -> socket.socket:
+    """Connect as urllib3 does, but look the name up once, and only to a public address; its errors are urllib3's."""
+    host, failed = connection.host, OSError("the name has no address")
+    try:
+        found = _look_up(host, connection.port)
+    except socket.gaierror as error:
+        raise NameResolutionError(host, connection, error) from error
+    # one address of many is enough: whoever made the name may hope that it is the one taken
+    kind = next((kind for address in found if (kind := kind_of(address))), None)
+    if kind is not None:
+        raise NearHost(host, kind)
+    for address in found:
+        try:
+            return create_connection(
+                (str(address), connection.port),
+                connection.timeout,
+                source_address=connection.source_address,
+                socket_options=connection.socket_options,
+            )
+        except OSError as error:
+            failed = error
+    if isinstance(failed, TimeoutError):
+        raise ConnectTimeoutError(connection, f"Connection to {host} timed out") from failed
+    raise NewConnectionError(connection, f"Failed to establish a new connection: {failed}") from failed
+
+
+class PublicConnection(HTTPConnection):
+    """A connection that leads out of this machine's network, or nowhere."""
+
+    def _new_conn(self) -> socket.socket:
+        return _connect(self)
+
+
+class PublicTlsConnection(HTTPSConnection):
+    """The same with TLS: certificates are those of the name, whichever address was taken."""
+
+    def _new_conn(self) -> socket.socket:
+        return _connect(self)
+
+
+class _PublicPool(HTTPConnectionPool):
+    ConnectionCls = PublicConnection
+
+
+class _PublicTlsPool(HTTPSConnectionPool):
+    ConnectionCls = PublicTlsConnection
+
+
+POOLS = {"http": _PublicPool, "https": _PublicTlsPool}
+"""For urllib3's `PoolManager.pool_classes_by_scheme`."""

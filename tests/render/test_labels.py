@@ -1,0 +1,136 @@
+"""One thing, one name: terminal, Markdown, notebook and page give the engine's identifiers the same labels."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kinprint.evidence.kinds import _PLAIN, _REPLACED
+from kinprint.findings import CLASSES, ControlFinding
+from kinprint.render.markdown import markdown
+from kinprint.render.measurements import csv_bytes
+from kinprint.render.notebook import notebook_html, pairs_html
+from kinprint.render.page import page_html
+from kinprint.render.pairs import LEGEND, print_pairs
+from kinprint.render.pairs_markdown import pairs_markdown
+from kinprint.render.terminal import print_report
+from kinprint.render.words import IN_ENGLISH, Words
+from kinprint.results import Report
+from kinprint.testing.reports import pairs_report
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report_v1_annexes.json"
+REPORT = Report.from_json(GOLDEN.read_bytes())
+KINDS = sorted({kind for kind, _ in (*_PLAIN.values(), *_REPLACED.values())})
+
+
+def printed(report: Report, **options) -> str:
+    console = Console(file=io.StringIO(), width=200, force_terminal=False, highlight=False)
+    print_report(report, console, **options)
+    return console.file.getvalue()
+
+
+def all_forms(report: Report) -> dict[str, str]:
+    return {
+        "terminal": printed(report, explain=True),
+        "markdown": markdown(report).replace("\\", ""),
+        "notebook": _text(notebook_html(report)),
+        "page": _text(page_html(report).decode()),
+    }
+
+
+def _text(page: str) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)))
+
+
+def with_verdict(**changes) -> Report:
+    return replace(REPORT, verdict=replace(REPORT.verdict, **changes))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds(kind):
+    label = IN_ENGLISH.kind(kind)
+    bare = {kind, kind.replace("_", " ")} if "_" in kind else set()
+    for form, text in all_forms(with_verdict(kind=kind)).items():
+        assert label in text, form
+        assert not [word for word in bare - {label} if word in text], form
+
+
+@pytest.mark.parametrize("class_", CLASSES)
+def test_classes(class_):
+    label = IN_ENGLISH.label("class", class_)
+    for form, text in all_forms(with_verdict(class_=class_, kind=None)).items():
+        assert label in text, form
+        assert class_ not in text or class_ == label, form
+
+
+def test_a_kind_is_as_precise_as_the_sentence_everywhere():
+    sentence = "One of the two models derives from the other with its residual dimensions rotated: why."
+    for form, text in all_forms(with_verdict(kind="re_based", sentence=sentence)).items():
+        head = text.replace(sentence, "")
+        assert "residual dimensions rotated" in head, form
+
+
+def test_tests_parts_edits_and_controls():
+    evidence = REPORT.evidence
+    wanted = {IN_ENGLISH.label("test", test.name) for test in evidence.tests}
+    wanted |= {IN_ENGLISH.label("component", item.component) for item in evidence.components}
+    wanted |= {IN_ENGLISH.label("edit", item.edit) for item in evidence.edits}
+    wanted |= {IN_ENGLISH.control(item.name) for item in evidence.controls}
+    forms = all_forms(REPORT)
+    for form in ("terminal", "markdown", "page"):
+        assert [label for label in wanted if label not in forms[form]] == [], form
+    bare = [test.name for test in evidence.tests if "_" in test.name]
+    assert bare
+    for form in ("terminal", "notebook"):
+        text = re.sub(r"--(roles|metrics|methods?)\s\S+", "", forms[form])
+        assert [name for name in bare if re.search(rf"\b{name}\b", text)] == [], form
+
+
+def test_a_control_that_failed_names_no_identifiers():
+    failed = ControlFinding(
+        "self", "no_evidence", "failed", "shares_components", -1.0, 1.0, "expected no_evidence, found derived"
+    )
+    report = replace(REPORT, evidence=replace(REPORT.evidence, controls=(failed,)))
+    for form, text in all_forms(report).items():
+        assert "no_evidence" not in text, form
+        assert "shares_components" not in text, form
+        assert "expected no evidence, found derived" in text, form
+
+
+def test_all_pairs():
+    report = pairs_report()
+    console = Console(file=io.StringIO(), width=200, force_terminal=False, highlight=False)
+    print_pairs(report, console)
+    for text in (console.file.getvalue(), pairs_markdown(report), _text(pairs_html(report))):
+        assert "derived, further training" in text
+        assert not re.search("fine.tuned|no_evidence", text)
+    assert LEGEND.startswith("= identical   D derived   c shares components   i shares initialisation   · no evidence")
+
+
+def test_data_keep_identifiers():
+    assert json.loads(REPORT.to_json())["verdict"]["kind"] == REPORT.verdict.kind == "fine_tuned"
+    tests = csv_bytes(REPORT, "tests").decode()
+    assert all(test.name in tests for test in REPORT.evidence.tests)
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_what_has_no_label_is_shown_in_its_own_words(lang):
+    words = Words(lang)
+    assert words.verdict("some_new_class", "some_new_kind") == "some new class, some new kind"
+    assert words.control("owner/model") == "owner/model"
+    assert words.reason("a reason nobody wrote") == "a reason nobody wrote"
+    assert words.result("some_new_test of x: 1 against 0 expected (z 1, log10 p -1, -1 corrected)") is None
+
+
+def test_results_among_the_reasons():
+    text = (
+        "strongest of 9 tests: fixed_points of mlp_up in layer 3: 1 against 0 expected (z 2, log10 p -3, -1 corrected)"
+    )
+    assert IN_ENGLISH.reason(text) == (
+        "Strongest of 9 tests: Rows match their own place (mlp_up, layer 3): 1 against 0 expected (z 2, log10 p -3, -1 corrected)"
+    )
