@@ -6,7 +6,7 @@ A tree is a hypothesis. That two models are related rests on exact tests; which 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import orjson
@@ -15,7 +15,7 @@ from kinprint.annexes import DeclaredFinding
 from kinprint.errors import SchemaError
 from kinprint.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
 from kinprint.plain import printable
-from kinprint.results import build, to_plain
+from kinprint.results import LATER, FileSummary, build, to_plain
 
 TREE_SCHEMA = "kinprint.tree"
 TREE_SCHEMA_VERSION = 1
@@ -75,6 +75,8 @@ class TreeModel:
     family: int | None  # number of its family, None if it stands alone
     kurtosis: float | None
     declares: tuple[str, ...]  # parents that its config or card names, for what that is worth
+    kind: str = field(default="", metadata=LATER)  # where it is: "hub", "folder", …; empty in reports that do not tell
+    files: tuple[FileSummary, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True)

@@ -312,6 +312,26 @@ def test_an_arrow_of_the_tree_is_told_as_a_hypothesis_and_makes_no_ancestor(arro
     assert properties(data)["kinprint:pair:1-2:direction"][0].startswith(told)
 
 
+def test_weight_files_of_many_models_stand_with_what_the_hub_says_of_them():
+    report = among()
+    files = (FileSummary("m.safetensors", 10, f'etag:"{"a" * 64}"'), FileSummary("<b>.bin", 3, "size:3"))
+    models = tuple(
+        replace(item, kind=kind, files=files)
+        for item, kind in zip(report.tree.models, ("hub", "folder", ""), strict=True)
+    )
+    data = valid(replace(report, tree=replace(report.tree, models=models)))
+    for number, hashes in (
+        ("1", ["a" * 64]),
+        ("2", []),
+        ("3", ["a" * 64]),
+    ):  # an older report tells the hub by its commit
+        found = {
+            item["name"]: [one["content"] for one in item.get("hashes", [])]
+            for item in model(data, number)["components"]
+        }
+        assert found == {"m.safetensors": hashes, "<b>.bin": []}
+
+
 def test_an_edge_without_an_arrow_makes_variants():
     data = valid(among())
     assert relatives(data, "1") == {"variants": ["model-2-related-to-1"]}

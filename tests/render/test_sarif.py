@@ -18,7 +18,7 @@ from kinprint.family import PairsReport
 from kinprint.findings import CLASSES
 from kinprint.render.pairs_sarif import pairs_sarif
 from kinprint.render.sarif import sarif_json
-from kinprint.results import Report
+from kinprint.results import FileSummary, Report
 from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -277,22 +277,24 @@ def test_what_does_not_stand_is_left_open_and_no_card_is_blamed():
 
 
 @pytest.mark.parametrize(
-    ("location", "commit", "expected"),
+    ("location", "kind", "expected"),
     [
-        ("models/b", None, "models/b"),
-        ("/home/me/b", None, "b"),
-        ("../b", None, "b"),
-        ("..", None, None),
-        (".", None, None),
-        ("", None, None),
-        ("C:\\b", None, "b"),
-        ("m d/<a> #?.bin", None, "m%20d/%3Ca%3E%20%23%3F.bin"),
-        ("https://host/folder", None, None),
-        ("owner/name", "c" * 40, None),
+        ("models/b", "folder", "models/b/m.safetensors"),
+        ("/home/me/b", "folder", "m.safetensors"),
+        ("../b", "folder", "m.safetensors"),
+        (".", "folder", "m.safetensors"),
+        ("C:\\b", "folder", "m.safetensors"),
+        ("m d/<a> #?/m.safetensors", "file", "m%20d/%3Ca%3E%20%23%3F/m.safetensors"),
+        ("https://host/folder", "url", None),
+        ("owner/name", "hub", None),
+        ("owner/name", "", None),  # an older report does not tell
     ],
 )
-def test_addresses_of_many_models_are_relative_or_missing(location, commit, expected):
-    (first, *_) = results(moved(pairs_report(), location, commit))
+def test_addresses_of_many_models_are_relative_or_missing(location, kind, expected):
+    report = moved(pairs_report(), location, None)
+    file = FileSummary("m.safetensors", 10, "size:10")
+    models = tuple(replace(item, kind=kind, files=(file,)) for item in report.tree.models)
+    (first, *_) = results(replace(report, tree=replace(report.tree, models=models)))
     assert first["locations"][0].get("physicalLocation", {}).get("artifactLocation", {}).get("uri") == expected
 
 

@@ -6,7 +6,6 @@ the components is not known"); an ancestor is named only where a model's own car
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from kinprint.render.bom_parts import (
     Entry,
     component_of,
     declared_facts,
+    files_of,
     properties,
     relative,
     require_library,
@@ -31,12 +31,10 @@ from kinprint.render.bom_parts import (
 )
 from kinprint.render.command import command_of
 from kinprint.render.descent import DESCENT, NO_PROOF, direction
-from kinprint.results import FileSummary, ModelSummary, Report
+from kinprint.results import ModelSummary, Report
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component, Pedigree
-
-_SHA256 = re.compile(r'etag:"?([0-9a-f]{64})"?')
 
 
 def bom_json(report: Report) -> bytes:
@@ -75,29 +73,9 @@ def _component(report: Report, model: ModelSummary, entry: Entry, other: Entry) 
     return component_of(
         entry,
         entry.ref,
-        components=[_file(entry, number, file) for number, file in enumerate(model.files)],
+        components=files_of(entry, model.files),
         pedigree=_pedigree(report, entry, other),
         properties=properties(_model_facts(report, model, entry, other)),
-    )
-
-
-def _file(entry: Entry, number: int, file: FileSummary) -> Component:
-    """Return a weight file. Only the hub tells a digest of a whole file (its entity tag); kinprint reads ranges."""
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentType
-
-    facts = [("kinprint:size", str(file.size)), ("kinprint:identity", file.identity)]
-    tag = _SHA256.fullmatch(file.identity) if entry.on_hub else None
-    hashes = []
-    if tag:
-        hashes.append(HashType(alg=HashAlgorithm.SHA_256, content=tag[1]))
-        facts.append(("kinprint:hash_source", "as the hub states it; kinprint did not read the whole file"))
-    return Component(
-        type=ComponentType.FILE,
-        name=printable(file.name, NAME),
-        bom_ref=f"{entry.ref}-file-{number}",
-        hashes=hashes,
-        properties=properties(facts),
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kinprint.annexes import Declaration
 from kinprint.errors import NeedsExtra
 from kinprint.plain import printable
+from kinprint.results import FileSummary
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property
@@ -28,6 +29,8 @@ _DEFAULT_HUB = "https://huggingface.co"  # what a package address of type huggin
 _REPO = re.compile(r"(?:^|/)(?P<owner>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)$")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)  # the library dates what has no date by the clock
+
+_SHA256 = re.compile(r'etag:"?([0-9a-f]{64})"?')
 
 Facts = Iterable[tuple[str, str]]
 
@@ -84,6 +87,31 @@ def component_of(entry: Entry, reference: str, **more: Any) -> Component:
         licenses=_licences(entry.declares),
         **named,
         **more,
+    )
+
+
+def files_of(entry: Entry, files: Sequence[FileSummary]) -> list[Component]:
+    """Return the weight files of a model as components."""
+    return [_file(entry, number, file) for number, file in enumerate(files)]
+
+
+def _file(entry: Entry, number: int, file: FileSummary) -> Component:
+    """Return a weight file. Only the hub tells a digest of a whole file (its entity tag); kinprint reads ranges."""
+    from cyclonedx.model import HashAlgorithm, HashType
+    from cyclonedx.model.component import Component, ComponentType
+
+    facts = [("kinprint:size", str(file.size)), ("kinprint:identity", file.identity)]
+    tag = _SHA256.fullmatch(file.identity) if entry.on_hub else None
+    hashes = []
+    if tag:
+        hashes.append(HashType(alg=HashAlgorithm.SHA_256, content=tag[1]))
+        facts.append(("kinprint:hash_source", "as the hub states it; kinprint did not read the whole file"))
+    return Component(
+        type=ComponentType.FILE,
+        name=printable(file.name, NAME),
+        bom_ref=f"{entry.ref}-file-{number}",
+        hashes=hashes,
+        properties=properties(facts),
     )
 
 

@@ -20,6 +20,7 @@ from kinprint.render.bom_parts import (
     Entry,
     component_of,
     declared_facts,
+    files_of,
     properties,
     relative,
     require_library,
@@ -62,7 +63,7 @@ def _entry(report: PairsReport, model: TreeModel) -> Entry:
         key=str(model.index + 1),
         reference=model.reference,
         location=model.location,
-        on_hub=model.commit is not None,  # nothing else has commits
+        on_hub=model.kind == "hub" if model.kind else model.commit is not None,  # nothing else has commits
         commit=model.commit,
         architecture=model.architecture,
         declares=_declared(report, model.index),
@@ -85,6 +86,7 @@ def _component(report: PairsReport, model: TreeModel, entries: Sequence[Entry]) 
     return component_of(
         entry,
         entry.ref,
+        components=files_of(entry, model.files),
         pedigree=_pedigree(report, model, entries),
         properties=properties(_model_facts(report, model, entry)),
     )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinprint.family import PairsReport, PairSummary, TreeModel
+from kinprint.family import PairsReport, PairSummary
 from kinprint.plain import printable
 from kinprint.render.descent import pair_ref
 from kinprint.render.page.many import pairs_command
 from kinprint.render.pairs_table import facts_of
-from kinprint.render.sarif_log import SHOWN, Judged, Place, posix_path, relative_address, sarif_log
+from kinprint.render.sarif_log import SHOWN, Judged, place_of, sarif_log
 from kinprint.render.table import Cell
 
 _ELSEWHERE = ("sentence", "declared_against_measured", "licences", "model_a", "model_b")  # in messages and places
@@ -39,8 +39,8 @@ def _judged(report: PairsReport, pair: PairSummary) -> Judged:
     facts = facts_of(report, pair)
     told = {f"kinprint:{name}": _shown(cell) for name, cell in facts.items() if name not in _ELSEWHERE}
     return Judged(
-        a=_place(report.tree.models[pair.a]),
-        b=_place(report.tree.models[pair.b]),
+        a=place_of(report.tree.models[pair.a]),
+        b=place_of(report.tree.models[pair.b]),
         class_=pair.class_,
         sentence=pair.sentence,
         certainty=_certainty(report, pair),
@@ -48,14 +48,6 @@ def _judged(report: PairsReport, pair: PairSummary) -> Judged:
         stands=pair.stands,
         properties={"kinprint:pair": pair_ref(pair), **told},
     )
-
-
-def _place(model: TreeModel) -> Place:
-    """Return where a model is; of a local one its folder or file, since a report on many models names no weight files."""
-    if model.commit is not None or "://" in model.location:
-        return Place(model.reference, None)
-    path = posix_path(model.location)
-    return Place(model.reference, relative_address(path.parent, posix_path(path.name)))
 
 
 def _certainty(report: PairsReport, pair: PairSummary) -> str:

@@ -12,16 +12,16 @@ from kinprint.errors import SchemaError
 from kinprint.findings import Verdict
 from kinprint.plain import printable
 from kinprint.render.command import command_of
-from kinprint.render.sarif_log import NAME, SHOWN, Judged, Place, posix_path, relative_address, sarif_log
-from kinprint.results import ModelSummary, Report
+from kinprint.render.sarif_log import NAME, SHOWN, Judged, place_of, sarif_log
+from kinprint.results import Report
 
 
 def sarif_json(report: Report) -> bytes:
     """Return the report's findings as SARIF (UTF-8); the same report always gives the same bytes."""
     verdict = report.verdict
     found = Judged(
-        a=_place(report.a),
-        b=_place(report.b),
+        a=place_of(report.a),
+        b=place_of(report.b),
         class_=None if verdict is None else verdict.class_,
         sentence=None if verdict is None else verdict.sentence,
         certainty="" if verdict is None else _certainty(verdict),
@@ -34,18 +34,6 @@ def sarif_json(report: Report) -> bytes:
         started=_started(report),
         facts=_facts(report),
     )
-
-
-def _place(model: ModelSummary) -> Place:
-    return Place(model.reference, _address(model))
-
-
-def _address(model: ModelSummary) -> str | None:
-    """Return a local model's first weight file as a relative address; the file's bare name if the model's path is absolute."""
-    if model.kind not in ("folder", "file") or not model.files:
-        return None
-    place = posix_path(model.location)
-    return relative_address(place if model.kind == "folder" else place.parent, posix_path(model.files[0].name))
 
 
 def _certainty(verdict: Verdict) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from kinprint.annexes import DECLARED, NOT_SHOWN, UNDECLARED, DeclaredFinding
 from kinprint.errors import SchemaError
+from kinprint.family import TreeModel
 from kinprint.findings import (
     DERIVED,
     IDENTICAL,
@@ -21,6 +22,7 @@ from kinprint.findings import (
     SHARES_INITIALISATION,
 )
 from kinprint.plain import printable
+from kinprint.results import ModelSummary
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -111,6 +113,15 @@ class Place:
 
     reference: str
     address: str | None
+
+
+def place_of(model: ModelSummary | TreeModel) -> Place:
+    """Return where a model is: a local one's first weight file; the file's bare name if the model's path is absolute."""
+    if model.kind not in ("folder", "file") or not model.files:
+        return Place(model.reference, None)
+    place = posix_path(model.location)
+    folder = place if model.kind == "folder" else place.parent
+    return Place(model.reference, relative_address(folder, posix_path(model.files[0].name)))
 
 
 @dataclass(frozen=True)

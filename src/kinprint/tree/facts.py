@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kinprint.family import Cue
 from kinprint.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION, Evidence, Verdict
-from kinprint.results import Report
+from kinprint.results import FileSummary, Report
 
 RELATED = (IDENTICAL, DERIVED)
 """Verdicts that allow an edge: trained weights are shared in most layers."""
@@ -40,6 +40,8 @@ class ModelFacts:
     parameters: int = 0
     kurtosis: Mapping[str, float] = field(default_factory=dict)  # by matrix
     declares: tuple[tuple[str, str], ...] = ()  # where it says so, and what it names as its parent
+    kind: str = ""  # where it is: "hub", "folder", …
+    files: tuple[FileSummary, ...] = ()
 
 
 @dataclass(frozen=True)

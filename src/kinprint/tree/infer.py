@@ -257,6 +257,8 @@ def _model(index: int, model: ModelFacts, node: int, number: dict[int, int]) -> 
         family=number.get(node),
         kurtosis=fmean(model.kurtosis.values()) if model.kurtosis else None,
         declares=tuple(f"{where}: {what}" for where, what in model.declares),
+        kind=model.kind,
+        files=model.files,
     )
 
 

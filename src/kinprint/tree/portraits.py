@@ -46,6 +46,8 @@ def take_portrait(model: Model, name: str, session: Session, allowance: int | No
         parameters=summary.parameters,
         kurtosis={key: found for key, values in slices.items() if (found := kurtosis(values)) is not None},
         declares=tuple(_declared(model, session)),
+        kind=summary.kind,
+        files=summary.files,
     )
     return Portrait(facts, slices)
 
