@@ -29,8 +29,9 @@ demo: $(VENV)/core.done
 test: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "not slow and not real and not browser"
 
+# A file's tests stay together, because what they share takes longest to make.
 test-slow: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto -m "slow and not real and not browser"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not real and not browser"
 
 test-all: test test-slow test-browser
 

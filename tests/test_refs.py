@@ -3,7 +3,7 @@
 import pytest
 
 from kinprint.errors import BadReference, NotFound
-from kinprint.refs import ByteRange, check_member_name, parse_ref
+from kinprint.refs import ByteRange, check_member_name, parse_ref, shown
 
 HUB = "https://hub.test"
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -193,3 +193,9 @@ def test_byte_range():
     assert len(ByteRange(3, 3)) == 0
     assert ByteRange(0, 10).covers(ByteRange(10, 10))
     assert not ByteRange(2, 10).covers(ByteRange(1, 5))
+
+
+@pytest.mark.parametrize("address", ["http://3fff::1/", "http://host:port/x", "http://[::1/x"])
+def test_what_is_no_address_can_still_be_named(address):
+    assert shown(address).startswith("http://")
+    assert "secret" not in shown(address.replace("//", "//me:secret@"))

@@ -29,7 +29,7 @@ from kinprint.fingerprints.run import chosen_methods, run_methods
 from kinprint.formats.adapted import shared_base
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import ReadPlan, plan_reads
-from kinprint.measuring import CHUNK, Job, Values, chosen_metrics, in_chunks, measure, not_compared
+from kinprint.measuring import Job, Values, chosen_metrics, in_chunks, measure, not_compared
 from kinprint.metrics import Metric
 from kinprint.model import Model, RoleSlice, open_models
 from kinprint.refs import public
@@ -155,8 +155,8 @@ def _measure_all(
             jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
             chunks = in_chunks(jobs)
             found: dict[int, TensorComparison] = {}
-            # on narrow tensors threads wait for the interpreter more than they compute: one is faster than two
-            spread = workers.map if any(values.logical.size >= CHUNK for values in values_a) else map
+            # tensors so narrow that they go together make threads wait for the interpreter: one is faster than two
+            spread = workers.map if len(chunks) == len(jobs) else map
             made = spread(together, ([jobs[k] for k in chunk] for chunk in chunks))
             for chunk, measured in zip(chunks, made, strict=True):
                 found.update(zip(chunk, measured, strict=True))

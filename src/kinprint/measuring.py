@@ -28,9 +28,9 @@ from kinprint.results import (
 from kinprint.selection import Pair
 from kinprint.stats import PermutationNulls, check_range
 from kinprint.stats.dots import DOT_KINDS
-from kinprint.stats.moments import as_rows
+from kinprint.stats.moments import as_rows, pairs_at_once
 
-CHUNK = 1 << 15  # elements of one side measured together: a few passes over them stay in the cache
+CHUNK = 1 << 16  # elements of one side measured together: a few passes over them stay in the cache
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 ORDERED = {
     Axis.HEAD: "rows of a head may have an order (rotary frequencies give them one)",
@@ -82,7 +82,7 @@ def in_chunks(jobs: Sequence[Job]) -> list[list[int]]:
         alike.setdefault((pair.role, values.logical.shape), []).append(number)
     chunks = []
     for (_, shape), numbers in alike.items():
-        step = max(1, CHUNK // max(math.prod(shape), 1))
+        step = pairs_at_once(math.prod(shape[:-1]), math.prod(shape[-1:]), CHUNK)
         chunks += [numbers[start : start + step] for start in range(0, len(numbers), step)]
     return chunks
 

@@ -28,9 +28,10 @@ def safely_scaled(array: FloatArray) -> FloatArray:
     return array if abs(e) <= SAFE_EXPONENT else np.ldexp(array, -e)
 
 
-def each_exponent(stack: FloatArray) -> IntArray:
-    """Return for each array of a stack the power of two that `safely_scaled` divides by; 0 if it need not."""
-    e = np.frexp(np.abs(stack).reshape(len(stack), -1).max(axis=1))[1]
+def each_exponent(*stacks: FloatArray) -> IntArray:
+    """Return the power of two that `safely_scaled` divides each array, or both arrays of a pair, by; 0 if it need not."""
+    largest = np.max([np.abs(stack).reshape(len(stack), -1).max(axis=1) for stack in stacks], axis=0)
+    e = np.frexp(largest)[1]
     return np.where(np.abs(e) <= SAFE_EXPONENT, 0, e)
 
 

@@ -86,11 +86,15 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
 
 def shown(url: str) -> str:
     """Return a URL fit for messages and reports: query strings of signed links are secrets, user names too."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # no address: what of it is secret cannot be told
+        return quotable(url)
     host = parts.hostname or ""
     if ":" in host:
         host = f"[{host}]"
-    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
 def public(text: str) -> str:

@@ -43,6 +43,11 @@ def test_rounding_is_counted_apart():
     assert len(walked({"b": 1.0}, {"b": 1.0 + 1e-8}, tolerance=1e-6).close) == 1
 
 
+def test_the_sign_of_zero_is_a_bit_too():
+    found = walked({"a": 0.0, "b": [-0.0, 0]}, {"a": -0.0, "b": [-0.0, 0]})
+    assert (found.figures, found.exact, [item.where for item in found.close], found.problems) == (3, 2, ["a"], [])
+
+
 def test_an_older_report_may_lack_fields_that_came_later_and_they_are_named():
     older = {"a": [1]}
     assert walked(older, {"a": [1], "later": {"x": 1}}).problems

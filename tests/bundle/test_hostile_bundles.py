@@ -242,3 +242,22 @@ def test_random_bytes_with_a_sound_end(made, tmp_path):
     (tmp_path / "x.zip").write_bytes(raw)
     with pytest.raises(KinprintError):
         verify_bundle(tmp_path / "x.zip", offline=True)
+
+
+@pytest.mark.parametrize("depth", [300, 900])
+def test_what_is_nested_too_deeply(made, forged, depth):
+    deep = b'{"extra": ' + b"[" * depth + b"]" * depth + b","
+
+    def change(members):
+        members["report.json"] = members["report.json"].replace(b"{", deep, 1)
+
+    refused(forged(made.full, change, seal=False), "report.json")
+
+
+def test_a_report_that_says_two_things(made, forged):
+    """One reader takes the first, another the last: whoever reads the file itself would see a verdict that was not checked."""
+
+    def change(members):
+        members["report.json"] = members["report.json"].replace(b"{", b'{"verdict": {"class": "derived"},', 1)
+
+    refused(forged(made.full, change), "says 'verdict' twice")

@@ -166,3 +166,20 @@ def test_registration_is_checked() -> None:
     with pytest.raises(BadSelection, match="pearson"):
         METRICS["pearsn"]
     assert all(METRICS[name].label and METRICS[name].reference for name in NAMES)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-60, 1.0, 1e60, 1e200])
+def test_distances_from_zero_are_seen_at_every_size(scale: float) -> None:
+    a, zero = np.linspace(1.0, 2.0, 8) * scale, np.zeros(8)
+    assert METRICS["l2"](a, zero) == pytest.approx(scale * float(np.linalg.norm(a / scale)))
+    assert METRICS["l2"](zero, a) == METRICS["l2"](a, zero)
+    assert METRICS["rel_l2_a"](a, zero) == pytest.approx(1.0)
+    assert METRICS["mean_abs_diff"](a, zero) == pytest.approx(1.5 * scale)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if METRICS[name].stacked])
+def test_many_pairs_at_once_are_each_by_itself(name: str) -> None:
+    metric = METRICS[name]
+    pairs = _pairs(name)[:3] + [(1e-70 * a, 1e50 * b) for a, b in _pairs(name)[:2]]
+    a, b = (np.stack(side) for side in zip(*pairs, strict=True))
+    assert metric.each(a, b) == [metric(one, two) for one, two in pairs]

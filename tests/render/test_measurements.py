@@ -28,7 +28,20 @@ from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pair
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
-FORMULAE = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "＝1", "=cmd|'/c calc'!A1")
+FORMULAE = (
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    " =1",
+    "\ufeff=1",
+    "\u200b \u2060=1",
+    "＝1",
+    "=cmd|'/c calc'!A1",
+)
 
 
 def read_csv(content):
@@ -226,7 +239,9 @@ def test_every_pair_of_models_is_one_row():
 def test_what_does_not_stand_says_so():
     report = pairs_report(log10_p=-6.2)
     first = read_csv(pairs_csv(report))[0]
-    assert (first["verdict"], first["stands"], first["direction"]) == ("derived", "false", "")
+    assert (first["verdict"], first["stands"], first["direction"]) == ("does_not_stand", "false", "")
+    assert first["sentence"] == "derived by itself, not after the correction for all pairs"
+    assert [first[name] for name in ("kind", "declared", "declared_against_measured", "shared_parts")] == [""] * 4
     assert facts_of(report, report.pairs[0])["stands"] is False
 
 

@@ -274,6 +274,8 @@ def test_what_does_not_stand_is_left_open_and_no_card_is_blamed():
     assert (result["ruleId"], result["kind"], result["level"]) == ("derived-from", "open", "none")
     assert "does not stand after the correction for all pairs" in result["message"]["text"]
     assert result["properties"]["kinprint:stands"] is False
+    assert result["properties"]["kinprint:verdict"] == "does_not_stand"
+    assert not [name for name in ("declared", "shared_parts", "kind") if result["properties"].get(f"kinprint:{name}")]
 
 
 @pytest.mark.parametrize(

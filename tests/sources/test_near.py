@@ -87,7 +87,23 @@ def test_kinds_of_addresses(address, kind):
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "intranet", "printer.local", "x.internal", "127.1", "0x7f000001", "2130706433", "[::1]", "a.LAN."],
+    [
+        "localhost",
+        "intranet",
+        "printer.local",
+        "x.internal",
+        "127.1",
+        "0x7f000001",
+        "2130706433",
+        "[::1]",
+        "a.LAN.",
+        "x.localdomain",
+        "%31%32%37.0.0.1",
+        "%3169.254.169.254",
+        "foo.loca%6c",
+        "1.1.1.1%2ecorp.internal",
+        "[fe80::1%25eth0]",
+    ],
 )
 def test_names_that_are_near_by_themselves(host):
     assert kind_by_name(host) is not None
@@ -214,7 +230,7 @@ def test_a_proxy_of_the_network_is_used(web, model_folder, session_for, monkeypa
     assert log == []
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "[fd00::1]", "intranet", "127.1", "x.localhost"])
+@pytest.mark.parametrize("host", ["10.0.0.1", "[fd00::1]", "intranet", "127.1", "x.localhost", "%310.0.0.1"])
 def test_a_proxy_is_not_asked_for_what_is_near_by_name(web, session_for, monkeypatch, host):
     monkeypatch.setenv("http_proxy", web.url)
     with pytest.raises(SourceError, match="in the network of this machine"):

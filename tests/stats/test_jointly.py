@@ -226,3 +226,11 @@ def test_nulls_of_blocks_without_p_values_are_those_with():
             assert getattr(null, field) == pytest.approx(getattr(full, field), abs=1e-12)
         assert (null.n, null.assumptions) == (full.n, full.assumptions)
     assert joint_independent(observed, nulls).log10_p is not None
+
+
+@pytest.mark.parametrize(("rows", "units"), [(1, 4096), (2, 1024), (32, 64), (1024, 2), (32, 14336), (3000, 3000)])
+def test_pairs_at_once_hold_no_more_than_was_allowed(rows, units):
+    """Two rows of a thousand units are small, but their table of units × units is not: 400 layers once took six gigabytes."""
+    found = moments.pairs_at_once(rows, units, 1 << 16)
+    tables = max(rows, units) ** 2 if min(rows, units) > 1 else 0
+    assert found == 1 or found * max(rows * units, tables) <= 1 << 16

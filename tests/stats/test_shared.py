@@ -1,5 +1,7 @@
 """Nulls that share their costly part are the nulls one would get alone."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,38 @@ def test_constant_and_nearly_constant_sides(kind, spread):
     for _ in range(2):  # the first call tries the shared null, the second finds it tried
         found = nulls.get(kind, a, b, observed=observed, higher_is_closer=BY_KIND[kind].higher_is_closer)
         assert (found.z, found.log10_p, found.sd) == (None, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["l2", "rel_l2", "rel_l2_a"])
+@pytest.mark.parametrize("spread", [2e-16, 1e-15, 1e-14])
+def test_rounding_of_a_constant_side_is_no_agreement(kind, spread):
+    """The distance of unrelated vectors, one of them constant but for rounding, had p-values of 1e-302."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        a, b = 1 + spread * rng.standard_normal(1000), 1 + rng.standard_normal(1000)
+        found = PermutationNulls(stack(a), stack(b), seed=0).get(
+            kind, a, b, observed=BY_KIND[kind](a, b), higher_is_closer=False
+        )
+        assert (found.z, found.log10_p, found.sd) == (None, 0.0, 0.0)
+
+
+def test_deviations_that_are_all_minus_one_have_no_spread():
+    rng = np.random.default_rng(0)
+    a = 1e-18 * rng.standard_normal(1000)
+    b = a + 1e-20 * rng.standard_normal(1000)
+    found = PermutationNulls(stack(a), stack(b), seed=0).get(
+        "deviation", a, b, observed=BY_KIND["deviation"](a, b), higher_is_closer=True
+    )
+    assert (found.sd, found.log10_p) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["pearson", "cosine", "spearman", "l2", "abs_diff"])
+def test_no_p_value_is_below_what_so_few_orders_can_give(kind):
+    for d in (2, 3):
+        for seed in range(10):
+            a = np.random.default_rng(seed).standard_normal(d)
+            b = a.copy()
+            found = PermutationNulls(stack(a), stack(b), seed=0).get(
+                kind, a, b, observed=BY_KIND[kind](a, b), higher_is_closer=BY_KIND[kind].higher_is_closer
+            )
+            assert found.log10_p >= -math.log10(math.factorial(d)) - 1e-12

@@ -93,7 +93,7 @@ class _Walk:
         figures = others = 0
         for key, one, two in entries:
             kind = type(one)
-            if kind is type(two) and kind in _PLAIN and one == two:
+            if kind is type(two) and kind in _PLAIN and one == two and (one != 0.0 or str(one) == str(two)):  # not −0
                 if kind in _NUMBERS:
                     figures += 1
                 else:

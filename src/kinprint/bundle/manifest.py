@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import re
 import sys
@@ -312,7 +313,29 @@ def _parse(raw: bytes, name: str) -> object:
         value: object = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise FormatError(f"{name} is not valid JSON: {error}", hint=_AGAIN) from error
+    try:
+        same = orjson.dumps(value, option=orjson.OPT_INDENT_2 if b"\n" in raw.strip() else None) == raw.strip()
+    except TypeError as error:  # what cannot be written is nested more deeply than anything that kinprint writes
+        raise FormatError(f"{name} is nested too deeply", hint=_AGAIN) from error
+    # written as it was read, it says nothing twice; otherwise each key has to be looked at
+    if not same and (twice := _said_twice(raw)) is not None:
+        raise FormatError(
+            f"{name} says {printable(twice, 80)!r} twice in one place, so that two readers may read two things",
+            hint="no sound bundle does this; do not trust it",
+        )
     return value
+
+
+def _said_twice(raw: bytes) -> str | None:
+    """Return a key that stands twice in one object."""
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        keys = [key for key, _ in pairs]
+        found.extend(key for key in keys if keys.count(key) > 1)
+
+    json.loads(raw, object_pairs_hook=look)
+    return found[0] if found else None
 
 
 def _built(kind: type[T], data: object, name: str) -> T:

@@ -20,7 +20,7 @@ larger CV describes the accident of a mean near zero, not the spread (weights wi
 
 def _differences(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
     """Return a − b, a and b, each pair scaled by the same power of two, and the exponents."""
-    e = np.maximum(each_exponent(a), each_exponent(b))
+    e = each_exponent(a, b)
     if not e.any():
         return a - b, a, b, e
     left, right = np.ldexp(a, -e[:, None]), np.ldexp(b, -e[:, None])

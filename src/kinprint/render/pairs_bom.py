@@ -29,7 +29,7 @@ from kinprint.render.bom_parts import (
 )
 from kinprint.render.descent import DESCENT, NO_PROOF, direction_among, model_ref, pair_ref, related
 from kinprint.render.page.many import pairs_command
-from kinprint.render.pairs_table import facts_of
+from kinprint.render.pairs_table import DOES_NOT_STAND, facts_of
 from kinprint.render.table import Cell
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ def _facts(report: PairsReport) -> Iterator[tuple[str, str]]:
 
 
 def _pair_facts(report: PairsReport, pair: PairSummary) -> Iterator[tuple[str, str]]:
-    if not pair.stands:  # no word that a reader could take for a verdict
+    if not pair.stands:
         p = "none" if pair.log10_p_pairs is None else f"{pair.log10_p_pairs!r}"
-        yield "does_not_stand", f"{pair.class_} by itself, not after the correction for all pairs (log10 p {p})"
+        yield DOES_NOT_STAND, f"{facts_of(report, pair)['sentence']} (log10 p {p})"
         return
     for name, cell in facts_of(report, pair).items():
         yield name, _text(cell)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kinprint.annexes import DeclaredFinding
 from kinprint.family import PairsReport, PairSummary, TreeModel
 from kinprint.render.descent import direction_among, related
 from kinprint.render.table import REAL, TEXT, TEXTS, WHOLE, Cell, Column, Row, columns, fields_of, to_csv, to_parquet
 
 TABLE = "verdicts"
+DOES_NOT_STAND = "does_not_stand"
+"""In place of a verdict, where the correction for all pairs leaves none."""
 
 _MODEL = fields_of(TreeModel, "model=reference name commit")
 _VERDICT = fields_of(PairSummary, "verdict=class_ kind log10_p log10_p_pairs")
@@ -43,6 +47,9 @@ def facts_of(report: PairsReport, pair: PairSummary) -> dict[str, Cell]:
 def _row(report: PairsReport, pair: PairSummary) -> Row:
     models, settings = report.tree.models, report.tree.settings
     told, first = direction_among(report, pair)
+    if not pair.stands:  # no word that a reader, or a filter, could take for a verdict or hold against a card
+        alone = f"{pair.class_} by itself, not after the correction for all pairs"
+        pair = replace(pair, class_=DOES_NOT_STAND, kind=None, sentence=alone, declared=None, components=())
     return (
         pair.a + 1,
         pair.b + 1,

@@ -7,6 +7,7 @@ import importlib
 import io
 import types
 import typing
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -28,6 +29,7 @@ _KINDS: dict[object, str] = {
     tuple[str, ...]: TEXTS,
     tuple[int, ...]: WHOLES,
 }
+LEADING = 1000  # characters before which a formula is looked for
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -127,8 +129,9 @@ def _field(column: Column, cell: Cell) -> str:
 
 
 def _guarded(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula, also after a cut of blanks before it."""
-    return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
+    """Return text that no spreadsheet takes for a formula, also after a cut of blanks and of what cannot be seen before it."""
+    seen = text.lstrip("".join(c for c in text[:LEADING] if c.isspace() or unicodedata.category(c) in ("Cf", "Cc")))
+    return f"'{text}" if text.startswith(_FORMULA) or seen.startswith(_FORMULA) else text
 
 
 # -- Parquet -------------------------------------------------------------------------------------------------------------

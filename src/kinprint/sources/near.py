@@ -19,7 +19,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ALLOW_LOCAL = "give --allow-local, if you trust whoever made the bundle"
 
-_NEAR_NAMES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+_NEAR_NAMES = (".local", ".localhost", ".localdomain", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
 
 
@@ -56,6 +56,8 @@ def kind_of(address: Address) -> str | None:
 def kind_by_name(host: str) -> str | None:
     """Say what makes a host one of this machine or its network by what it is called alone, None if nothing does."""
     host = host.strip("[]").rstrip(".").lower()
+    if "%" in host and ":" not in host:
+        return "written with %"  # who is asked reads another host than this
     try:
         return kind_of(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray, each_exponent, each_norm, each_safely_scaled, ranks
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, each_exponent, each_norm, each_safely_scaled, ranks
 from kinprint.results import NullResult
 from kinprint.stats import montecarlo
 from kinprint.stats.moments import Moments, centred_rows, dot_means, each_dot_moments
-from kinprint.stats.tails import MONTE_CARLO, each_log10_p_dot, log10_p_monte_carlo
+from kinprint.stats.tails import MONTE_CARLO, each_log10_p_dot, least_log10_p, log10_p_monte_carlo
 
 DOT_DRAWS = 1_999
 LEAST_DRAWS = 99
@@ -91,7 +91,8 @@ def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, ris
             found[k] = replace(found[k], z=z[place], log10_p=known_tail[0], p_method=known_tail[1])
             continue
         values = montecarlo.draw_dots(left[place], right[place], draws=draws, seed=ask.seed)
-        log10_p = log10_p_of_draws(values, side * z[place] * moments[k].sd, moments[k].sd, greater=True)
+        drawn = log10_p_of_draws(values, side * z[place] * moments[k].sd, moments[k].sd, greater=True)
+        log10_p = max(drawn, least_log10_p(moments[k].n))
         found[k] = replace(found[k], z=z[place], log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
     return found
 
@@ -128,11 +129,17 @@ def _known_moments(A: FloatArray, B: FloatArray, known: Sequence[NullResult]) ->
 
     A shift changes T by a constant and a factor scales it, so sd(T) = sd(r)·‖A − Ā‖‖B − B̄‖ with the means over all values.
     """
-    spreads = A[0].size * A.std(axis=(1, 2)) * B.std(axis=(1, 2))
+    spreads = A[0].size * _spreads(A) * _spreads(B)
     return [
         Moments(mean, (one.sd * spread) ** 2, one.n)
         for mean, spread, one in zip(dot_means(A, B).tolist(), spreads.tolist(), known, strict=True)
     ]
+
+
+def _spreads(X: FloatArray) -> FloatArray:
+    """Return the standard deviations, zero where they are rounding."""
+    spreads = X.std(axis=(1, 2))
+    return np.where(spreads <= NEAR_CONSTANT * np.abs(X.mean(axis=(1, 2))), 0.0, spreads)
 
 
 def _angles(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
@@ -161,9 +168,8 @@ def _rank_correlations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResul
 
 def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     """Nulls of ‖A − B∘π‖/D = √(S − 2T)/D, with S = ‖A‖² + ‖B‖² and a denominator D that no permutation changes."""
-    e = np.maximum(each_exponent(A), each_exponent(B))
-    scale = np.ldexp(1.0, -e)
-    left, right = (X * scale[:, None, None] for X in (A, B))
+    scale = np.ldexp(1.0, -each_exponent(A, B))
+    left, right = (_settled(X * scale[:, None, None]) for X in (A, B))
     norms_a, norms_b = each_norm(left), each_norm(right)
     common = np.sqrt((norms_a**2 + norms_b**2) / 2.0)
     denominators = {"l2": scale, "rel_l2_a": norms_a, "rel_l2": common}[ask.kind]
@@ -191,6 +197,12 @@ def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
             replace(null, mean=mean / denominator, sd=sd / denominator, z=z, tail=tail, assumptions=assumptions)
         )
     return found
+
+
+def _settled(X: FloatArray) -> FloatArray:
+    """Return X with its rows that are constant up to rounding made constant: a shift would make their rounding look like spread."""
+    rounding = (centred_rows(X) == 0.0).all(axis=-1) & (X.max(axis=-1) > X.min(axis=-1))
+    return np.where(rounding[..., None], X.mean(axis=-1, keepdims=True), X) if rounding.any() else X
 
 
 def _root_moments(centre: float, sd: float, skewness: float) -> tuple[float, float]:

@@ -13,11 +13,13 @@ from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.results import NullResult
 from kinprint.stats.combine import bonferroni
 from kinprint.stats.dots import EXCHANGEABLE, SAMPLED, Ask, dot_nulls, moments_null
-from kinprint.stats.moments import Moments, each_dot_moments
+from kinprint.stats.moments import Moments, each_dot_moments, pairs_at_once
 from kinprint.stats.tails import DECISIVE, NORMAL, analytic_tail, least_log10_p
 
 MAX_STACK = 192 * 4096
 """Elements of all blocks together in `joint_tail`: cost grows with the square of the rows."""
+
+AT_ONCE = 1 << 16  # entries of the tables of blocks whose moments are computed together: 512 KiB each
 
 BOUND_ROWS = 8
 """Rows of the smaller stack on which `joint_tail` computes a rigorous bound: more rows cost much and tighten nothing."""
@@ -93,7 +95,7 @@ def block_nulls(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[list[f
         alike.setdefault(one.shape, []).append(number)
     nulls: dict[int, NullResult] = {}
     for shape, numbers in alike.items():
-        step = max(1, MAX_STACK // math.prod(shape))
+        step = pairs_at_once(shape[0], shape[1], AT_ONCE)
         for start in range(0, len(numbers), step):
             chunk = numbers[start : start + step]
             left, right = (np.stack([units[k][side] for k in chunk]) for side in (0, 1))

@@ -97,6 +97,12 @@ def dot_moments(A: ArrayLike, B: ArrayLike, *, shape: bool = True, max_flops: fl
     return each_dot_moments(left[None], right[None], shape=shape, max_flops=max_flops)[0]
 
 
+def pairs_at_once(rows: int, units: int, entries: int) -> int:
+    """Return how many pairs of such stacks to hand to `each_dot_moments`, which holds tables of rows² or units² entries."""
+    largest = max(rows, units)
+    return max(1, entries // max(1, rows * units, largest * largest if min(rows, units) > 1 else 0))
+
+
 def each_dot_moments(
     A: FloatArray, B: FloatArray, *, shape: bool = True, max_flops: float = MAX_FLOPS
 ) -> list[Moments]:

@@ -16,7 +16,7 @@ from kinprint.results import NullResult
 from kinprint.stats import costs, kernels, montecarlo
 from kinprint.stats.dots import DOT_KINDS, EXCHANGEABLE, ONE_PERMUTATION, POINT, Ask, affordable, log10_p_of_draws
 from kinprint.stats.moments import Moments, as_rows, dot_moments, identity_log_probability
-from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, log10_p_moments, log10_p_monte_carlo
+from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, least_log10_p, log10_p_moments, log10_p_monte_carlo
 
 COST_DRAWS = 999
 MATRIX_DRAWS = 99
@@ -97,17 +97,17 @@ def null_for(
 def _cost(
     moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
     statistic: Callable[[FloatArray, FloatArray], FloatArray],
-    totals: Callable[[FloatArray, FloatArray], FloatArray],
+    cost: Callable[[FloatArray, FloatArray], NDArray[Any]],
 ) -> Callable[[NDArray[Any], NDArray[Any], Request], NullResult]:
     """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
 
-    `statistic` gives the mean of each row, `totals` the sum over each whole matrix of a stack, into which it may write.
+    `statistic` gives the mean of each row, `cost` that of every element, and may write into its second argument.
     """
 
     def handler(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
         if A.ndim == 2 and A.shape[0] > 1:
             draws = request.draws or MATRIX_DRAWS
-            drawn = montecarlo.draw_costs(A, B, totals, draws=draws, seed=request.rng_seed)
+            drawn = montecarlo.draw_costs(A, B, cost, draws=draws, seed=request.rng_seed)
             return null_from_draws(
                 request.kind,
                 drawn,
@@ -138,7 +138,8 @@ def _bounded_or_drawn(base: NullResult, request: Request, draws: int, draw: Call
     bound = log10_p_moments(z if request.higher_is_closer else -z, None)
     if bound < log10_p_monte_carlo(0, draws):
         return replace(base, z=z, log10_p=bound, p_method=MOMENT_BOUND)
-    log10_p = log10_p_of_draws(draw(request.rng_seed), request.observed, base.sd, greater=request.higher_is_closer)
+    drawn = log10_p_of_draws(draw(request.rng_seed), request.observed, base.sd, greater=request.higher_is_closer)
+    log10_p = max(drawn, least_log10_p(base.n))
     return replace(base, z=z, log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
 
 
@@ -166,18 +167,17 @@ def _mean_unequal(a: FloatArray, b: FloatArray) -> FloatArray:
     return shares
 
 
-def _total_gaps(a: FloatArray, b: FloatArray) -> FloatArray:
+def _gaps(a: FloatArray, b: FloatArray) -> FloatArray:
     np.subtract(b, a, out=b)
-    totals: FloatArray = np.abs(b, out=b).reshape(len(b), -1).sum(axis=1)
-    return totals
+    return np.abs(b, out=b)
 
 
-def _total_unequal(a: FloatArray, b: FloatArray) -> FloatArray:
-    totals: FloatArray = np.count_nonzero((b != a).reshape(len(b), -1), axis=1).astype(np.float64)
-    return totals
+def _unequal(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
+    different: NDArray[np.bool_] = b != a
+    return different
 
 
-_abs_null = _cost(costs.abs_cost_moments, _mean_gap, _total_gaps)
+_abs_null = _cost(costs.abs_cost_moments, _mean_gap, _gaps)
 
 
 def _ulp(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
@@ -247,7 +247,7 @@ def _cka(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
 
 _HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], Request], NullResult]] = {
     "abs_diff": _abs_null,
-    "changed": _cost(costs.unequal_cost_moments, _mean_unequal, _total_unequal),
+    "changed": _cost(costs.unequal_cost_moments, _mean_unequal, _unequal),
     "ulp": _ulp,
     "identity": _identity,
     "shuffled": _shuffled,
