@@ -1,13 +1,14 @@
 """All pairs of slices: against permutations counted out, and against the vectors' own."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
 from kinprint.stats.allpairs import all_pairs
-from kinprint.stats.gridded import grid_pairs
+from kinprint.stats.gridded import gram_products, grid_pairs
 
 
 def test_vectors_agree_with_all_pairs():
@@ -53,3 +54,25 @@ def test_constant_slices_have_no_figure():
 def test_other_shapes_are_refused():
     with pytest.raises(DegenerateInput, match="equal shape"):
         grid_pairs(np.ones((2, 3, 8)), np.ones((2, 4, 8)))
+
+
+def test_tall_slices_give_what_their_gram_matrices_would():
+    rng = np.random.default_rng(3)
+    A, B = rng.standard_normal((3, 12, 5)), rng.standard_normal((2, 12, 5))
+    left, right = (X @ X.transpose(0, 2, 1) for X in (A, B))
+    np.testing.assert_allclose(gram_products(A, B), np.einsum("aij,bij->ab", left, right), rtol=1e-12)
+    turned = gram_products(A.transpose(0, 2, 1), B.transpose(0, 2, 1))
+    left, right = (X.transpose(0, 2, 1) @ X for X in (A, B))
+    np.testing.assert_allclose(turned, np.einsum("aij,bij->ab", left, right), rtol=1e-12)
+
+
+def test_tall_slices_take_no_more_memory_than_a_few_copies():
+    """Twelve thousand rows of eight units, 46 layers of them, once made Gram matrices of ten gigabytes."""
+    A = np.random.default_rng(4).standard_normal((3, 6000, 8))
+    tracemalloc.start()
+    try:
+        grid_pairs(A, A)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * A.nbytes

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.numeric import FloatArray
+from kinprint.stats.gridded import gram_products
 from kinprint.stats.moments import as_rows, centred_rows, check_range
 
 Pairs: TypeAlias = tuple[int | None, ...]
@@ -98,11 +99,16 @@ def pair_scores(stacks_a: Sequence[ArrayLike], stacks_b: Sequence[ArrayLike]) ->
     with np.errstate(divide="ignore", invalid="ignore"):  # a constant stack has no direction: NaN
         scale = np.outer(a.norms, b.norms)
         correlation = np.where(scale > 0.0, _products(a, b, rows, d) / scale, np.nan)
-        spread = a.grams @ b.grams.T if rows <= d else _tall_spreads(left, right, d)
+        spread = a.grams @ b.grams.T if rows <= d else _tall_spreads(left, right)
         variance = spread / (scale * scale) / (d - 1)
         # as in dot_moments: far below the product of the traces only rounding is left
         z = np.where(variance > 1e-28 / (d - 1), correlation / np.sqrt(variance), np.nan)
     return LayerScores(z, np.clip(correlation, -1.0, 1.0))
+
+
+def _tall_spreads(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> FloatArray:
+    A, B = (np.stack([centred_rows(as_rows(stack)) for stack in side]) for side in (left, right))
+    return gram_products(A, B)
 
 
 @dataclass(frozen=True)
@@ -162,17 +168,6 @@ def _products(a: _Side, b: _Side, rows: int, d: int) -> FloatArray:
     for start in range(0, rows, step):
         total += a.centred(start, start + step) @ b.centred(start, start + step).T
     return total
-
-
-def _tall_spreads(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]], d: int) -> FloatArray:
-    """Return tr(G_i G_j) = ‖A_iᵀB_j‖² where rows outnumber columns, and a Gram matrix of rows would be the larger one."""
-    beside = np.concatenate([centred_rows(as_rows(stack)) for stack in right], axis=1)
-    lines = []
-    for stack in left:
-        products = centred_rows(as_rows(stack)).T @ beside
-        np.square(products, out=products)
-        lines.append(products.sum(axis=0).reshape(len(right), d).sum(axis=1))
-    return np.array(lines)
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray
+from kinprint.numeric import NEAR_CONSTANT, FloatArray, each_dot
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def grid_pairs(A: FloatArray, B: FloatArray) -> GridPairs:
     a, b = _Side.of(A), _Side.of(B)
     count, units = A.shape[1] * A.shape[2], A.shape[2]
     with np.errstate(divide="ignore", invalid="ignore"):
-        beyond = a.centred @ b.centred.T
+        beyond = a.centred.reshape(len(A), -1) @ b.centred.reshape(len(B), -1).T
         expected = units * (a.means @ b.means.T)
-        sd = np.sqrt(np.maximum(a.gram @ b.gram.T, 0.0) / (units - 1))
+        sd = np.sqrt(np.maximum(gram_products(a.centred, b.centred), 0.0) / (units - 1))
         lengths = np.outer(a.length, b.length)
         flat = beyond + expected - count * np.outer(a.mean, b.mean)
         pearson = np.clip(flat / np.outer(a.spread, b.spread), -1.0, 1.0)
@@ -50,12 +50,25 @@ def grid_pairs(A: FloatArray, B: FloatArray) -> GridPairs:
     return found
 
 
+def gram_products(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return ⟨G_i, G_j⟩ for the m×m Gram matrices of all slices of `A` (L×m×d) and `B` (M×m×d), whose rows are centred.
+
+    Where rows outnumber units that is ‖A_iᵀB_j‖², and the Gram matrices, which would be larger than the slices, are not made.
+    """
+    m, d = A.shape[1:]
+    if m <= d:
+        left, right = (X @ X.transpose(0, 2, 1) for X in (A, B))
+        return left.reshape(len(A), -1) @ right.reshape(len(B), -1).T
+    beside = B.transpose(1, 0, 2).reshape(m, -1)
+    lines = [np.square(one.T @ beside).sum(axis=0).reshape(len(B), d).sum(axis=1) for one in A]
+    return np.array(lines)
+
+
 @dataclass(frozen=True)
 class _Side:
-    centred: FloatArray  # each row less its mean, flattened
+    centred: FloatArray  # each row less its mean
     means: FloatArray  # of the rows
     mean: FloatArray  # of the whole slice
-    gram: FloatArray  # of the centred rows, flattened
     spread: FloatArray
     length: FloatArray
     varies: np.ndarray
@@ -64,11 +77,9 @@ class _Side:
     def of(cls, X: FloatArray) -> _Side:
         means = X.mean(axis=2)
         centred = X - means[:, :, None]
-        gram = centred @ centred.transpose(0, 2, 1)
         mean = means.mean(axis=1)
-        within = np.einsum("lii->l", gram)
+        within = each_dot(centred, centred)
         length = np.sqrt(np.square(X).sum(axis=(1, 2)))
         spread = np.sqrt(within + X.shape[2] * np.square(means - mean[:, None]).sum(axis=1))
         varies = np.sqrt(within) > NEAR_CONSTANT * length
-        flat = len(X), -1
-        return cls(centred.reshape(flat), means, mean, gram.reshape(flat), spread, length, varies)
+        return cls(centred, means, mean, spread, length, varies)
