@@ -231,7 +231,7 @@ class _Place:
         self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
         self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
         self._grid = _coarser(a.dtype, b.dtype)
-        self._dtypes = a.dtype, b.dtype
+        self._same_dtype = a.dtype == b.dtype
         self._seed = seed
         self._nulls = PermutationNulls(*(X[None] for X in self.rows), seed=seed) if axis is not None else None
 
@@ -269,7 +269,7 @@ class _Place:
             a, b = self._stored
         elif metric.kinds == ("matrix",):
             a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
-        options = {"same_dtype": self._dtypes[0] == self._dtypes[1]} if metric.null == "identity" else {}
+        options = {"same_dtype": self._same_dtype} if metric.null == "identity" else {}
         value = metric(a, b, **options) if known is None else known
         if self._nulls is None:
             return value, None
@@ -278,11 +278,8 @@ class _Place:
     def _ulps(self, metric: Metric) -> tuple[float, NullResult | None]:
         if self._grid is None:
             raise DegenerateInput("ulp_distance: expected floating-point storage on both sides")
-        a, b = (
-            # what is stored in the coarser format is on its grid
-            ordinals(values if dtype == self._grid else on_grid(values, self._grid), self._grid)
-            for values, dtype in zip(self._stored, self._dtypes, strict=True)
-        )
+        # also of what is stored in that format: a tensor that is made of codes and scales lies between its numbers
+        a, b = (ordinals(on_grid(values, self._grid), self._grid) for values in self._stored)
         value = mean_steps(a, b)
         if self._nulls is None:
             return value, None
