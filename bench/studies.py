@@ -16,13 +16,14 @@ from bench.common import Cell, Goal, Report, finish, parser, timed
 
 GOAL_S = 180.0
 QUICK = ("sanity",)  # the shortest
+WITHOUT_TORCH = ("baselines", "metrics", "bias", "sanity", "origin", "scale")
 _RUN = "from kinprint.cli.main import run\nif __name__ == '__main__': run()"
 
 
 def measure(*, quick: bool) -> Report:
     """Run the command; what it wrote is counted, so that a run that does nothing is not a fast one."""
     toy = importlib.util.find_spec("torch") is not None
-    studies = QUICK if quick else ("all",)
+    studies = QUICK if quick else ("all",) if toy else WITHOUT_TORCH
     with tempfile.TemporaryDirectory(prefix="bench-studies-") as folder:
         before = os.times()
         command = [sys.executable, "-c", _RUN, "study", *studies, "--replicas", "-q", "--out", folder]
