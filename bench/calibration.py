@@ -34,7 +34,7 @@ from bench.common import Cell, Goal, Report, finish, machine, parser, timed
 from kinprint.evidence.assess import Assessment, assess, facts_of
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import LOG10_ALPHA, decide
-from kinprint.findings import (
+from kinprint.results.findings import (
     DERIVED,
     IDENTICAL,
     NO_EVIDENCE,
@@ -255,7 +255,7 @@ def _surprise(outcomes: Sequence[Outcome]) -> float:
 
 def real_pair() -> Report | None:
     """Run the whole comparison on the trained pair that shares norms alone, in its stored order; None if it is not there."""
-    from kinprint.comparison import compare
+    from kinprint.comparison.pipeline import compare
 
     folders = [ROOT / name for name in NORMS_COPIED]
     if not all((folder / "model.safetensors").is_file() for folder in folders):

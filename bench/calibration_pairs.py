@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.evidence.probe import Probe
-from kinprint.numeric import FloatArray
-from kinprint.testing.probes import free_orders, probe_from_state
-from kinprint.zoo.derive import Config, State, load_state, upcycle
+from kinprint.lab.zoo.derive import Config, State, load_state, upcycle
+from support.probes import free_orders, probe_from_state
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20_261_115

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from bench.common import Cell, Goal, Report, finish, parser
+from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import FORWARD
-from kinprint.fingerprints.catalogue import METHODS
-from kinprint.formats.writing import TensorSpec, layout, to_bf16
+from kinprint.formats.safetensors.writer import TensorSpec, layout, to_bf16
 
 SECONDS, BYTES = 60.0, 2e9
 FULL: dict[str, int] = {"hidden": 2048, "layers": 16, "ffn": 8192, "heads": 32, "kv": 8, "vocab": 128256}

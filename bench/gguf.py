@@ -23,12 +23,12 @@ from bench.hubside import Hub, serving
 from gguf import GGMLQuantizationType, GGUFReader
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.dtypes import decode
-from kinprint.formats.ggml import TYPES, GgmlType
+from kinprint.formats.gguf.blocks import TYPES, GgmlType
 from kinprint.formats.plan import plan_reads, whole
-from kinprint.model import open_model
+from kinprint.model.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.gguf_files import Value, write_sparse
+from support.gguf_files import Value, write_sparse
 
 REPO = "bench/Large-GGUF"
 LATENCY_MS = 200.0  # long against what a request costs this machine, so that waits can be counted

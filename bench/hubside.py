@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.ways import Endpoint, connect
-from kinprint.testing.layouts import from_bf16, write_sparse_glm_air
+from support.layouts import from_bf16, write_sparse_glm_air
 
 REPO = "bench/Sparse-Air"
 INDEX = "model.safetensors.index.json"
@@ -109,7 +109,7 @@ def serving(folders: Mapping[str, Path], *, latency_ms: float, tls: bool, scratc
     Its endpoint names the first repository.
     """
     first = next(iter(folders))
-    command = [sys.executable, "-m", "kinprint.testing.hub"]
+    command = [sys.executable, "-m", "support.hub"]
     command += [word for name, folder in folders.items() for word in ("--repo", f"{name}={folder}")]
     command += ["--latency-ms", str(latency_ms)]
     if tls:

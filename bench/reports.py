@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
-from kinprint.comparison import compare
-from kinprint.results import Report as Comparison
-from kinprint.selection import Options
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
+from kinprint.results.report import Report as Comparison
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.reports import wide_models
+from support.reports import wide_models
 
 DEMO = Path(__file__).resolve().parents[1] / "demo" / "models"
 LAYERS, QUICK_LAYERS = 48, 6

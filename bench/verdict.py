@@ -18,7 +18,7 @@ from typing import Any
 from bench import startup, ways
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
 from bench.hubside import Hub, serving
-from kinprint.testing.layouts import GlmAirReport, write_sparse_glm_air
+from support.layouts import GlmAirReport, write_sparse_glm_air
 
 LATENCY_MS = 50.0
 BASE, UNRELATED, DERIVED = "bench/Air", "bench/Air-Unrelated", "bench/Air-Derived"

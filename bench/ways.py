@@ -18,7 +18,7 @@ import requests  # noqa: TID251  the rival in this race
 from numpy.typing import NDArray
 
 from kinprint.formats.plan import whole
-from kinprint.model import open_model
+from kinprint.model.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 

@@ -28,10 +28,10 @@ from tokenizers import Tokenizer
 from tokenizers import __version__ as tokenizers_version
 from torch import Tensor
 
-from kinprint.zoo.derive import all_symmetries, permute_and_flip, rotate_residual, stored
-from kinprint.zoo.text import read_corpora
-from kinprint.zoo.tinylm import Recipe, Shape, TinyLlama, evaluate, token_loss, tokenise, train, train_tokenizer
-from kinprint.zoo.tinymore import (
+from kinprint.lab.zoo.corpus import read_corpora
+from kinprint.lab.zoo.derive import all_symmetries, permute_and_flip, rotate_residual, stored
+from kinprint.lab.zoo.tinylm import Recipe, Shape, TinyLlama, evaluate, token_loss, tokenise, train, train_tokenizer
+from kinprint.lab.zoo.tinymore import (
     MixtralShape,
     TinyMixtral,
     add_lora,
@@ -40,7 +40,7 @@ from kinprint.zoo.tinymore import (
     merge_lora,
     upcycle,
 )
-from kinprint.zoo.training import model_of, state_of
+from kinprint.lab.zoo.training import model_of, state_of
 from make_models import FILES, NOTE, load, norm_std, reporter, save
 from make_models import _write_json as write_json
 

@@ -27,8 +27,8 @@ from tokenizers import Tokenizer
 from tokenizers import __version__ as tokenizers_version
 from torch import Tensor
 
-from kinprint.zoo.text import read_corpora
-from kinprint.zoo.tinylm import (
+from kinprint.lab.zoo.corpus import read_corpora
+from kinprint.lab.zoo.tinylm import (
     BOS,
     EOS,
     Recipe,

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kinprint.zoo.members import Bundled
-from kinprint.zoo.relations import Record
-from kinprint.zoo.store import FILE, hashes_of
-from kinprint.zoo.tiny import TINY
+from kinprint.lab.zoo.members import Bundled
+from kinprint.lab.zoo.relations import Record
+from kinprint.lab.zoo.store import FILE, hashes_of
+from kinprint.lab.zoo.tiny import TINY
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "family"

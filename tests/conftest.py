@@ -13,8 +13,8 @@ import pytest
 
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.hub import HubServer
-from kinprint.testing.layouts import write_checkpoint
+from support.hub import HubServer
+from support.layouts import write_checkpoint
 
 REPO = "owner/Small-Model"
 _LEAKING = ("HF_", "HUGGING_FACE", "TRANSFORMERS_", "KINPRINT_", "XDG_", "SSL_CERT", "REQUESTS_CA", "CURL_CA")

@@ -3,13 +3,13 @@
 import importlib.resources
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import kinprint
+from support.places import DEMO_MODELS
 
-DEMO = Path(__file__).parents[1] / "demo" / "models"
+DEMO = DEMO_MODELS
 SMALL = {"layers": "0", "roles": ("input_norm",), "metrics": ("pearson",)}
 
 
@@ -41,7 +41,12 @@ def test_compare_returns_a_report_every_time():
 
 @pytest.mark.parametrize(
     "before",
-    ["", "import kinprint.comparison", "from kinprint.comparison import compare", "import kinprint.cli.compare"],
+    [
+        "",
+        "import kinprint.comparison.pipeline",
+        "from kinprint.comparison.pipeline import compare",
+        "import kinprint.cli.compare",
+    ],
 )
 def test_the_function_keeps_its_name_in_any_order_of_imports(before):
     assert python(f"{before}\nimport kinprint; kinprint.compare; print(type(kinprint.compare).__name__)") == "function"

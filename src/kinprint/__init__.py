@@ -13,16 +13,17 @@ from kinprint._version import __version__
 
 if TYPE_CHECKING:
     from kinprint.bundle import verify_bundle, write_bundle
-    from kinprint.comparison import compare
+    from kinprint.comparison.pipeline import compare
+    from kinprint.comparison.selection import Options
     from kinprint.evidence.calibration import calibrate
     from kinprint.evidence.examine import Inquiry
-    from kinprint.findings import Evidence, Verdict
     from kinprint.fingerprints.report import compare_fingerprints, make_fingerprint
-    from kinprint.inspection import inspect
-    from kinprint.model import Model, open_model, open_models
+    from kinprint.model.inspection import inspect
+    from kinprint.model.model import Model, open_model, open_models
     from kinprint.render.page import page_html
-    from kinprint.results import Inspection, Report
-    from kinprint.selection import Options
+    from kinprint.results.findings import Evidence, Verdict
+    from kinprint.results.inspection import Inspection
+    from kinprint.results.report import Report
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
@@ -30,25 +31,25 @@ if TYPE_CHECKING:
 
 # Resolved on first use: `kinprint --help` must not wait for numpy.
 _HOMES = {
-    "Evidence": "kinprint.findings",
+    "Evidence": "kinprint.results.findings",
     "Inquiry": "kinprint.evidence.examine",
-    "Inspection": "kinprint.results",
+    "Inspection": "kinprint.results.inspection",
     "Ledger": "kinprint.sources.ledger",
-    "Model": "kinprint.model",
-    "Options": "kinprint.selection",
-    "Report": "kinprint.results",
+    "Model": "kinprint.model.model",
+    "Options": "kinprint.comparison.selection",
+    "Report": "kinprint.results.report",
     "Session": "kinprint.sources.session",
     "Settings": "kinprint.sources.settings",
-    "Verdict": "kinprint.findings",
+    "Verdict": "kinprint.results.findings",
     "build_tree": "kinprint.tree",
     "calibrate": "kinprint.evidence.calibration",
-    "compare": "kinprint.comparison",
+    "compare": "kinprint.comparison.pipeline",
     "compare_fingerprints": "kinprint.fingerprints.report",
     "compare_many": "kinprint.tree",
-    "inspect": "kinprint.inspection",
+    "inspect": "kinprint.model.inspection",
     "make_fingerprint": "kinprint.fingerprints.report",
-    "open_model": "kinprint.model",
-    "open_models": "kinprint.model",
+    "open_model": "kinprint.model.model",
+    "open_models": "kinprint.model.model",
     "page_html": "kinprint.render.page",
     "verify_bundle": "kinprint.bundle",
     "write_bundle": "kinprint.bundle",

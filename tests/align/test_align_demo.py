@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import struct
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kinprint.align import choose_map, gate_up_agreement, match_columns, pair_scores, recovered_map, rotation
+from support.places import DEMO_MODELS
 
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 SLICED = ("self_attn.q_proj", "self_attn.k_proj", "mlp.gate_proj", "mlp.up_proj")
 
 

@@ -56,7 +56,7 @@ def test_z_is_standardised_by_what_permutations_do():
 def test_row_blocks_do_not_change_the_result(monkeypatch):
     A, B = layers(3, 5), tuned(layers(3, 5))
     whole = pair_scores(A, B)
-    monkeypatch.setattr("kinprint.align.layers._BLOCK", 1)
+    monkeypatch.setattr("kinprint.align.layer_alignment._BLOCK", 1)
     assert_allclose(pair_scores(A, B).z, whole.z, rtol=1e-12)
 
 

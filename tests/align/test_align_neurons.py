@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from kinprint.align import gate_up_agreement, match_rows, neurons, recovered_map
+from kinprint.align import gate_up_agreement, match_rows, recovered_map
+from kinprint.align import neuron_assignment as neurons
 from kinprint.errors import DegenerateInput
 from kinprint.stats.tails import MONTE_CARLO
 

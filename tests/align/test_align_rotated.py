@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kinprint.align.rotated import (
+from kinprint.align.rotation import (
     Neurons,
     agreement,
     band_profiles,
@@ -127,7 +127,7 @@ def test_the_quick_way_to_a_rotation_agrees_with_the_exact_one(monkeypatch):
     rng = np.random.default_rng(23)
     C = (rng.standard_normal((64, 64)) + 3.0 * np.linalg.qr(rng.standard_normal((64, 64)))[0]).astype(np.float32)
     exact = nearest_rotation(C)
-    monkeypatch.setattr("kinprint.align.rotated.WIDE", 16)
+    monkeypatch.setattr("kinprint.align.rotation.WIDE", 16)
     quick = nearest_rotation(C)
     np.testing.assert_allclose(quick, exact, atol=5e-3)
     neurons = trained_like(24)

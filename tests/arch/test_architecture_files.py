@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from kinprint.arch import Role, architectures
 from kinprint.arch.guess import guess_rule
 from kinprint.arch.loading import compile_architecture, load, load_all, merged, read_packaged, selectors
 from kinprint.errors import FormatError
+from support.places import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs" / "architectures.md"
+DOCS = ROOT / "docs" / "architectures.md"
 GOOD: dict[str, Any] = {"summary": "A test.", "block": "layers.{layer}.", "model": {"wte": "embedding"}}
 
 

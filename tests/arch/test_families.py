@@ -1,6 +1,6 @@
 """Every architecture file on a full list of real tensor names, with two blocks.
 
-A new family needs one data file and one entry in `kinprint.testing.families`.
+A new family needs one data file and one entry in `support.families`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kinprint.arch.configs import flattened
 from kinprint.arch.draft import Draft
 from kinprint.arch.loading import load
 from kinprint.arch.templates import Forms
-from kinprint.testing.families import BY_ID, FAMILIES, Family, listing
+from support.families import BY_ID, FAMILIES, Family, listing
 
 B = "model.layers.1."
 EXACT: list[tuple[str, str, tuple[object, ...]]] = [  # family, name, (role, layer, expert, shape, rows)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from kinprint.arch import name_tensors
-from kinprint.arch.stacks import MOST_EXPERTS, MOST_MATRICES
+from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES
+from kinprint.formats.expert_stacks import one_of
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised.modules import flat
-from kinprint.formats.stacks import one_of
 from kinprint.formats.tensors import TensorInfo, Tensors
-from kinprint.inspection import inspect
-from kinprint.model import open_model, slice_role
-from kinprint.testing.layouts import write_checkpoint
+from kinprint.model.inspection import inspect
+from kinprint.model.model import open_model, slice_role
+from support.layouts import write_checkpoint
 
 WIDTH, NEURONS, EXPERTS = 16, 12, 3
 CONFIG = {"hidden_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 4, "num_experts": EXPERTS}

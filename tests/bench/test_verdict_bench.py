@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.places import ROOT
+
 pytestmark = pytest.mark.slow
 
 
@@ -48,7 +48,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from bench.verdict import DERIVED, FULL_LIMITS, UNRELATED, Run, judge
-from kinprint.testing.layouts import GlmAirReport
+from support.layouts import GlmAirReport
 made = GlmAirReport(110_000_000_000, 106_000_000_000, 18_000, 221_000_000_000, [Path("x")])
 runs = [Run(UNRELATED, "no_evidence", 0, 60.0, 50.0, 990_000_000, 1000, 199_000_000),
         Run(DERIVED, "derived", 11, 9000.0, 50.0, 990_000_000, 1000, 199_000_000)]
@@ -85,7 +85,7 @@ import sys
 from pathlib import Path
 from bench.verdict import TINY, compare_once
 from bench.hubside import serving
-from kinprint.testing.layouts import write_sparse_glm_air
+from support.layouts import write_sparse_glm_air
 scratch = Path(sys.argv[1])
 write_sparse_glm_air(scratch / "model", **TINY)
 with serving({"bench/Other": scratch / "model"}, latency_ms=0, tls=False, scratch=scratch) as hub:

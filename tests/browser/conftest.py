@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kinprint.comparison import compare
-from kinprint.selection import Options
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.sources.settings import Settings
-from kinprint.testing.reports import empty_report, hostile_model, hostile_report, wide_report
+from support.places import ROOT
+from support.reports import empty_report, hostile_model, hostile_report, wide_report
 
-ROOT = Path(__file__).parents[2]
 AXE = ROOT / "tools" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (
     "--no-sandbox",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinprint.testing.reports import HOSTILE
+from support.reports import HOSTILE
 
 NAMES = ("hostile", "hostile model", "hostile throughout")
 

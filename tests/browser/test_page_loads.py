@@ -3,14 +3,14 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from kinprint.render.page import page_html
-from kinprint.results import Report
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = GOLDEN_REPORTS
 REPORTS = ("derived", "grown", "no_evidence", "empty", "hostile", "hostile model", "hostile throughout", "wide")
 WIDTHS = (320, 360, 768, 1280)
 RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")

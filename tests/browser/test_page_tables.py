@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kinprint.render.measurements import csv_bytes
+from kinprint.render.tables.report import csv_bytes
 
 MISSING = ("–", "")
 

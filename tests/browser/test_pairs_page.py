@@ -2,8 +2,8 @@
 
 import pytest
 
-from kinprint.render.page.many import pairs_html
-from kinprint.testing.reports import HOSTILE, pairs_report
+from kinprint.render.page.pairs import pairs_html
+from support.reports import HOSTILE, pairs_report
 
 
 @pytest.fixture

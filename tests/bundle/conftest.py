@@ -26,12 +26,12 @@ from kinprint.bundle.manifest import (
 )
 from kinprint.bundle.rereading import enclosed_bytes
 from kinprint.bundle.writing import readme
-from kinprint.comparison import compare
-from kinprint.selection import Options
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 WIDTH, LAYERS = 128, 4
 NORMS = Options(roles=("input_norm", "post_attention_norm"), metrics=("cosine", "pearson"))

@@ -14,10 +14,11 @@ from kinprint.bundle import report_of, verify_bundle, write_bundle
 from kinprint.bundle.manifest import MAY_DIFFER
 from kinprint.errors import BadSelection, FormatError, StorageError
 from kinprint.evidence.examine import Inquiry
-from kinprint.results import Report
+from kinprint.results.report import Report
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from support.places import ROOT
 
 
 def members(path):
@@ -91,7 +92,7 @@ def test_digests_can_be_made_as_the_documentation_says(made, tmp_path, changed):
         found["report.json"] = found["report.json"].replace(made.report.reads[0].sha256.encode(), b"0" * 64)
     for name, data in found.items():
         (tmp_path / name).write_bytes(data)
-    text = (Path(__file__).parents[2] / "docs" / "bundles.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "bundles.md").read_text(encoding="utf-8")
     recipe = re.search(r"```python\n(import hashlib, pathlib\n.+?)```", text, re.DOTALL)[1]
     done = subprocess.run([sys.executable, "-c", recipe], capture_output=True, cwd=tmp_path)
     assert (done.returncode == 0) == (changed is None), done.stderr
@@ -111,7 +112,7 @@ def test_two_runs_differ_in_the_run_alone(made, bundler, tmp_path):
 
 
 def test_the_same_report_gives_the_same_file(made, tmp_path, fast_options):
-    from kinprint.comparison import compare
+    from kinprint.comparison.pipeline import compare
 
     with Ledger(keep=True) as ledger:
         with Session(Settings(), ledger=ledger) as run:
@@ -138,7 +139,7 @@ def test_a_ledger_of_another_comparison_is_refused(made, tmp_path):
 
 
 def test_no_bytes_were_kept(made, tmp_path, fast_options):
-    from kinprint.comparison import compare
+    from kinprint.comparison.pipeline import compare
 
     ledger = Ledger()
     with Session(Settings(), ledger=ledger) as run:

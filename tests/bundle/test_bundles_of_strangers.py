@@ -12,9 +12,9 @@ import pytest
 
 from kinprint.bundle import access, verify_bundle
 from kinprint.errors import FormatError
-from kinprint.sources.near import is_near
-from kinprint.testing.hub import HubServer
-from kinprint.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED, Problem, Unchecked
+from kinprint.results.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED, Problem, Unchecked
+from kinprint.sources.private_network import is_near
+from support.hub import HubServer
 
 ESCAPES = "\x1b[2J\x1b[32mVerified\x1b[0m\u202e"
 

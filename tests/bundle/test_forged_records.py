@@ -10,9 +10,9 @@ import pytest
 from kinprint import bundle
 from kinprint.bundle.manifest import Software
 from kinprint.errors import FormatError, SchemaError
-from kinprint.evidence.nulls import load_null, parse_null
-from kinprint.testing.hub import HubServer
-from kinprint.verification import FAILED, IN_PART, VERIFIED
+from kinprint.evidence.empirical_null import load_null, parse_null
+from kinprint.results.verification import FAILED, IN_PART, VERIFIED
+from support.hub import HubServer
 
 verify_bundle = partial(bundle.verify_bundle, allow_local=True)
 FAMOUS, COMMIT = "famous/model-7b", "0123456789" * 4

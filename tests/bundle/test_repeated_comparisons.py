@@ -9,23 +9,15 @@ from pathlib import Path
 import pytest
 
 from kinprint import bundle
+from kinprint.comparison.selection import Options
+from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import Inquiry
-from kinprint.evidence.nulls import load_null
-from kinprint.selection import Options
 from kinprint.sources.settings import Settings
-from kinprint.testing.adapter_files import (
-    HIDDEN,
-    LITTLE,
-    PATHS,
-    base_tensors,
-    drawn,
-    factors,
-    lora_names,
-    write_adapter,
-)
-from kinprint.testing.gguf_files import convert_llama, write_gguf
-from kinprint.testing.hub import HubServer
-from kinprint.testing.layouts import write_checkpoint
+from support.adapter_files import HIDDEN, LITTLE, PATHS, base_tensors, drawn, factors, lora_names, write_adapter
+from support.gguf_files import convert_llama, write_gguf
+from support.hub import HubServer
+from support.layouts import write_checkpoint
+from support.places import DEMO_MODELS
 
 verify_bundle = partial(bundle.verify_bundle, allow_local=True)  # the models lie outside the current folder
 
@@ -41,7 +33,7 @@ CONFIG_FOR_GGUF = {
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 128,
 }
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 
 
 def verified(path, **more):
@@ -162,7 +154,7 @@ def test_a_null_of_ones_own(bundler, made, tmp_path):
 @pytest.mark.slow
 def test_one_comparison_of_many_in_a_session(made, tmp_path, fast_options):
     from kinprint.bundle import write_bundle
-    from kinprint.comparison import compare
+    from kinprint.comparison.pipeline import compare
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings

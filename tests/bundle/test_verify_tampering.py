@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinprint import bundle
 from kinprint.bundle.container import open_container
 from kinprint.errors import FormatError, SchemaError
-from kinprint.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED
+from kinprint.results.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED
 
 verify_bundle = partial(bundle.verify_bundle, allow_local=True)  # the models lie outside the current folder
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from kinprint.cli import main
-from kinprint.testing.hub import HubServer
-from kinprint.testing.layouts import write_checkpoint
+from support.hub import HubServer
+from support.layouts import write_checkpoint
+from support.places import DEMO_MODELS
 
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 KEPT = ("PATH", "SYSTEMROOT", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 

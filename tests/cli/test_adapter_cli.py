@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from kinprint.testing.adapter_files import lora_names, write_adapter
+from support.adapter_files import lora_names, write_adapter
 
 QUICK = ("--metrics", "byte_identity", "--quiet")
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from kinprint.cli.main import main
 from kinprint.metrics import METRICS
-from kinprint.results import Report
+from kinprint.results.report import Report
 
 QUICK = ("--layers", "0-1", "--roles", "input_norm,attn_q,mlp_down", "--rows", "8")
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kinprint.testing.hub import Fault
+from support.hub import Fault
 
 TOKEN = "hf_SeCrEtToKeNvAlUe1234567890"
 

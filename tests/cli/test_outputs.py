@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
+from kinprint._util.files import write_whole
 from kinprint.cli.judging import EXIT_CODES, NAMES
 from kinprint.cli.outputs import check_target
 from kinprint.errors import StorageError
-from kinprint.family import PairsReport
-from kinprint.files import write_whole
-from kinprint.results import Report
-from kinprint.testing.reports import pairs_report
+from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport
 from kinprint.tree import PAIR_BUDGET_BYTES
+from support.reports import pairs_report
 
 QUICK = ("--metrics", "pearson", "--quiet", "--format", "json")
 

@@ -12,7 +12,7 @@ import pytest
 from kinprint.cli import progress
 from kinprint.cli.progress import ProgressLine
 from kinprint.sources.base import Traffic
-from kinprint.testing.hub import Fault
+from support.hub import Fault
 
 
 def read_terminal(descriptor, process, until, limit_s=15):

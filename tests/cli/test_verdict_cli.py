@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from kinprint.findings import CLASSES
-from kinprint.zoo.derive import drop_layers, load_state, noise, save_state
+from kinprint.lab.zoo.derive import drop_layers, load_state, noise, save_state
+from kinprint.results.findings import CLASSES
 
 QUICK = ("--metrics", "byte_identity", "--quiet")
 CODES = {

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from kinprint.cli.main import main
 from kinprint.errors import BadSelection
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 CONFIG = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 

@@ -2,7 +2,6 @@
 
 import json
 import struct
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +9,9 @@ import pytest
 
 from kinprint.formats.dtypes import decode
 from kinprint.metrics.identity import on_grid
+from support.places import DEMO_MODELS
 
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 
 
 def gaussian(rng, m, n):

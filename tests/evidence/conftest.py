@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.evidence.assess import assess, facts_of, power_of
 from kinprint.evidence.controls import own_controls
 from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import Facts, decide
-from kinprint.findings import Verdict
-from kinprint.results import Report
-from kinprint.selection import Options
+from kinprint.lab.zoo.derive import load_state, save_state
+from kinprint.results.findings import Verdict
+from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
-from kinprint.testing.probes import probe_from_state
-from kinprint.zoo.derive import load_state, save_state
+from support.places import DEMO_MODELS
+from support.probes import probe_from_state
 
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 
 
 def llama(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import binom, kstest
@@ -14,11 +12,11 @@ from kinprint.evidence.battery import Place, head_test, matrix_test, norm_test, 
 from kinprint.evidence.controls import classify
 from kinprint.evidence.probe import Sample
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.findings import IDENTICAL, NO_EVIDENCE, OFF, TESTED
-from kinprint.testing.probes import free_orders, probe_from_state
-from kinprint.zoo.derive import load_state
+from kinprint.lab.zoo.derive import load_state
+from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, OFF, TESTED
+from support.places import ROOT
+from support.probes import free_orders, probe_from_state
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = {
     "model_type": "llama",
     "hidden_size": 48,

@@ -1,16 +1,16 @@
 """One model in two containers: paired by role where names do not do, rows of q and k in one order, a tied head."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
 from kinprint.evidence.rotary import NOTE
+from kinprint.lab.zoo import derive
 from kinprint.sources.settings import Settings
-from kinprint.testing.gguf_files import convert_llama, interleaved, write_gguf
-from kinprint.zoo import derive
+from support.gguf_files import convert_llama, interleaved, write_gguf
+from support.places import DEMO_MODELS
 
 DTYPE = "F32"
 
@@ -106,7 +106,7 @@ def test_what_is_not_finite_is_no_reason_to_reorder(tmp_path, judge, model, hub_
 
 
 def test_two_quantised_copies_of_one_model_are_called_that(tmp_path):
-    base = Path(__file__).parents[2] / "demo" / "models" / "base"
+    base = DEMO_MODELS / "base"
     loaded = derive.load_state(base)
     state = loaded[0] if isinstance(loaded, tuple) else loaded
     config = json.loads((base / "config.json").read_text())

@@ -9,11 +9,11 @@ from kinprint.evidence.controls import FAILED, NOT_RUN, PASSED, RELATED, own_con
 from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import decide
-from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
+from kinprint.lab.zoo.derive import noise, upcycle
+from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.probes import probe_from_state
-from kinprint.zoo.derive import noise, upcycle
+from support.probes import probe_from_state
 
 
 @pytest.fixture(scope="module")

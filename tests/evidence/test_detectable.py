@@ -10,7 +10,7 @@ from kinprint.evidence.assess import POWER, assess, power_of
 from kinprint.evidence.battery import Place, norm_test, row_test
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.findings import NO_EVIDENCE
+from kinprint.results.findings import NO_EVIDENCE
 
 TRIALS = 200
 LEAST_SEEN = 0.9

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.evidence.examine import Inquiry
-from kinprint.selection import Options
+from kinprint.lab.zoo import derive
 from kinprint.sources.settings import Settings
-from kinprint.zoo import derive
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
 BASE = str(DEMO / "base")
 QUICK = Options(metrics=("pearson",))

@@ -7,12 +7,12 @@ import pytest
 
 from kinprint.evidence.assess import SEARCHED, assess
 from kinprint.evidence.battery import run_battery
-from kinprint.evidence.layers import LAYER_ALPHA, align_layers, layer_p
+from kinprint.evidence.layer_map import LAYER_ALPHA, align_layers, layer_p
 from kinprint.evidence.probe import Probe, Sample
-from kinprint.findings import OFF, TESTED
+from kinprint.lab.zoo.derive import drop_layers, noise, replace_norms, stack_layers
+from kinprint.results.findings import OFF, TESTED
 from kinprint.stats.combine import bonferroni, holm
-from kinprint.testing.probes import probe_from_state
-from kinprint.zoo.derive import drop_layers, noise, replace_norms, stack_layers
+from support.probes import probe_from_state
 
 GROWN = (0, 1, 2, 1, 2, 3)
 

@@ -8,7 +8,7 @@ import pytest
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.evidence.battery import RESIDUAL_ORDER, run_battery
 from kinprint.evidence.probe import Probe, Sample
-from kinprint.findings import OFF, TESTED
+from kinprint.results.findings import OFF, TESTED
 
 DRAWS = 999
 NORM_ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM, Role.FINAL_NORM, Role.EMBEDDING_NORM, Role.MLP_OUTPUT_NORM)

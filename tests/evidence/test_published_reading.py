@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from kinprint.arch import Role
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.evidence.assess import assess, power_of
 from kinprint.evidence.battery import run_battery
 from kinprint.evidence.probe import Probe, Sample
-from kinprint.findings import DERIVED, NO_EVIDENCE
-from kinprint.selection import Options
+from kinprint.results.findings import DERIVED, NO_EVIDENCE
 from kinprint.sources.settings import Settings
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 WIDTH = 4096
 DRAWS = 199

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.errors import SchemaError
-from kinprint.findings import CLASSES, Evidence, Verdict
-from kinprint.results import Report
-from kinprint.selection import Options
+from kinprint.lab.zoo.derive import drop_layers, noise
+from kinprint.results.findings import CLASSES, Evidence, Verdict
+from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
-from kinprint.zoo.derive import drop_layers, noise
 
 ALWAYS = ("class", "kind", "sentence", "log10_p", "layer_map", "reasons", "against", "untested", "assumptions", "rules")
 CASES = ("derived", "no_evidence", "identical", "not_testable")

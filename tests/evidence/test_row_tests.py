@@ -8,7 +8,7 @@ import pytest
 from kinprint.arch import Role
 from kinprint.evidence.battery import HEAD_ORDER, NEURON_ORDER, Place, head_test, row_test, run_battery
 from kinprint.evidence.probe import Probe, Sample
-from kinprint.findings import OFF, TESTED
+from kinprint.results.findings import OFF, TESTED
 
 LAYERS, ROWS, WIDTH = 4, 32, 64
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kinprint.findings import DERIVED, NO_EVIDENCE, SHARES_COMPONENTS
-from kinprint.testing.probes import probe_from_state
-from kinprint.zoo.derive import noise, replace_norms, stack_layers, upcycle
+from kinprint.lab.zoo.derive import noise, replace_norms, stack_layers, upcycle
+from kinprint.results.findings import DERIVED, NO_EVIDENCE, SHARES_COMPONENTS
+from support.probes import probe_from_state
 
 TABLE = "model.embed_tokens.weight"
 

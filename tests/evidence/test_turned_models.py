@@ -1,24 +1,31 @@
 """Rotated models: an exact test on Gram profiles, and verdicts of --deep on models whose basis was turned."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.errors import DegenerateInput
+from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import Inquiry
-from kinprint.evidence.gram import gram_side, gram_table, gram_test, hold_gram, neuron_sets, spaced, turned_controls
-from kinprint.evidence.nulls import load_null
-from kinprint.evidence.turned import STATISTIC, examine_turned
-from kinprint.selection import Options
+from kinprint.evidence.neuron_gram import (
+    gram_side,
+    gram_table,
+    gram_test,
+    hold_gram,
+    neuron_sets,
+    spaced,
+    turned_controls,
+)
+from kinprint.evidence.rotation import STATISTIC, examine_turned
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
 from kinprint.sources.settings import Settings
 from kinprint.stats.fixedpoints import fixed_points
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
 
 
@@ -95,9 +102,9 @@ def test_models_without_mlps_are_refused_with_the_reason(small):
 
 
 def test_an_allowance_that_is_too_small_is_said(small, tmp_path):
-    from kinprint.model import open_model
+    from kinprint.model.model import open_model
+    from kinprint.model.weights import StoredWeights
     from kinprint.sources.session import Session
-    from kinprint.weights import StoredWeights
 
     derive.save_state(tmp_path / "m", *small(5))
     with Session(Settings()) as session:
@@ -115,7 +122,9 @@ def test_controls_of_the_turned_tests_find_a_copy_and_nothing_else(base, small, 
     bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
     assert {item.status for item in turned_controls(bare, log10_alpha=-6.0)} == {"not run"}
     # a test that sees relations everywhere fails its control, and a failed control forbids a verdict
-    monkeypatch.setattr("kinprint.evidence.gram.fixed_points", lambda *_, **__: fixed_points(np.eye(40), np.eye(40)))
+    monkeypatch.setattr(
+        "kinprint.evidence.neuron_gram.fixed_points", lambda *_, **__: fixed_points(np.eye(40), np.eye(40))
+    )
     assert [item.status for item in turned_controls(held(base), log10_alpha=-6.0)] == ["passed", "failed"]
 
 
@@ -282,9 +291,9 @@ def test_layers_that_are_copies_of_those_fitted_prove_nothing(small):
 
 
 def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
-    from kinprint.model import open_model
+    from kinprint.model.model import open_model
+    from kinprint.model.weights import StoredWeights
     from kinprint.sources.session import Session
-    from kinprint.weights import StoredWeights
 
     derive.save_state(tmp_path / "turned", *turned(DEMO / "base"))
     with Session(Settings()) as session:

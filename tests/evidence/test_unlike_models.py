@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kinprint.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
-from kinprint.zoo.derive import drop_layers, noise, quantise, stack_layers
+from kinprint.lab.zoo.derive import drop_layers, noise, quantise, stack_layers
+from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
 WRITERS = ("o_proj", "down_proj")

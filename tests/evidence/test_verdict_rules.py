@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from kinprint.evidence.origin import INITIALISATION, TRAINING, UNCLEAR, Origin
+from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, Origin
 from kinprint.evidence.verdict import DISTILLATION, LOG10_ALPHA, Facts, Identity, decide
-from kinprint.findings import (
+from kinprint.results.findings import (
     CLASSES,
     DERIVED,
     IDENTICAL,

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinprint.zoo.derive import load_state
+from kinprint.lab.zoo.derive import load_state
+from support.places import DEMO_MODELS
 
 HERE = Path(__file__).parent
-BASE = HERE.parents[1] / "demo" / "models" / "base"
+BASE = DEMO_MODELS / "base"
 MANIFEST = json.loads((HERE / "MANIFEST.json").read_text(encoding="utf-8"))
 DENSE = [name for name in MANIFEST["models"] if name != "upcycled"]
 MATRICES = ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "mlp.down_proj")

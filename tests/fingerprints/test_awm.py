@@ -1,17 +1,16 @@
 """AWM: what it is invariant to and what not, layers found where depths differ, its published negatives, bad input."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.awm import AWM, _centred, paired_dimensions
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = AWM()
 
 

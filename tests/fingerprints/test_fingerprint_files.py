@@ -1,16 +1,14 @@
 """Fingerprint files: written, read back, compared; damaged, truncated, of another version, hostile."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 
 from kinprint.errors import DegenerateInput, FormatError, NotFound, SchemaError
-from kinprint.findings import BEYOND, INSIDE, NO_EVIDENCE, NOT_TESTABLE, OFF
+from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Features
-from kinprint.fingerprints.catalogue import METHODS
 from kinprint.fingerprints.file import (
     FILE_CAP,
     SCHEMA,
@@ -23,10 +21,12 @@ from kinprint.fingerprints.file import (
 )
 from kinprint.fingerprints.report import RELATED, compare_fingerprints, conclude, default_methods, make_fingerprint
 from kinprint.fingerprints.run import run_on_features
+from kinprint.results.findings import BEYOND, INSIDE, NO_EVIDENCE, NOT_TESTABLE, OFF
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from support.places import DEMO_MODELS
 
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,8 @@ def test_models_without_a_tokenizer_leave_out_what_needs_one(session, tmp_path):
 
 
 def test_extract_says_why_a_method_has_nothing(session):
-    from kinprint.model import open_model
-    from kinprint.weights import StoredWeights
+    from kinprint.model.model import open_model
+    from kinprint.model.weights import StoredWeights
 
     model = StoredWeights(open_model(str(DEMO / "base"), session))
     features, reasons = extract_features(model, [METHODS["kin"], METHODS["pdf"]])

@@ -1,17 +1,17 @@
 """Fixed points as a fingerprint: exact on unrelated models, layers from both ends, sizes."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.fixed_points import NeuronFixedPoints
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = NeuronFixedPoints()
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 4}
 

@@ -1,6 +1,5 @@
 """HuRef: the invariances of its terms, one by one; why norm scales must be folded; the demo family; the picture."""
 
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -9,10 +8,11 @@ import pytest
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.huref import HuRef, image, invariant_terms
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = HuRef()
 
 

@@ -1,7 +1,5 @@
 """Neuron matching: what it is invariant to and what not, layers found, pruned widths, uniform p-values of noise, bad input."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,10 +7,11 @@ from scipy import stats
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods import match as matching
 from kinprint.fingerprints.methods.match import Match, Neurons, locate, neurons_of, score_neurons, unit_rows
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS, FAMILY_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = Match()
 
 
@@ -154,7 +153,7 @@ def test_only_some_neurons_are_tested_of_many(monkeypatch):
 
 def test_a_mixture_is_compared_by_its_first_expert():
     dense = demo("base")
-    family = Path(__file__).parents[1] / "family"
+    family = FAMILY_MODELS
     upcycled = held(*derive.load_state(family / "upcycled"), label="upcycled")
     assert METHOD.score_models(dense, upcycled).value > 0.99
 

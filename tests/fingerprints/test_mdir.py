@@ -1,17 +1,17 @@
 """MDIR: polar factor and best trace by construction, what the published p-value says of unrelated models, the demo family."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.mdir import Mdir, best_trace, log10_p, polar_factor
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = Mdir()
 
 

@@ -1,7 +1,6 @@
 """The registry, the runner and the commands: every method declared, each value beside its nulls, none able to stop the others."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,17 +8,18 @@ from click.testing import CliRunner
 
 from kinprint.cli.main import main
 from kinprint.errors import BadSelection, DegenerateInput, NeedsExtra
-from kinprint.evidence.nulls import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, summarise
-from kinprint.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED
+from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, summarise
+from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import CHANGES, NEEDS, Chance, Method, PortableMethod, Score, evenly
-from kinprint.fingerprints.catalogue import METHODS
 from kinprint.fingerprints.run import chosen_methods, finding, run_methods, shipped_null, statistic_of
-from kinprint.results import Report
-from kinprint.tokens import common_rows, sample_ids, sample_tokens, token_key
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.tokens import common_rows, sample_ids, sample_tokens, token_key
+from kinprint.model.weights import HeldWeights
+from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED
+from kinprint.results.report import Report
+from support.places import DEMO_MODELS
 
-DEMO = Path(__file__).parents[2] / "demo" / "models"
+DEMO = DEMO_MODELS
 
 
 @pytest.fixture(scope="module")

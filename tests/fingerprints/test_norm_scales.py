@@ -1,16 +1,15 @@
 """Norm scales as a fingerprint: the null is exact on unrelated draws, storage loses nothing, and what breaks it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.norms import Norms, pack, unpack
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = Norms()
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 4}
 

@@ -1,16 +1,15 @@
 """PDF: what leaves the spread of attention weights alone, what does not, and why a high value is no evidence."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.pdf import IntrinsicSpread
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = IntrinsicSpread()
 
 

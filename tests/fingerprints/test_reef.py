@@ -11,7 +11,7 @@ from kinprint.fingerprints.forward import Prompt, common_places, prompts, prompt
 from kinprint.fingerprints.methods.match_activations import MatchActivations
 from kinprint.fingerprints.methods.reef import REEF, packed, unpacked
 from kinprint.metrics.kernel import cka, cka_unbiased
-from kinprint.weights import HeldWeights
+from kinprint.model.weights import HeldWeights
 
 METHOD = REEF()
 N = 200

@@ -1,7 +1,6 @@
 """Spectral fingerprint: singular values against numpy's, every invariance, alignment of layers, the demo family."""
 
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +8,11 @@ import pytest
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.spectral import Spectral, product_spectra, rising_match
-from kinprint.weights import HeldWeights
-from kinprint.zoo import derive
+from kinprint.lab.zoo import derive
+from kinprint.model.weights import HeldWeights
+from support.places import DEMO_MODELS
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
+MODELS = DEMO_MODELS
 METHOD = Spectral()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
-from kinprint.testing.quantisers import write_layers
+from support.quantisers import write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
 CONTRACT = Path(__file__).parent / "contract"

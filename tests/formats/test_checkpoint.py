@@ -10,11 +10,11 @@ import pytest
 
 from kinprint.errors import FileTooLarge, FormatError, NotFound
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FIRST_READ
+from kinprint.formats.format import FIRST_READ
 from kinprint.formats.plan import rows, whole
 from kinprint.sources.session import Session
-from kinprint.testing.hub import Fault, HubServer
-from kinprint.testing.layouts import write_checkpoint, write_sparse_glm_air
+from support.hub import Fault, HubServer
+from support.layouts import write_checkpoint, write_sparse_glm_air
 
 INDEX = "model.safetensors.index.json"
 REPO = "owner/Small-Model"

@@ -14,10 +14,10 @@ from kinprint.formats import execution, npz
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES, Landing, decode, decodes_piecewise
 from kinprint.formats.plan import plan_reads, rows, whole, windows
-from kinprint.formats.writing import TensorSpec, write_dense
-from kinprint.sources.memory import Recycler
+from kinprint.formats.safetensors.writer import TensorSpec, write_dense
+from kinprint.sources.buffers import Recycler
 from kinprint.sources.session import PIECE_BYTES
-from kinprint.testing.fuzzing import MemoryFile, MemorySession
+from support.fuzzing import MemoryFile, MemorySession
 
 # -- landing -----------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ def test_a_compressed_array_is_inflated_once_for_a_plan(inflated, monkeypatch, o
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_neither_the_packed_bytes_nor_the_array_are_held(monkeypatch, order):
     monkeypatch.setattr(execution, "STREAM_BYTES", 1 << 20)
-    monkeypatch.setattr("kinprint.formats.zipdir.WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr("kinprint.formats.zip_directory.WHOLE_BYTES", 1 << 20)
     wide = np.random.default_rng(7).standard_normal((2700, 700), dtype=np.float32)
     with MemorySession() as session:
         checkpoint = session.open_files({"model.npz": archive(w=np.asarray(wide, order=order))})

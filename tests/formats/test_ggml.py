@@ -9,8 +9,8 @@ from gguf.quants import dequantize
 import gguf
 from kinprint.errors import NeedsExtra, UnsupportedDtype
 from kinprint.formats.dtypes import block_of, decode
-from kinprint.formats.ggml import CHUNK, TYPES, type_of
-from kinprint.testing.gguf_files import encode
+from kinprint.formats.gguf.blocks import CHUNK, TYPES, type_of
+from support.gguf_files import encode
 
 CODED = [kind for kind in TYPES.values() if kind.elements > 1]
 BY_PACKAGE = ("IQ1", "IQ2", "IQ3")

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 import gguf
-from kinprint.differences import compare_vocabularies
 from kinprint.errors import BudgetExceeded, FormatError
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS, choose_files
-from kinprint.formats.gguf import GGUF, rank
-from kinprint.formats.gguf_metadata import Metadata
-from kinprint.formats.halves import MAX_ROWS_IN_ORDER, Halves
+from kinprint.formats.format import FORMATS, choose_files
+from kinprint.formats.gguf.metadata import Metadata
+from kinprint.formats.gguf.parser import GGUF, rank
 from kinprint.formats.plan import plan_reads, rows, whole, windows
+from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, Halves
 from kinprint.formats.tensors import TensorInfo
-from kinprint.model import open_model, slice_role
-from kinprint.testing.gguf_files import interleaved, write_gguf, write_sparse
-from kinprint.testing.layouts import write_checkpoint
+from kinprint.model.model import open_model, slice_role
+from kinprint.model.tokenizers import compare_vocabularies
+from support.gguf_files import interleaved, write_gguf, write_sparse
+from support.layouts import write_checkpoint
 
 RNG = np.random.default_rng(17)
 LLAMA = {

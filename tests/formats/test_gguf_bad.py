@@ -7,13 +7,13 @@ import pytest
 
 import gguf
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.gguf import HEADER_CAP, MAX_ENTRIES, MAX_TENSORS, load
-from kinprint.formats.gguf_metadata import MAX_STRINGS
+from kinprint.formats.gguf.metadata import MAX_STRINGS
+from kinprint.formats.gguf.parser import HEADER_CAP, MAX_ENTRIES, MAX_TENSORS, load
 from kinprint.formats.plan import plan_reads, whole
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.fuzzing import MemoryFile, MemorySession, fuzz, spoil
-from kinprint.testing.gguf_files import header, write_gguf
+from support.fuzzing import MemoryFile, MemorySession, fuzz, spoil
+from support.gguf_files import header, write_gguf
 
 HUGE = (1 << 64) - 1
 

@@ -5,10 +5,10 @@ import pytest
 
 from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import choose_files
+from kinprint.formats.format import choose_files
 from kinprint.formats.plan import rows, whole
-from kinprint.testing.gguf_files import interleaved, write_gguf
-from kinprint.testing.hub import HubServer
+from support.gguf_files import interleaved, write_gguf
+from support.hub import HubServer
 
 RNG = np.random.default_rng(17)
 LLAMA = {

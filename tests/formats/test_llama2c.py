@@ -7,12 +7,12 @@ import pytest
 
 from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS, format_of
+from kinprint.formats.format import FORMATS, format_of
 from kinprint.formats.llama2c import LLAMA2C, MAX_SIDE, parse_header
 from kinprint.formats.plan import rows, whole
-from kinprint.formats.pytorch import PYTORCH
-from kinprint.model import open_model
-from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
+from kinprint.formats.pytorch.archive import PYTORCH
+from kinprint.model.model import open_model
+from support.fuzzing import MemorySession, fuzz, spoil
 
 WIDTH, NEURONS, LAYERS, HEADS, KV_HEADS, TOKENS, POSITIONS = 24, 20, 2, 3, 1, 11, 5
 SIZES = (WIDTH, NEURONS, LAYERS, HEADS, KV_HEADS, TOKENS, POSITIONS)

@@ -7,8 +7,8 @@ import pytest
 
 from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import check_one_format
-from kinprint.testing.layouts import write_checkpoint
+from kinprint.formats.format import check_one_format
+from support.layouts import write_checkpoint
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 

@@ -11,10 +11,10 @@ import pytest
 
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS
+from kinprint.formats.format import FORMATS
 from kinprint.formats.npz import HEADER_CAP, INFLATED_FREE, NUMPY, parse_array_header
 from kinprint.formats.plan import rows, whole
-from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
+from support.fuzzing import MemorySession, fuzz, spoil
 
 RNG = np.random.default_rng(8)
 ARRAYS = {

@@ -9,13 +9,13 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats import onnx_made
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS
-from kinprint.formats.onnx import ONNX
+from kinprint.formats.format import FORMATS
+from kinprint.formats.onnx import decoding as onnx_made
+from kinprint.formats.onnx.parser import ONNX
 from kinprint.formats.plan import rows, whole
-from kinprint.model import open_model
-from kinprint.testing.hub import HubServer
+from kinprint.model.model import open_model
+from support.hub import HubServer
 
 RNG = np.random.default_rng(31)
 

@@ -9,12 +9,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kinprint.errors import FormatError, KinprintError
-from kinprint.formats import onnx_proto, protobuf
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS
-from kinprint.formats.onnx import ONNX
+from kinprint.formats.format import FORMATS
+from kinprint.formats.onnx import protobuf
+from kinprint.formats.onnx import protos as onnx_proto
+from kinprint.formats.onnx.parser import ONNX
 from kinprint.formats.plan import whole
-from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
+from support.fuzzing import MemorySession, fuzz, spoil
 
 ROOM = 64 << 20
 MATMUL = b"\x0a\x02xy\x12\x01z\x22\x06MatMul"

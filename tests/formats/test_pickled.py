@@ -20,9 +20,9 @@ import types
 import pytest
 
 from kinprint.errors import FormatError
-from kinprint.formats.pickled import MEMORY_CAP, PICKLE_CAP, Opaque, read_pickle
-from kinprint.formats.pytorch import VOCABULARY
-from kinprint.testing.fuzzing import fuzz, spoil
+from kinprint.formats.pytorch.archive import VOCABULARY
+from kinprint.formats.pytorch.pickles import MEMORY_CAP, PICKLE_CAP, Opaque, read_pickle
+from support.fuzzing import fuzz, spoil
 
 EMPTY_DICT = b"ccollections\nOrderedDict\n)R"
 
@@ -76,7 +76,7 @@ import sys
 from pathlib import Path
 from kinprint.errors import FormatError
 from kinprint.formats.pickled import read_pickle
-from kinprint.formats.pytorch import VOCABULARY
+from kinprint.formats.pytorch.archive import VOCABULARY
 before = set(sys.modules)
 for path in sorted(Path(sys.argv[1]).glob("*.pkl")):
     try:
@@ -314,7 +314,7 @@ def test_mutants_are_refused_or_read(cases):
 
 def test_numbers_that_share_one_hash_do_not_hang():
     """Dictionary keys i·(2**61 − 1) all hash to zero; only so many keys that are no text are taken."""
-    from kinprint.formats.pickled import MAX_ODD_KEYS, Refusal, add_items
+    from kinprint.formats.pytorch.pickles import MAX_ODD_KEYS, Refusal, add_items
 
     target = {}
     add_items(target, [(number, None) for number in range(MAX_ODD_KEYS)])

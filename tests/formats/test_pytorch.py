@@ -35,10 +35,10 @@ import pytest
 
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS, choose_files
+from kinprint.formats.format import FORMATS, choose_files
 from kinprint.formats.plan import rows, whole
-from kinprint.formats.pytorch import PYTORCH
-from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
+from kinprint.formats.pytorch.archive import PYTORCH
+from support.fuzzing import MemorySession, fuzz, spoil
 
 CONTRACT = Path(__file__).parent / "contract"
 GOLDEN = zlib.decompress(
@@ -345,8 +345,8 @@ OPEN = """
 import sys
 from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.containers import FORMATS
-from kinprint.formats.pytorch import PYTORCH
+from kinprint.formats.format import FORMATS
+from kinprint.formats.pytorch.archive import PYTORCH
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 if PYTORCH.name not in FORMATS:

@@ -9,7 +9,7 @@ import pytest
 from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
-from kinprint.testing import quantisers
+from support import quantisers
 
 LAYER = "model.layers.0.mlp.up_proj"
 

@@ -10,13 +10,13 @@ from kinprint.formats import quantised
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.formats.quantised.settings import settings_of
+from kinprint.formats.safetensors.writer import STORAGE, TensorSpec, encode, layout
 from kinprint.formats.tensors import Tensors
-from kinprint.formats.writing import STORAGE, TensorSpec, encode, layout
-from kinprint.model import open_model
-from kinprint.testing import quantisers
-from kinprint.testing.fuzzing import MemorySession, fuzz
-from kinprint.testing.layouts import write_checkpoint
-from kinprint.testing.quantisers import write_layers
+from kinprint.model.model import open_model
+from support import quantisers
+from support.fuzzing import MemorySession, fuzz
+from support.layouts import write_checkpoint
+from support.quantisers import write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
 LLAMA = {"model_type": "llama"}

@@ -7,8 +7,8 @@ import pytest
 
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.awq import _columns
-from kinprint.formats.writing import spec_of
-from kinprint.testing.quantisers import awq
+from kinprint.formats.safetensors.writer import spec_of
+from support.quantisers import awq
 
 LAYER = "model.layers.0.mlp.up_proj"
 

@@ -11,10 +11,10 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.bitsandbytes import read_state
-from kinprint.formats.writing import TensorSpec, spec_of
-from kinprint.testing.fuzzing import fuzz, spoil
-from kinprint.testing.hub import HubServer
-from kinprint.testing.quantisers import bnb_4bit, bnb_int8, write_layers
+from kinprint.formats.safetensors.writer import TensorSpec, spec_of
+from support.fuzzing import fuzz, spoil
+from support.hub import HubServer
+from support.quantisers import bnb_4bit, bnb_int8, write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
 CONFIG = {"quant_method": "bitsandbytes"}

@@ -8,8 +8,8 @@ import pytest
 
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised import modules
-from kinprint.formats.writing import TensorSpec, spec_of
-from kinprint.testing.quantisers import fp8, int8, stored
+from kinprint.formats.safetensors.writer import TensorSpec, spec_of
+from support.quantisers import fp8, int8, stored
 
 LAYER = "model.layers.0.mlp.up_proj"
 

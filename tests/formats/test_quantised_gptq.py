@@ -10,8 +10,8 @@ from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised import modules
-from kinprint.formats.writing import spec_of
-from kinprint.testing.quantisers import gptq, write_layers
+from kinprint.formats.safetensors.writer import spec_of
+from support.quantisers import gptq, write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
 

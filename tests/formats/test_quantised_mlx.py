@@ -11,10 +11,10 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.settings import settings_of
-from kinprint.formats.writing import spec_of
-from kinprint.model import open_model
-from kinprint.testing.layouts import write_checkpoint
-from kinprint.testing.quantisers import mlx, mlx_floats, write_layers
+from kinprint.formats.safetensors.writer import spec_of
+from kinprint.model.model import open_model
+from support.layouts import write_checkpoint
+from support.quantisers import mlx, mlx_floats, write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
 GROUPS = {"group_size": 64, "bits": 4}

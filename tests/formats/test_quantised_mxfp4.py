@@ -10,9 +10,9 @@ from kinprint.formats.dtypes import e8m0_table
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised import modules
 from kinprint.formats.quantised.mxfp4 import pairs
-from kinprint.formats.writing import spec_of
-from kinprint.model import open_model, slice_role
-from kinprint.testing.quantisers import mxfp4, mxfp4_experts, nvfp4, stored, write_layers
+from kinprint.formats.safetensors.writer import spec_of
+from kinprint.model.model import open_model, slice_role
+from support.quantisers import mxfp4, mxfp4_experts, nvfp4, stored, write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
 EXPERTS = "model.layers.0.mlp.experts"

@@ -9,7 +9,7 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import plan_reads, rows, whole, windows
 from kinprint.formats.quantised import gptq as gptq_reader
 from kinprint.formats.quantised import modules
-from kinprint.testing.quantisers import bnb_4bit, bnb_int8, gptq, write_layers
+from support.quantisers import bnb_4bit, bnb_int8, gptq, write_layers
 
 NAME = "h.0.mlp.c_fc"
 

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES
-from kinprint.formats.safetensors import (
+from kinprint.formats.safetensors.parser import (
     HEADER_CAP,
     _any_entries,
     _plain_entries,
@@ -20,7 +20,7 @@ from kinprint.formats.safetensors import (
     parse_header,
 )
 from kinprint.formats.tensors import TensorInfo, Tensors
-from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
+from support.fuzzing import MemorySession, fuzz, spoil
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 TWO = {"a": F32, "b": {"dtype": "F32", "shape": [1, 3], "data_offsets": [8, 20]}}

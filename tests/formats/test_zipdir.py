@@ -9,7 +9,7 @@ import pytest
 
 from kinprint.errors import FormatError
 from kinprint.formats.tensors import TensorInfo
-from kinprint.formats.zipdir import (
+from kinprint.formats.zip_directory import (
     DEFLATED,
     DIRECTORY_CAP,
     Placed,
@@ -21,7 +21,7 @@ from kinprint.formats.zipdir import (
     read_directory,
 )
 from kinprint.refs import ByteRange
-from kinprint.testing.fuzzing import MemoryFile, MemorySession, fuzz, spoil
+from support.fuzzing import MemoryFile, MemorySession, fuzz, spoil
 
 END, LOCATOR, END64 = 22, 20, 56
 

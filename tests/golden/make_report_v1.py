@@ -7,9 +7,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from kinprint.comparison import compare
-from kinprint.results import Report
-from kinprint.selection import Options
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
+from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 
 HERE = Path(__file__).parent

@@ -9,12 +9,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.evidence.examine import Inquiry
-from kinprint.results import Report
-from kinprint.selection import Options
+from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
-from kinprint.testing.reports import wide_models
+from support.reports import wide_models
 
 HERE = Path(__file__).parent
 OPTIONS = Options(rows=8, metrics=("cosine", "pearson", "shuffled_cosine", "ulp_distance"))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kinprint.render.markdown import markdown
-from kinprint.render.measurements import csv_bytes, parquet_bytes
+from kinprint.render.markdown.report import markdown
 from kinprint.render.notebook import notebook_html
 from kinprint.render.page import page_html
-from kinprint.render.sarif import sarif_json
-from kinprint.render.terminal import print_report
-from kinprint.results import Report
+from kinprint.render.sarif.report import sarif_json
+from kinprint.render.tables.report import csv_bytes, parquet_bytes
+from kinprint.render.terminal.report import print_report
+from kinprint.results.report import Report
 
 HERE = Path(__file__).parent
 NAMES = ("report_v1", "report_v1_annexes")
@@ -33,7 +33,7 @@ def parquet(report):
 
 def bom(report):
     pytest.importorskip("cyclonedx")
-    from kinprint.render.bom import bom_json
+    from kinprint.render.bom.report import bom_json
 
     return bom_json(report)
 

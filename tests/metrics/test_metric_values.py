@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kinprint._util.numeric import ranks
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
-from kinprint.numeric import ranks
 
 D = 4096
 

@@ -10,14 +10,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.evidence.examine import Inquiry
-from kinprint.results import Report
-from kinprint.selection import DEFAULT_BUDGET_BYTES, Options
+from kinprint.lab.zoo import derive
+from kinprint.results.report import Report
+from kinprint.sources.session import DEFAULT_BUDGET_BYTES
 from kinprint.sources.settings import Settings
-from kinprint.zoo import derive
+from support.places import ROOT
 
-TOOL = Path(__file__).parents[2] / "tools" / "fetch_real.py"
+TOOL = ROOT / "tools" / "fetch_real.py"
 STORIES = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

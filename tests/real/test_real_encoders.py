@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kinprint.model import open_model, slice_role
+from kinprint.model.model import open_model, slice_role
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 

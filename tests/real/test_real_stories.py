@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from kinprint.model import open_model, slice_role
+from kinprint.lab.zoo import derive
+from kinprint.model.model import open_model, slice_role
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.gguf_files import convert_llama, encode, write_gguf
-from kinprint.zoo import derive
+from support.gguf_files import convert_llama, encode, write_gguf
 
 pytestmark = pytest.mark.real
 BUDGET = 512_000_000  # both files whole

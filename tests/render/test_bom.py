@@ -4,22 +4,23 @@ import json
 import sys
 import uuid
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from kinprint.errors import NeedsExtra, SchemaError
-from kinprint.family import BACKWARD, FORWARD, UNDIRECTED, PairsReport
-from kinprint.findings import CLASSES
-from kinprint.render.bom import bom_json
-from kinprint.render.descent import CONTRADICTED, UNKNOWN, direction, direction_among
-from kinprint.render.pairs_bom import pairs_bom
-from kinprint.results import FileSummary, Report
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
+from kinprint.render.bom.pairs import pairs_bom
+from kinprint.render.bom.report import bom_json
+from kinprint.render.direction import CONTRADICTED, UNKNOWN, direction, direction_among
+from kinprint.results.findings import CLASSES
+from kinprint.results.models import FileSummary
+from kinprint.results.report import Report
+from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, PairsReport
+from support.places import GOLDEN_REPORTS
+from support.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = GOLDEN_REPORTS
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

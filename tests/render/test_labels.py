@@ -5,25 +5,25 @@ import json
 import re
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from kinprint.evidence.kinds import _PLAIN, _REPLACED
-from kinprint.findings import CLASSES, ControlFinding
-from kinprint.render.markdown import markdown
-from kinprint.render.measurements import csv_bytes
+from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
+from kinprint.render.markdown.pairs import pairs_markdown
+from kinprint.render.markdown.report import markdown
 from kinprint.render.notebook import notebook_html, pairs_html
 from kinprint.render.page import page_html
-from kinprint.render.pairs import LEGEND, print_pairs
-from kinprint.render.pairs_markdown import pairs_markdown
-from kinprint.render.terminal import print_report
-from kinprint.render.words import IN_ENGLISH, Words
-from kinprint.results import Report
-from kinprint.testing.reports import pairs_report
+from kinprint.render.tables.report import csv_bytes
+from kinprint.render.terminal.pairs import LEGEND, print_pairs
+from kinprint.render.terminal.report import print_report
+from kinprint.render.texts.words import IN_ENGLISH, Words
+from kinprint.results.findings import CLASSES, ControlFinding
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
+from support.reports import pairs_report
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report_v1_annexes.json"
+GOLDEN = GOLDEN_REPORTS / "report_v1_annexes.json"
 REPORT = Report.from_json(GOLDEN.read_bytes())
 KINDS = sorted({kind for kind, _ in (*_PLAIN.values(), *_REPLACED.values())})
 

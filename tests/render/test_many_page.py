@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kinprint.family import PairsReport
-from kinprint.render.page.many import pairs_command, pairs_html
-from kinprint.render.pairs_markdown import pairs_markdown
-from kinprint.testing.reports import pairs_report
-from kinprint.tree.many import clusters_of
+from kinprint.render.markdown.pairs import pairs_markdown
+from kinprint.render.page.pairs import pairs_command, pairs_html
+from kinprint.results.tree import PairsReport
+from kinprint.tree.all_pairs import clusters_of
+from support.reports import pairs_report
 
 EVIL = '</script><script>alert(1)</script>"><img src=x onerror=alert(1)>\u202e{{7*7}}'
 

@@ -4,19 +4,19 @@ import re
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
-from kinprint.findings import CLASSES
-from kinprint.render.command import command_of
-from kinprint.render.markdown import MOST_ROWS, markdown, name, prose
-from kinprint.render.words import IN_ENGLISH
-from kinprint.results import Report
-from kinprint.testing.reports import HOSTILE, LONG, empty_report, hostile_report
+from kinprint.render.markdown.report import MOST_ROWS, markdown, name, prose
+from kinprint.render.repeat_command import command_of
+from kinprint.render.texts.words import IN_ENGLISH
+from kinprint.results.findings import CLASSES
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
+from support.reports import HOSTILE, LONG, empty_report, hostile_report
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = GOLDEN_REPORTS
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

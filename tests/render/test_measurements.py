@@ -5,27 +5,20 @@ import io
 import math
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinprint.annexes import LayerGrid
 from kinprint.errors import NeedsExtra
-from kinprint.render.measurements import (
-    TABLES,
-    csv_bytes,
-    evidence_rows,
-    measurement_rows,
-    pair_rows,
-    parquet_bytes,
-)
-from kinprint.render.pairs_table import VERDICTS, facts_of, pairs_csv, pairs_parquet, verdict_rows
-from kinprint.results import Report
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
+from kinprint.render.tables.pairs import VERDICTS, facts_of, pairs_csv, pairs_parquet, verdict_rows
+from kinprint.render.tables.report import TABLES, csv_bytes, evidence_rows, measurement_rows, pair_rows, parquet_bytes
+from kinprint.results.context import LayerGrid
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
+from support.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = GOLDEN_REPORTS
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 FORMULAE = (

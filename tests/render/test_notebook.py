@@ -6,21 +6,20 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from kinprint.family import TREE_SCHEMA, FamilyTree, TreeEdge, TreeModel, TreeRun, TreeSettings
-from kinprint.findings import CLASSES
-from kinprint.inspection import inspect
+from kinprint.model.inspection import inspect
 from kinprint.render.notebook import inspection_html, notebook_html, pairs_html, tree_html
-from kinprint.render.words import IN_ENGLISH
-from kinprint.results import Report
+from kinprint.render.texts.words import IN_ENGLISH
+from kinprint.results.findings import CLASSES
+from kinprint.results.report import Report
+from kinprint.results.tree import TREE_SCHEMA, FamilyTree, TreeEdge, TreeModel, TreeRun, TreeSettings
 from kinprint.sources.settings import Settings
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_model, hostile_report, pairs_report
+from support.places import ROOT
+from support.reports import HOSTILE, empty_report, hostile_model, hostile_report, pairs_report
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())

@@ -14,15 +14,17 @@ from pathlib import Path
 import pytest
 
 from kinprint.errors import BadSetting
-from kinprint.findings import CLASSES, ControlFinding
 from kinprint.render.page import page_html
 from kinprint.render.page.payload import SCRIPT_WORDS, embedded
 from kinprint.render.page.picture import BAND, Axis, picture_of
 from kinprint.render.page.voice import Voice, middle_cut, power_of_ten, powers, ranges
-from kinprint.results import NOT_COMPARABLE, Report
-from kinprint.testing.reports import HOSTILE, hostile_report
+from kinprint.results.findings import CLASSES, ControlFinding
+from kinprint.results.measurements import NOT_COMPARABLE
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
+from support.reports import HOSTILE, hostile_report
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = GOLDEN_REPORTS
 ASSETS = files("kinprint.render.page").joinpath("assets")
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 
@@ -415,7 +417,7 @@ def sources() -> str:
 
 
 def test_no_word_is_left_over_and_none_is_missing() -> None:
-    words = json.loads(files("kinprint.render").joinpath("strings", "en.json").read_bytes())
+    words = json.loads(files("kinprint.render.texts").joinpath("en.json").read_bytes())
     text = sources()
     named = set(re.findall(r"""["'`]([a-z_]+(?:\.[a-z_A-Z]+)+|[a-z_]+)["'`]""", text))
     prefixes = set(re.findall(r'"([a-z_.]+\.)" ~', text)) | {f"{p}." for p in re.findall(r'label\("([a-z_]+)"', text)}

@@ -2,17 +2,17 @@
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from kinprint._util.sizes import parse_size
 from kinprint.cli.compare import compare_command
 from kinprint.refs import parse_ref
-from kinprint.render.command import command_of, pinned, written_size
-from kinprint.results import Report, ReportSettings
-from kinprint.sizes import parse_size
+from kinprint.render.repeat_command import command_of, pinned, written_size
+from kinprint.results.report import Report, ReportSettings
+from support.places import GOLDEN_REPORTS
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report_v1_annexes.json"
+GOLDEN = GOLDEN_REPORTS / "report_v1_annexes.json"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ENDPOINT = "https://hub.example"
 SETTINGS = ReportSettings(

@@ -4,20 +4,20 @@ import hashlib
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from kinprint.evidence.kinds import _PLAIN, _REPLACED
-from kinprint.findings import ControlFinding
+from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.render.page import page_html
 from kinprint.render.page.picture import Axis, _ticks, picture_of
 from kinprint.render.page.views import headline
 from kinprint.render.page.voice import Voice
-from kinprint.results import Report
+from kinprint.results.findings import ControlFinding
+from kinprint.results.report import Report
 from kinprint.sources.ledger import RangeRead, digest_of
+from support.places import GOLDEN_REPORTS
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report_v1_annexes.json"
+GOLDEN = GOLDEN_REPORTS / "report_v1_annexes.json"
 SEEN = (
     "a correlation of norm scales of 0.95 or a cosine of rows of 0.12 would have been seen with 95 % probability, "
     "dimensions and rows being in place"

@@ -7,21 +7,22 @@ import shutil
 import subprocess
 import tarfile
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from jsonschema import Draft4Validator
 
 from kinprint.errors import SchemaError
-from kinprint.family import PairsReport
-from kinprint.findings import CLASSES
-from kinprint.render.pairs_sarif import pairs_sarif
-from kinprint.render.sarif import sarif_json
-from kinprint.results import FileSummary, Report
-from kinprint.testing.reports import HOSTILE, empty_report, hostile_report, pairs_report
+from kinprint.render.sarif.pairs import pairs_sarif
+from kinprint.render.sarif.report import sarif_json
+from kinprint.results.findings import CLASSES
+from kinprint.results.models import FileSummary
+from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport
+from support.places import GOLDEN_REPORTS
+from support.reports import HOSTILE, empty_report, hostile_report, pairs_report
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = GOLDEN_REPORTS
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 STATES = ("undeclared", "declared", "other_declared", "declared_not_shown", "nothing_declared", "not_judged")

@@ -7,21 +7,22 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from kinprint.comparison import compare
-from kinprint.inspection import inspect
-from kinprint.plain import printable
-from kinprint.render.layout import number
-from kinprint.render.terminal import _log_p, _method, _z, print_cache, print_inspection, print_report
-from kinprint.results import NullResult, Report, Skipped
-from kinprint.selection import Options
+from kinprint._util.plain import printable
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
+from kinprint.model.inspection import inspect
+from kinprint.render.terminal.layout import number
+from kinprint.render.terminal.report import _log_p, _method, _z, print_cache, print_inspection, print_report
+from kinprint.results.measurements import NullResult, Skipped
+from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
+from support.places import DEMO_MODELS
 
 HOSTILE = [
     "[red]x[/red]",
@@ -188,7 +189,7 @@ def test_printable_cuts_and_replaces():
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_no_figure_is_cut_however_narrow_the_terminal(width):
-    demo = Path(__file__).parents[2] / "demo" / "models"
+    demo = DEMO_MODELS
     options = Options(layers="0", roles=("post_attention_norm", "mlp_up"))
     report = compare(str(demo / "base"), str(demo / "finetune"), options, settings=Settings())
     console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=False)

@@ -6,15 +6,15 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from kinprint.family import FamilyTree
-from kinprint.render.page.many import pairs_html
-from kinprint.render.tree_svg import breadth, tree_svg
-from kinprint.render.tree_words import summary
-from kinprint.render.words import Words, in_myriads
-from kinprint.testing.reports import pairs_report
+from kinprint.render.drawing.tree_labels import summary
+from kinprint.render.drawing.tree_svg import breadth, tree_svg
+from kinprint.render.page.pairs import pairs_html
+from kinprint.render.texts.words import Words, in_myriads
+from kinprint.results.tree import FamilyTree
 from kinprint.tree.facts import ModelFacts, PairFacts
 from kinprint.tree.infer import infer_tree
-from kinprint.tree.mixing import Mix
+from kinprint.tree.merges import Mix
+from support.reports import pairs_report
 
 SVG = "{http://www.w3.org/2000/svg}"
 NEAR = {"attn_q": 0.1, "mlp_up": 0.1, "mlp_down": 0.1}

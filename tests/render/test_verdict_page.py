@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kinprint.findings import (
+from kinprint.render.terminal.verdict import print_evidence, print_verdict
+from kinprint.results.findings import (
     CLASSES,
     ComponentFinding,
     ControlFinding,
@@ -20,7 +21,6 @@ from kinprint.findings import (
     Rule,
     Verdict,
 )
-from kinprint.render.verdict import print_evidence, print_verdict
 
 HOSTILE = "\x1b[31m[red]x[/red]\x07\u202e\r\nnext"
 FORBIDDEN = "\x1b\x07\r\u202e"

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinprint.errors import BadSetting
-from kinprint.evidence.kinds import _PLAIN, _REPLACED
+from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.evidence.verdict import DISTILLATION, OWN_CONTROLS
-from kinprint.findings import CLASSES
-from kinprint.render.words import LANGUAGES, Phrase, Words
+from kinprint.render.texts.words import LANGUAGES, Phrase, Words
+from kinprint.results.findings import CLASSES
 
 PLACE = re.compile(r"\{(\w+)(?::(\w+))?\}")
 HANGUL = re.compile(r"[가-힣]")
@@ -36,7 +36,7 @@ THE_SAME_IN_KOREAN = {
 
 def strings(name):
     """Read a file of strings as pairs: a key given twice is a slip that a dict would hide."""
-    raw = files("kinprint.render").joinpath("strings", name).read_text("utf-8")
+    raw = files("kinprint.render.texts").joinpath(name).read_text("utf-8")
     return json.loads(raw, object_pairs_hook=list)
 
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.evidence.examine import Inquiry
-from kinprint.render.words import Words
-from kinprint.results import NOT_COMPARABLE, Report
-from kinprint.selection import Options
+from kinprint.render.texts.words import Words
+from kinprint.results.measurements import NOT_COMPARABLE
+from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
-from kinprint.testing.reports import empty_report
+from support.places import ROOT
+from support.reports import empty_report
 
-ROOT = Path(__file__).parents[2]
 DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
 EVERYTHING = Options()
 FEW = Options(rows=8, metrics=("cosine", "pearson", "cv_diff", "byte_identity"))

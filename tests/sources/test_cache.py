@@ -16,7 +16,7 @@ from kinprint.formats.plan import whole
 from kinprint.refs import ByteRange
 from kinprint.sources.base import read_whole
 from kinprint.sources.cache import RangeCache, cache_key
-from kinprint.testing.hub import Fault, HubServer
+from support.hub import Fault, HubServer
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"

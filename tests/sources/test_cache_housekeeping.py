@@ -10,7 +10,7 @@ from kinprint.errors import TransferError
 from kinprint.refs import ByteRange
 from kinprint.sources.base import read_whole
 from kinprint.sources.cache import RangeCache, cache_key
-from kinprint.testing.hub import Fault
+from support.hub import Fault
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"

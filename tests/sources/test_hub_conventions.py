@@ -10,8 +10,8 @@ from kinprint.errors import BadSetting, FileTooLarge, NotFound, OfflineError, Tr
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.sources.settings import DEFAULT_ENDPOINT, Settings
-from kinprint.testing.hub import Fault
-from kinprint.testing.layouts import write_checkpoint
+from support.hub import Fault
+from support.layouts import write_checkpoint
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"

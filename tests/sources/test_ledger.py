@@ -11,10 +11,10 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.refs import ByteRange
 from kinprint.sources.ledger import CHUNK_BYTES, Failure, Ledger, digest_of, merged
-from kinprint.sources.recorded import Kept, ReplaySession, SharedFile
+from kinprint.sources.replay import Kept, ReplaySession, SharedFile
 from kinprint.sources.session import PIECE_BYTES, Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 REPO = "owner/Small-Model"
 

@@ -7,9 +7,9 @@ import pytest
 
 from kinprint.errors import SourceError, TransferError
 from kinprint.refs import ByteRange
-from kinprint.sources import near
-from kinprint.sources.near import is_near, kind_by_name, kind_of
-from kinprint.testing.hub import HubServer
+from kinprint.sources import private_network as near
+from kinprint.sources.private_network import is_near, kind_by_name, kind_of
+from support.hub import HubServer
 
 WEIGHTS = "model-00001-of-00002.safetensors"
 NOBODY = frozenset()

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from kinprint.sources.memory import IDLE_BYTES, Recycler
+from kinprint.sources.buffers import IDLE_BYTES, Recycler
 
 MB = 1 << 20
 

@@ -6,7 +6,7 @@ import pytest
 
 from kinprint.errors import FileTooLarge, SourceChanged, TransferError
 from kinprint.refs import ByteRange
-from kinprint.testing.hub import Fault
+from support.hub import Fault
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"

@@ -15,7 +15,7 @@ from kinprint.refs import ByteRange
 from kinprint.sources.base import Traffic
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.session import Session
-from kinprint.testing.hub import Fault
+from support.hub import Fault
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"

@@ -9,7 +9,7 @@ from kinprint.errors import AccessDenied, BadReference, BadSetting, KinprintErro
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.refs import ByteRange, parse_ref
 from kinprint.sources.settings import Settings
-from kinprint.testing.hub import Fault, HubServer
+from support.hub import Fault, HubServer
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"

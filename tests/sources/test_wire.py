@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError
 
-from kinprint.sources.wire import Place, Wire, decoded, is_plain
+from kinprint.sources.http_connection import Place, Wire, decoded, is_plain
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 

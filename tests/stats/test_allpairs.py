@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
-from kinprint.results import NullResult
+from kinprint.results.measurements import NullResult
 from kinprint.stats import all_pairs, joint_blocks, null_for
 from kinprint.stats.moments import FloatArray
 from kinprint.stats.tails import NORMAL

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray
 from kinprint.stats import fixedpoints
 from kinprint.stats.fixedpoints import (
     blocks_fixed_points,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kinprint.errors import DegenerateInput
-from kinprint.stats.allpairs import all_pairs
-from kinprint.stats.gridded import gram_products, grid_pairs
+from kinprint.stats.layer_grid import all_pairs
+from kinprint.stats.matrix_layer_grid import gram_products, grid_pairs
 
 
 def test_vectors_agree_with_all_pairs():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from kinprint.numeric import FloatArray
+from kinprint._util.numeric import FloatArray
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points, log10_p_total
 from kinprint.stats.moments import Moments
 from kinprint.stats.power import (

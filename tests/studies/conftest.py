@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinprint.lab.replicas import REPOS, write_replicas
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from kinprint.studies.opened import Request
 from kinprint.studies.recipe import run_study
-from kinprint.studies.replicas import REPOS, write_replicas
-from kinprint.studies.stage import Request
-from kinprint.testing.hub import HubServer
-from kinprint.testing.layouts import write_checkpoint
+from support.hub import HubServer
+from support.layouts import write_checkpoint
 
 LAYERS, WIDTH = 6, 64
 

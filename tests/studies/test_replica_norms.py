@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from kinprint.formats.dtypes import decode
-from kinprint.studies.replicas import design as designing
-from kinprint.studies.replicas.descendant import descend, shares
-from kinprint.studies.replicas.design import LAYERS, WIDTHS, design, layer_correlation
-from kinprint.studies.replicas.fits import correlation_of, cosine_of, fit_console
-from kinprint.studies.replicas.norms import replica_norms
-from kinprint.studies.replicas.published import INPUT, KINDS, POST, console_pairs, hw_pairs, published
-from kinprint.studies.replicas.solver import Conditions, bend, quantile_ranks, to_grid
-from kinprint.studies.replicas.targets import ASSUMED, targets
+from kinprint.lab.replicas import design as designing
+from kinprint.lab.replicas.descendant import descend, shares
+from kinprint.lab.replicas.design import LAYERS, WIDTHS, design, layer_correlation
+from kinprint.lab.replicas.fits import correlation_of, cosine_of, fit_console
+from kinprint.lab.replicas.norms import replica_norms
+from kinprint.lab.replicas.published_figures import INPUT, KINDS, POST, console_pairs, hw_pairs, published
+from kinprint.lab.replicas.solver import Conditions, bend, quantile_ranks, to_grid
+from kinprint.lab.replicas.targets import ASSUMED, targets
 
 TARGETS = targets()
 GROUPS = sorted({(t.source.split()[0], t.kind) for t in TARGETS})

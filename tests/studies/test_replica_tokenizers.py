@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kinprint.differences import compare_vocabularies
-from kinprint.studies.replicas import matrices, tokenizers
-from kinprint.studies.replicas.published import published
+from kinprint.lab.replicas import matrices, tokenizers
+from kinprint.lab.replicas.published_figures import published
+from kinprint.model.tokenizers import compare_vocabularies
 
 ORIGIN = published()["origin"]
 

@@ -10,15 +10,16 @@ from scipy.optimize import linear_sum_assignment
 
 from kinprint.errors import BadSelection, DegenerateInput
 from kinprint.formats.plan import windows
-from kinprint.formats.writing import from_bf16
+from kinprint.formats.safetensors.writer import from_bf16
+from kinprint.lab.replicas import NAMES, PARTS, REPOS, attention, matrices, tokenizers, write_replicas
+from kinprint.lab.replicas import writer as write
+from kinprint.lab.replicas.noise import draw_codes, gaussian_table
+from kinprint.lab.replicas.published_figures import published
+from kinprint.lab.replicas.shapes import SHAPES, config_of, tensors_of
 from kinprint.metrics import METRICS
-from kinprint.model import open_model
+from kinprint.model.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.studies.replicas import NAMES, PARTS, REPOS, attention, matrices, tokenizers, write, write_replicas
-from kinprint.studies.replicas.noise import draw_codes, gaussian_table
-from kinprint.studies.replicas.published import published
-from kinprint.studies.replicas.shapes import SHAPES, config_of, tensors_of
 
 FAMILY = {
     "Solar": "solar_open",

@@ -17,7 +17,7 @@ from kinprint.studies.baselines import metrics as baselines_metrics
 from kinprint.studies.baselines.readings import read_pairs
 from kinprint.studies.recipe import run_study
 from kinprint.studies.text import say
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 PARTS = ["exp1", "exp2", "exp3", "exp4", "exp5", "exp6", "five_moe", "summary"]
 

@@ -14,11 +14,11 @@ from kinprint.stats import null_for
 from kinprint.studies.bias import BIAS
 from kinprint.studies.bias.facts import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
 from kinprint.studies.bias.path import joint_path
+from kinprint.studies.opened import Request
 from kinprint.studies.outcome import Missing
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import run_study
-from kinprint.studies.stage import Request
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 INPUT, POST = "input_layernorm", "post_attention_layernorm"
 
@@ -196,7 +196,7 @@ def test_ridges_say_what_the_original_would_have_cut(tmp_path):
 
 
 def test_bins_lie_on_the_grid_of_the_stored_numbers():
-    from kinprint.studies.figures.bias_layers import BINS, bin_edges
+    from kinprint.studies.bias.layer_figures import BINS, bin_edges
 
     edges = bin_edges(-0.3, 2.6, 2.0**-6)
     assert edges[0] <= -0.3 < edges[1]
@@ -401,7 +401,7 @@ def test_stills_and_film_of_the_mean_taken_away(family):
 
 @pytest.mark.slow
 def test_every_picture_renders_and_the_film_is_small(family):
-    from kinprint.studies.figures.style import rendered
+    from kinprint.studies.figure_style import rendered
 
     for part_ in family.parts:
         for item in part_.section.pictures:

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from kinprint.studies.replicas.design import design
-from kinprint.studies.replicas.norms import replica_norms
+from kinprint.lab.replicas.design import design
+from kinprint.lab.replicas.norms import replica_norms
 
 MEASURES = ("cosine", "Pearson")
 UNMEASURED = (("Solar", "INTELLECT"), ("INTELLECT", "Phi"))

@@ -15,8 +15,8 @@ from kinprint.cli.main import main
 from kinprint.errors import BadSelection, NeedsExtra, StorageError
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.studies.cast import cast, look
-from kinprint.studies.catalogue import STUDIES
+from kinprint.studies.all_studies import STUDIES
+from kinprint.studies.opened import Request, Want, read_layers
 from kinprint.studies.outcome import (
     Check,
     MemberOutcome,
@@ -30,10 +30,10 @@ from kinprint.studies.outcome import (
     table,
 )
 from kinprint.studies.recipe import Part, Study, run_study
-from kinprint.studies.stage import Request, Want, read_layers
+from kinprint.studies.studied_models import cast, look
 from kinprint.studies.text import Text, fields, say, translations
 from kinprint.studies.writing import show, write_outcome
-from kinprint.testing.hub import HubServer
+from support.hub import HubServer
 
 
 def outcome_of(*sections, replicas=False, members=()):
@@ -325,7 +325,7 @@ def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("matplotlib", "kinprint.studies.figures"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    shown = picture("p", say("A picture"), "sanity.synthetic_grid", [])
+    shown = picture("p", say("A picture"), "sanity.figures.synthetic_grid", [])
     with pytest.raises(NeedsExtra, match="needs the extra 'plot'"):
         shown.draw()
     numbers = table("t", say("T"), [column("n", "n")], [(1,)])

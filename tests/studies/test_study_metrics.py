@@ -14,15 +14,15 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
 from kinprint.studies import metrics
-from kinprint.studies.cast import Casting
 from kinprint.studies.metrics import pairs as metrics_pairs
 from kinprint.studies.metrics import plan as metrics_plan
 from kinprint.studies.metrics.checks import measure_checks
+from kinprint.studies.opened import Request, set_stage
 from kinprint.studies.outcome import Missing, picture
 from kinprint.studies.recipe import run_study
-from kinprint.studies.stage import Request, set_stage
+from kinprint.studies.studied_models import Casting
 from kinprint.studies.text import Text
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 STUDIES = Path(metrics.__file__).parent
 SAME = ("cosine", "pearson", "mean_abs_diff", "p99_abs_diff", "rel_l2_a", "rel_l2")
@@ -282,7 +282,7 @@ def test_gaps_in_a_matrix_are_drawn_as_gaps():
         metrics_plan.Grid("some", ("a", "b", "c"), values, values - 0.01, np.full((3, 3), 0.001)),
         metrics_plan.Grid("none", ("a", "b", "c"), nothing, gaps, gaps),
     ]
-    some, none = picture("x", Text("x"), "metrics.matrices", [grids], "cosine", "title").draw().axes
+    some, none = picture("x", Text("x"), "metrics.figures.matrices", [grids], "cosine", "title").draw().axes
     said = [text.get_text() for text in some.texts]
     assert (said.count("self"), said.count("–"), said.count("0.98")) == (3, 2, 2)
     assert [text.get_text() for text in none.texts] == ["not comparable"]

@@ -14,6 +14,7 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import all_pairs, draw_columns
+from kinprint.studies.opened import Request
 from kinprint.studies.origin import ORIGIN
 from kinprint.studies.origin import baselines as origin_baselines
 from kinprint.studies.origin import decay as origin_decay
@@ -25,8 +26,7 @@ from kinprint.studies.origin.scripts import byte_spelling, decode
 from kinprint.studies.origin.shared import NormPair
 from kinprint.studies.origin.sigma import effect, probed_layers
 from kinprint.studies.recipe import run_study
-from kinprint.studies.stage import Request
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 LAYERS, WIDTH, EXPERTS = 4, 32, 8
 SPELT = {value: character for character, value in byte_spelling().items()}

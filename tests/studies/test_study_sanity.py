@@ -10,7 +10,7 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.studies.recipe import run_study
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 
 @pytest.fixture(autouse=True)

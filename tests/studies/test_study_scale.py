@@ -19,7 +19,7 @@ from kinprint.studies import scale
 from kinprint.studies.recipe import run_study
 from kinprint.studies.scale import rounding as scale_rounding
 from kinprint.studies.scale.rounding import FORMATS, before_rounding, kept, needs_simulation, store
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 STUDIES = Path(scale.__file__).parent
 

@@ -3,12 +3,11 @@
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from kinprint.cli import main
-from kinprint.zoo.derive import (
+from kinprint.lab.zoo.derive import (
     drop_layers,
     load_state,
     low_rank,
@@ -19,8 +18,8 @@ from kinprint.zoo.derive import (
     stack_layers,
     upcycle,
 )
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "demo" / "models"
 FAMILY = ROOT / "tests" / "family"
 KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinprint.family import BACKWARD, FORWARD, UNDIRECTED, Cue, FamilyTree
+from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue, FamilyTree
 from kinprint.tree.cues import CLEAR, FAINT, STRONG, names_same, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 from kinprint.tree.facts import ModelFacts, PairFacts, log_distance
 from kinprint.tree.infer import Wishes, infer_tree
-from kinprint.tree.mixing import Mix, find_mixes
+from kinprint.tree.merges import Mix, find_mixes
 from kinprint.tree.orientation import DIRECTED_AT, HUB, SUREST, direction, probability
 
 ROLES = ("attn_q", "attn_v", "attn_o", "mlp_up", "mlp_down")

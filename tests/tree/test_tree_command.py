@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from kinprint.errors import BadSelection, BadSetting
-from kinprint.family import FamilyTree
+from kinprint.results.tree import FamilyTree
 from kinprint.sources.session import Session
-from kinprint.testing.hub import HubServer
 from kinprint.tree import build_tree
 from kinprint.tree.driver import short_names
+from support.hub import HubServer
 
 
 def test_one_model_is_no_tree(command, short):

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from kinprint.comparison import compare
-from kinprint.findings import EditFinding
-from kinprint.results import TokenizerDifference
-from kinprint.selection import Options
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
+from kinprint.results.findings import EditFinding
+from kinprint.results.models import TokenizerDifference
 from kinprint.tree.cues import CLEAR, FAINT, STRONG, cues_of
 from kinprint.tree.driver import METRICS, build_tree
 from kinprint.tree.facts import ModelFacts, pair_facts
-from kinprint.tree.portraits import kurtosis
+from kinprint.tree.model_samples import kurtosis
 
 NAMES = ("A", "B")
 PLAIN = ModelFacts(name="x")

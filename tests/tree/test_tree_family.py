@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kinprint.tree import build_tree
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEMO, FAMILY = ROOT / "demo" / "models", ROOT / "tests" / "family"
 RECORD = json.loads((FAMILY / "MANIFEST.json").read_text(encoding="utf-8"))["models"]
 pytestmark = pytest.mark.slow

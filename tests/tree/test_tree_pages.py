@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from kinprint.errors import SchemaError
-from kinprint.family import Cue, FamilyTree
-from kinprint.render.tree import print_tree
-from kinprint.render.tree_svg import BOX, breadth, fitted, tree_svg
-from kinprint.render.tree_words import summary, ties
+from kinprint.render.drawing.tree_labels import summary, ties
+from kinprint.render.drawing.tree_svg import BOX, breadth, fitted, tree_svg
+from kinprint.render.terminal.tree import print_tree
+from kinprint.results.tree import Cue, FamilyTree
 from kinprint.tree.facts import ModelFacts, PairFacts
 from kinprint.tree.infer import infer_tree
-from kinprint.tree.mixing import Mix
+from kinprint.tree.merges import Mix
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,17 +10,18 @@ from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.forward import Runner, prompts
 from kinprint.fingerprints.methods.match_activations import MatchActivations
 from kinprint.fingerprints.methods.reef import REEF
-from kinprint.model import open_model
+from kinprint.lab.zoo import derive
+from kinprint.model.model import open_model
+from kinprint.model.weights import HeldWeights, StoredWeights
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.weights import HeldWeights, StoredWeights
-from kinprint.zoo import derive
+from support.places import DEMO_MODELS, FAMILY_MODELS
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-MODELS = Path(__file__).parents[2] / "demo" / "models"
-FAMILY = Path(__file__).parents[1] / "family"
+MODELS = DEMO_MODELS
+FAMILY = FAMILY_MODELS
 REEF_METHOD, MATCH = REEF(), MatchActivations()
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from kinprint.errors import BadSetting, NeedsExtra
-from kinprint.studies.toy import FULL, NORMS, PLAN, REDUCED, ToySetting, run_toy
+from kinprint.studies.toy_init.experiment import FULL, NORMS, PLAN, REDUCED, ToySetting, run_toy
 
 torch = pytest.importorskip("torch")
 
-from kinprint.studies.toy.gpt2 import initial_parameters, logits  # noqa: E402 - needs torch
-from kinprint.studies.toy.training import chain_text, shifted_text, train  # noqa: E402 - needs torch
+from kinprint.studies.toy_init.gpt2 import initial_parameters, logits  # noqa: E402 - needs torch
+from kinprint.studies.toy_init.training import chain_text, shifted_text, train  # noqa: E402 - needs torch
 
 TINY = ToySetting(layers=2, width=128, heads=4, vocabulary=64, positions=33, batch=1, steps=80, threads=1)
 SHORT = replace(TINY, width=32, steps=4)
@@ -265,12 +265,12 @@ def test_the_reduced_setting_keeps_what_moves_norms():
 
 
 def test_the_package_loads_without_torch():
-    code = "import sys, kinprint.studies.toy; sys.exit('torch' in sys.modules)"
+    code = "import sys, kinprint.studies.toy_init.experiment; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
-    for name in ("kinprint.studies.toy.training", "kinprint.studies.toy.gpt2"):
+    for name in ("kinprint.studies.toy_init.training", "kinprint.studies.toy_init.gpt2"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(NeedsExtra, match=r"kinprint\[torch\]"):

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from kinprint.errors import KinprintError
-from kinprint.zoo import derive, forward
-from kinprint.zoo.build import build
-from kinprint.zoo.members import Edit, Link, Member, Training
-from kinprint.zoo.store import Zoo, hashes_of
+from kinprint.lab.zoo import derive, forward
+from kinprint.lab.zoo.build import build
+from kinprint.lab.zoo.members import Edit, Link, Member, Training
+from kinprint.lab.zoo.store import Zoo, hashes_of
+from support.places import ROOT
 
 torch = pytest.importorskip("torch")
 
 from tokenizers import Tokenizer  # noqa: E402 - comes with torch's extra
 
-from kinprint.zoo.text import read_corpora  # noqa: E402
-from kinprint.zoo.tinylm import Recipe, Shape, TinyLlama, tokenise, train, train_tokenizer  # noqa: E402 - needs torch
-from kinprint.zoo.tinymore import MixtralShape, TinyMixtral  # noqa: E402 - needs torch
-from kinprint.zoo.training import model_of, state_of  # noqa: E402 - needs torch
+from kinprint.lab.zoo.corpus import read_corpora  # noqa: E402
+from kinprint.lab.zoo.tinylm import Recipe, Shape, TinyLlama, tokenise, train, train_tokenizer  # noqa: E402 - needs torch
+from kinprint.lab.zoo.tinymore import MixtralShape, TinyMixtral  # noqa: E402 - needs torch
+from kinprint.lab.zoo.training import model_of, state_of  # noqa: E402 - needs torch
 
-ROOT = Path(__file__).parents[2]
 SMALL = {"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "ffn": 40, "vocab": 300}
 # Of the first four steps from seed 101, read off the trainer that made demo/models/base.
 EXPECTED_LOSSES = [6.254206, 6.092279, 5.895233, 5.727748]

@@ -4,7 +4,7 @@ A derived model may have been reordered, resized or turned. Each map found here 
 wherever one exists. Pure numerics: arrays in, maps out.
 """
 
-from kinprint.align.layers import (
+from kinprint.align.layer_alignment import (
     BestMap,
     LayerMap,
     LayerScores,
@@ -14,8 +14,8 @@ from kinprint.align.layers import (
     monotone_map,
     pair_scores,
 )
-from kinprint.align.neurons import NeuronMap, NeuronMatch, gate_up_agreement, match_rows, recovered_map
-from kinprint.align.residual import ColumnMatch, Rotation, match_columns, rotation
+from kinprint.align.neuron_assignment import NeuronMap, NeuronMatch, gate_up_agreement, match_rows, recovered_map
+from kinprint.align.residual_basis import ColumnMatch, Rotation, match_columns, rotation
 
 __all__ = [
     "BestMap",

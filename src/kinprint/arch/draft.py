@@ -12,7 +12,7 @@ from kinprint.arch.configs import Dims
 from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
 from kinprint.arch.splits import Intervals, plan_split
-from kinprint.arch.stacks import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
+from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
 from kinprint.arch.templates import Architecture, Exclusion, Form, Forms, Rule, role_order
 
 LAYERS = 10_000  # no index is larger, see templates

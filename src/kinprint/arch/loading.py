@@ -13,16 +13,7 @@ from importlib import resources
 from typing import Any
 
 from kinprint.arch.roles import Role
-from kinprint.arch.templates import (
-    Architecture,
-    Condition,
-    DimRule,
-    Exclusion,
-    Formula,
-    Rule,
-    Split,
-    name_key,
-)
+from kinprint.arch.templates import Architecture, Condition, DimRule, Exclusion, Formula, Rule, Split, name_key
 from kinprint.errors import FormatError
 
 _KEYS = {

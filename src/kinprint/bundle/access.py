@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kinprint.bundle.naming import LOCAL, endpoint_of
+from kinprint._util.plain import printable
+from kinprint.bundle.references import LOCAL, endpoint_of
 from kinprint.errors import SourceError
-from kinprint.plain import printable
 from kinprint.sources.http import origin_of
+from kinprint.sources.http_connection import Place
 from kinprint.sources.ledger import Record, SourceRecord
-from kinprint.sources.near import ALLOW_LOCAL, is_near
+from kinprint.sources.private_network import ALLOW_LOCAL, is_near
 from kinprint.sources.settings import Settings
-from kinprint.sources.wire import Place
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import orjson
 
-from kinprint.plain import printable
-from kinprint.verification import Problem
+from kinprint._util.plain import printable
+from kinprint.results.verification import Problem
 
 SAME_MACHINE = 1e-9
 """Relative difference that counts as rounding where software and processor are the same: threads may add in another order."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kinprint import verification
+from kinprint._util.plain import printable
 from kinprint.bundle.agreement import SAME_MACHINE, Agreement
-from kinprint.plain import printable
-from kinprint.results import Report
-from kinprint.verification import (
+from kinprint.results import verification
+from kinprint.results.report import Report
+from kinprint.results.verification import (
     FAILED,
     IN_PART,
     MOST_SHOWN,

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kinprint._util.plain import printable
+from kinprint._util.sizes import format_size
 from kinprint.bundle.manifest import BYTES, CAPS, NEEDED
 from kinprint.errors import FormatError, NotFound
-from kinprint.formats.zipdir import DEFLATED, Member, Reader, locate, read_directory
-from kinprint.plain import printable
-from kinprint.sizes import format_size
+from kinprint.formats.zip_directory import DEFLATED, Member, Reader, locate, read_directory
 from kinprint.sources.local import LocalFile
-from kinprint.sources.recorded import SharedFile
+from kinprint.sources.replay import SharedFile
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 

@@ -15,13 +15,14 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
-from kinprint import results
+from kinprint._util.plain import printable
 from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
-from kinprint.evidence.nulls import EmpiricalNull, parse_null
-from kinprint.plain import printable
+from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
-from kinprint.results import Report, build
+from kinprint.results import report as reports
+from kinprint.results.plain_json import build
+from kinprint.results.report import Report
 from kinprint.sources.base import too_many_brackets
 from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, Record
 
@@ -211,10 +212,10 @@ def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
     """Read report.json, and return it with the JSON that it was made from."""
     data = _parse(raw, REPORT)
     found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-    if not isinstance(data, dict) or found != (results.SCHEMA, results.SCHEMA_VERSION):
+    if not isinstance(data, dict) or found != (reports.SCHEMA, reports.SCHEMA_VERSION):
         raise SchemaError(
             f"cannot read a report of schema {printable(str(found[0]), 80)!r}, version {printable(str(found[1]), 20)}; "
-            f"expected {results.SCHEMA!r}, {results.SCHEMA_VERSION}",
+            f"expected {reports.SCHEMA!r}, {reports.SCHEMA_VERSION}",
             hint="use the version of kinprint that wrote it, or run the comparison again",
         )
     report = _built(Report, data, REPORT)

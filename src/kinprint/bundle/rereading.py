@@ -8,19 +8,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kinprint._util.plain import printable
 from kinprint.bundle.access import Access
 from kinprint.bundle.container import Container
 from kinprint.bundle.manifest import Sources
-from kinprint.bundle.naming import WEB
+from kinprint.bundle.references import WEB
 from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound, SourceError
-from kinprint.plain import printable
 from kinprint.refs import ByteRange, ModelRef
+from kinprint.results.verification import Problem, Unchecked
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.ledger import FileRecord, RangeRead, Record, SourceRecord, merged
-from kinprint.sources.recorded import Kept, SharedFile
+from kinprint.sources.replay import Kept, SharedFile
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.verification import Problem, Unchecked
 
 _BLOCK = 8 << 20  # bytes asked for at once
 _BATCH = 64 << 20  # and held in memory

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import orjson
 
+from kinprint._util.plain import printable
+from kinprint._util.sizes import format_size
 from kinprint._version import __version__
 from kinprint.bundle.access import Access, hosts_of
 from kinprint.bundle.agreement import OTHER_MACHINE, SAME_MACHINE, agree
@@ -36,20 +38,19 @@ from kinprint.bundle.manifest import (
     read_sources,
     software,
 )
-from kinprint.bundle.naming import check_names, declared_revisions
+from kinprint.bundle.references import check_names, declared_revisions
 from kinprint.bundle.rereading import Found, check_short, enclosed_bytes, places_of, reread
 from kinprint.bundle.writing import readme
-from kinprint.comparison import compare
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.errors import FormatError, KinprintError
 from kinprint.evidence.examine import Inquiry
-from kinprint.plain import printable
-from kinprint.results import LATER, Report, ReportSettings
-from kinprint.selection import Options
-from kinprint.sizes import format_size
+from kinprint.results.plain_json import LATER
+from kinprint.results.report import Report, ReportSettings
+from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
 from kinprint.sources.ledger import Record
-from kinprint.sources.recorded import ReplaySession, SharedFile
+from kinprint.sources.replay import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
-from kinprint.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
 
 Progress = Callable[[str, int, int], None]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import orjson
 
+from kinprint._util.plain import printable
 from kinprint.bundle.manifest import (
     MANIFEST,
     MAY_DIFFER,
@@ -35,8 +36,7 @@ from kinprint.bundle.manifest import (
     without_ranges,
 )
 from kinprint.errors import BadSelection, StorageError
-from kinprint.plain import printable
-from kinprint.results import Report
+from kinprint.results.report import Report
 from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, Record, SourceRecord, digest_of
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that the format can hold: a bundle does not depend on when it was written

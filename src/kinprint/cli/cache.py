@@ -28,7 +28,7 @@ def cache_command(context: click.Context, style: str) -> None:
 @cache_command.command("clear")
 def clear_command() -> None:
     """Delete everything the range cache holds."""
-    from kinprint.sizes import format_size
+    from kinprint._util.sizes import format_size
 
     cache = _open()
     if cache is None:
@@ -66,7 +66,7 @@ def _show(style: str) -> None:
     if cache is None:
         click.echo("the range cache is switched off (KINPRINT_CACHE)", err=True)
         return
-    from kinprint.render.terminal import print_cache
+    from kinprint.render.terminal.report import print_cache
 
     kept = [(file.about, file.ranges, file.stored_bytes) for file in stored]
     print_cache(str(cache.root), cache.cap_bytes, kept, terminal())

@@ -38,11 +38,11 @@ def calibrate_command(
     Tests that align before they look (neuron matching) need to know how much unrelated models agree by chance. compare uses
     the result with --null. Models that turn out to be related are refused.
     """
+    from kinprint._util.plain import printable
     from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import write_file, write_json
     from kinprint.cli.progress import ProgressLine
     from kinprint.evidence.calibration import calibrate
-    from kinprint.plain import printable
     from kinprint.sources.session import Session
 
     models = tuple(found for reference in models for found in _expanded(reference))

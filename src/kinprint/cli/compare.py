@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kinprint.cli.allpairs import compare_all_pairs, refuse_pair_options
 from kinprint.cli.fingerprint import compare_files, for_methods, is_fingerprint
 from kinprint.cli.judging import exit_code, fail_on_option
 from kinprint.cli.options import Reading, shared, split, which_weights
 from kinprint.cli.outputs import FILE, Outputs, report_outputs
+from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
 
 if TYPE_CHECKING:
+    from kinprint.comparison.selection import Options
     from kinprint.evidence.examine import Inquiry
-    from kinprint.results import Report
-    from kinprint.selection import Options
+    from kinprint.results.report import Report
 
 
 @click.command("compare")
@@ -97,7 +97,7 @@ def compare_command(
     report holds the matrix of verdicts, the groups and the proposed family tree, in every form but a bundle, and the exit code is
     0 unless --fail-on says otherwise.
     """
-    from kinprint.selection import Options, checked_roles
+    from kinprint.comparison.selection import Options, checked_roles
 
     options = Options(
         rows=rows, experts=experts, layers=layers, roles=checked_roles(split(roles)), metrics=split(metrics), seed=seed
@@ -148,7 +148,7 @@ class Bundle:
 def _compare_pair(
     models: tuple[str, ...], options: Options, inquiry: Inquiry, reading: Reading, bundle: Bundle
 ) -> Report:
-    from kinprint.comparison import compare
+    from kinprint.comparison.pipeline import compare
     from kinprint.sources.ledger import Ledger
 
     if bundle.enclose and bundle.path is None:
@@ -168,15 +168,15 @@ def _compare_pair(
 
 def show_report(report: Report, style: str, *, brief: bool, explain: bool) -> None:
     """Print a report as tables or JSON, and on stderr why nothing could be compared, if so."""
+    from kinprint._util.plain import printable
     from kinprint.cli.options import wants_json
     from kinprint.cli.output import terminal, write_json
-    from kinprint.plain import printable
-    from kinprint.results import OK
+    from kinprint.results.measurements import OK
 
     if wants_json(style):
         write_json(report.to_json())
     else:
-        from kinprint.render.terminal import print_report
+        from kinprint.render.terminal.report import print_report
 
         print_report(report, terminal(), details=not brief, explain=explain)
     if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):

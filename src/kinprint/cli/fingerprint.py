@@ -84,7 +84,7 @@ def fingerprint_command(
         shown = {"file": str(target), "bytes": size, "bytes_read": read, "description": found.description}
         write_json(orjson.dumps(shown, option=orjson.OPT_INDENT_2))
     else:
-        from kinprint.render.fingerprints import print_fingerprint
+        from kinprint.render.terminal.fingerprints import print_fingerprint
 
         print_fingerprint(found.description, target.name, size, read, terminal())
     return 0
@@ -99,7 +99,7 @@ def _stem(reference: str) -> str:
 def _list_methods(style: str) -> int:
     from kinprint.cli.options import wants_json
     from kinprint.cli.output import terminal, write_json
-    from kinprint.fingerprints.catalogue import METHODS
+    from kinprint.fingerprints.all_methods import METHODS
 
     facts = [
         {
@@ -119,7 +119,7 @@ def _list_methods(style: str) -> int:
 
         write_json(orjson.dumps(facts, option=orjson.OPT_INDENT_2))
     else:
-        from kinprint.render.fingerprints import print_catalogue
+        from kinprint.render.terminal.fingerprints import print_catalogue
 
         print_catalogue(facts, terminal())
     return 0
@@ -140,7 +140,7 @@ def compare_files(a: str, b: str, methods: tuple[str, ...], out: Path | None, re
     if wants_json(reading.style):
         write_json(data)
     else:
-        from kinprint.render.fingerprints import print_fingerprint_report
+        from kinprint.render.terminal.fingerprints import print_fingerprint_report
 
         print_fingerprint_report(report, terminal())
     return RELATED_CODE if report.class_ == RELATED else EXIT_CODES[report.class_]

@@ -27,7 +27,7 @@ def inspect_command(
     from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import terminal, write_json
     from kinprint.cli.progress import ProgressLine
-    from kinprint.inspection import inspect
+    from kinprint.model.inspection import inspect
     from kinprint.sources.session import Session
 
     settings = make_settings(offline=offline, no_cache=no_cache)
@@ -39,7 +39,7 @@ def inspect_command(
     if wants_json(style):
         write_json(found.to_json())
     else:
-        from kinprint.render.terminal import print_inspection
+        from kinprint.render.terminal.report import print_inspection
 
         print_inspection(found, terminal())
     return 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 import click
 
 from kinprint._version import __version__
-from kinprint.cli.bench import bench_command
 from kinprint.cli.cache import cache_command
 from kinprint.cli.calibrate import calibrate_command
 from kinprint.cli.compare import compare_command
@@ -42,7 +43,28 @@ Exit codes: 0 done; 1 a bug in kinprint; 2 wrong usage; 3 no such model, revisio
 """
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+LAB = {"bench": "kinprint.lab.lineage.command:bench_command"}
+"""Commands of the lab, which the product does not import: looked up by name, and absent where the lab is."""
+
+
+class _Commands(click.Group):
+    """The commands of the product, and those of the lab where it is installed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        lab = LAB if find_spec("kinprint.lab") else {}
+        return sorted([*super().list_commands(ctx), *lab])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in LAB and find_spec("kinprint.lab"):
+            module, name = LAB[cmd_name].split(":")
+            command: click.Command = getattr(import_module(module), name)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(
+    cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="kinprint")
 def main() -> None:
     """Say from their weights whether one language model derives from another, how, and how sure we are."""
@@ -56,7 +78,6 @@ main.add_command(fingerprint_command)
 main.add_command(study_command)
 main.add_command(tree_command)
 main.add_command(calibrate_command)
-main.add_command(bench_command)
 main.add_command(cache_command)
 main.add_command(schema_command)
 
@@ -98,6 +119,6 @@ def _silence_stdout() -> None:
 
 
 def _say(text: str) -> None:
-    from kinprint.plain import printable
+    from kinprint._util.plain import printable
 
     click.echo(printable(text, 4000), err=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kinprint._util.sizes import parse_size
 from kinprint.errors import BadReference
-from kinprint.sizes import parse_size
 
 if TYPE_CHECKING:
     from kinprint.cli.progress import ProgressLine

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinprint.files import write_whole
+from kinprint._util.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

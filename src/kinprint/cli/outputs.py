@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from kinprint.errors import NeedsExtra, StorageError
 
 if TYPE_CHECKING:
-    from kinprint.results import Report
+    from kinprint.results.report import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -203,7 +203,7 @@ def check_target(target: Path) -> None:
 
 def _why_not(folder: Path) -> str | None:
     """Return why no file can be made in a folder, or None; some folders refuse what their permissions allow."""
-    from kinprint.files import try_folder
+    from kinprint._util.files import try_folder
 
     if not folder.is_dir():
         return "is no folder"
@@ -213,7 +213,7 @@ def _why_not(folder: Path) -> str | None:
 
 def save(target: Path, data: bytes) -> None:
     """Write one file whole, and say so."""
-    from kinprint.files import write_whole
+    from kinprint._util.files import write_whole
 
     write_whole(target, data)
     click.echo(f"wrote {target}", err=True)
@@ -226,30 +226,30 @@ def _html(report: Report, lang: str) -> bytes:
 
 
 def _markdown(report: Report) -> bytes:
-    from kinprint.render.markdown import markdown
+    from kinprint.render.markdown.report import markdown
 
     return markdown(report).encode()
 
 
 def _csv(report: Report, table: str) -> bytes:
-    from kinprint.render.measurements import csv_bytes
+    from kinprint.render.tables.report import csv_bytes
 
     return csv_bytes(report, table)
 
 
 def _parquet(report: Report, table: str) -> bytes:
-    from kinprint.render.measurements import parquet_bytes
+    from kinprint.render.tables.report import parquet_bytes
 
     return parquet_bytes(report, table)
 
 
 def _bom(report: Report) -> bytes:
-    from kinprint.render.bom import bom_json
+    from kinprint.render.bom.report import bom_json
 
     return bom_json(report)
 
 
 def _sarif(report: Report) -> bytes:
-    from kinprint.render.sarif import sarif_json
+    from kinprint.render.sarif.report import sarif_json
 
     return sarif_json(report)

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kinprint.sizes import format_size
+from kinprint._util.sizes import format_size
 
 if TYPE_CHECKING:
     from kinprint.sources.base import Traffic

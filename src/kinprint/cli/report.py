@@ -28,10 +28,10 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, sty
 
     Nothing is read but the file, and nothing is computed anew.
     """
-    from kinprint.cli.allpairs import refuse_table_of_pair, show_pairs, write_pairs
     from kinprint.cli.compare import show_report
-    from kinprint.family import PAIRS_SCHEMA, PairsReport
-    from kinprint.results import Report
+    from kinprint.cli.pairs import refuse_table_of_pair, show_pairs, write_pairs
+    from kinprint.results.report import Report
+    from kinprint.results.tree import PAIRS_SCHEMA, PairsReport
 
     raw = _read(file)
     outputs.check()
@@ -61,8 +61,8 @@ def _schema(raw: bytes, file: Path) -> str:
     """
     import orjson
 
-    from kinprint.family import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION
-    from kinprint.results import SCHEMA, SCHEMA_VERSION
+    from kinprint.results.report import SCHEMA, SCHEMA_VERSION
+    from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION
 
     try:
         data = orjson.loads(raw)
@@ -116,7 +116,7 @@ def _read(file: Path) -> bytes:
 def schema_command(name: str) -> int:
     """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, or inspect."""
     from kinprint.cli.output import write_json
-    from kinprint.schema import published
+    from kinprint.results.schema import published
 
     write_json(published()[f"{name}-v1.json"].rstrip())
     return 0

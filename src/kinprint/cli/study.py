@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def study_command(
     NAME is one of the studies that --list shows, or all. Without --models a study runs on the models of the original; with
     --replicas on synthetic replicas of them, which needs no network.
     """
-    import kinprint.studies.catalogue  # noqa: F401 - registers the studies
+    import kinprint.studies.all_studies  # noqa: F401 - registers the studies
     from kinprint.studies.recipe import STUDIES
 
     if listed or not names:
@@ -88,10 +89,10 @@ def study_command(
     from kinprint.arch import Role
     from kinprint.cli.options import make_settings
     from kinprint.cli.progress import ProgressLine
-    from kinprint.selection import checked_roles
+    from kinprint.comparison.selection import checked_roles
     from kinprint.sources.session import Session
+    from kinprint.studies.opened import Request, read_layers
     from kinprint.studies.recipe import run_study
-    from kinprint.studies.stage import Request, read_layers
     from kinprint.studies.writing import write_outcome
 
     given = tuple(part for text in models for part in split(text))
@@ -149,14 +150,17 @@ def _replicas(studies: Sequence[Study], stack: ExitStack, seed: int, line: Progr
     """Write replicas of all models that the studies need; they are gone when the command ends."""
     import tempfile
 
-    from kinprint.studies.replicas import write_replicas
-
+    try:  # the lab makes them; the product does not import it
+        write_replicas = import_module("kinprint.lab.replicas").write_replicas
+    except ImportError as error:
+        raise click.UsageError("--replicas needs kinprint.lab, which this installation does not have") from error
     names = tuple(dict.fromkeys(name for study in studies for name in study.models))
     parts = tuple(dict.fromkeys(part for study in studies for part in study.replica_parts))
     if not names:
         return {}
     root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinprint-replicas-")))
-    return write_replicas(root, names, parts=parts, seed=seed, progress=line.stage)
+    made: dict[str, Path] = write_replicas(root, names, parts=parts, seed=seed, progress=line.stage)
+    return made
 
 
 def _summarise(outcome: Outcome, target: Path, lang: str) -> None:

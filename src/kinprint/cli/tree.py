@@ -85,14 +85,14 @@ def tree_command(
         )
     data = tree.to_json()
     if out is not None:
-        from kinprint.render.tree_svg import tree_svg
+        from kinprint.render.drawing.tree_svg import tree_svg
 
         for name, content in (("tree.json", data), ("tree.svg", tree_svg(tree))):
             click.echo(f"wrote {write_file(out, name, content)}", err=True)
     if wants_json(style):
         write_json(data)
     else:
-        from kinprint.render.tree import print_tree
+        from kinprint.render.terminal.tree import print_tree
 
         print_tree(tree, terminal(), details=not brief)
     return 0

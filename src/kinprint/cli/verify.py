@@ -77,7 +77,7 @@ def verify_command(
     if wants_json(style):
         write_json(found.to_json())
     else:
-        from kinprint.render.verification import print_verification
+        from kinprint.render.terminal.verification import print_verification
 
         print_verification(found, terminal())
     return found.exit_code

@@ -4,12 +4,12 @@ Pure numerics on pairs of equal-shaped matrices or row slices. Nothing here says
 what was done if they are.
 """
 
-from kinprint.edits.grids import GridFit, find_grid
+from kinprint.edits.edit_names import Name, Verdict, explain_edit, name_edit
 from kinprint.edits.lowrank import LowRank, difference_rank
 from kinprint.edits.merging import Mixture, MixtureSums, mixture
-from kinprint.edits.naming import Name, Verdict, explain_edit, name_edit
 from kinprint.edits.pair import PairEdit, describe
-from kinprint.edits.residual import Residual, Slope
+from kinprint.edits.quantisation_grids import GridFit, find_grid
+from kinprint.edits.regression import Residual, Slope
 from kinprint.edits.sameness import Identity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.edits.rounding import steps, used_dtype
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray
 
 MAX_SIDE = 1024
 """Rows (or columns, if fewer) whose spectrum is taken; beyond, an even sample stands for all."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray
 
 RELATED = 10.0
 """Variance inflation above which parents are called related: a cosine of 0.95 between two of them."""

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.edits.grids import GridFit, find_grid
+from kinprint._util.numeric import FloatArray
 from kinprint.edits.lowrank import LowRank, difference_rank
-from kinprint.edits.residual import LEAST_ROWS, Residual, Slope, residual_of, slope_of
+from kinprint.edits.quantisation_grids import GridFit, find_grid
+from kinprint.edits.regression import LEAST_ROWS, Residual, Slope, residual_of, slope_of
 from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
 from kinprint.edits.sameness import Identity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, on_grid
-from kinprint.numeric import FloatArray
 
 LEAST_ELEMENTS = 64
 """Elements below which nothing but sameness is said."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.metrics.identity import GRIDS
-from kinprint.numeric import FloatArray
 
 SAMPLE = 1 << 16
 """Elements looked at where a sample tells as much as the whole."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import ranks
 from kinprint.edits.rounding import few_rows
-from kinprint.numeric import ranks
 
 PATTERNS = ((1, 4), (2, 4), (4, 8))
 """N of M neighbours kept, strictest first; 2 of 4 is what sparse tensor cores need (Mishra et al. 2021)."""

@@ -12,12 +12,12 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import LayerMap, Place, places, run_battery
 from kinprint.evidence.components import component_map, expert_map
-from kinprint.evidence.layers import LayerEvidence, align_layers
+from kinprint.evidence.layer_map import LayerEvidence, align_layers
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import LOG10_ALPHA, Facts, Identity
-from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding, PowerFinding
+from kinprint.results.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding, PowerFinding
 from kinprint.stats.combine import bonferroni, holm
-from kinprint.stats.jointly import BOUND_ROWS
+from kinprint.stats.joint import BOUND_ROWS
 from kinprint.stats.moments import centred_rows, dot_moments
 from kinprint.stats.power import least_correlation, least_row_cosine
 from kinprint.stats.tails import NORMAL, analytic_tail, log10_p_chernoff

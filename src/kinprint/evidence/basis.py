@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.align.residual import MAX_WIDTH, ColumnMatch, match_columns, rotation
+from kinprint._util.numeric import FloatArray
+from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, match_columns, rotation
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, places, row_test
-from kinprint.evidence.origin import Origin, origin_of
+from kinprint.evidence.common_start import Origin, origin_of
 from kinprint.evidence.probe import Key, Probe, Sample
 from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
-from kinprint.findings import EvidenceTest
-from kinprint.model import Model
-from kinprint.numeric import FloatArray
+from kinprint.model.model import Model
+from kinprint.results.findings import EvidenceTest
 
 BASIS_TOKENS = 1024
 LEAST_TOKENS = 64

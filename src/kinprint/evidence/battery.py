@@ -13,13 +13,13 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Axis, Role
+from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.probe import Probe, Sample
-from kinprint.findings import OFF, EvidenceTest
-from kinprint.measuring import permuted_axis
-from kinprint.numeric import NEAR_CONSTANT, FloatArray
-from kinprint.results import NullResult
+from kinprint.results.findings import OFF, EvidenceTest
+from kinprint.results.measurements import NullResult
 from kinprint.stats import block_nulls, check_range, joint_independent, joint_tail, null_for
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points
 

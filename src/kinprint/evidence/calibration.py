@@ -10,23 +10,23 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from kinprint._version import __version__
-from kinprint.align.neurons import match_rows
-from kinprint.align.residual import ColumnMatch, match_columns
+from kinprint.align.neuron_assignment import match_rows
+from kinprint.align.residual_basis import ColumnMatch, match_columns
 from kinprint.arch import Role
-from kinprint.differences import compare_tokenizers
 from kinprint.errors import DegenerateInput, NotComparable
 from kinprint.evidence.assess import assess
 from kinprint.evidence.basis import LEAST_TOKENS, shared_embeddings
-from kinprint.evidence.neurons import ALIGNED_STATISTIC, STATISTIC, moved
-from kinprint.evidence.nulls import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
+from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
+from kinprint.evidence.neuron_matching import ALIGNED_STATISTIC, STATISTIC, moved
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
-from kinprint.evidence.turned import STATISTIC as ROTATED_STATISTIC
-from kinprint.evidence.turned import choose_pairs, fit, held_out
+from kinprint.evidence.rotation import STATISTIC as ROTATED_STATISTIC
+from kinprint.evidence.rotation import choose_pairs, fit, held_out
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.model import Model, open_models
+from kinprint.model.model import Model, open_models
+from kinprint.model.tokenizers import compare_tokenizers
+from kinprint.model.weights import StoredWeights
 from kinprint.sources.session import Session
-from kinprint.weights import StoredWeights
 
 MAX_LAYERS = 4
 ROLES = (Role.MLP_GATE, Role.MLP_UP)

@@ -8,9 +8,9 @@ import numpy as np
 
 from kinprint.arch import Axis, Role
 from kinprint.evidence.battery import LayerMap, Place, corner, row_test
-from kinprint.evidence.layers import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
+from kinprint.evidence.layer_map import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
 from kinprint.evidence.probe import Probe
-from kinprint.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
+from kinprint.results.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
 from kinprint.stats.combine import bonferroni
 
 SHARED, PARTLY, NOT_SHARED, NOT_TESTED = "shared", "partly shared", "not shared", "not tested"

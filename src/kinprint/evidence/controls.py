@@ -9,9 +9,9 @@ from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
-from kinprint.model import Model, open_model
+from kinprint.model.model import Model, open_model
 from kinprint.refs import public
+from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
 from kinprint.sources.session import Session
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from kinprint.edits.rounding import stored_bits
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
 from kinprint.evidence.battery import places
+from kinprint.evidence.common_start import Origin, origin_of
 from kinprint.evidence.controls import read_alike
-from kinprint.evidence.layers import LAYER_ALPHA
-from kinprint.evidence.origin import Origin, origin_of
+from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.probe import Key, Probe, Sample
 from kinprint.evidence.reading import EVERYTHING, Scope, Want, new_probe, parts_of, read_wants
-from kinprint.findings import EditFinding, MergeFinding
-from kinprint.model import Model, open_model
+from kinprint.model.model import Model, open_model
 from kinprint.refs import public
+from kinprint.results.findings import EditFinding, MergeFinding
 from kinprint.sources.session import Session
 
 EDIT_LAYERS = 3

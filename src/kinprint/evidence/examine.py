@@ -8,24 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
-from kinprint.align.layers import NONE as NO_MAP
+from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.evidence.assess import Assessment, assess, conclude, facts_of, power_of
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_controls
+from kinprint.evidence.edit_kinds import ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
-from kinprint.evidence.gram import turned_controls
+from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.identity import confirm_identity
-from kinprint.evidence.kinds import ROTATED
-from kinprint.evidence.neurons import NeuronEvidence, match_neurons
-from kinprint.evidence.nulls import EmpiricalNull
+from kinprint.evidence.neuron_gram import turned_controls
+from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import EVERYTHING, TOKEN_ROWS, Scope, plan_extras, read_wants
-from kinprint.evidence.turned import TurnedEvidence, examine_turned
+from kinprint.evidence.rotation import TurnedEvidence, examine_turned
 from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
-from kinprint.findings import Evidence, EvidenceTest, MergeFinding, Verdict
-from kinprint.model import Model
+from kinprint.model.model import Model
+from kinprint.model.weights import StoredWeights
+from kinprint.results.findings import Evidence, EvidenceTest, MergeFinding, Verdict
 from kinprint.sources.session import Session
-from kinprint.weights import StoredWeights
 
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related

@@ -10,7 +10,7 @@ from kinprint.evidence.verdict import Identity
 from kinprint.formats.checkpoint import Checkpoint, execute_together
 from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, whole
 from kinprint.formats.tensors import TensorInfo
-from kinprint.model import Model, slice_role
+from kinprint.model.model import Model, slice_role
 
 BATCH_BYTES = 32_000_000  # of one side, held at a time
 _NO_WEIGHTS = ("rotary buffer", "index buffer")  # what may be missing from one side

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import Run
-from kinprint.numeric import FloatArray
 
 Key = tuple[Role, int | None, int | None]  # role, layer, expert
 

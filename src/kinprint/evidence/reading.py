@@ -12,7 +12,7 @@ from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.evidence.probe import Key, Probe, Sample, residual_columns
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.plan import Run, plan_reads
-from kinprint.model import Model, RoleSlice, slice_role
+from kinprint.model.model import Model, RoleSlice, slice_role
 
 NEURON_ROWS = 32  # rows of gate and up matrices for fixed points: 1/32! = 4e-36 in a single layer
 HEAD_LAYERS = 12  # layers whose heads are sampled: every row is a request of its own

@@ -13,16 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role, RoleTensor
 from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.errors import BudgetExceeded
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.dtypes import Array
-from kinprint.formats.halves import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
 from kinprint.formats.plan import plan_reads
+from kinprint.formats.rotary_order import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
 from kinprint.formats.tensors import Tensors
-from kinprint.model import Model, slice_role
-from kinprint.numeric import FloatArray
+from kinprint.model.model import Model, slice_role
 
 AGREE = 0.2
 """Mean correlation of rows from which an order counts as found; chance gives 0.00 ± 0.06 for a single row of 288."""

@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kinprint.evidence.common_start import INITIALISATION, UNCLEAR, Origin
 from kinprint.evidence.components import NOT_TESTED
-from kinprint.evidence.kinds import DIRECT, ROTATED, Kind, is_merge, name_kind
-from kinprint.evidence.origin import INITIALISATION, UNCLEAR, Origin
-from kinprint.findings import (
+from kinprint.evidence.edit_kinds import DIRECT, ROTATED, Kind, is_merge, name_kind
+from kinprint.results.findings import (
     DERIVED,
     IDENTICAL,
     NO_EVIDENCE,

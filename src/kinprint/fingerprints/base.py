@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
+from kinprint.model.weights import Weights
 from kinprint.registry import Registry
-from kinprint.weights import Weights
 
 WEIGHTS, TOKENIZER, FORWARD = "weights", "tokenizer", "forward pass"
 NEEDS = (WEIGHTS, TOKENIZER, FORWARD)

@@ -18,14 +18,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from kinprint._util.files import write_whole
 from kinprint._version import __version__
 from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound, SchemaError
-from kinprint.files import write_whole
 from kinprint.fingerprints.base import Features, Method, PortableMethod, check_needs
-from kinprint.formats.safetensors import parse_header
-from kinprint.formats.writing import STORAGE, TensorSpec, encode, layout, spec_of
-from kinprint.results import build
-from kinprint.weights import Weights
+from kinprint.formats.safetensors.parser import parse_header
+from kinprint.formats.safetensors.writer import STORAGE, TensorSpec, encode, layout, spec_of
+from kinprint.model.weights import Weights
+from kinprint.results.plain_json import build
 
 SUFFIX = ".kfp"
 SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint", 1

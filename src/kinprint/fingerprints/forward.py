@@ -22,9 +22,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from kinprint.differences import TOKENIZER_FILE
 from kinprint.errors import DegenerateInput, NeedsExtra
-from kinprint.weights import HeldWeights, Matrix, Weights
+from kinprint.model.tokenizers import TOKENIZER_FILE
+from kinprint.model.weights import HeldWeights, Matrix, Weights
 
 EXTRA = "torch"
 BATCH = 20

@@ -11,15 +11,15 @@ import orjson
 
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.findings import NO_EVIDENCE, NOT_TESTABLE, TESTED, MethodFinding
+from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Features, Method
-from kinprint.fingerprints.catalogue import METHODS
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
 from kinprint.fingerprints.run import chosen_methods, run_on_features
-from kinprint.model import open_model
+from kinprint.model.model import open_model
+from kinprint.model.weights import StoredWeights
+from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, TESTED, MethodFinding
 from kinprint.sources.session import Session
 from kinprint.stats.combine import bonferroni
-from kinprint.weights import StoredWeights
 
 SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint_report", 1
 RELATED = "related"

@@ -10,12 +10,12 @@ from importlib import resources
 import numpy as np
 
 from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
-from kinprint.evidence.nulls import EmpiricalNull, NullSample, parse_null
+from kinprint.evidence.empirical_null import EmpiricalNull, NullSample, parse_null
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, MethodDetail, MethodFinding, MethodNull
+from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Chance, Features, Method, PortableMethod, Score, check_needs
-from kinprint.fingerprints.catalogue import METHODS
-from kinprint.weights import Weights
+from kinprint.model.weights import Weights
+from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, MethodDetail, MethodFinding, MethodNull
 
 METHODS_NULL = "methods_null.json"
 MOST_AXES, MOST_ROWS, MOST_BYTES, LARGEST = 4, 1024, 32 << 20, 1e12

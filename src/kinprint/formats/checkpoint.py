@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-import kinprint.formats.catalogue  # noqa: F401 - registers the formats
+import kinprint.formats.all_formats  # noqa: F401 - registers the formats
 from kinprint.errors import FormatError, KinprintError, NotFound
-from kinprint.formats.adapters import without_adapter
-from kinprint.formats.containers import (
+from kinprint.formats.adapters.lora import without_adapter
+from kinprint.formats.dtypes import Array
+from kinprint.formats.execution import carry_out
+from kinprint.formats.format import (
     FIRST_READ,
     MAGIC_BYTES,
     Shard,
@@ -21,11 +23,9 @@ from kinprint.formats.containers import (
     choose_files,
     format_of,
 )
-from kinprint.formats.dtypes import Array
-from kinprint.formats.execution import carry_out
 from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
-from kinprint.formats.safetensors import SAFETENSORS, expected_header_bytes
+from kinprint.formats.safetensors.parser import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.refs import ByteRange, ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
@@ -95,7 +95,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
     ref = session.find(reference)
     folder = session.open_folder(ref)
     wanted = _wanted_file(ref, folder, session)
-    from kinprint.formats.adapted import find_adapter, open_adapter  # which opens its base in turn
+    from kinprint.formats.adapters.opening import find_adapter, open_adapter  # which opens its base in turn
 
     found = find_adapter(folder, wanted, session)
     if found is None:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kinprint.errors import FormatError
-from kinprint.formats.containers import Format, Shard
 from kinprint.formats.dtypes import Array
-from kinprint.formats.halves import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
+from kinprint.formats.format import Format, Shard
 from kinprint.formats.plan import TensorSlice, rows
+from kinprint.formats.rotary_order import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.containers import FIRST_READ, Format, Shard
 from kinprint.formats.dtypes import Array, decode, item_bytes
+from kinprint.formats.format import FIRST_READ, Format, Shard
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.tensors import Row, Streamed, TensorInfo
-from kinprint.formats.zipdir import (
+from kinprint.formats.zip_directory import (
     DEFLATED,
     STORED,
     Member,

@@ -115,7 +115,7 @@ class Tensors(Mapping[str, TensorInfo]):
         return len(self._rows)
 
     def _one_of(self, name: str) -> TensorInfo:
-        from kinprint.formats.stacks import one_of  # which needs slices, which need tensors
+        from kinprint.formats.expert_stacks import one_of  # which needs slices, which need tensors
 
         found = _INDEXED.fullmatch(name)
         row = self._rows.get(found["stack"]) if found else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray, each_dot, each_norm, each_safely_scaled, ranks
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import each_centred, register
-from kinprint.numeric import FloatArray, each_dot, each_norm, each_safely_scaled, ranks
 
 SHUFFLE_SEED = 42
 """Seed of `shuffled_cosine`: fixed, so that the value is a function of its input."""

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_norm, each_safely_scaled
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, each_norm, each_safely_scaled
 from kinprint.registry import Registry
 
 Kind: TypeAlias = Literal["vector", "matrix"]

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray, IntArray, each_exponent, each_norm, each_safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import each_checked, register
-from kinprint.numeric import FloatArray, IntArray, each_exponent, each_norm, each_safely_scaled
 
 MAX_CV = 10.0
 """Coefficients of variation above this are refused.

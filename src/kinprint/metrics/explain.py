@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kinprint._util.numeric import FloatArray, each_safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
 from kinprint.metrics.base import validate
 from kinprint.metrics.distance import MAX_CV
-from kinprint.numeric import FloatArray, each_safely_scaled
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.metrics.base import register
-from kinprint.numeric import FloatArray
 
 IntArray: TypeAlias = NDArray[np.int64]
 

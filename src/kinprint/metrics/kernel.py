@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import register
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 
 
 def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:

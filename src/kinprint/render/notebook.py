@@ -11,17 +11,19 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
-from kinprint.annexes import NOT_SHOWN, UNDECLARED
-from kinprint.family import FamilyTree, PairsReport
-from kinprint.findings import NO_EVIDENCE, TESTED, Evidence, EvidenceTest, Verdict
-from kinprint.plain import printable
-from kinprint.render.layout import BOUND, DASH, number
-from kinprint.render.pairs import LEGEND, found, sign, strongest_first
-from kinprint.render.tree_svg import tree_svg
-from kinprint.render.tree_words import summary, title
-from kinprint.render.words import IN_ENGLISH
-from kinprint.results import OK, Inspection, Report, RoleSummary
-from kinprint.sizes import format_size
+from kinprint._util.plain import printable
+from kinprint._util.sizes import format_size
+from kinprint.render.drawing.tree_labels import summary, title
+from kinprint.render.drawing.tree_svg import tree_svg
+from kinprint.render.terminal.layout import BOUND, DASH, number
+from kinprint.render.terminal.pairs import LEGEND, found, sign, strongest_first
+from kinprint.render.texts.words import IN_ENGLISH
+from kinprint.results.context import NOT_SHOWN, UNDECLARED
+from kinprint.results.findings import NO_EVIDENCE, TESTED, Evidence, EvidenceTest, Verdict
+from kinprint.results.inspection import Inspection
+from kinprint.results.measurements import OK, RoleSummary
+from kinprint.results.report import Report
+from kinprint.results.tree import FamilyTree, PairsReport
 
 MOST_ROWS, MOST_TESTS = 40, 5
 _NAME, _PROSE, _GROUP, _BAR_NAME = 120, 700, 2800, 52

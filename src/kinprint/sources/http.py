@@ -23,14 +23,14 @@ from urllib.parse import unquote, urljoin, urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError, SSLError
 
+from kinprint._util.plain import printable
 from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
-from kinprint.plain import printable
 from kinprint.refs import shown
 from kinprint.sources.base import Traffic
-from kinprint.sources.near import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
+from kinprint.sources.http_connection import DEFAULT_PORTS, Place, Response, Wire, decoded, is_plain
+from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
 from kinprint.sources.settings import Settings
-from kinprint.sources.wire import DEFAULT_PORTS, Place, Response, Wire, decoded, is_plain
 
 T = TypeVar("T")
 

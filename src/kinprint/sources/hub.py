@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import orjson
 
+from kinprint._util.plain import printable
 from kinprint.errors import BadReference, FileTooLarge, NotFound, OfflineError, TransferError
-from kinprint.plain import printable
 from kinprint.refs import ByteRange, check_member_name, shown
 from kinprint.sources.base import (
     DESCRIPTION_CAP,

@@ -1,7 +1,7 @@
 """What a comparison read: every range with its SHA-256, and every answer that decided what was read next.
 
 A session that keeps a ledger wraps the folders it opens. The ledger then knows enough to answer all questions of the same
-comparison once more (`kinprint.sources.recorded`), and an evidence bundle holds it.
+comparison once more (`kinprint.sources.replay`), and an evidence bundle holds it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import IO, TypeVar
 
 from kinprint import errors
-from kinprint.annexes import FileReads
+from kinprint._util.plain import printable
 from kinprint.errors import KinprintError, SourceChanged, StorageError
-from kinprint.plain import printable
 from kinprint.refs import ByteRange, ModelRef
+from kinprint.results.context import FileReads
 from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance, Source
 
 R = TypeVar("R")

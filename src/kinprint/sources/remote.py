@@ -21,7 +21,7 @@ from kinprint.sources.http import (
     status_error,
     whole_number,
 )
-from kinprint.sources.wire import Response
+from kinprint.sources.http_connection import Response
 
 _CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)$")
 _UNSATISFIED = re.compile(r"^bytes \*/([0-9]{1,19})$")

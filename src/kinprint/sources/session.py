@@ -13,19 +13,21 @@ from operator import itemgetter
 from types import TracebackType
 from typing import TypeVar
 
+from kinprint._util.sizes import format_size
 from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge, KinprintError
 from kinprint.refs import ByteRange, ModelRef, parse_ref, quotable
-from kinprint.sizes import format_size
 from kinprint.sources.base import SMALL_FILE_CAP, Buffer, Folder, Request, Sink, Source, Traffic
+from kinprint.sources.buffers import Recycler
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.http import HttpClient
 from kinprint.sources.hub import HubFolder
 from kinprint.sources.ledger import CHUNK_BYTES, Ledger
 from kinprint.sources.local import LocalFolder
-from kinprint.sources.memory import Recycler
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.settings import Settings
 from kinprint.sources.web import WebFolder
+
+DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
 
 T = TypeVar("T")
 R = TypeVar("R")

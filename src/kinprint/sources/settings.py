@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kinprint._util.sizes import parse_size
 from kinprint.errors import BadReference, BadSetting
 from kinprint.refs import quotable
-from kinprint.sizes import parse_size
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TRUE = {"1", "on", "yes", "true"}

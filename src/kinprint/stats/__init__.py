@@ -5,9 +5,9 @@ meaning, so one side's order is permuted and the metric's mean, spread and tail 
 closed form wherever one exists.
 """
 
-from kinprint.results import NullResult
-from kinprint.stats.allpairs import AllPairs, all_pairs
-from kinprint.stats.jointly import block_nulls, joint_blocks, joint_independent, joint_tail, rows_taken
+from kinprint.results.measurements import NullResult
+from kinprint.stats.joint import block_nulls, joint_blocks, joint_independent, joint_tail, rows_taken
+from kinprint.stats.layer_grid import AllPairs, all_pairs
 from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
 from kinprint.stats.nulls import KINDS, null_for, null_from_draws

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kinprint.numeric import FloatArray
+from kinprint._util.numeric import FloatArray
 
 _LN10 = math.log(10.0)
 

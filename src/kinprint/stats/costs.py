@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinprint.numeric import FloatArray
+from kinprint._util.numeric import FloatArray
 from kinprint.stats.moments import Moments
 
 

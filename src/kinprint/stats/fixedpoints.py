@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray
 from kinprint.stats.combine import log_exp_series
 from kinprint.stats.moments import centred_rows
 from kinprint.stats.tails import least_log10_p

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray
 from kinprint.stats.moments import Moments
 
 

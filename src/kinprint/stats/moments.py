@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import NEAR_CONSTANT, FloatArray, each_dot
 
 MAX_FLOPS = 2e11
 """Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.numeric import FloatArray
+from kinprint._util.numeric import FloatArray
 from kinprint.stats.moments import as_rows
 
 _BLOCK = 1 << 20  # elements permuted at a time: 8 MiB

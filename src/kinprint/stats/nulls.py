@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinprint._util.numeric import FloatArray, safely_scaled
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray, safely_scaled
-from kinprint.results import NullResult
+from kinprint.results.measurements import NullResult
 from kinprint.stats import costs, kernels, montecarlo
-from kinprint.stats.dots import DOT_KINDS, EXCHANGEABLE, ONE_PERMUTATION, POINT, Ask, affordable, log10_p_of_draws
+from kinprint.stats.dot_products import (
+    DOT_KINDS,
+    EXCHANGEABLE,
+    ONE_PERMUTATION,
+    POINT,
+    Ask,
+    affordable,
+    log10_p_of_draws,
+)
 from kinprint.stats.moments import Moments, as_rows, dot_moments, identity_log_probability
 from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, least_log10_p, log10_p_moments, log10_p_monte_carlo
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray, each_dot, each_safely_scaled
 from kinprint.errors import DegenerateInput
-from kinprint.numeric import FloatArray, each_dot, each_safely_scaled
-from kinprint.results import NullResult
-from kinprint.stats.dots import DOT_KINDS, Ask
+from kinprint.results.measurements import NullResult
+from kinprint.stats.dot_products import DOT_KINDS, Ask
 from kinprint.stats.nulls import null_for
 
 DOT_FAMILY = frozenset({"pearson", "cosine", "deviation", "l2", "rel_l2_a", "rel_l2"})

@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.numeric import FloatArray
+from kinprint._util.numeric import FloatArray
 from kinprint.stats.moments import Moments
 
 MAX_SKEWNESS = 0.1

@@ -15,7 +15,7 @@ from kinprint.studies.text import Text, say
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kinprint.studies.figures.film import Film
+    from kinprint.studies.film import Film
 
 Cell: TypeAlias = float | int | str | bool | Text | None
 Trust: TypeAlias = Literal["measured", "derived", "text", "picture", "wrong"]
@@ -139,7 +139,7 @@ class Check:
 class Picture:
     """A figure, drawn only when it is written: the function that draws it, by name, and the results it takes.
 
-    ``figure`` is ``module.function`` in `kinprint.studies.figures`, so that tables can be had without matplotlib.
+    ``figure`` is ``study.module.function`` in `kinprint.studies`, so that tables can be had without matplotlib.
     """
 
     name: str
@@ -155,22 +155,20 @@ class Picture:
         NeedsExtra
             If matplotlib is not installed.
         """
-        module, _, function = self.figure.partition(".")
+        module, _, function = self.figure.rpartition(".")
         try:
-            style = import_module("kinprint.studies.figures.style")
+            style = import_module("kinprint.studies.figure_style")
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("kinprint"):
                 raise
             raise NeedsExtra("drawing figures", extra="plot") from error
         with style.house_style():
-            drawn: Figure | Film = getattr(import_module(f"kinprint.studies.figures.{module}"), function)(
-                *self.arguments
-            )
+            drawn: Figure | Film = getattr(import_module(f"kinprint.studies.{module}"), function)(*self.arguments)
         return drawn
 
 
 def picture(name: str, caption: Text, figure: str, *arguments: Any) -> Picture:
-    """Return a picture of `arguments`, drawn by ``kinprint.studies.figures.`` `figure`."""
+    """Return a picture of `arguments`, drawn by ``kinprint.studies.`` `figure`."""
     return Picture(file_name(name), caption, figure, arguments)
 
 

@@ -1,6 +1,6 @@
 """The published figures that studies are checked against, and which of them are known to be wrong, with the reason.
 
-The numbers were printed in, or measured by the code of, four public repositories (January 2026); `data/published.json`
+The numbers were printed in, or measured by the code of, four public repositories (January 2026); `published.json`
 names their commits and says for each group how it came about.
 """
 
@@ -14,7 +14,7 @@ import orjson
 
 from kinprint.studies.text import say
 
-_FILE = Path(__file__).parent / "data" / "published.json"
+_FILE = Path(__file__).parent / "published.json"
 
 WRONG_D2 = say(
     "Appendix D-2 fits no measurement: three independent readers agree with each other, not with it (layer 0: 0.127, not 0.950)"

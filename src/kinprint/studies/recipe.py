@@ -1,7 +1,7 @@
 """What a study is, the registry of studies, and how one is run.
 
 To add a study, write one module with a `Study` made of parts (functions of a `Stage` that return a `Section`), and name it
-in `kinprint.studies.catalogue`. Figures are functions in `kinprint.studies.figures` that take results and return a figure.
+in `kinprint.studies.all_studies`. Figures are functions in `kinprint.studies.figures` that take results and return a figure.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kinprint._version import __version__
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.registry import Registry
 from kinprint.sources.session import Session
-from kinprint.studies.cast import cast
+from kinprint.studies.opened import Progress, Request, Stage, Want, describe, set_stage
 from kinprint.studies.outcome import Missing, Outcome, PartOutcome, Section
-from kinprint.studies.stage import Progress, Request, Stage, Want, describe, set_stage
+from kinprint.studies.studied_models import cast
 from kinprint.studies.text import Text, say
 
 
@@ -40,13 +40,13 @@ class Study:
     name, title, summary, source
         How it is called, what it shows, and which publication it repeats.
     models
-        Names (in `kinprint.studies.cast.KNOWN`) of the models of the original; empty if it needs none.
+        Names (in `kinprint.studies.studied_models.KNOWN`) of the models of the original; empty if it needs none.
     wants
         Tensors that are read before any part runs, together. Pure.
     parts
         What is done, in order. A part that cannot be done is reported; the others go on.
     replica_parts
-        What the replicas have to hold for this study; see `kinprint.studies.replicas`.
+        What the replicas have to hold for this study; see `kinprint.lab.replicas`.
     """
 
     name: str
@@ -80,7 +80,7 @@ def run_study(
     request : layers, roles, settings.
     progress : called with (stage, done, total).
     """
-    import kinprint.studies.catalogue  # noqa: F401 - registers the studies
+    import kinprint.studies.all_studies  # noqa: F401 - registers the studies
 
     study = STUDIES[name]
     request = request or Request()

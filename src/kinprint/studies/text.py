@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-_DATA = Path(__file__).parent / "data"
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def say(template: str, **values: object) -> Text:
 
 @cache
 def translations(language: str) -> dict[str, str]:
-    """Return English template to template in `language`; each study has a file of its own."""
+    """Return English template to template in `language`; each study has one beside its code."""
     found: dict[str, str] = {}
-    for file in sorted((_DATA / language).glob("*.json")):
+    for file in sorted(_HERE.rglob(f"{language}.json")):
         found |= orjson.loads(file.read_bytes())
     return found
 

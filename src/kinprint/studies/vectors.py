@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kinprint.arch import Role
+from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Missing
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 

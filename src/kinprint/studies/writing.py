@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
+from kinprint._util.files import write_whole
+from kinprint._util.plain import printable
+from kinprint._util.sizes import format_size
 from kinprint.errors import NeedsExtra
-from kinprint.files import write_whole
-from kinprint.plain import printable
-from kinprint.sizes import format_size
 from kinprint.studies.outcome import Cell, Check, Column, Outcome, PartOutcome, Picture, Table
 from kinprint.studies.text import Text, say
 
@@ -84,7 +84,7 @@ def _drawn(picture: Picture) -> Files | Text:
         drawn = picture.draw()
     except NeedsExtra as error:
         return say("{why}; {hint}", why=error.message, hint=error.hint or "")
-    from kinprint.studies.figures.style import rendered  # needs matplotlib, which is there if the lines above passed
+    from kinprint.studies.figure_style import rendered  # needs matplotlib, which is there if the lines above passed
 
     return list(rendered(drawn))
 

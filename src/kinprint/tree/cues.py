@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from kinprint.evidence.editing import REVERSED
-from kinprint.family import COUNTED, SHOWN_ONLY, TRUSTED, Cue
-from kinprint.findings import EditFinding
 from kinprint.metrics.identity import GRIDS
-from kinprint.results import Report, TokenizerDifference
+from kinprint.results.findings import EditFinding
+from kinprint.results.models import TokenizerDifference
+from kinprint.results.report import Report
+from kinprint.results.tree import COUNTED, SHOWN_ONLY, TRUSTED, Cue
 from kinprint.tree.facts import ModelFacts
 
 STRONG = 3.0

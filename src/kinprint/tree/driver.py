@@ -8,24 +8,24 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from kinprint.comparison import compare
+from kinprint._util.sizes import format_size
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
 from kinprint.errors import BadSelection, BadSetting, KinprintError
 from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.family import FamilyTree
-from kinprint.findings import IDENTICAL
-from kinprint.model import Model, open_model
+from kinprint.model.model import Model, open_model
 from kinprint.refs import parse_ref
-from kinprint.results import Report
-from kinprint.selection import Options
-from kinprint.sizes import format_size
+from kinprint.results.findings import IDENTICAL
+from kinprint.results.report import Report
+from kinprint.results.tree import FamilyTree
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.tree.cues import cues_of
 from kinprint.tree.facts import LINKED, RELATED, ModelFacts, PairFacts, pair_facts
 from kinprint.tree.infer import Wishes, infer_tree, with_run
-from kinprint.tree.mixing import find_mixes
-from kinprint.tree.portraits import Portrait, take_portrait
+from kinprint.tree.merges import find_mixes
+from kinprint.tree.model_samples import Portrait, take_portrait
 
 MAX_MODELS = 40
 PAIR_BUDGET_BYTES = 32_000_000

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kinprint.family import Cue
-from kinprint.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION, Evidence, Verdict
-from kinprint.results import FileSummary, Report
+from kinprint.results.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION, Evidence, Verdict
+from kinprint.results.models import FileSummary
+from kinprint.results.report import Report
+from kinprint.results.tree import Cue
 
 RELATED = (IDENTICAL, DERIVED)
 """Verdicts that allow an edge: trained weights are shared in most layers."""

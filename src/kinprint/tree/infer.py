@@ -9,7 +9,8 @@ from statistics import fmean
 
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
-from kinprint.family import (
+from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE
+from kinprint.results.tree import (
     BACKWARD,
     TREE_SCHEMA,
     TREE_SCHEMA_VERSION,
@@ -23,12 +24,11 @@ from kinprint.family import (
     TreeRun,
     TreeSettings,
 )
-from kinprint.findings import DERIVED, IDENTICAL, NOT_TESTABLE
 from kinprint.tree.arborescence import Arc, components, minimum_arborescence, spanning_forest
 from kinprint.tree.cues import STRONG, declared
 from kinprint.tree.distances import Lengths
 from kinprint.tree.facts import LINKED, RELATED, ModelFacts, PairFacts
-from kinprint.tree.mixing import Mix
+from kinprint.tree.merges import Mix
 from kinprint.tree.orientation import (
     DIRECTED_AT,
     Cues,

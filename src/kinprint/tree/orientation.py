@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from kinprint.family import BACKWARD, FORWARD, UNDIRECTED, Cue
+from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue
 from kinprint.tree.arborescence import Arc
 from kinprint.tree.cues import position, reversed_cue
 from kinprint.tree.distances import Lengths, bend

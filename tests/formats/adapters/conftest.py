@@ -3,8 +3,8 @@
 import pytest
 
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.testing.adapter_files import HIDDEN, LITTLE, PATHS, RANK, base_tensors, factors, lora_names, write_adapter
-from kinprint.testing.layouts import write_checkpoint
+from support.adapter_files import HIDDEN, LITTLE, PATHS, RANK, base_tensors, factors, lora_names, write_adapter
+from support.layouts import write_checkpoint
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kinprint.errors import FormatError
-from kinprint.formats.adapter_config import LoraSettings
-from kinprint.formats.adapters import MAX_DEPTH, MAX_NAME, read_adapter
+from kinprint.formats.adapters.config import LoraSettings
+from kinprint.formats.adapters.lora import MAX_DEPTH, MAX_NAME, read_adapter
 from kinprint.formats.tensors import TensorInfo
 
 

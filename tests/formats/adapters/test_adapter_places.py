@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from kinprint.errors import BadReference, FormatError, KinprintError, NotFound
-from kinprint.formats.adapter_config import base_reference
-from kinprint.formats.adapters import find_renaming
+from kinprint.formats.adapters.config import base_reference
+from kinprint.formats.adapters.lora import find_renaming
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import rows
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.testing.adapter_files import (
+from support.adapter_files import (
     HIDDEN,
     LITTLE,
     PATHS,
@@ -27,9 +27,9 @@ from kinprint.testing.adapter_files import (
     summed,
     write_adapter,
 )
-from kinprint.testing.gguf_files import write_gguf
-from kinprint.testing.hub import HubServer
-from kinprint.testing.layouts import write_checkpoint
+from support.gguf_files import write_gguf
+from support.hub import HubServer
+from support.layouts import write_checkpoint
 
 
 @pytest.fixture

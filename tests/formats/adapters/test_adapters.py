@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from kinprint.errors import BudgetExceeded, FormatError, UnsupportedDtype
-from kinprint.formats.adapter_config import read_settings
+from kinprint.formats.adapters.config import read_settings
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import plan_reads, rows, whole, windows
-from kinprint.testing.adapter_files import (
+from support.adapter_files import (
     CONFIG,
     EMBED,
     HIDDEN,
@@ -26,7 +26,7 @@ from kinprint.testing.adapter_files import (
     summed,
     write_adapter,
 )
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 # -- the sum -------------------------------------------------------------------------------------------------------------
 

@@ -7,15 +7,8 @@ import pytest
 
 from kinprint.errors import FormatError, KinprintError, UnsupportedDtype
 from kinprint.formats.plan import rows
-from kinprint.testing.adapter_files import (
-    HIDDEN,
-    Q,
-    drawn,
-    factors,
-    lora_names,
-    read,
-)
-from kinprint.testing.fuzzing import MemorySession, fuzz, spoil
+from support.adapter_files import HIDDEN, Q, drawn, factors, lora_names, read
+from support.fuzzing import MemorySession, fuzz, spoil
 
 # -- what is refused -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from model import Maker
 
-from kinprint.testing.gguf_files import convert_llama, write_gguf
+from support.gguf_files import convert_llama, write_gguf
 
 
 def _writer(dtype, name):

@@ -7,7 +7,7 @@ import onnx
 from model import Maker
 from onnx import TensorProto, helper, numpy_helper
 
-from kinprint.formats.writing import to_bf16
+from kinprint.formats.safetensors.writer import to_bf16
 
 TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16}
 

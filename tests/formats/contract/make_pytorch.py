@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 from model import Maker
 
-from kinprint.formats.writing import encode, to_bf16
+from kinprint.formats.safetensors.writer import encode, to_bf16
 
 KINDS = {
     "F64": "Double",

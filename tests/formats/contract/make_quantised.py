@@ -6,9 +6,9 @@ from functools import partial
 from make_pytorch import state_dict_of, torch_file
 from model import Maker
 
-from kinprint.formats.writing import spec_of
-from kinprint.testing import quantisers
-from kinprint.testing.layouts import write_checkpoint
+from kinprint.formats.safetensors.writer import spec_of
+from support import quantisers
+from support.layouts import write_checkpoint
 
 KEPT = ("model.embed_tokens.weight", "lm_head.weight")
 

@@ -2,7 +2,7 @@
 
 from model import Maker
 
-from kinprint.testing.layouts import write_checkpoint
+from support.layouts import write_checkpoint
 
 
 def _writer(dtype, shards=1):

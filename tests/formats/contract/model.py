@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kinprint.formats.writing import from_bf16, to_bf16
+from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 
 LAYERS, WIDTH, HEADS, KV_HEADS, NEURONS, TOKENS = 2, 256, 8, 4, 512, 96
 CONFIG = {

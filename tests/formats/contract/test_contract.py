@@ -13,8 +13,8 @@ import pytest
 
 from kinprint.errors import BudgetExceeded, KinprintError
 from kinprint.formats.plan import rows, windows
-from kinprint.model import open_model, slice_role
-from kinprint.testing.hub import HubServer
+from kinprint.model.model import open_model, slice_role
+from support.hub import HubServer
 
 HERE = Path(__file__).parent
 REPO = "owner/Little"

@@ -27,8 +27,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.align.neurons import assigned
-from kinprint.align.residual import MAX_WIDTH
+from kinprint._util.numeric import FloatArray
+from kinprint.align.neuron_assignment import assigned
+from kinprint.align.residual_basis import MAX_WIDTH
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
@@ -44,11 +45,10 @@ from kinprint.fingerprints.base import (
     Score,
     register,
 )
-from kinprint.fingerprints.permuted import cka_chance
-from kinprint.numeric import FloatArray
+from kinprint.fingerprints.cka_null import cka_chance
+from kinprint.model.tokens import common_rows
+from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.kernels import centred_gram, u_centred
-from kinprint.tokens import common_rows
-from kinprint.weights import Matrix, Weights
 
 TOKENS, LEAST_TOKENS = 8192, 64
 PROBE = 256

@@ -21,17 +21,9 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, row_test
 from kinprint.evidence.probe import Sample
-from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    RESCALING,
-    Chance,
-    Features,
-    PortableMethod,
-    Score,
-    register,
-)
-from kinprint.formats.writing import from_bf16, to_bf16
-from kinprint.weights import Matrix, Weights
+from kinprint.fingerprints.base import HEAD_PERMUTATION, RESCALING, Chance, Features, PortableMethod, Score, register
+from kinprint.formats.safetensors.writer import from_bf16, to_bf16
+from kinprint.model.weights import Matrix, Weights
 
 ROWS = 32
 LAYERS = 8

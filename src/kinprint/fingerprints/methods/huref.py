@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
@@ -41,9 +42,8 @@ from kinprint.fingerprints.base import (
     Score,
     register,
 )
-from kinprint.numeric import NEAR_CONSTANT, FloatArray
-from kinprint.tokens import Keys, common_rows
-from kinprint.weights import Matrix, Weights
+from kinprint.model.tokens import Keys, common_rows
+from kinprint.model.weights import Matrix, Weights
 
 LAYERS = 2
 PORTABLE_TOKENS, PAIR_TOKENS, LEAST_TOKENS = 256, 1024, 32

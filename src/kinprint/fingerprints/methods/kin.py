@@ -2,22 +2,22 @@
 
 First Gram profiles, exactly (see `gram`). If neurons do not stand in their order, a rotation is fitted on some layers, from labels
 that neither a rotation nor an order can change, and the neurons of OTHER layers are matched under it by gate and by up rows
-separately: the share on which both agree is the value. `kinprint.align.rotated` has the mathematics, `kinprint.evidence.turned`
+separately: the share on which both agree is the value. `kinprint.align.rotation` has the mathematics, `kinprint.evidence.rotation`
 the two stages; `compare --deep` uses the same code.
 """
 
 from __future__ import annotations
 
-from kinprint.align.residual import rotation
-from kinprint.align.rotated import Rows
+from kinprint.align.residual_basis import rotation
+from kinprint.align.rotation import Rows
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.gram import GRAM
-from kinprint.evidence.nulls import load_null
-from kinprint.evidence.turned import examine_turned
+from kinprint.evidence.empirical_null import load_null
+from kinprint.evidence.neuron_gram import GRAM
+from kinprint.evidence.rotation import examine_turned
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
-from kinprint.tokens import common_rows
-from kinprint.weights import Weights
+from kinprint.model.tokens import common_rows
+from kinprint.model.weights import Weights
 
 MOST_TOKENS = 4096
 MOST_WIDTH = 1024  # beyond, a first guess from tokens costs more than it helps

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.align.neurons import assigned
+from kinprint._util.numeric import ranks
+from kinprint.align.neuron_assignment import assigned
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
@@ -40,10 +41,9 @@ from kinprint.fingerprints.base import (
     evenly,
     register,
 )
-from kinprint.numeric import ranks
+from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.combine import bonferroni, fisher
 from kinprint.stats.tails import least_log10_p, log10_p_normal
-from kinprint.weights import Matrix, Weights
 
 NEURONS, LAYERS, LEAST_NEURONS = 512, 8, 8
 PROBE_NEURONS, PROBE_COLUMNS = 128, 256

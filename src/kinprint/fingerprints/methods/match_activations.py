@@ -19,7 +19,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Method, Score, evenly, register
 from kinprint.fingerprints.forward import Runner, common_places
 from kinprint.fingerprints.methods.match import Neurons, score_neurons
-from kinprint.weights import Matrix, Weights
+from kinprint.model.weights import Matrix, Weights
 
 PLACES, LEAST_PLACES = 1024, 64
 

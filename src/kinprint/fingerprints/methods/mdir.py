@@ -30,6 +30,7 @@ import math
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
@@ -44,9 +45,8 @@ from kinprint.fingerprints.base import (
     Score,
     register,
 )
-from kinprint.numeric import FloatArray
-from kinprint.tokens import common_rows
-from kinprint.weights import Weights
+from kinprint.model.tokens import common_rows
+from kinprint.model.weights import Weights
 
 MAX_WIDTH = 4096
 TOKENS_PER_DIMENSION = 8

@@ -2,7 +2,7 @@
 
 Scales of all norms that act on the residual stream, in all layers. The score is the mean of the Pearson correlations of the pairs;
 its null permutes the residual dimensions of one model, ONE permutation for all layers and norms, because layers are strongly
-correlated. Mean and variance of that are known exactly (`kinprint.stats.jointly`), and unrelated models follow it whatever they
+correlated. Mean and variance of that are known exactly (`kinprint.stats.joint`), and unrelated models follow it whatever they
 were trained on: the order of residual dimensions is arbitrary. Raw cosines of norms are near 1 for any two models and are not used.
 
 Pairs are the norms of the same number, so the test involves no search; where depths differ the surplus is left out. A model whose
@@ -32,8 +32,8 @@ from kinprint.fingerprints.base import (
     Score,
     register,
 )
-from kinprint.formats.writing import from_bf16, to_bf16
-from kinprint.weights import Matrix, Weights
+from kinprint.formats.safetensors.writer import from_bf16, to_bf16
+from kinprint.model.weights import Matrix, Weights
 
 ROLES = tuple(role for role in Role if role.info.kind == "norm" and role.info.axes == (Axis.RESIDUAL,))
 

@@ -18,6 +18,7 @@ import math
 
 import numpy as np
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
@@ -30,8 +31,7 @@ from kinprint.fingerprints.base import (
     Score,
     register,
 )
-from kinprint.numeric import NEAR_CONSTANT, FloatArray
-from kinprint.weights import Weights
+from kinprint.model.weights import Weights
 
 LEAST_LAYERS = 3
 """Two points always lie on a line: their correlation is 1 or −1 whatever the models."""

@@ -28,6 +28,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
     CHANGES,
@@ -41,11 +42,10 @@ from kinprint.fingerprints.base import (
     evenly,
     register,
 )
+from kinprint.fingerprints.cka_null import cka_chance
 from kinprint.fingerprints.forward import Runner, prompts, prompts_digest
-from kinprint.fingerprints.permuted import cka_chance
-from kinprint.numeric import FloatArray
+from kinprint.model.weights import Weights
 from kinprint.stats.kernels import centred_gram, u_centred
-from kinprint.weights import Weights
 
 LAYERS = 12
 PUBLISHED_DEPTH = 18 / 32

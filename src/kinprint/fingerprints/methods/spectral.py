@@ -29,11 +29,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import CHANGES, Features, PortableMethod, Score, evenly, register
-from kinprint.numeric import FloatArray
-from kinprint.weights import Matrix, Weights
+from kinprint.model.weights import Matrix, Weights
 
 POINTS = 48
 LAYERS = 48

@@ -15,9 +15,9 @@ from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.quantised import awq, bitsandbytes, fp8, gptq, mlx, mxfp4, packed
+from kinprint.formats.quantised.conv1d import as_conv1d
 from kinprint.formats.quantised.modules import Layer, Settings
 from kinprint.formats.quantised.settings import is_known, settings_of
-from kinprint.formats.quantised.turned import as_conv1d
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 
 __all__ = ["assemble"]

@@ -16,14 +16,7 @@ import numpy.typing as npt
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, whole
-from kinprint.formats.quantised.modules import (
-    SCALE_DTYPES,
-    FloatArray,
-    Layer,
-    chunks,
-    group_size,
-    made_tensor,
-)
+from kinprint.formats.quantised.modules import SCALE_DTYPES, FloatArray, Layer, chunks, group_size, made_tensor
 from kinprint.formats.tensors import TensorInfo
 
 PER_WORD = 8

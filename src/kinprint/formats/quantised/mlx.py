@@ -19,6 +19,7 @@ import numpy as np
 
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.dtypes import Array, e8m0_table, fp8_table
+from kinprint.formats.expert_stacks import one_of
 from kinprint.formats.plan import TensorSlice, rows
 from kinprint.formats.quantised.modules import (
     SCALE_DTYPES,
@@ -30,7 +31,6 @@ from kinprint.formats.quantised.modules import (
     unpack_words,
 )
 from kinprint.formats.quantised.mxfp4 import scaled
-from kinprint.formats.stacks import one_of
 from kinprint.formats.tensors import TensorInfo
 
 BITS = (2, 3, 4, 5, 6, 8)

@@ -11,18 +11,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kinprint.annexes import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
-from kinprint.findings import CLASSES
-from kinprint.plain import printable
-from kinprint.render.command import command_of
-from kinprint.render.layout import DASH
+from kinprint._util.plain import printable
+from kinprint._util.sizes import format_size
 from kinprint.render.page import views
 from kinprint.render.page.maps import experts_shared, layer_map_of
 from kinprint.render.page.payload import payload_of
 from kinprint.render.page.picture import picture_of
 from kinprint.render.page.voice import Voice, middle_cut, ranges
-from kinprint.results import Report
-from kinprint.sizes import format_size
+from kinprint.render.repeat_command import command_of
+from kinprint.render.terminal.layout import DASH
+from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
+from kinprint.results.findings import CLASSES
+from kinprint.results.report import Report
 
 _SCRIPTS = ("core.js", "rows.js", "chart.js", "heat.js", "page.js")
 _STYLES = ("page.css", "print.css")

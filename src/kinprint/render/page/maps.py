@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinprint.findings import TESTED, Evidence, LayerFinding
 from kinprint.render.page.voice import Voice, ranges
-from kinprint.results import Report
+from kinprint.results.findings import TESTED, Evidence, LayerFinding
+from kinprint.results.report import Report
 
 _MARGIN, _TOP, _BOTTOM, _HEIGHT = 30, 34, 116, 150
 _CLOSEST, _WIDEST, _ROOM = 20, 44, 960  # between layers; few of them stand apart, many scroll

@@ -15,10 +15,11 @@ from typing import Any
 
 import orjson
 
-from kinprint.annexes import Grid, LayerGrid
-from kinprint.plain import printable
+from kinprint._util.plain import printable
 from kinprint.render.page.voice import Voice, middle_cut
-from kinprint.results import OK, Measurement, Report, TensorComparison
+from kinprint.results.context import Grid, LayerGrid
+from kinprint.results.measurements import OK, Measurement, TensorComparison
+from kinprint.results.report import Report
 
 _LARGEST = float.fromhex("0x1.fffffep+127")  # of single precision
 LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a bound; there is no null

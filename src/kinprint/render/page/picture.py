@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kinprint.findings import TESTED, ControlFinding, Evidence, EvidenceTest, Verdict
 from kinprint.render.page.voice import Voice, power_of_ten
+from kinprint.results.findings import TESTED, ControlFinding, Evidence, EvidenceTest, Verdict
 
 BAND = -math.log10(0.05)
 _BEND = 3.0  # the axis is linear up to here, and logarithmic beyond

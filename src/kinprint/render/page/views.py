@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kinprint.annexes import DeclaredFinding, FileReads
-from kinprint.findings import (
+from kinprint.render.page.picture import BAND
+from kinprint.render.page.voice import Voice
+from kinprint.results.context import DeclaredFinding, FileReads
+from kinprint.results.findings import (
     IDENTICAL,
     TESTED,
     ControlFinding,
@@ -17,9 +19,8 @@ from kinprint.findings import (
     MethodNull,
     Verdict,
 )
-from kinprint.render.page.picture import BAND
-from kinprint.render.page.voice import Voice
-from kinprint.results import CosineExplained, NullResult, Report, RoleSummary, TensorComparison
+from kinprint.results.measurements import CosineExplained, NullResult, RoleSummary, TensorComparison
+from kinprint.results.report import Report
 
 MOST_SPANS = 40
 _NOTHING_FOUND = re.compile(  # as `kinprint.evidence.verdict` writes it

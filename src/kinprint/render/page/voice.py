@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from kinprint.plain import printable
-from kinprint.render.layout import DASH, number
-from kinprint.render.words import MYRIAD, Words, in_myriads, plain_classes, precise_kind, three_digits
+from kinprint._util.plain import printable
+from kinprint.render.terminal.layout import DASH, number
+from kinprint.render.texts.words import MYRIAD, Words, in_myriads, plain_classes, precise_kind, three_digits
 
 SENTENCE = 600  # characters of a sentence that are shown
 NAME = 72

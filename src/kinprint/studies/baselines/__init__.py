@@ -21,9 +21,9 @@ from kinprint.studies.baselines.groups import (
 from kinprint.studies.baselines.kinds import group_choices, moe_against_dense, relation
 from kinprint.studies.baselines.layers import equal_distance, layer_zero, zero_groups, zero_readings
 from kinprint.studies.baselines.metrics import metric_comparison
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing, Section, picture
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import Text, say
 from kinprint.studies.vectors import is_vector
 
@@ -53,7 +53,9 @@ def _summary(stage: Stage, role: Role, section: Section) -> None:
     )
     shown = (zero_groups(zero), grid(met, kinds, layer, at_layer), sweep, group_choices(stage, every, kinds)[-1])
     section.pictures.append(
-        picture(f"summary{tag(role)}", caption, "baselines.summary_page", *shown, related, stage.names, role.value)
+        picture(
+            f"summary{tag(role)}", caption, "baselines.figures.summary_page", *shown, related, stage.names, role.value
+        )
     )
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.studies.baselines.readings import Key, Reading
+from kinprint.studies.opened import Stage, attempt, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section
 from kinprint.studies.published import published
-from kinprint.studies.stage import Stage, attempt, require_same_shape
 from kinprint.studies.text import Text, say
 from kinprint.studies.vectors import require_vector
 

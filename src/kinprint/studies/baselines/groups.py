@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics.explain import cosine_if_independent
-from kinprint.numeric import FloatArray
 from kinprint.studies.baselines.common import FIFTH, ROLE, layers_of, moe_models, pair_checks, results, tag, vectors
 from kinprint.studies.baselines.readings import (
     COLUMNS,
@@ -24,8 +24,8 @@ from kinprint.studies.baselines.readings import (
     read_pairs,
     variation,
 )
+from kinprint.studies.opened import Stage, attempt, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt, require_same_shape
 from kinprint.studies.text import Text, say
 
 MOE = ("Solar", "GLM", "Phi", "Mixtral")
@@ -79,7 +79,7 @@ def moe_at_one_layer(stage: Stage, role: Role, section: Section) -> None:
         sd=readings[0].pearson_sd,
     )
     shown = grid(_met(names, readings), {model: stage.kind(model) for model in names}, layer, readings)
-    section.pictures.append(picture(name, caption, "baselines.moe_heatmap", shown))
+    section.pictures.append(picture(name, caption, "baselines.figures.moe_heatmap", shown))
     said = results()["exp3_moe_layer10"]
     known = {((a, 10), (b, 10)): said[f"{a}-{b}"] for a, b in itertools.combinations(MOE, 2)}
     section.checks += pair_checks(stage, role, readings, known)
@@ -143,7 +143,7 @@ def moe_at_several_layers(stage: Stage, role: Role, section: Section) -> None:
         "Pearson. Grey: 95 % of independent pairs.",
         role=role.value,
     )
-    section.pictures.append(picture(name, caption, "baselines.layer_sweep", by_layer, role.value))
+    section.pictures.append(picture(name, caption, "baselines.figures.layer_sweep", by_layer, role.value))
     if role is ROLE and stage.original(*MOE):
         section.checks += _sweep_checks(by_layer, spreads)
 
@@ -215,7 +215,7 @@ def any_width(stage: Stage, role: Role, section: Section) -> None:
         layer=layer,
         role=role.value,
     )
-    section.pictures.append(picture(name, caption, "baselines.any_width_heatmap", shown))
+    section.pictures.append(picture(name, caption, "baselines.figures.any_width_heatmap", shown))
 
 
 def _with_predictions(shown: Grid, held: Sequence[FloatArray]) -> Grid:

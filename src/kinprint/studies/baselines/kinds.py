@@ -13,8 +13,8 @@ from kinprint.arch import Role
 from kinprint.studies.baselines.common import ROLE, kinds_of, layers_of, results, tag
 from kinprint.studies.baselines.groups import grid, moe_readings
 from kinprint.studies.baselines.readings import COLUMNS, SPREAD_COLUMNS, Reading, Spread
+from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 GROUPS = ("MoE–MoE", "MoE–dense", "dense–dense")
@@ -69,7 +69,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
         role=role.value,
     )
     related = {reading.key for reading in readings if relation(reading) is not None}
-    section.pictures.append(picture(name, caption, "baselines.group_dots", choices, related))
+    section.pictures.append(picture(name, caption, "baselines.figures.group_dots", choices, related))
     caption = say(
         "All models against each other at layer {layer} ({role}), MoE before dense: raw cosine and Pearson (null sd {sd:.4f}).",
         layer=layer,
@@ -78,7 +78,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
     )
     met = [model for model in kinds if any(model in (reading.a, reading.b) for reading in readings)]
     shown = grid(met, kinds, layer, readings)
-    section.pictures.append(picture(f"exp5_heatmap{tag(role)}", caption, "baselines.full_heatmap", shown))
+    section.pictures.append(picture(f"exp5_heatmap{tag(role)}", caption, "baselines.figures.full_heatmap", shown))
     if stage.request.replicas:
         section.notes.append(
             say(

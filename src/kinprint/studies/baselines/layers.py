@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.studies.baselines.common import ROLE, layers_of, pair_checks, results, tag, vectors
 from kinprint.studies.baselines.readings import COLUMNS, SPREAD_COLUMNS, Key, Reading, Spread, read_pairs
+from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import published
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 Groups = list[tuple[str, list[Reading]]]
@@ -39,7 +39,9 @@ def layer_zero(stage: Stage, role: Role, section: Section) -> None:
         role=role.value,
     )
     groups = zero_groups(by_model)
-    section.pictures.append(picture(name, caption, "baselines.comparison_dots", groups, stage.names, role.value))
+    section.pictures.append(
+        picture(name, caption, "baselines.figures.comparison_dots", groups, stage.names, role.value)
+    )
     section.notes += [_spread_note(model, found) for model, found in by_model.items()]
     if stage.original("Solar", "GLM"):
         section.notes.append(
@@ -138,7 +140,9 @@ def equal_distance(stage: Stage, role: Role, section: Section) -> None:
         "cosine and Pearson. Grey: 95 % of independent pairs.",
         role=role.value,
     )
-    section.pictures.append(picture(name, caption, "baselines.comparison_dots", groups, stage.names, role.value))
+    section.pictures.append(
+        picture(name, caption, "baselines.figures.comparison_dots", groups, stage.names, role.value)
+    )
     section.notes.append(
         say(
             "Distance between layers is part of a baseline: two layers of one model belong beside layers of two models that lie "

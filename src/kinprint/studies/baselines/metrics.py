@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.numeric import FloatArray
 from kinprint.stats import null_for
 from kinprint.studies.baselines.common import ROLE, layers_of, moe_models, results, tag, vectors
 from kinprint.studies.baselines.readings import Key, Reading, across, read_pairs
+from kinprint.studies.opened import Stage, attempt, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.stage import Stage, attempt, sides
 from kinprint.studies.text import say
 
 FIXED_MEAN, FIXED_SD, FIXED_WIDTH = 1.0, 0.1, 4096
@@ -86,7 +86,7 @@ def metric_comparison(stage: Stage, role: Role, section: Section) -> None:
         role=role.value,
     )
     arguments = (compared, fixed, stage.names, role.value)
-    section.pictures.append(picture(f"exp6_metrics{tag(role)}", caption, "baselines.metric_panels", *arguments))
+    section.pictures.append(picture(f"exp6_metrics{tag(role)}", caption, "baselines.figures.metric_panels", *arguments))
     if role is ROLE:
         section.checks += _random_checks(fixed) if stage.original("Solar", "GLM") else []
         section.checks += _pair_checks(stage, compared)

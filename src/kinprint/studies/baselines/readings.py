@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kinprint.numeric import FloatArray
+from kinprint._util.numeric import FloatArray
 from kinprint.stats import all_pairs
 from kinprint.studies.outcome import Cell, Column, column
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from kinprint.arch import Role
 from kinprint.studies.bias.facts import PairFacts
+from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Cell, Check, Trust
 from kinprint.studies.published import layerwise, published
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 EVERYWHERE = say("the text to figure 1(c) says 0.94 to 0.99 everywhere; its own plot begins at 0.13, 0.34 and 0.83")

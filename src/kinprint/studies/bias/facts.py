@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
-from kinprint.numeric import FloatArray
-from kinprint.results import NullResult
+from kinprint.results.measurements import NullResult
 from kinprint.stats import all_pairs, joint_tail
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import Text, say
 
 INPUT, POST = Role.INPUT_NORM, Role.POST_ATTENTION_NORM

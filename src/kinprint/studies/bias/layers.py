@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics.identity import GRIDS
-from kinprint.numeric import FloatArray
 from kinprint.stats import all_pairs
 from kinprint.studies.bias.checks import statistics_checks
 from kinprint.studies.bias.facts import INPUT, POST, RELATED, extent, layer_stack, places, published_case, vector_roles
+from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt, require_same_shape, sides
 from kinprint.studies.text import say
 
 RIDGE_STEP, MAX_RIDGES = 3, 16
@@ -64,7 +64,7 @@ def statistics(stage: Stage) -> Section:
                 section.checks += statistics_checks(name, role, lines[name])
     if any(shown.values()):
         caption = say("Mean, standard deviation, least and largest value of every layer. Each panel has its own scale.")
-        section.pictures.append(picture("statistics", caption, "bias_layers.statistics", shown, places(stage)))
+        section.pictures.append(picture("statistics", caption, "bias.layer_figures.statistics", shown, places(stage)))
     return section
 
 
@@ -116,7 +116,7 @@ def ridges(stage: Stage) -> Section:
         "Values of every layer shown, as histograms over the whole range of the row; each is as high as its own "
         "largest bin. Nothing is cut off."
     )
-    section.pictures.append(picture("ridges", caption, "bias_layers.ridges", panels, spacing, places(stage)))
+    section.pictures.append(picture("ridges", caption, "bias.layer_figures.ridges", panels, spacing, places(stage)))
     return section
 
 
@@ -175,7 +175,9 @@ def difference(stage: Stage) -> Section:
         "(grey: 95 % of independent pairs). Pairs with a mean Pearson above {limit} have a panel of their own.",
         limit=RELATED,
     )
-    section.pictures.append(picture("difference", caption, "bias_layers.difference", found, lines, places(stage)))
+    section.pictures.append(
+        picture("difference", caption, "bias.layer_figures.difference", found, lines, places(stage))
+    )
     if stage.request.replicas and {"Solar", "GLM"} <= found.keys():
         section.notes.append(
             say(

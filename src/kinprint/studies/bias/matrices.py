@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.stats import AllPairs, all_pairs
 from kinprint.studies.bias.checks import diagonal_checks
 from kinprint.studies.bias.facts import (
@@ -24,8 +24,8 @@ from kinprint.studies.bias.facts import (
     vector_roles,
 )
 from kinprint.studies.bias.pairs import BY_LAYER
+from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt, require_same_shape, sides
 from kinprint.studies.text import Text, say
 
 # -- figure 2 ----------------------------------------------------------------------------------------------------------
@@ -77,7 +77,9 @@ def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> N
         **named,
     )
     title = f"{a} and {b}, {role.value}"
-    section.pictures.append(picture(name, caption, "bias.layer_matrices", rows, columns, found, null_sd, (a, b), title))
+    section.pictures.append(
+        picture(name, caption, "bias.figures.layer_matrices", rows, columns, found, null_sd, (a, b), title)
+    )
     section.notes.append(
         say(
             "{a} has {p} layers and {b} has {q}; a layer that only predicts further tokens is not one of them. Means, "
@@ -221,4 +223,4 @@ def _one_gallery(stage: Stage, section: Section, role: Role) -> None:
         sd=", ".join(dict.fromkeys(f"{panel[5]:.4f}" for panel in panels)),
         limit=RELATED,
     )
-    section.pictures.append(picture(f"gallery_{role.value}", caption, "bias.pearson_gallery", panels))
+    section.pictures.append(picture(f"gallery_{role.value}", caption, "bias.figures.pearson_gallery", panels))

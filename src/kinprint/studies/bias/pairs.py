@@ -25,8 +25,8 @@ from kinprint.studies.bias.facts import (
     quartile_sample,
     vector_roles,
 )
+from kinprint.studies.opened import Stage, attempt, sides
 from kinprint.studies.outcome import Cell, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt, sides
 from kinprint.studies.text import Text, say
 
 SIBLING = say(
@@ -104,7 +104,7 @@ def _one_pair(stage: Stage, section: Section, a: str, b: str, role: Role) -> Non
         layer=layer,
         **named,
     )
-    section.pictures.append(picture(name, caption, "bias.pair_panels", facts, dims, places(stage)))
+    section.pictures.append(picture(name, caption, "bias.figures.pair_panels", facts, dims, places(stage)))
     if published_case(stage, role, a, b):
         section.checks += best_layer_checks(facts)
 
@@ -173,7 +173,7 @@ def _one_change(stage: Stage, section: Section, facts: PairFacts) -> None:
         format=grid,
         **named,
     )
-    section.pictures.append(picture(name, caption, "bias.changed_lines", rows, nulls, facts.title))
+    section.pictures.append(picture(name, caption, "bias.figures.changed_lines", rows, nulls, facts.title))
     section.notes.append(
         say(
             "A share of changed elements depends on how coarse the stored numbers are: a change below half a step is "

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
-from kinprint.numeric import FloatArray
 from kinprint.studies.outcome import Missing
 from kinprint.studies.text import say
 

@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.numeric import FloatArray
 from kinprint.studies.bias.checks import free, printed
 from kinprint.studies.bias.facts import INPUT, ORIGINALS, extent, layer_stack, places, published_case, vector_roles
 from kinprint.studies.bias.path import joint_path
+from kinprint.studies.opened import Stage, attempt, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
-from kinprint.studies.stage import Stage, attempt, require_same_shape
 from kinprint.studies.text import say
 
 TOY = np.array([[0.95, 0.70, 0.72], [0.70, 1.05, 0.72]])
@@ -44,13 +44,13 @@ def toy(_stage: Stage) -> Section:
         )
     )
     still = say("Two made-up vectors, raw: both lean towards the direction (1, 1, 1), which is their mean.")
-    section.pictures.append(picture("toy_raw", still, "space.toy_still", TOY, 0.0))
+    section.pictures.append(picture("toy_raw", still, "bias.space_figures.toy_still", TOY, 0.0))
     still = say("The same vectors minus their means: both lie in the plane x + y + z = 0.")
-    section.pictures.append(picture("toy_centred", still, "space.toy_still", TOY, 1.0))
+    section.pictures.append(picture("toy_centred", still, "bias.space_figures.toy_still", TOY, 1.0))
     film = say(
         "The means are taken away step by step; the camera then looks along (1, 1, 1), onto the plane x + y + z = 0."
     )
-    section.pictures.append(picture("toy_film", film, "space.toy_film", TOY))
+    section.pictures.append(picture("toy_film", film, "bias.space_figures.toy_film", TOY))
     known = printed()["fig0"]
     for number, (when, said) in enumerate((("before", say("before")), ("after", say("after")))):
         _, cosine, angle = rows[number]
@@ -95,7 +95,9 @@ def surfaces(stage: Stage) -> Section:
             "First {count} dimensions of every layer, {role}. One height scale for all models; nothing is cut off.",
             **named,
         )
-        section.pictures.append(picture(f"surfaces_{role.value}", caption, "space.surfaces", shown, role.value))
+        section.pictures.append(
+            picture(f"surfaces_{role.value}", caption, "bias.space_figures.surfaces", shown, role.value)
+        )
         if published_case(stage, role, *stage.names) and stage.original(*ORIGINALS):
             largest = max(row[3] for row in rows)
             what = say("figure 6: largest value on the surfaces")
@@ -172,7 +174,7 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
         "vectors with each model's dimensions in random order (bars: 95 % of such orders).",
         **named,
     )
-    section.pictures.append(picture(f"path_{role.value}", caption, "space.paths", found, places(stage)))
+    section.pictures.append(picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(stage)))
     section.notes.append(
         say(
             "What the first component explains is the level of the layers, which random order leaves alone: a large "

@@ -8,17 +8,11 @@ from typing import Any
 from kinprint.arch import Role
 from kinprint.stats import AllPairs, all_pairs
 from kinprint.studies.bias.checks import free, text_check
-from kinprint.studies.bias.facts import (
-    INPUT,
-    layer_stack,
-    model_pairs,
-    published_case,
-    vector_roles,
-)
+from kinprint.studies.bias.facts import INPUT, layer_stack, model_pairs, published_case, vector_roles
 from kinprint.studies.bias.matrices import SUMMARY_COLUMNS, split_matrix, summary_rows
+from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Check, Section, column, table
 from kinprint.studies.published import WRONG_D2, layerwise, published
-from kinprint.studies.stage import Stage, attempt, require_same_shape, sides
 from kinprint.studies.text import say
 
 WRONG_OFF = say(

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from kinprint.arch import Naming, Role
-from kinprint.model import Model
+from kinprint.model.model import Model
 from kinprint.studies.bias.checks import text_check
 from kinprint.studies.bias.facts import (
     INPUT,
@@ -24,9 +24,9 @@ from kinprint.studies.bias.facts import (
 )
 from kinprint.studies.bias.matrices import joint_notes
 from kinprint.studies.bias.pairs import siblings
+from kinprint.studies.opened import Stage, attempt, sides
 from kinprint.studies.outcome import Cell, Check, Section, column, picture, table
 from kinprint.studies.published import MIXED, WRONG_E3, published
-from kinprint.studies.stage import Stage, attempt, sides
 from kinprint.studies.text import Text, say
 
 TOO_LARGE = say("figure 5 of the same publication prints 0.009")
@@ -171,7 +171,7 @@ def _one_e(stage: Stage, section: Section, role: Role) -> None:
         "median (bar). Grey: 95 % of independent pairs, layer by layer.",
         **name,
     )
-    section.pictures.append(picture(f"e_{role.value}", caption, "bias.pair_strips", found, role.value))
+    section.pictures.append(picture(f"e_{role.value}", caption, "bias.figures.pair_strips", found, role.value))
     for facts in found:
         if stage.request.layers is None and stage.original(facts.a, facts.b):
             section.checks += _e_checks(stage, facts)

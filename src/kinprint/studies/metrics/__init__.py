@@ -14,9 +14,9 @@ from kinprint.studies.metrics.checks import denominator_checks, measure_checks, 
 from kinprint.studies.metrics.pairs import BLIND, DRAWN_ROWS, SMALL, TRUSTED_Z, Measured
 from kinprint.studies.metrics.plan import Measurements, Spot, measured, wants
 from kinprint.studies.metrics.zero import layer_zero, zero_wants
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Cell, Column, Picture, Section, Table, column, picture, table
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import Text, say
 
 _WHERE = (
@@ -222,7 +222,7 @@ def _picture(found: Measurements, measure: str, arrangement: str) -> Picture:
         cells=_CELLS[measure in BLIND],
     )
     title = f"{_FIGURES[measure].render()}: {_ARRANGED[arrangement].render()}"
-    return picture(f"{measure}_{arrangement}", caption, "metrics.matrices", rows, measure, title)
+    return picture(f"{measure}_{arrangement}", caption, "metrics.figures.matrices", rows, measure, title)
 
 
 _FIGURES = {

@@ -8,9 +8,9 @@ from typing import Any
 
 from kinprint.arch import Role
 from kinprint.studies.metrics.plan import Measurements, Spot
+from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check
 from kinprint.studies.published import published
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 _MEASURES = {

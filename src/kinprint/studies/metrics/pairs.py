@@ -14,15 +14,15 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
+from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
-from kinprint.measuring import permuted_axis
 from kinprint.metrics import METRICS
 from kinprint.metrics.distance import MAX_CV
 from kinprint.metrics.identity import GRIDS
-from kinprint.numeric import FloatArray
-from kinprint.results import NullResult
+from kinprint.results.measurements import NullResult
 from kinprint.stats import null_for
 from kinprint.stats.tails import log10_p_moments, log10_p_normal
 from kinprint.studies.outcome import Missing

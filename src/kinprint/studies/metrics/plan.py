@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
-from kinprint.numeric import FloatArray
 from kinprint.studies.metrics.pairs import MAX_ROWS, Facts, Measured, Side, measure_pair, side_of
+from kinprint.studies.opened import Stage, Want, attempt
 from kinprint.studies.outcome import Missing
-from kinprint.studies.stage import Stage, Want, attempt
 from kinprint.studies.text import Text, say
 
 Spot: TypeAlias = tuple[str, int]

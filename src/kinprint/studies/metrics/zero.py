@@ -12,8 +12,8 @@ from kinprint.arch import Role
 from kinprint.stats import all_pairs
 from kinprint.studies.metrics.checks import console_checks
 from kinprint.studies.metrics.plan import roles_of
+from kinprint.studies.opened import Stage, Want, attempt
 from kinprint.studies.outcome import Cell, Section, column, picture, table
-from kinprint.studies.stage import Stage, Want, attempt
 from kinprint.studies.text import say
 
 ZERO_ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
@@ -64,7 +64,7 @@ def layer_zero(stage: Stage) -> Section:
         caption = say(
             "Cosine of two layers of one model, for the pairs of layers named below. Grey: 95 % of permutations of one of them."
         )
-        section.pictures.append(picture("layer_zero", caption, "metrics.layer_zero", rows))
+        section.pictures.append(picture("layer_zero", caption, "metrics.figures.layer_zero", rows))
     cosines = {(str(r[0]), Role(str(r[1])), int(str(r[2])), int(str(r[3]))): float(str(r[4])) for r in rows}
     section.checks += console_checks(stage, cosines)
     return section

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from kinprint.arch import Role
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
 from kinprint.studies.origin.config import configs
 from kinprint.studies.origin.decay import decay as decay_part
@@ -18,7 +19,6 @@ from kinprint.studies.origin.shared import EVERY, NORMS
 from kinprint.studies.origin.sigma import sigma_audit
 from kinprint.studies.origin.vocabulary import tokenizers
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import say
 
 

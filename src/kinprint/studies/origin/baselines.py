@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.numeric import FloatArray
 from kinprint.stats import all_pairs
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import (
     NEEDS_FULL,
     UNCONSTRAINED,
@@ -20,7 +21,6 @@ from kinprint.studies.origin.shared import (
     origin,
 )
 from kinprint.studies.outcome import Cell, Check, Picture, Section, column, picture, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 TRIALS = 400
@@ -101,7 +101,9 @@ def random_baselines(stage: Stage) -> Section:
         "correlations of all layers beside their null."
     )
     section.pictures.append(
-        picture("random_baselines", caption, "origin.baselines", list(norms.values()), float(drawn.cosine.mean()))
+        picture(
+            "random_baselines", caption, "origin.figures.baselines", list(norms.values()), float(drawn.cosine.mean())
+        )
     )
     if is_published(stage, a, b):
         section.checks += _baseline_checks(drawn, norms, full=stage.request.full)
@@ -246,7 +248,7 @@ def _deviation_picture(
         "Cosine of a − 1 and b − 1 by layer (grey: 95 % of independent pairs), and its distribution over same and "
         "mismatched pairs."
     )
-    return picture("deviation", caption, "origin.deviations", lines, histograms)
+    return picture("deviation", caption, "origin.figures.deviations", lines, histograms)
 
 
 def _deviation_checks(rows: list[list[Cell]], cosine: FloatArray, *, replicas: bool) -> list[Check]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from kinprint.differences import compare_configs
+from kinprint.comparison.config_differences import compare_configs
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import accused, controls, count_check, is_published, origin
 from kinprint.studies.outcome import Cell, Check, Column, Section, Table, column, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 KEYS = (

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import COSINE, PEARSON, NormPair, accused, both_norms, is_published, origin
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 DRAWS = 199
@@ -131,7 +131,7 @@ def decay(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("decay", caption, "origin.decay", found))
+    section.pictures.append(picture("decay", caption, "origin.figures.decay", found))
     if is_published(stage, a, b) and len(norms) == 2 and all(pair.complete for pair in norms.values()):
         section.checks += _checks(found)
     return section

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.stats import NullResult, null_for
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.origin.scripts import is_english, is_word
 from kinprint.studies.origin.shared import accused, count_check, is_published, origin, summarised
 from kinprint.studies.origin.tokens import Comparison, Ints, compared
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import Text, say
 
 ENGLISH, WORDS = 200, 300
@@ -123,7 +123,9 @@ def embeddings(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("embeddings", caption, "origin_words.embeddings", samples, within, b, widths[0]))
+    section.pictures.append(
+        picture("embeddings", caption, "origin.vocabulary_figures.embeddings", samples, within, b, widths[0])
+    )
     if is_published(stage, a, b):
         section.checks += _checks({sample.name: sample for sample in samples}, within, replicas=stage.request.replicas)
     return section

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 from kinprint.arch import Role
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import (
     CATEGORY,
     COSINE,
@@ -23,7 +24,6 @@ from kinprint.studies.origin.shared import (
     summary_checks,
 )
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 _LAYER_COLUMNS = (
@@ -87,7 +87,7 @@ def layer_probe(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("layer_probe", caption, "origin.layer_probe", found))
+    section.pictures.append(picture("layer_probe", caption, "origin.figures.layer_probe", found))
     return section
 
 
@@ -201,7 +201,7 @@ def control_pairs(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("controls", caption, "origin.control_lines", found))
+    section.pictures.append(picture("controls", caption, "origin.figures.control_lines", found))
     if is_published(stage, a, b):
         for pair in found[:2]:
             if (pair.a, pair.b) == (a, b) and pair.complete:

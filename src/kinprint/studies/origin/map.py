@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 
 from kinprint.metrics import METRICS
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.scripts import SCRIPTS
 from kinprint.studies.origin.shared import accused, count_check, is_published, origin
 from kinprint.studies.origin.tokens import Comparison, classes, compared
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 SCATTERED = 2_000
@@ -85,7 +85,7 @@ def vocabulary_map(stage: Stage) -> Section:
         raw,
         found.high_from,
     )
-    section.pictures.append(picture("vocabulary_map", caption, "origin_words.vocabulary_map", *arguments))
+    section.pictures.append(picture("vocabulary_map", caption, "origin.vocabulary_figures.vocabulary_map", *arguments))
     if stage.request.replicas:
         section.notes.append(
             say(

@@ -10,20 +10,12 @@ import numpy as np
 
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.score import norm_means, score_table
 from kinprint.studies.origin.shared import EVERY, accused, controls, count_check, is_published, summarised
 from kinprint.studies.origin.window_checks import column_of, window_checks
-from kinprint.studies.origin.windows import (
-    COUNT,
-    LENGTH,
-    ROLES,
-    USED,
-    WindowRow,
-    expected_magnitude,
-    measure,
-)
+from kinprint.studies.origin.windows import COUNT, LENGTH, ROLES, USED, WindowRow, expected_magnitude, measure
 from kinprint.studies.outcome import Cell, Missing, Picture, Section, Table, column, picture, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 CONTROL_ROLES = (Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q, Role.ATTN_O, Role.ROUTER)
@@ -111,14 +103,14 @@ def _pictures(a: str, b: str, shown: dict[str, list[WindowRow]]) -> list[Picture
                 a=a,
                 b=b,
             ),
-            "origin.window_histograms",
+            "origin.figures.window_histograms",
             f"{a}–{b}",
             shown[f"{a}–{b}"],
         ),
         picture(
             "window_magnitudes",
             say("Mean |cosine| by tensor and pair, on a logarithmic axis, beside that of independent pairs."),
-            "origin.window_magnitudes",
+            "origin.figures.window_magnitudes",
             shown,
         ),
     ]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
-from kinprint.numeric import FloatArray
 from kinprint.stats import draw_columns
 from kinprint.stats.moments import dot_moments
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.origin.shared import (
     COSINE,
     EVERY,
@@ -26,7 +27,6 @@ from kinprint.studies.origin.shared import (
 )
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import published
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import Text, say
 
 DRAWS = 3
@@ -161,7 +161,7 @@ def routers(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("routers", caption, "origin.routers", rows, float(noise.mean())))
+    section.pictures.append(picture("routers", caption, "origin.figures.routers", rows, float(noise.mean())))
     if is_published(stage, a, b):
         section.checks += _checks(rows, noise, replicas=stage.request.replicas)
     return section

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from kinprint.errors import DegenerateInput
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import NORMS, norm_pair
 from kinprint.studies.origin.sigma import compute
 from kinprint.studies.outcome import Cell, Missing, Table, column, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 BANDS = (

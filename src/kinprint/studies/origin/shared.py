@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.stats import AllPairs, all_pairs, joint_tail
+from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check, Missing, Trust
 from kinprint.studies.published import published
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 NORMS = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.stats import all_pairs
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import accused, all_model_pairs, is_published, joint, norm_pair, origin
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import published
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 PROBED = (10, 20, 30, 40)
@@ -138,7 +138,7 @@ def sigma_audit(stage: Stage) -> Section:
         "predict. Right: the published formula on each pair of models, and on the predicted cosines. Both axes begin "
         "at 0."
     )
-    section.pictures.append(picture("sigma", caption, "origin.sigma_bars", first or found[0], found))
+    section.pictures.append(picture("sigma", caption, "origin.figures.sigma_bars", first or found[0], found))
     return section
 
 

@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.differences import TOKENIZER_FILE, vocabulary
 from kinprint.errors import KinprintError
+from kinprint.model.tokenizers import TOKENIZER_FILE, vocabulary
 from kinprint.sources.session import Session
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.scripts import decode, is_byte_level, plain, script, undecoded_class
 from kinprint.studies.outcome import Missing
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import say
 
 Ints = NDArray[np.int64]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import UNCONSTRAINED, accused, count_check, is_published, origin
 from kinprint.studies.origin.tokens import FIRST, Comparison, compared, most_common
 from kinprint.studies.outcome import Cell, Check, Section, Table, column, table
-from kinprint.studies.stage import Stage
 from kinprint.studies.text import Text, say
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.numeric import FloatArray
 from kinprint.studies.origin.shared import COSINE, NEEDS_FULL, STATISTIC, count_check, origin, summarised
 from kinprint.studies.origin.windows import MISMATCH, MISSING, WindowRow
 from kinprint.studies.outcome import Check, Trust

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role, RoleTensor
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import Run, windows
 from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
-from kinprint.model import take_rows
-from kinprint.numeric import FloatArray
+from kinprint.model.model import take_rows
 from kinprint.stats.moments import dot_moments
+from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing
-from kinprint.studies.stage import Stage, Want
 from kinprint.studies.text import Text, say
 
 ROLES = (

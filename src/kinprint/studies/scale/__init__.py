@@ -9,16 +9,16 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.numeric import FloatArray
 from kinprint.stats import null_for
+from kinprint.studies.opened import Stage, attempt
 from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import Part, Study
 from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of
 from kinprint.studies.scale.storage import storage as storage_part
-from kinprint.studies.stage import Stage, attempt
 from kinprint.studies.text import Text, say
 
 _CATEGORY = {Role.INPUT_NORM: "norm_pre", Role.POST_ATTENTION_NORM: "norm_post"}
@@ -90,8 +90,8 @@ def _by_depth(stage: Stage) -> Section:
         section.tables.append(table("by_depth", say("Scale and pattern by layer"), columns, rows, shown=24))
         norms = say("‖γ‖ by layer, on a logarithmic scale. Dashed: √d, the norm of a weight of ones.")
         parts = say("‖γ‖/√d taken apart: mean (common scale, above) and standard deviation (pattern, below), by layer.")
-        section.pictures.append(picture("norm_by_depth", norms, "scale.norms", depths))
-        section.pictures.append(picture("scale_and_pattern", parts, "scale.split", depths))
+        section.pictures.append(picture("norm_by_depth", norms, "scale.figures.norms", depths))
+        section.pictures.append(picture("scale_and_pattern", parts, "scale.figures.split", depths))
     section.checks += _norm_checks(stage, depths)
     return section
 
@@ -187,7 +187,7 @@ def _growth(stage: Stage) -> Section:
         )
         section.tables.append(table("growth", say("Growth of ‖γ‖ with depth"), columns, rows))
         caption = say("Rank correlation of ‖γ‖ with depth. Grey: 95 % of orders of the layers.")
-        section.pictures.append(picture("growth", caption, "scale.growth", rows))
+        section.pictures.append(picture("growth", caption, "scale.figures.growth", rows))
     return section
 
 

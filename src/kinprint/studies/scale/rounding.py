@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.metrics.identity import GRIDS, on_grid
-from kinprint.numeric import FloatArray
 
 FORMATS = ("BF16", "F16", "F8_E4M3", "F8_E5M2")
 

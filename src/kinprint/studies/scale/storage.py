@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS
-from kinprint.numeric import FloatArray
+from kinprint.studies.opened import Stage, Want, attempt
 from kinprint.studies.outcome import Cell, Missing, Section, Table, column, picture, table
 from kinprint.studies.scale.rounding import FORMATS, SCHEMES, Kept, before_rounding, needs_simulation, store
-from kinprint.studies.stage import Stage, Want, attempt
 from kinprint.studies.text import say
 
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
@@ -88,12 +88,17 @@ def storage(stage: Stage) -> Section:
             "1 − correlation of the stored with the original pattern, {role}, γ stored as it is. Grey: 95 % of independent pairs.",
             role=role_name,
         )
-        section.pictures.append(picture(f"bits_{role_name}", bits, "scale.bits", chosen, role_name))
+        section.pictures.append(picture(f"bits_{role_name}", bits, "scale.figures.bits", chosen, role_name))
         widths = {name: stage.width(name) or 0 for name in dict.fromkeys(item.model for item in chosen)}
         least = min((width for width in widths.values() if width > 1), default=2)
         section.pictures.append(
             picture(
-                f"correlation_{role_name}", loss, "scale.correlations", chosen, role_name, 1.0 / math.sqrt(least - 1)
+                f"correlation_{role_name}",
+                loss,
+                "scale.figures.correlations",
+                chosen,
+                role_name,
+                1.0 / math.sqrt(least - 1),
             )
         )
     return section

@@ -1,0 +1,324 @@
+"""Which layer of one model stands where in the other: evidence for every pair, then a map.
+
+Two numbers per pair, for two questions. z, from the exact moments of the permutation null, says whether there is anything at
+all. The correlation says which of several related layers is the nearest. z does not, because its null differs from layer
+to layer: a near-copy in which the loudest rows are damped can have a larger z than the layer itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kinprint._util.numeric import FloatArray
+from kinprint.errors import DegenerateInput
+from kinprint.stats.matrix_layer_grid import gram_products
+from kinprint.stats.moments import as_rows, centred_rows, check_range
+
+Pairs: TypeAlias = tuple[int | None, ...]
+
+THRESHOLD = 7.0
+"""z below which a pair is no pair: 10⁻¹² in a normal tail, so 10⁻⁸ over a hundred layers squared."""
+
+CROSSTALK = 5.0
+"""A pair must stand out from the other pairs by so many of their own robust standard deviations."""
+
+HAIR, FARTHER, ROUNDING = 0.01, 1.25, 1e-4
+"""Two layers are equally near if their correlations with a third differ by 1 %, and 1 − r by a quarter and 10⁻⁴ at most."""
+
+IDENTITY, SUBSEQUENCE, REPEATS = "identity", "subsequence", "monotone with repeats"
+BLOCKS, SHUFFLED, NONE = "blocks", "shuffled", "none"
+
+_BLOCK = 1 << 21  # elements held per side while products are formed: 16 MiB
+
+
+@dataclass(frozen=True)
+class LayerScores:
+    """L×M arrays, layers of A against layers of B; NaN where a stack is constant."""
+
+    z: FloatArray
+    correlation: FloatArray
+
+
+@dataclass(frozen=True)
+class BestMap:
+    """For each layer of B its nearest of A (None if nothing is significant), the second nearest, and the gap in r."""
+
+    best: Pairs
+    runner_up: Pairs
+    margin: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class LayerMap:
+    """Where the layers of B come from.
+
+    Parameters
+    ----------
+    pairs
+        For each layer of B the layer of A, or None.
+    kind
+        "identity"; "subsequence": strictly rising (layers dropped or inserted, as the lists say); "monotone with repeats";
+        "blocks": runs of consecutive layers that go back and use some twice; "shuffled": any other order; "none".
+    monotone
+        Whether the layers of A that occur never go back.
+    inserted
+        Layers of B without a counterpart.
+    deleted, repeated
+        Layers of A that occur not at all, or more than once.
+    """
+
+    pairs: Pairs
+    kind: str
+    monotone: bool
+    inserted: tuple[int, ...]
+    deleted: tuple[int, ...]
+    repeated: tuple[int, ...]
+
+
+# --- evidence ---------------------------------------------------------------------------------------------------------
+
+
+def pair_scores(stacks_a: Sequence[ArrayLike], stacks_b: Sequence[ArrayLike]) -> LayerScores:
+    """Compare every layer of A with every layer of B; a stack is (rows, d), of equal shape everywhere.
+
+    t = ⟨A_i, B_j⟩ of the row-centred stacks at unit length. Under a permutation of the d columns of one side E t = 0 and
+    Var t = tr(G_i G_j)/(d−1), with the Gram matrices of the rows (`kinprint.stats.moments.dot_moments`). One
+    permutation serves all rows, so they may be correlated.
+    """
+    left, right = [np.asarray(stack) for stack in stacks_a], [np.asarray(stack) for stack in stacks_b]
+    rows, d = _common_shape(left, right)
+    a, b = _Side.of(left, wide=rows <= d), _Side.of(right, wide=rows <= d)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a constant stack has no direction: NaN
+        scale = np.outer(a.norms, b.norms)
+        correlation = np.where(scale > 0.0, _products(a, b, rows, d) / scale, np.nan)
+        spread = a.grams @ b.grams.T if rows <= d else _tall_spreads(left, right)
+        variance = spread / (scale * scale) / (d - 1)
+        # as in dot_moments: far below the product of the traces only rounding is left
+        z = np.where(variance > 1e-28 / (d - 1), correlation / np.sqrt(variance), np.nan)
+    return LayerScores(z, np.clip(correlation, -1.0, 1.0))
+
+
+def _tall_spreads(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> FloatArray:
+    A, B = (np.stack([centred_rows(as_rows(stack)) for stack in side]) for side in (left, right))
+    return gram_products(A, B)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The stacks of one model and what all their pairs have in common."""
+
+    stacks: Sequence[NDArray[Any]]
+    means: FloatArray  # layers × rows
+    varying: NDArray[np.bool_]  # layers × rows: False where a row is constant up to rounding
+    norms: FloatArray  # of the centred stacks
+    grams: FloatArray  # layers × rows², or empty where rows outnumber columns
+
+    @classmethod
+    def of(cls, stacks: Sequence[NDArray[Any]], *, wide: bool) -> _Side:
+        means, squares, grams = [], [], []
+        for stack in stacks:
+            values = as_rows(stack)
+            centred = centred_rows(values)
+            means.append(values.mean(axis=1))
+            gram = centred @ centred.T if wide else np.empty((0, 0))
+            squares.append(gram.diagonal() if wide else np.einsum("ij,ij->i", centred, centred))
+            grams.append(gram.ravel())
+        lengths = np.array(squares)
+        return cls(stacks, np.array(means), lengths > 0.0, np.sqrt(lengths.sum(axis=1)), np.array(grams))
+
+    def centred(self, start: int, stop: int) -> FloatArray:
+        """Return some rows of all layers, centred: one line per layer."""
+        rows = np.stack([stack[start:stop] for stack in self.stacks], dtype=np.float64)
+        rows -= self.means[:, start:stop, None]
+        rows *= self.varying[:, start:stop, None]
+        return rows.reshape(len(self.stacks), -1)
+
+
+def _common_shape(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> tuple[int, int]:
+    if not left or not right:
+        raise DegenerateInput(f"layers: got {len(left)} and {len(right)} stacks: expected at least one on either side")
+    shape = left[0].shape
+    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+        raise DegenerateInput(f"layers: the first stack has shape {shape}: expected (rows, d) with d of at least 2")
+    for side, stacks in (("a", left), ("b", right)):
+        for number, stack in enumerate(stacks):
+            if stack.shape != shape:
+                raise DegenerateInput(
+                    f"layers: stack {number} of {side} has shape {stack.shape}: expected {shape}, as the first of a"
+                )
+            bad = stack.size - int(np.count_nonzero(np.isfinite(stack)))
+            if bad:
+                raise DegenerateInput(f"layers: stack {number} of {side} holds {bad} non-finite values: expected none")
+            check_range(stack, f"stack {number} of {side}")
+    return shape[0], shape[1]
+
+
+def _products(a: _Side, b: _Side, rows: int, d: int) -> FloatArray:
+    """Return all ⟨A_i, B_j⟩, some rows of all layers at a time, so that memory stays bounded."""
+    total = np.zeros((len(a.stacks), len(b.stacks)))
+    step = max(1, _BLOCK // (max(total.shape) * d))
+    for start in range(0, rows, step):
+        total += a.centred(start, start + step) @ b.centred(start, start + step).T
+    return total
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+def gains(scores: LayerScores, threshold: float) -> FloatArray:
+    """Return the correlation of every pair that counts, and zero elsewhere.
+
+    Counting takes z above `threshold`, and above the cross-talk: layers of one model share outlier columns, so in wide
+    models pairs that do not belong together can be significant too. Its level and spread are the median and the median
+    deviation of the pairs that are less than half as similar as the best of their column.
+    """
+    z, r = (np.nan_to_num(x, nan=0.0) for x in (scores.z, scores.correlation))
+    others = z[r < 0.5 * r.max(axis=0, keepdims=True)]
+    floor = threshold
+    if others.size:
+        level = float(np.median(others))
+        spread = 1.4826 * float(np.median(np.abs(others - level)))
+        floor = max(threshold, level + CROSSTALK * spread)
+    counted: FloatArray = np.where((z > floor) & (r > 0.0), r, 0.0)
+    return counted
+
+
+def _levelled(gain: FloatArray) -> FloatArray:
+    """Raise what is within a hair of the best of its column to that best, so that order decides among equals."""
+    best = gain.max(axis=0, keepdims=True)
+    tied = (gain >= (1.0 - HAIR) * best) & (1.0 - gain <= FARTHER * (1.0 - best) + ROUNDING) & (best > 0.0)
+    # a trace of the difference is kept: among maps of equal merit the nearer layers win
+    return np.where(tied, best - 1e-9 * (best - gain), gain)
+
+
+def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
+    """Return the nearest layer of A for each of B, without any constraint.
+
+    Among equals the layer after the previous one is taken.
+    """
+    gain = gains(scores, threshold)
+    level = _levelled(gain)
+    r = np.nan_to_num(scores.correlation, nan=-1.0)
+    best: list[int | None] = []
+    seconds: list[int | None] = []
+    margins: list[float | None] = []
+    previous = -1
+    for j in range(gain.shape[1]):
+        i = int(level[:, j].argmax())
+        following = previous + 1
+        if following < gain.shape[0] and level[following, j] >= level[i, j] * (1.0 - 1e-8):
+            i = following
+        matched = bool(level[i, j] > 0.0)
+        first = i if matched else int(r[:, j].argmax())
+        if matched:
+            previous = i
+        others = [k for k in range(gain.shape[0]) if k != first]
+        second = others[int(r[others, j].argmax())] if others else None
+        best.append(i if matched else None)
+        seconds.append(second)
+        margins.append(float(r[i, j] - r[second, j]) if matched and second is not None else None)
+    return BestMap(tuple(best), tuple(seconds), tuple(margins))
+
+
+def monotone_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pairs:
+    """Return the map that never goes back and has the largest sum of correlations, by dynamic programming in O(L·M).
+
+    A layer of A may be repeated or left out, one of B left without counterpart; each costs only the gain it forgoes.
+    Among maps of equal merit the one with the most steps from a layer to the next wins.
+    """
+    gain = _levelled(gains(scores, threshold))
+    parents, children = gain.shape
+    step_bonus = 1e-6 * float(gain.max())
+    # state s: the last layer used is s − 1; state 0: none yet
+    value = np.full(parents + 1, -math.inf)
+    value[0] = 0.0
+    came_from = np.zeros((children, parents + 1), dtype=np.intp)
+    for j in range(children):
+        highest, source = _running_maximum(value)
+        onward = value[:-1] + step_bonus
+        take_onward = onward >= highest[1:]
+        matched = np.where(take_onward, onward, highest[1:]) + gain[:, j]
+        origin = np.where(take_onward, np.arange(parents), source[1:])
+        better = (gain[:, j] > 0.0) & (matched > value[1:])
+        came_from[j] = -1  # no counterpart: the state stays
+        came_from[j, 1:][better] = origin[better]
+        value = np.concatenate([value[:1], np.where(better, matched, value[1:])])
+    state = int(value.argmax())
+    pairs: list[int | None] = []
+    for j in reversed(range(children)):
+        origin_state = int(came_from[j, state])
+        pairs.append(None if origin_state < 0 else state - 1)
+        state = state if origin_state < 0 else origin_state
+    return tuple(reversed(pairs))
+
+
+def _running_maximum(value: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
+    highest = np.maximum.accumulate(value)
+    fresh = np.concatenate([[True], value[1:] > highest[:-1]])
+    return highest, np.maximum.accumulate(np.where(fresh, np.arange(value.size), 0))
+
+
+def assignment_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pairs:
+    """Return the one-to-one map with the largest sum of correlations, in any order."""
+    from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
+
+    gain = _levelled(gains(scores, threshold))
+    pairs: list[int | None] = [None] * gain.shape[1]
+    for i, j in zip(*linear_sum_assignment(gain, maximize=True), strict=True):
+        if gain[i, j] > 0.0:
+            pairs[int(j)] = int(i)
+    return tuple(pairs)
+
+
+def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap:
+    """Return the simplest map under which every layer of B sits at its nearest layer of A, or at one equally near.
+
+    Tried in turn: monotone, one-to-one, unconstrained. The first two fail as soon as one significant layer of B would have
+    to do with a lesser counterpart: a sum over all layers would not notice one swapped pair among a hundred.
+    """
+    level = _levelled(gains(scores, threshold))
+    parents, children = level.shape
+    wanted = level.max(axis=0) * (1.0 - 1e-8)
+
+    def reaches_all(pairs: Pairs) -> bool:
+        reached = [0.0 if i is None else level[i, j] for j, i in enumerate(pairs)]
+        return bool(np.all(np.array(reached) >= wanted))
+
+    pairs = monotone_map(scores, threshold=threshold)
+    if not reaches_all(pairs):
+        pairs = assignment_map(scores, threshold=threshold)
+        if not reaches_all(pairs):
+            pairs = best_map(scores, threshold=threshold).best
+    used = [i for i in pairs if i is not None]
+    counts = Counter(used)
+    return LayerMap(
+        pairs=pairs,
+        kind=_kind(pairs, used, parents),
+        monotone=bool(used) and all(b >= a for a, b in pairwise(used)),
+        inserted=tuple(j for j in range(children) if pairs[j] is None),
+        deleted=tuple(i for i in range(parents) if i not in counts),
+        repeated=tuple(sorted(i for i, count in counts.items() if count > 1)),
+    )
+
+
+def _kind(pairs: Pairs, used: Sequence[int], parents: int) -> str:
+    if not used:
+        return NONE
+    if pairs == tuple(range(parents)):
+        return IDENTITY
+    steps = [b - a for a, b in pairwise(used)]
+    if all(step > 0 for step in steps):
+        return SUBSEQUENCE
+    if all(step >= 0 for step in steps):
+        return REPEATS
+    # stacked copies use layers twice and consist of runs; a random order breaks nearly everywhere
+    runs = 1 + sum(step not in (0, 1) for step in steps)
+    return BLOCKS if len(set(used)) < len(used) and 2 * runs <= len(used) else SHUFFLED

@@ -1,0 +1,349 @@
+"""Which neuron is which after reordering or width pruning, and whether gate and up agree about it.
+
+The gate rows of two models give one assignment of neurons, the up rows another. A neuron that was copied is found by both
+(Zhu et al. 2025, "Independence tests for language models"); unrelated models agree about as often as random orders do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kinprint._util.numeric import FloatArray, ranks
+from kinprint.errors import DegenerateInput
+from kinprint.stats.moments import check_range
+from kinprint.stats.tails import MONTE_CARLO, least_log10_p, log10_p_monte_carlo
+
+MAX_ASSIGNED = 2048
+"""Up to so many rows the best one-to-one assignment is found; beyond, mutual nearest neighbours are paired."""
+
+NULL_ROWS = 256
+"""Rows of A that a draw of the null matches; more would cost minutes and tell little."""
+
+FEW_DRAWS, LEAST_DRAWS = 9, 19
+"""Draws that show what chance does where nothing was found, and least number from which their spread is judged."""
+
+POISSON = "Poisson tail on permuted draws (approximation)"
+OVERDISPERSION = 1.5
+"""Draws look Poisson or lighter if their variance is at most so many times their mean, up to three standard errors."""
+
+CONFIDENCE = 0.99
+SIGNIFICANT = -3.0
+"""log10 p above which `recovered_map` names no map."""
+
+IDENTITY, PERMUTED, SUBSET, NONE = "identity", "permuted", "subset (width-pruned)", "none"
+
+_Rows: TypeAlias = tuple[FloatArray, FloatArray]  # gate and up
+
+_BLOCK = 1 << 22  # cosines held at a time: 32 MiB
+
+
+@dataclass(frozen=True)
+class NeuronMatch:
+    """What gate and up rows say about the neurons of one layer.
+
+    Parameters
+    ----------
+    gate_index, up_index
+        For each neuron of A the neuron of B that its gate row (its up row) matches, or −1.
+    agreement, n
+        Neurons for which both name the same one, of n = the smaller number of neurons.
+    rows_b
+        Number of neurons of B.
+    spearman
+        Rank correlation of the two assignments (Zhu et al. 2025); None where fewer than three rows are matched by both.
+    null_mean, null_sd
+        Of the agreement among `null_rows` neurons of A when the columns of one model are permuted.
+    sample_agreement
+        The same for the models as they are.
+    z
+        (sample_agreement − null_mean)/null_sd, None if the draws are all equal.
+    rate
+        Upper confidence bound of the mean agreement of all n under the null, at least 1.
+    log10_p_monte_carlo
+        Exact, from `sample_agreement` among the draws; no smaller than 1/(draws + 1).
+    log10_p_poisson
+        P(X ≥ agreement) for X Poisson of that rate, an approximation; not below 1/d! for d permuted dimensions.
+    log10_p, p_method
+        The Poisson tail if the draws look Poisson or lighter, else the Monte-Carlo one; and which, in words.
+    """
+
+    gate_index: NDArray[np.intp]
+    up_index: NDArray[np.intp]
+    agreement: int
+    n: int
+    rows_b: int
+    spearman: float | None
+    null_mean: float
+    null_sd: float
+    null_rows: int
+    sample_agreement: int
+    n_draws: int
+    z: float | None
+    rate: float
+    log10_p_monte_carlo: float
+    log10_p_poisson: float
+    log10_p: float
+    p_method: str
+
+
+@dataclass(frozen=True)
+class NeuronMap:
+    """The map that gate and up agree on.
+
+    ``index`` gives for each neuron of A that of B, or −1; ``share`` the part found of the smaller model's neurons;
+    ``ordered`` whether the found ones keep their order.
+    """
+
+    kind: str
+    index: NDArray[np.intp]
+    share: float
+    ordered: bool
+
+
+# --- assignments ------------------------------------------------------------------------------------------------------
+
+
+def match_rows(A: ArrayLike, B: ArrayLike, *, signed: bool = True) -> NDArray[np.intp]:
+    """Return for each row of `A` the row of `B` with which it is paired by cosine, or −1.
+
+    Up to `MAX_ASSIGNED` rows the pairs are those of the best one-to-one assignment, so that every row of the smaller side
+    has a partner, good or bad; beyond, only mutual nearest neighbours are paired. A row of zeros has no direction and
+    no partner. With `signed` False a negated row is as good as the row.
+    """
+    left, right = _directions(A, "a"), _directions(B, "b")
+    if left.shape[1] != right.shape[1]:
+        raise DegenerateInput(f"neurons: rows of {left.shape[1]} and {right.shape[1]} values: expected equal widths")
+    return _match(left, right, signed=signed, mutual=_too_many(left, right))
+
+
+def _directions(X: ArrayLike, side: str) -> FloatArray:
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2 or rows.size == 0:
+        raise DegenerateInput(f"neurons: {side} has shape {rows.shape}: expected a matrix with a row per neuron")
+    bad = rows.size - int(np.count_nonzero(np.isfinite(rows)))
+    if bad:
+        raise DegenerateInput(f"neurons: {side} holds {bad} non-finite of {rows.size} values: expected none")
+    check_range(rows, side)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
+    return unit
+
+
+def _match(left: FloatArray, right: FloatArray, *, signed: bool, mutual: bool) -> NDArray[np.intp]:
+    if mutual:
+        index = _mutual_nearest(left, right, signed=signed)
+    else:
+        cosines = left @ right.T
+        index = assigned(cosines if signed else np.abs(cosines))
+    index[~np.asarray(left.any(axis=1))] = -1
+    index[(index >= 0) & ~np.asarray(right.any(axis=1))[index]] = -1
+    return index
+
+
+def _too_many(left: FloatArray, right: FloatArray) -> bool:
+    return bool(max(left.shape[0], right.shape[0]) > MAX_ASSIGNED)
+
+
+def assigned(similarity: FloatArray) -> NDArray[np.intp]:
+    """Return for each row the column that the best one-to-one assignment gives it, or −1."""
+    from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
+
+    index = np.full(similarity.shape[0], -1, dtype=np.intp)
+    rows, columns = linear_sum_assignment(similarity, maximize=True)
+    index[rows] = columns
+    return index
+
+
+def _mutual_nearest(left: FloatArray, right: FloatArray, *, signed: bool) -> NDArray[np.intp]:
+    nearest = np.empty(left.shape[0], dtype=np.intp)
+    best = np.full(right.shape[0], -np.inf)
+    back = np.zeros(right.shape[0], dtype=np.intp)
+    step = max(1, _BLOCK // right.shape[0])
+    for start in range(0, left.shape[0], step):
+        cosines = left[start : start + step] @ right.T
+        if not signed:
+            np.abs(cosines, out=cosines)
+        nearest[start : start + step] = cosines.argmax(axis=1)
+        top = cosines.max(axis=0)
+        back = np.where(top > best, start + cosines.argmax(axis=0), back)
+        best = np.maximum(best, top)
+    return np.where(back[nearest] == np.arange(left.shape[0]), nearest, -1)
+
+
+# --- the test ---------------------------------------------------------------------------------------------------------
+
+
+def gate_up_agreement(
+    gate_a: ArrayLike,
+    up_a: ArrayLike,
+    gate_b: ArrayLike,
+    up_b: ArrayLike,
+    *,
+    draws: int = 99,
+    seed: int = 0,
+    up_signed: bool = True,
+    null_rows: int = NULL_ROWS,
+    beyond: float = 0.0,
+) -> NeuronMatch:
+    """Count the neurons that gate rows and up rows pair alike, beside a null of permuted residual dimensions.
+
+    If the models are unrelated, the order of one's residual dimensions means nothing. A draw permutes it, by ONE permutation
+    for gate and up, since both read the same dimensions, and matches again: what gate and up rows of a neuron have in
+    common inside each model is kept. Beyond `null_rows` neurons a draw matches a random sample of A's, and the rate of the
+    Poisson tail is scaled up in proportion, which trained models bear out within error. Monte-Carlo p and z compare the
+    sample with itself and need no such step.
+
+    Parameters
+    ----------
+    gate_a, up_a, gate_b, up_b
+        Rows are neurons, columns residual dimensions; the two models may have different numbers of neurons.
+    draws, seed
+        Of the Monte-Carlo null.
+    up_signed
+        False finds neurons whose up row (and down column) were negated as well.
+    null_rows
+        Largest number of A's neurons matched in a draw.
+    beyond
+        A share of neurons up to which the caller will call nothing found: then `FEW_DRAWS` show what chance does.
+    """
+    a = _directions(gate_a, "gate_a"), _directions(up_a, "up_a")
+    b = _directions(gate_b, "gate_b"), _directions(up_b, "up_b")
+    _check_sides(a, b)
+    if draws < 1:
+        raise ValueError(f"got {draws} draws: expected at least one")
+    mutual = _too_many(a[0], b[0])  # decided once: a draw on a sample must match in the same way
+
+    def match(left: _Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return (
+            _match(left[0], b[0], signed=True, mutual=mutual),
+            _match(left[1], b[1], signed=up_signed, mutual=mutual),
+        )
+
+    rng = np.random.default_rng(seed)
+    n_a, width = a[0].shape
+    chosen = np.sort(rng.choice(n_a, null_rows, replace=False)) if n_a > null_rows else np.arange(n_a)
+    sample = a[0][chosen], a[1][chosen]
+    found = match(a)
+    observed = _agreement(*(found if chosen.size == n_a else match(sample)))
+    if beyond and _agreement(*found) <= beyond * min(n_a, b[0].shape[0]):
+        draws = min(draws, FEW_DRAWS)
+    drawn = []
+    for _ in range(draws):
+        order = rng.permutation(width)
+        # permuting the sample's columns instead of B's is the same draw, and cheaper
+        drawn.append(_agreement(*match((sample[0].take(order, axis=1), sample[1].take(order, axis=1)))))
+    return _judged(found, b[0].shape, observed, np.array(drawn, dtype=np.float64), rows=int(chosen.size))
+
+
+def _judged(
+    found: tuple[NDArray[np.intp], NDArray[np.intp]],
+    shape_b: tuple[int, ...],
+    observed: int,
+    drawn: FloatArray,
+    *,
+    rows: int,
+) -> NeuronMatch:
+    """Hold the agreement of all neurons, and that of the `rows` sampled ones, against the draws."""
+    n_a, (n_b, width), draws = found[0].size, shape_b, drawn.size
+    agreement = _agreement(*found)
+    mean, sd = float(drawn.mean()), float(drawn.std(ddof=1)) if draws > 1 else 0.0
+    rate = max(1.0, _upper_mean(drawn) * n_a / rows)
+    by_draws = log10_p_monte_carlo(int(np.count_nonzero(drawn >= observed)), draws)
+    by_poisson = max(log10_p_poisson(agreement, rate), least_log10_p(width))  # the identity is one of the orders
+    # too few draws say nothing about their spread
+    light = draws >= LEAST_DRAWS and sd * sd <= OVERDISPERSION * mean + 3.0 * math.sqrt(
+        (mean + 2.0 * mean * mean) / draws
+    )
+    scaled = "" if rows == n_a else f", rate scaled up from {rows} of {n_a} rows"
+    return NeuronMatch(
+        gate_index=found[0],
+        up_index=found[1],
+        agreement=agreement,
+        n=min(n_a, n_b),
+        rows_b=n_b,
+        spearman=_spearman(*found),
+        null_mean=mean,
+        null_sd=sd,
+        null_rows=rows,
+        sample_agreement=observed,
+        n_draws=draws,
+        z=(observed - mean) / sd if sd > 0.0 else None,
+        rate=rate,
+        log10_p_monte_carlo=by_draws,
+        log10_p_poisson=by_poisson,
+        log10_p=by_poisson if light else by_draws,
+        p_method=POISSON + scaled if light else MONTE_CARLO,
+    )
+
+
+def _check_sides(a: _Rows, b: _Rows) -> None:
+    for side, (gate, up) in (("a", a), ("b", b)):
+        if gate.shape != up.shape:
+            raise DegenerateInput(
+                f"neurons: gate and up of {side} have shapes {gate.shape} and {up.shape}: expected equal"
+            )
+    if a[0].shape[1] != b[0].shape[1]:
+        raise DegenerateInput(
+            f"neurons: widths {a[0].shape[1]} and {b[0].shape[1]} differ: expected one residual width"
+        )
+
+
+def _agreement(first: NDArray[np.intp], second: NDArray[np.intp]) -> int:
+    return int(np.count_nonzero((first == second) & (first >= 0)))
+
+
+def _spearman(first: NDArray[np.intp], second: NDArray[np.intp]) -> float | None:
+    both = (first >= 0) & (second >= 0)
+    if np.count_nonzero(both) < 3:
+        return None
+    # each index occurs once, so neither side can be constant
+    return float(np.corrcoef(ranks(first[both]), ranks(second[both]))[0, 1])
+
+
+def _upper_mean(counts: FloatArray) -> float:
+    """Return an upper confidence bound of the mean: the larger of the exact Poisson one and the normal one."""
+    from scipy.special import gammaincinv, ndtri
+
+    poisson = float(gammaincinv(counts.sum() + 1.0, CONFIDENCE)) / counts.size
+    error = float(counts.std(ddof=1)) / math.sqrt(counts.size) if counts.size > 1 else 0.0
+    return max(poisson, float(counts.mean()) + float(ndtri(CONFIDENCE)) * error)
+
+
+def log10_p_poisson(count: int, rate: float) -> float:
+    """Return log10 P(X ≥ count) for X Poisson of mean `rate`, in log space: nothing underflows."""
+    if count <= 0:
+        return 0.0
+    if count <= rate:
+        from scipy.special import gammainc
+
+        return math.log10(float(gammainc(count, rate)))
+    # P(X ≥ k) = pmf(k)·(1 + λ/(k+1) + λ²/((k+1)(k+2)) + …), whose ratios are below one from the first
+    total, term, k = 1.0, 1.0, count
+    while term > 1e-17 * total:
+        k += 1
+        term *= rate / k
+        total += term
+    return min(0.0, count * math.log(rate) - rate - math.lgamma(count + 1) + math.log(total)) / math.log(10.0)
+
+
+def recovered_map(match: NeuronMatch) -> NeuronMap:
+    """Return the map of neurons on which gate and up agree, and what kind it is; none if the agreement may be chance."""
+    index = np.where(match.gate_index == match.up_index, match.gate_index, -1)
+    found = index[index >= 0]
+    ordered = all(b > a for a, b in pairwise(found.tolist()))
+    share = match.agreement / match.n
+    if match.log10_p > SIGNIFICANT:
+        # with few draws the Monte-Carlo p cannot fall this far: then more draws are needed, not a lower bar
+        return NeuronMap(NONE, np.full_like(index, -1), share, ordered)
+    if index.size != match.rows_b:
+        kind = SUBSET
+    else:
+        in_place = np.count_nonzero(index == np.arange(index.size))
+        kind = IDENTITY if 2 * in_place > found.size else PERMUTED
+    return NeuronMap(kind, index, share, ordered)

@@ -1,0 +1,170 @@
+"""The basis of the residual stream: tokens are labels that both models share, so embeddings tell how to turn one's axes.
+
+What was aligned on embeddings must be tested on OTHER matrices: neuron rows, say, whose order no step here has looked at.
+Independent models trained on like data agree a little after alignment too, so such a test needs its own null.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kinprint._util.numeric import FloatArray
+from kinprint.align.neuron_assignment import assigned
+from kinprint.errors import DegenerateInput
+from kinprint.stats.moments import check_range
+
+MAX_WIDTH = 4096
+"""Widest residual stream that is aligned here: a d×d assignment takes seconds there, a rotation minutes."""
+
+NULL_SHUFFLES = 3
+
+
+@dataclass(frozen=True)
+class ColumnMatch:
+    """A permutation of residual dimensions, with signs.
+
+    Parameters
+    ----------
+    index, sign
+        For each column of A the column of B, or −1, and the sign it carries there (0 where there is none).
+    cosine
+        |cosine| with that column; the cosine itself if signs were not allowed. Zero where there is none.
+    margin
+        By how much that exceeds the best other column; negative where the assignment had to take a lesser one.
+    null_margin
+        The largest margin of any column after the tokens of one side were shuffled.
+    share
+        Share of the matched columns whose margin is beyond `null_margin`.
+    """
+
+    index: NDArray[np.intp]
+    sign: NDArray[np.int8]
+    cosine: FloatArray
+    margin: FloatArray
+    null_margin: float
+    share: float
+
+    def columns_of_a(self, X: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
+        """Return the columns of a matrix of B in A's order and signs, and which columns of A these are."""
+        kept = np.flatnonzero(self.index >= 0)
+        return X[:, self.index[kept]] * self.sign[kept], kept
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Orthogonal R with E_a R ≈ s·E_b.
+
+    Parameters
+    ----------
+    R
+        d×d; a reflection is allowed.
+    scale
+        s, the best common factor.
+    residual
+        ‖E_a R − s·E_b‖ / ‖E_a‖, between 0 and 1.
+    null_residual
+        The same after the tokens of one side were shuffled: d² free numbers fit anything to some degree.
+    """
+
+    R: FloatArray
+    scale: float
+    residual: float
+    null_residual: float
+
+
+def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: int = 0) -> ColumnMatch:
+    """Pair the columns of two embeddings of the same tokens (t×d each) by the best assignment on |cosine|.
+
+    The widths may differ; then some columns of the wider side have no partner. With `signs` False no column is taken to
+    be negated. The null shuffles tokens, all columns alike: margins that shuffled tokens reach show nothing.
+    """
+    left, right = _embeddings(E_a, E_b)
+    left, right = _unit_columns(left), _unit_columns(right)
+    cosines = left.T @ right
+    index = assigned(np.abs(cosines) if signs else cosines)
+    index[~np.asarray(left.any(axis=0))] = -1
+    index[(index >= 0) & ~np.asarray(right.any(axis=0))[index]] = -1
+    kept = np.flatnonzero(index >= 0)
+    if not kept.size:
+        raise DegenerateInput("residual: every column is zero: expected embeddings")
+    sign = np.zeros(index.size, dtype=np.int8)
+    sign[kept] = np.where(signs & (cosines[kept, index[kept]] < 0.0), -1, 1)
+    if signs:
+        np.abs(cosines, out=cosines)
+    cosine, margin = np.zeros(index.size), np.zeros(index.size)
+    cosine[kept] = cosines[kept, index[kept]]
+    cosines[kept, index[kept]] = -np.inf
+    margin[kept] = cosine[kept] - cosines[kept].max(axis=1) if right.shape[1] > 1 else cosine[kept]
+    null_margin = _null_margin(left, right, signs=signs, seed=seed)
+    share = float(np.mean(margin[kept] > null_margin))
+    return ColumnMatch(index, sign, cosine, margin, null_margin, share)
+
+
+def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int) -> float:
+    """Return the largest gap between best and second best column when tokens are shuffled.
+
+    Without the constraint of an assignment, which could only make gaps smaller.
+    """
+    if right.shape[1] < 2:
+        return math.inf  # no second column, so no gap can be told from chance
+    rng = np.random.default_rng(seed)
+    largest = 0.0
+    for _ in range(NULL_SHUFFLES):
+        cosines = left.T @ right[rng.permutation(right.shape[0])]
+        if signs:
+            np.abs(cosines, out=cosines)
+        top = np.partition(cosines, -2, axis=1)[:, -2:]
+        largest = max(largest, float((top[:, 1] - top[:, 0]).max()))
+    return largest
+
+
+def rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rotation:
+    """Return the rotation that takes the embeddings of A nearest to those of B (orthogonal Procrustes, Schönemann 1966).
+
+    With E_aᵀE_b = UΣVᵀ it is R = UVᵀ. It needs at least as many tokens as dimensions: fewer leave it undetermined.
+    """
+    left, right = _embeddings(E_a, E_b)
+    t, d = left.shape
+    if right.shape[1] != d or t < d:
+        raise DegenerateInput(
+            f"rotation: embeddings of shapes {left.shape} and {right.shape}: expected equal widths and as many tokens"
+        )
+    norms = float(np.linalg.norm(left)), float(np.linalg.norm(right))
+    if 0.0 in norms:
+        raise DegenerateInput("rotation: a side is all zeros: expected embeddings")
+    left, right = left / norms[0], right / norms[1]
+    U, singular, Vt = np.linalg.svd(left.T @ right)
+    R = U @ Vt
+    common = float(singular.sum())  # ⟨E_a R, E_b⟩ at unit lengths, and so the best factor between them
+    shuffled = right[np.random.default_rng(seed).permutation(t)]
+    by_chance = min(1.0, float(np.linalg.svd(left.T @ shuffled, compute_uv=False).sum()))
+    return Rotation(
+        R=R,
+        scale=common * norms[0] / norms[1],
+        residual=float(np.linalg.norm(left @ R - common * right)),
+        null_residual=math.sqrt(1.0 - by_chance * by_chance),
+    )
+
+
+def _embeddings(E_a: ArrayLike, E_b: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    left, right = np.asarray(E_a, dtype=np.float64), np.asarray(E_b, dtype=np.float64)
+    if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0] or not left.size or not right.size:
+        raise DegenerateInput(f"residual: shapes {left.shape} and {right.shape}: expected a row per token they share")
+    for side, E in (("a", left), ("b", right)):
+        if E.shape[1] > MAX_WIDTH:
+            raise DegenerateInput(f"residual: {side} is {E.shape[1]} wide: expected at most {MAX_WIDTH} columns")
+        bad = E.size - int(np.count_nonzero(np.isfinite(E)))
+        if bad:
+            raise DegenerateInput(f"residual: {side} holds {bad} non-finite of {E.size} values: expected none")
+        check_range(E, side)
+    return left, right
+
+
+def _unit_columns(E: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(E, axis=0)
+    unit: FloatArray = np.divide(E, lengths, out=np.zeros_like(E), where=lengths > 0.0)
+    return unit

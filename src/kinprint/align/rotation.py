@@ -1,0 +1,314 @@
+"""Models whose residual basis was turned: by any rotation, with norms folded away, and with neurons reordered as well.
+
+A rotation leaves every inner product of residual vectors as it was. Two things follow.
+
+* **Gram profiles.** The products of one neuron's rows with those of some reference neurons do not change. Where neurons keep their
+  order, the profile of neuron i in A must be most like that of neuron i in B; and how many are is held against an exact null, since
+  unrelated models know nothing of each other's order (`gram_profiles`, then fixed points).
+* **Band profiles.** The eigenvectors of a layer's own covariance WᵀW turn with the basis. The share of a neuron's length in each
+  band of them is a label that neither rotation nor order can change, and that training changes slowly (`band_profiles`). Labels
+  pair some neurons rightly, those give a rotation (Procrustes), the rotation pairs more of them, and so on (`find_rotation`, in
+  the manner of iterated closest points, Besl & McKay 1992). What was fitted on some layers must be tested on OTHER layers.
+
+The rows of a neuron may have been rescaled (up by c, down by 1/c), c negative included: only directions are looked at, and signs
+of up and down rows are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint.align.neuron_assignment import MAX_ASSIGNED, assigned
+from kinprint.errors import DegenerateInput
+
+Rows = NDArray[np.float32]
+Index = NDArray[np.intp]
+
+BANDS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""Edges of the bands of eigenvectors, leading ones first: they double, as the decay of spectra suggests."""
+
+ITERATIONS, WIDE_ITERATIONS = 30, 3
+"""Rounds at most. A wide model's neurons have labels enough to be paired rightly at once; a round then takes ten seconds."""
+SAMPLED = 1024
+"""Rows of A matched in each round: Procrustes needs no more, and a round costs rows × rows of B × width."""
+WIDE = 1024
+"""Width beyond which one basis serves all kinds of rows."""
+RIDGE = 0.05
+"""Of the largest eigenvalue: what whitening may not amplify."""
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """The neurons of one MLP: a row each of gate, up and (transposed) down, norm scales folded in. Gate may be missing."""
+
+    gate: Rows | None
+    up: Rows
+    down: Rows
+
+    @property
+    def count(self) -> int:
+        """Number of neurons."""
+        return int(self.up.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Width of the residual stream."""
+        return int(self.up.shape[1])
+
+    def directions(self) -> Neurons:
+        """Return the same with every row at unit length."""
+        return Neurons(None if self.gate is None else _unit(self.gate), _unit(self.up), _unit(self.down))
+
+    def take(self, rows: Index) -> Neurons:
+        """Return some of the neurons."""
+        return Neurons(None if self.gate is None else self.gate[rows], self.up[rows], self.down[rows])
+
+
+@dataclass(frozen=True)
+class FoundRotation:
+    """A rotation that takes rows of A to rows of B, fitted on some layers.
+
+    Parameters
+    ----------
+    R
+        d × d and orthogonal: row of A times R is compared with a row of B.
+    agreement
+        Share of the neurons fitted for which gate, up and down rows each alone find the same partner, by pairs of roles. After
+        a fit even unrelated models agree to some degree; other layers decide.
+    rounds
+        Rounds until the pairing stood still.
+    """
+
+    R: Rows
+    agreement: float
+    rounds: int
+
+
+def _unit(X: NDArray[np.floating]) -> Rows:
+    values = np.asarray(X, dtype=np.float32)
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    unit: Rows = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0.0)
+    return unit
+
+
+# -- profiles ------------------------------------------------------------------------------------------------------------
+
+
+def gram_profiles(
+    gate: NDArray[np.floating] | None, up: NDArray[np.floating], references: Index, tested: Index
+) -> Rows:
+    """Return for each tested neuron its cosines with the reference neurons: gate to gate, up to up, gate to up.
+
+    Signs of up rows are free where there is a gate, so their cosines enter by size. Columns are centred: what all neurons have in
+    common with a reference tells none of them apart.
+    """
+    u = _unit(up)
+    if gate is None:
+        parts = [u[tested] @ u[references].T]
+    else:
+        g = _unit(gate)
+        parts = [
+            g[tested] @ g[references].T,
+            np.abs(u[tested] @ u[references].T),
+            np.abs(g[tested] @ u[references].T),
+        ]
+    profiles = np.concatenate([part - part.mean(axis=0) for part in parts], axis=1)
+    return np.asarray(profiles, dtype=np.float32)
+
+
+def band_profiles(neurons: Neurons, rows: Index | None = None) -> NDArray[np.float64]:
+    """Return the labels of neurons (a row each): ranks, as normal scores, of lengths, cosines and spectral bands.
+
+    With `rows` only of these, and their ranks among each other: of a random sample they are nearly those among all.
+    """
+    from scipy.special import ndtri
+
+    unit = neurons.directions()
+    frames = _frames(unit)
+    if rows is not None:
+        neurons, unit = neurons.take(rows), unit.take(rows)
+    kinds = [X for X in (unit.gate, unit.up, unit.down) if X is not None]
+    lengths = _log_length(neurons.up) + _log_length(neurons.down)  # a rescaled neuron keeps the product
+    labels = [lengths] if neurons.gate is None else [_log_length(neurons.gate), lengths]
+    pairs = [(i, j) for i in range(len(kinds)) for j in range(i + 1, len(kinds))]
+    free = {index for index, X in enumerate(kinds) if X is not unit.gate and unit.gate is not None}
+    labels += [_signless(np.einsum("ij,ij->i", kinds[i], kinds[j]), i, j, free) for i, j in pairs]
+    for V in frames:
+        turned = [X @ V for X in kinds]
+        for X in turned:
+            labels += [np.log(band + 1e-4 / X.shape[1]) for band in _bands(X * X, 1)]
+        for i, j in pairs:
+            labels += [_signless(band * V.shape[1], i, j, free) for band in _bands(turned[i] * turned[j], 2)]
+    table = np.array(labels, dtype=np.float64).T
+    order = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
+    scores: NDArray[np.float64] = ndtri((order + 1.0) / (len(table) + 1.0))
+    return scores
+
+
+def _frames(unit: Neurons) -> list[Rows]:
+    """Return bases that turn with the residual basis: eigenvectors, leading ones first, of the covariances of rows.
+
+    One for each kind of rows; where that would take minutes, one of all of them, which tells neurons apart nearly as well.
+    """
+    covariances = [X.T @ X for X in (unit.gate, unit.up, unit.down) if X is not None]
+    if unit.width > WIDE:
+        covariances = [np.sum(covariances, axis=0)]
+    return [np.ascontiguousarray(np.linalg.eigh(C)[1][:, ::-1]) for C in covariances]
+
+
+def _log_length(X: NDArray[np.floating]) -> NDArray[np.floating]:
+    lengths: NDArray[np.floating] = np.log(np.maximum(np.linalg.norm(X, axis=1), 1e-30))
+    return lengths
+
+
+def _signless(values: NDArray[np.floating], i: int, j: int, free: set[int]) -> NDArray[np.floating]:
+    """Drop the sign of a product of which one factor's sign is free; up and down change theirs together."""
+    return np.abs(values) if (i in free) != (j in free) else values
+
+
+def _bands(products: Rows, step: int) -> list[NDArray[np.floating]]:
+    edges = [edge for edge in BANDS[::step] if edge < products.shape[1]] + [products.shape[1]]
+    return [products[:, low:high].mean(axis=1) for low, high in pairwise(edges)]
+
+
+def pair_by_bands(a: NDArray[np.float64], b: NDArray[np.float64]) -> Index:
+    """Return for each neuron of A the one of B whose labels are nearest, −1 for none; labels are whitened together first."""
+    both = np.concatenate([a, b])
+    values, vectors = np.linalg.eigh(np.cov(both.T))
+    kept = values > 1e-3 * values[-1]
+    whiten = vectors[:, kept] / np.sqrt(values[kept] + RIDGE * values[-1])
+    left, right = a @ whiten, b @ whiten
+    return _paired(2.0 * left @ right.T - np.sum(right * right, axis=1) - np.sum(left * left, axis=1)[:, None])
+
+
+def _paired(similarity: NDArray[np.floating]) -> Index:
+    """Pair rows with columns: the best assignment where that is quick, else mutual nearest."""
+    if max(similarity.shape) <= MAX_ASSIGNED:
+        return assigned(np.asarray(similarity, dtype=np.float64))
+    nearest, back = similarity.argmax(axis=1), similarity.argmax(axis=0)
+    return np.where(back[nearest] == np.arange(similarity.shape[0]), nearest, -1)
+
+
+# -- rotation ------------------------------------------------------------------------------------------------------------
+
+
+def find_rotation(
+    pairs: Iterable[tuple[Neurons, Neurons]], *, start: Rows | None = None, seed: int = 0
+) -> FoundRotation:
+    """Find the rotation between two models from layers taken to belong together.
+
+    Parameters
+    ----------
+    pairs
+        Layers of A and of B, of one residual width.
+    start
+        A first guess (from the embeddings of shared tokens, say); without one, band profiles pair the first neurons.
+    seed
+        Which neurons of A are used, where there are more than `SAMPLED`.
+    """
+    rng = np.random.default_rng(seed)
+    sides: list[tuple[Neurons, Neurons]] = []
+    indices: list[Index] = []
+    for a, b in pairs:  # one pair at a time: they may be read only now
+        _check(a, b)
+        most = max(SAMPLED, a.width)  # fewer rows than dimensions would leave the rotation undetermined
+        rows = np.sort(rng.permutation(a.count)[:most])
+        if start is None:
+            some = None if a.count <= most else rows
+            with ThreadPoolExecutor(2) as sides_at_once:  # the products let go of the interpreter
+                labels = sides_at_once.submit(band_profiles, a, some)
+                others = sides_at_once.submit(band_profiles, b)
+            indices.append(pair_by_bands(labels.result(), others.result()))
+        sides.append((a.take(rows).directions(), b.directions()))
+    R = start
+    signs = [_first_signs(*side, index) for side, index in zip(sides, indices, strict=True)] if R is None else []
+    rounds = 0
+    limit = WIDE_ITERATIONS if sides[0][0].width > WIDE else ITERATIONS
+    for rounds in range(1, limit + 1):
+        if R is None or rounds > 1:
+            R = _procrustes(sides, indices, signs)
+        again = [_match_turned(a, b, R) for a, b in sides]
+        still = bool(indices) and all(np.array_equal(new, old) for (new, _), old in zip(again, indices, strict=True))
+        indices, signs = [index for index, _ in again], [sign for _, sign in again]
+        if still:
+            break
+    assert R is not None
+    shares = [agreement(a, b, R) for a, b in sides]
+    return FoundRotation(R, float(np.mean(shares)), rounds)
+
+
+def _check(a: Neurons, b: Neurons) -> None:
+    if a.width != b.width:
+        raise DegenerateInput(f"rotation: widths {a.width} and {b.width} differ: expected one residual width")
+    if (a.gate is None) != (b.gate is None):
+        raise DegenerateInput("rotation: only one side has gate matrices")
+
+
+def _first_signs(a: Neurons, b: Neurons, index: Index) -> Rows:
+    """Return the sign between paired up rows as far as it can be told before there is a rotation: by cosines with gate rows."""
+    if a.gate is None or b.gate is None:
+        return np.ones(len(index), dtype=np.float32)
+    one = np.einsum("ij,ij->i", a.gate, a.up)
+    two = np.einsum("ij,ij->i", b.gate, b.up)[index]
+    return np.where(one * two < 0.0, -1.0, 1.0).astype(np.float32)
+
+
+def _procrustes(sides: Sequence[tuple[Neurons, Neurons]], indices: Sequence[Index], signs: Sequence[Rows]) -> Rows:
+    """Return the orthogonal R that takes paired rows of A nearest to those of B (Schönemann 1966)."""
+    width = sides[0][0].width
+    total = np.zeros((width, width), dtype=np.float32)
+    for (a, b), index, sign in zip(sides, indices, signs, strict=True):
+        kept = np.flatnonzero(index >= 0)
+        partner, turn = index[kept], sign[kept][:, None]
+        if a.gate is not None and b.gate is not None:
+            total += a.gate[kept].T @ b.gate[partner]
+        total += a.up[kept].T @ (turn * b.up[partner])
+        total += a.down[kept].T @ (turn * b.down[partner])
+    return nearest_rotation(total)
+
+
+def nearest_rotation(C: Rows) -> Rows:
+    """Return UVᵀ of C = UΣVᵀ.
+
+    Beyond `WIDE` by the eigenvectors of CᵀC, a third of the work, and Newton–Schulz steps that mend what rounding did to
+    orthogonality (Björck & Bowie 1971); directions that C hardly determines may then be shrunk, and count for less.
+    """
+    if C.shape[0] <= WIDE:
+        U, _, Vt = np.linalg.svd(C)
+        return np.asarray(U @ Vt, dtype=np.float32)
+    scaled = C / np.linalg.norm(C)
+    values, V = np.linalg.eigh(scaled.T @ scaled)
+    lengths = np.sqrt(np.maximum(values, values[-1] * np.finfo(np.float32).eps))
+    R = ((scaled @ V) / lengths) @ V.T
+    for _ in range(3):
+        R = 1.5 * R - 0.5 * (R @ (R.T @ R))
+    return np.asarray(R, dtype=np.float32)
+
+
+def _match_turned(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
+    """Pair neurons by the cosines of all their rows under a rotation; and the sign between their up and down rows."""
+    loose = (a.up @ R) @ b.up.T + (a.down @ R) @ b.down.T
+    if a.gate is not None and b.gate is not None:
+        index = _paired((a.gate @ R) @ b.gate.T + np.abs(loose))
+    else:
+        index = _paired(loose)
+    sign = np.where(loose[np.arange(len(index)), index] < 0.0, -1.0, 1.0).astype(np.float32)
+    return index, sign if a.gate is not None else np.ones_like(sign)
+
+
+def agreement(a: Neurons, b: Neurons, R: Rows) -> float:
+    """Return the share of neurons that two kinds of rows, each alone, pair alike under a rotation: the mean over the kinds."""
+    one, two = a.directions(), b.directions()
+    found = []
+    for left, right, signed in ((one.gate, two.gate, True), (one.up, two.up, False), (one.down, two.down, False)):
+        if left is not None and right is not None:
+            cosines = (left @ R) @ right.T
+            found.append(_paired(cosines if signed or one.gate is None else np.abs(cosines)))
+    alike = [np.count_nonzero((found[i] == found[j]) & (found[i] >= 0)) for i in range(len(found)) for j in range(i)]
+    return float(np.mean(alike)) / min(a.count, b.count)

@@ -1,0 +1,184 @@
+"""Whether the names in a bundle mean what was opened: a report is about the models that it names, not about their bytes alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from kinprint._util.plain import printable
+from kinprint.errors import BadReference, BadSetting
+from kinprint.refs import WEIGHT_SUFFIXES, ModelRef, parse_ref, shown
+from kinprint.results.verification import Problem
+from kinprint.sources.base import Provenance
+from kinprint.sources.ledger import Lookup, Record, SourceRecord
+from kinprint.sources.settings import Settings
+
+COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+LOCAL = ("folder", "file")
+WEB = ("url-file", "url-folder")
+_CUT = "\N{HORIZONTAL ELLIPSIS}"  # where a secret part of an address was left out
+_BASE = "base of "  # how the look-up of a base that an adapter declares begins
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    kind: str
+    repo: str | None
+    revision: str | None
+    file: str | None
+
+
+def endpoint_of(source: SourceRecord) -> str:
+    """Return the hub that a repository was read from.
+
+    Raises
+    ------
+    BadReference
+        If the location is not that of the repository on any hub.
+    """
+    where = source.provenance
+    end = f"/{source.repo}"
+    if where is None or source.repo is None or not where.location.endswith(end):
+        raise BadReference("the location is not that of the repository")
+    endpoint = where.location.removesuffix(end)
+    try:
+        Settings(endpoint=endpoint)
+    except BadSetting as error:
+        raise BadReference("the location is on no hub") from error
+    return endpoint
+
+
+def check_names(record: Record) -> dict[int, list[Problem]]:
+    """Return, by the number of the source, where a model's name, kind, location, revision and commit contradict each other."""
+    free = _of_bases(record)
+    found = {
+        number: list(_contradictions(source, free_revision=number in free))
+        for number, source in enumerate(record.sources)
+    }
+    for item in record.lookups:
+        if item.source is not None and not _means(item, record.sources[item.source]):
+            said = Problem("source", item.what, "a name", f"stands for {record.sources[item.source].text}")
+            found[item.source].append(said)
+    return {number: problems for number, problems in found.items() if problems}
+
+
+def declared_revisions(record: Record) -> list[SourceRecord]:
+    """Return the bases of which an adapter is said to declare the revision: their own names do not have it."""
+    found = []
+    for number in sorted(_of_bases(record)):
+        source = record.sources[number]
+        if source.kind == "hub" and source.revision is not None and not source.text.endswith(f"@{source.revision}"):
+            found.append(source)
+    return found
+
+
+def _of_bases(record: Record) -> set[int]:
+    named = {item.source for item in record.lookups if not item.what.startswith(_BASE)}
+    return {item.source for item in record.lookups if item.source is not None and item.source not in named}
+
+
+def _contradictions(source: SourceRecord, *, free_revision: bool) -> Iterator[Problem]:
+    try:
+        parsed = _parse(source)
+    except (BadReference, ValueError):
+        yield Problem("source", source.text, f"a {source.kind}", "no name of one")
+        return
+    revision = source.revision if free_revision and parsed.revision is None else parsed.revision
+    pairs = [
+        ("kind", source.kind, parsed.kind),
+        ("repository", source.repo, parsed.repo),
+        ("revision", source.revision, revision),
+        ("file", source.file, parsed.file),
+    ]
+    where = source.provenance
+    if where is not None:
+        pairs += _places(source, where)
+    for what, recorded, meant in pairs:
+        if recorded != meant:
+            yield Problem("source", f"{source.text}: {what}", str(recorded), f"{meant}, by its name")
+    for file in source.files:  # what a file is called in messages, which a report may quote
+        label = _label(source, where, file.name) if where is not None else file.name
+        if file.label not in (label, file.name) or (source.kind == "hub" and file.label != label):
+            yield Problem("source", f"{source.text}: label of {file.name}", file.label, f"{label}, by its name")
+
+
+def _label(source: SourceRecord, where: Provenance, name: str) -> str:
+    if source.kind == "hub":
+        return f"{source.repo}@{(where.commit or '')[:8]}/{printable(name)}"
+    if source.kind in LOCAL:
+        folder = Path(where.location)
+        return str((folder if source.kind == "folder" else folder.parent) / name)
+    folder_url, _, last = where.location.rpartition("/")
+    if where.kind == "url-file":
+        return where.location if name == last else f"{folder_url}/{quote(name)}"
+    return f"{where.location.rstrip('/')}/{quote(name)}"
+
+
+def _parse(source: SourceRecord) -> _Parsed:
+    """Read the name as `parse_ref` does, without a look at what is on this machine."""
+    text = source.text
+    if source.kind in LOCAL:
+        if not text or text.startswith(("hf://", "http://", "https://")):
+            raise BadReference("no path")
+        return _Parsed(source.kind, None, None, None)
+    if source.kind == "url":
+        if not text.startswith(("http://", "https://")) or shown(text) != text:
+            raise BadReference("no address")
+        return _Parsed("url", None, None, None)
+    if source.kind != "hub":
+        raise BadReference("no kind of model")
+    if text.startswith(("hf://", "http://", "https://")):
+        place = endpoint_of(source) if source.provenance is not None else Settings().endpoint
+        ref = parse_ref(text, endpoint=place)
+    else:
+        name, _, revision = text.partition("@")
+        ref = parse_ref(f"hf://models/{name}", endpoint=Settings().endpoint)
+        if "/" not in name or ref.file is not None:
+            raise BadReference("no repository")
+        ref = ModelRef(text, "hub", repo=ref.repo, revision=revision or None)
+    return _Parsed(ref.kind, ref.repo, ref.revision, ref.file)
+
+
+def _places(source: SourceRecord, where: Provenance) -> list[tuple[str, str | None, str | None]]:
+    """Return what the provenance says beside what the name makes of it."""
+    pairs: list[tuple[str, str | None, str | None]] = [("reference", where.reference, source.text)]
+    if source.kind == "hub":
+        try:
+            location = shown(f"{endpoint_of(source)}/{source.repo}")
+        except (BadReference, ValueError):
+            location = "no hub's"
+        revision = source.revision or "main"
+        fits = COMMIT.match(where.commit or "") and (not COMMIT.match(revision) or revision == where.commit)
+        return [
+            *pairs,
+            ("kind", where.kind, "hub"),
+            ("location", where.location, location),
+            ("revision", where.revision, revision),
+            ("commit", where.commit, where.commit if fits else "no such commit"),
+        ]
+    pairs += [("revision", where.revision, None), ("commit", where.commit, None)]
+    if source.kind == "url":
+        kind = "url-file" if source.text.lower().endswith(WEIGHT_SUFFIXES) else "url-folder"
+        return [*pairs, ("kind", where.kind, kind), ("location", where.location, source.text)]
+    meant = str(Path(source.text))
+    if source.text.startswith("~"):  # whose home it was is not known here
+        rest = meant.partition("/")[2]
+        meant = where.location if Path(where.location).is_absolute() and where.location.endswith(rest) else meant
+    return [*pairs, ("kind", where.kind, source.kind), ("location", where.location, meant)]
+
+
+def _means(item: Lookup, source: SourceRecord) -> bool:
+    what, text = item.what, source.text
+    if what.startswith(_BASE):
+        return what.endswith((f": {text}", f": {text.removeprefix('hf://')}"))
+    if what == text:
+        return True
+    if not what.startswith(("http://", "https://")):
+        return False
+    try:  # of an address that may be secret in part, less was noted than what names it
+        return what.endswith(f"://{_CUT}") or shown(what.removesuffix(_CUT)) == text
+    except ValueError:
+        return False

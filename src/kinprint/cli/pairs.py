@@ -1,0 +1,164 @@
+"""`kinprint compare A B C …`: all pairs of more than two models."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from kinprint.cli.judging import exit_code
+from kinprint.cli.options import Reading, wants_json
+from kinprint.cli.outputs import ALL_PAIRS_TABLE, Outputs, save
+
+if TYPE_CHECKING:
+    from kinprint.comparison.selection import Options
+    from kinprint.results.report import Report
+    from kinprint.results.tree import PairsReport
+
+
+def compare_all_pairs(
+    models: tuple[str, ...],
+    options: Options,
+    outputs: Outputs,
+    reading: Reading,
+    *,
+    deep: bool,
+    brief: bool,
+    fail_on: tuple[str, ...] | None,
+) -> int:
+    """Compare every pair, write and print what was found, and return the exit code."""
+    from kinprint.tree import PAIR_BUDGET_BYTES, compare_many
+    from kinprint.tree.all_pairs import PAIR_METRICS
+
+    # A budget that nobody chose is the tree's for each pair: the one for two models would be multiplied by their number.
+    chosen = click.get_current_context().get_parameter_source("budget") is not ParameterSource.DEFAULT
+    budget = reading.budget if chosen else PAIR_BUDGET_BYTES
+
+    def keep(a: int, b: int, report: Report) -> None:
+        if outputs.out is not None:
+            # whichever of the two was compared to the other, so that the file can be found by their numbers
+            one, two = sorted((a + 1, b + 1))
+            save(outputs.out / "pairs" / f"{one}-{two}.json", report.to_json())
+
+    with reading.session(None) as (session, line):
+        report = compare_many(
+            models,
+            replace(options, metrics=options.metrics or PAIR_METRICS),
+            on_report=keep,
+            budget_bytes=budget,
+            deep=deep,
+            seed=options.seed,
+            session=session,
+            progress=line.stage,
+        )
+    write_pairs(report, outputs)
+    show_pairs(report, reading.style, brief=brief)
+    standing = [pair for pair in report.pairs if pair.stands]
+    found = [pair.class_ for pair in standing] + [pair.declared.state for pair in standing if pair.declared]
+    return 0 if fail_on is None else exit_code(found, fail_on)
+
+
+def refuse_pair_options(given: list[str], count: int, outputs: Outputs) -> None:
+    """Refuse options that only a comparison of two models has, and say how to have what they would give.
+
+    Raises
+    ------
+    click.UsageError
+        If there are any.
+    """
+    folder = outputs.out or Path("OUT")
+    way = "compare the pair alone, or " + ("" if outputs.out is not None else "give --out OUT, then ")
+    refuse_table_of_pair(outputs, folder, f"{count} models were given", way)
+    if not given:
+        return
+    option, later = given[0], "compare the pair alone"
+    if option == "--explain":
+        later = f"{way}{_of_saved_pair(folder, option)}"
+    raise click.UsageError(f"{option} is for a comparison of two models, and {count} were given\n  next: {later}")
+
+
+def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = "") -> None:
+    """Refuse the tables of a pair where there are many, and say how to have them of one, from its own report in `folder`.
+
+    Raises
+    ------
+    click.UsageError
+        If one of them was chosen; `given` says what there is.
+    """
+    if outputs.table in (None, ALL_PAIRS_TABLE):
+        return
+    form = "--csv" if outputs.csv is not None else "--parquet"
+    command = _of_saved_pair(folder, "--table", outputs.table, form, "FILE")
+    raise click.UsageError(f"--table {outputs.table} is of one pair, and {given}\n  next: {way}{command}")
+
+
+def _of_saved_pair(folder: Path, *options: str) -> str:
+    """Return the command that shows or writes one pair of many, for example the first, from its own report in `folder`."""
+    return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), *options])
+
+
+def write_pairs(report: PairsReport, outputs: Outputs) -> None:
+    """Write all that was asked for of a report on many models, and say where."""
+    outputs.fill(
+        {
+            "--out": report.to_json,
+            "--html": lambda: _html(report, outputs.lang),
+            "--markdown": lambda: _markdown(report),
+            "--csv": lambda: _csv(report),
+            "--parquet": lambda: _parquet(report),
+            "--cyclonedx": lambda: _bom(report),
+            "--sarif": lambda: _sarif(report),
+        }
+    )
+
+
+def _html(report: PairsReport, lang: str) -> bytes:
+    from kinprint.render.page.pairs import pairs_html
+
+    return pairs_html(report, lang=lang)
+
+
+def _markdown(report: PairsReport) -> bytes:
+    from kinprint.render.markdown.pairs import pairs_markdown
+
+    return pairs_markdown(report).encode()
+
+
+def _csv(report: PairsReport) -> bytes:
+    from kinprint.render.tables.pairs import pairs_csv
+
+    return pairs_csv(report)
+
+
+def _parquet(report: PairsReport) -> bytes:
+    from kinprint.render.tables.pairs import pairs_parquet
+
+    return pairs_parquet(report)
+
+
+def _bom(report: PairsReport) -> bytes:
+    from kinprint.render.bom.pairs import pairs_bom
+
+    return pairs_bom(report)
+
+
+def _sarif(report: PairsReport) -> bytes:
+    from kinprint.render.sarif.pairs import pairs_sarif
+
+    return pairs_sarif(report)
+
+
+def show_pairs(report: PairsReport, style: str, *, brief: bool) -> None:
+    """Print the report as tables or JSON."""
+    from kinprint.cli.output import terminal, write_json
+
+    if wants_json(style):
+        write_json(report.to_json())
+    else:
+        from kinprint.render.terminal.pairs import print_pairs
+
+        print_pairs(report, terminal(), details=not brief)

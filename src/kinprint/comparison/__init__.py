@@ -1,0 +1,1 @@
+"""The pipeline of one comparison: select, read, measure, summarise, judge, report."""

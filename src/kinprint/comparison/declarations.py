@@ -1,0 +1,175 @@
+"""What models declare of their origin, and how that stands beside what their weights say. Never evidence, always context."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kinprint._util.plain import printable
+from kinprint.errors import KinprintError, NotFound
+from kinprint.formats.format import ORIGIN
+from kinprint.model.cards import CARD, CARD_CAP, MOST, SHOWN, read_card
+from kinprint.model.model import Model
+from kinprint.results.context import (
+    DECLARED,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    NOTHING_DECLARED,
+    OTHER_DECLARED,
+    UNDECLARED,
+    Declaration,
+    DeclaredFinding,
+)
+from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, Verdict
+from kinprint.sources.session import Session
+
+ADAPTER_CONFIG = "adapter_config.json"
+NO_CARD = f"there is no {CARD}"
+_SHARED = (IDENTICAL, DERIVED, SHARES_COMPONENTS)
+_NAME = 80  # characters of a name in a sentence
+
+
+def read_declaration(model: Model, session: Session) -> Declaration:
+    """Return what the card says, and the config of an adapter. Context is not worth failing for: a reason is kept instead."""
+    checkpoint = model.checkpoint
+    card, reason = _card_of(model, session)
+    said = read_card((card or b"").decode("utf-8", "replace"))
+    bases, licence, relation = list(said.base_models), said.licence, said.relation
+    where = [CARD] if bases or licence else []
+    if ORIGIN in checkpoint.documents:  # a file that says itself what a card would
+        origin = checkpoint.documents[ORIGIN]()
+        named, of_file = origin["base_models"], origin["licence"]
+        assert isinstance(named, list)
+        bases += [name[:SHOWN] for name in named if not any(_same_name(name, other) for other in bases)]
+        licence = licence or (of_file[:SHOWN] if isinstance(of_file, str) else None)
+        where += ["metadata of the file"] if named or of_file else []
+    if checkpoint.base is not None:
+        where.append(ADAPTER_CONFIG)
+        name = checkpoint.base.provenance.reference[:SHOWN]
+        if not any(_same_name(name, other) for other in bases):
+            bases.append(name)
+        relation = relation or "adapter"
+    if said.unclear and reason is None:
+        reason = f"base_model of {CARD} is written in a way that is not read here"
+    # on the hub a card is expected, and that there is none is known
+    known = not said.unclear and (card is not None or (checkpoint.provenance.kind == "hub" and reason == NO_CARD))
+    return Declaration(tuple(bases[:MOST]), relation, licence, tuple(where), None if where else reason, known)
+
+
+def _card_of(model: Model, session: Session) -> tuple[bytes | None, str | None]:
+    """Return the card, or why there is none."""
+    if model.checkpoint.provenance.kind in ("file", "url-file"):
+        return None, "a single file has no card"
+    try:
+        card = session.read_small(model.checkpoint.folder, CARD, CARD_CAP)
+    except NotFound:
+        return None, NO_CARD
+    except KinprintError as error:
+        return None, f"the card could not be read: {error.message}"
+    return card, NO_CARD if card is None else None
+
+
+def judge_declarations(
+    models: tuple[Model, Model], a: Declaration, b: Declaration, verdict: Verdict | None
+) -> DeclaredFinding:
+    """Put what is declared beside the verdict."""
+    names = [_names(model) for model in models]
+    sides = (("A", a, names[1]), ("B", b, names[0]))
+    named = [side for side, own, other in sides if _mentions(own.base_models, other)]
+    surely = [side for side, own, other in sides if _mentions(own.base_models, other, surely=True)]
+    state, sentence = _judge(a, b, named, surely, verdict)
+    licences = None
+    both = a.licence and b.licence and a.licence.casefold() != b.licence.casefold()
+    if verdict is not None and verdict.class_ in _SHARED and both:
+        licences = (
+            f"The licences differ: A declares {printable(a.licence or '', _NAME)}, "
+            f"B declares {printable(b.licence or '', _NAME)}."
+        )
+    return DeclaredFinding(state, sentence, a, b, tuple(named), licences)
+
+
+def _judge(
+    a: Declaration, b: Declaration, named: Sequence[str], surely: Sequence[str], verdict: Verdict | None
+) -> tuple[str, str]:
+    if verdict is None or verdict.class_ == NOT_TESTABLE:
+        return NOT_JUDGED, "The weights gave no verdict, so nothing can be said about what the cards declare."
+    if verdict.class_ in _SHARED:
+        return _shared(a, b, named)
+    found = "show no evidence of it" if verdict.class_ == NO_EVIDENCE else "show a common random start only"
+    if surely:
+        return NOT_SHOWN, f"The card of {surely[0]} declares {_other(surely[0])} as its base, but the weights {found}."
+    if named:
+        return NOT_JUDGED, (
+            f"The card of {named[0]} declares a base that has the name of {_other(named[0])}, and the weights {found}. "
+            "Whether it is the same model cannot be told from a name on this machine."
+        )
+    return NOTHING_DECLARED, "No card declares that one derives from the other, and the weights show no derivation."
+
+
+def _shared(a: Declaration, b: Declaration, named: Sequence[str]) -> tuple[str, str]:
+    if named:
+        return DECLARED, f"The weights are related, and {named[0]} declares {_other(named[0])} as its base."
+    siblings = [one for one in a.base_models if any(_same_name(one, other) for other in b.base_models)]
+    if siblings:
+        return DECLARED, f"The weights are related, and both declare {printable(siblings[0], _NAME)} as their base."
+    if a.base_models or b.base_models:
+        said = [
+            f"{side} declares {', '.join(printable(name, _NAME) for name in own.base_models[:3])}"
+            for side, own in (("A", a), ("B", b))
+            if own.base_models
+        ]
+        return OTHER_DECLARED, (
+            f"The weights are related; {' and '.join(said)} as base. From its name this is not recognisably the other model: "
+            "it may be a common ancestor, or the same model under another name."
+        )
+    if a.known and b.known:
+        return UNDECLARED, "The weights are related, and neither card declares it."
+    missing = [side for side, own in (("A", a), ("B", b)) if not own.known]
+    who = "neither model" if len(missing) == 2 else f"model {_other(missing[0])} alone"
+    return NOT_JUDGED, f"The weights are related; {who} came with a card that could be read, and no card declares it."
+
+
+def _other(side: str) -> str:
+    return "B" if side == "A" else "A"
+
+
+def _names(model: Model) -> list[tuple[str, ...]]:
+    """Return the names a card may use for a model: owner and name on the hub, else the last part of a path or an address."""
+    where = [model.checkpoint.provenance]
+    if model.checkpoint.base is not None:
+        where.append(model.checkpoint.base.provenance)
+    found = [_parts(item.reference) if item.kind == "hub" else _parts(item.location)[-1:] for item in where]
+    return [parts for parts in found if parts]
+
+
+def _mentions(declared: Sequence[str], names: Sequence[tuple[str, ...]], *, surely: bool = False) -> bool:
+    """Whether a name is among those declared: `surely` by owner and name, else by the last part where an owner is not known."""
+    return any(
+        _match(_parts(one), other) and (not surely or min(len(_parts(one)), len(other)) > 1)
+        for one in declared
+        for other in names
+    )
+
+
+def _same_name(one: str, other: str) -> bool:
+    return _match(_parts(one), _parts(other))
+
+
+def _match(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two names can mean the same model: as owner/name where both have an owner, else by the last part."""
+    both = min(len(one), len(other), 2)
+    return both > 0 and one[-both:] == other[-both:]
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Take a name apart. Of an address of the hub, owner and name; what points into a repository is left out."""
+    scheme, mark, rest = name.strip().partition("://")
+    text = re.split(r"[?#]", rest if mark else name.strip())[0].split("@")[0]
+    parts = [part.lower() for part in text.split("/") if part not in ("", ".", "..")]
+    if mark and scheme != "hf":
+        parts = parts[1:]  # the host
+        for step in ("tree", "blob", "resolve"):
+            parts = parts[: parts.index(step)] if step in parts[2:] else parts
+    if mark:
+        parts = parts[:2]
+    return tuple(part.removesuffix(".git") for part in parts)

@@ -1,0 +1,275 @@
+"""Every metric on one pair of tensors, each beside its permutation null. This is where metrics and nulls meet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from kinprint.arch import Axis, Role
+from kinprint.arch.exchangeable import permuted_axis
+from kinprint.comparison.selection import Pair
+from kinprint.errors import DegenerateInput, UnsupportedDtype
+from kinprint.formats.dtypes import FLOATS, Array
+from kinprint.metrics import METRICS, CosineIdentity, Metric, cosine_identities, cosine_identity
+from kinprint.metrics.identity import mean_steps, on_grid, ordinals
+from kinprint.model.model import FloatArray
+from kinprint.results.measurements import (
+    NO_NULL,
+    NOT_COMPARABLE,
+    OK,
+    CosineExplained,
+    Measurement,
+    NullResult,
+    TensorComparison,
+    TensorSide,
+)
+from kinprint.stats import PermutationNulls, check_range
+from kinprint.stats.dot_products import DOT_KINDS
+from kinprint.stats.moments import as_rows, pairs_at_once
+
+CHUNK = 1 << 16  # elements of one side measured together: a few passes over them stay in the cache
+KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
+
+
+@dataclass(frozen=True)
+class Values:
+    """One side of a pair as read: as the model uses it, and as it is stored."""
+
+    logical: FloatArray
+    stored: Array
+    dtype: str
+
+
+Job = tuple[Pair, Values, Values]
+"""A pair to be measured, with both sides as read."""
+
+
+def in_chunks(jobs: Sequence[Job]) -> list[list[int]]:
+    """Group jobs of one role and shape, by their numbers: their nulls are computed together, as many as fit the cache."""
+    alike: dict[tuple[Role, tuple[int, ...]], list[int]] = {}
+    for number, (pair, values, _) in enumerate(jobs):
+        alike.setdefault((pair.role, values.logical.shape), []).append(number)
+    chunks = []
+    for (_, shape), numbers in alike.items():
+        step = pairs_at_once(math.prod(shape[:-1]), math.prod(shape[-1:]), CHUNK)
+        chunks += [numbers[start : start + step] for start in range(0, len(numbers), step)]
+    return chunks
+
+
+def measure(
+    jobs: Sequence[Job], metrics: Sequence[Metric], *, seed: int, ordered: Mapping[Axis, str] = MappingProxyType({})
+) -> list[TensorComparison]:
+    """Compare pairs of tensors of one role and shape by all `metrics`. Nothing that cannot be computed becomes a number."""
+    axis, axis_name = permuted_axis(jobs[0][0].role, ordered)
+    reasons = [_why_not(a.logical, b.logical) for _, a, b in jobs]
+    usable = [k for k, reason in enumerate(reasons) if reason is None]
+    found: dict[int, list[Measurement]] = {k: [] for k in usable}
+    explained: dict[int, CosineExplained | None] = {}
+    if usable:
+        bench = _Bench([jobs[k][1:] for k in usable], axis, axis_name, seed)
+        for metric in metrics:
+            if _fits(metric, jobs[0][1].logical):
+                for k, measured in zip(usable, bench.run(metric), strict=True):
+                    found[k].append(measured)
+        explained = dict(zip(usable, bench.explained(), strict=True))
+    shown = axis_name if axis is not None else None
+    return [
+        _compared(job, reason, found.get(k, []), shown, explained.get(k))
+        for k, (job, reason) in enumerate(zip(jobs, reasons, strict=True))
+    ]
+
+
+def _compared(
+    job: Job, reason: str | None, measured: Sequence[Measurement], axis: str | None, explained: CosineExplained | None
+) -> TensorComparison:
+    pair, a, b = job
+    if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
+        reason = measured[0].reason if measured else "no metric fits"
+    side_a, side_b = (
+        TensorSide(part.name, values.dtype, part.shape, _nonfinite(values.logical))
+        for part, values in ((pair.a, a), (pair.b, b))
+    )
+    return TensorComparison(
+        role=pair.role.value,
+        layer=pair.layer,
+        expert=pair.expert,
+        a=side_a,
+        b=side_b,
+        status=OK if reason is None else NOT_COMPARABLE,
+        reason=reason,
+        rows=pair.rows,
+        columns=pair.columns,
+        elements=int(a.logical.size),
+        permuted_axis=axis,
+        measurements=tuple(measured),
+        explained=explained,
+    )
+
+
+def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
+    """Return the record of a pair whose shapes rule a comparison out."""
+    return TensorComparison(
+        role=pair.role.value,
+        layer=pair.layer,
+        expert=pair.expert,
+        a=TensorSide(pair.a.name, dtype_a, pair.a.shape),
+        b=TensorSide(pair.b.name, dtype_b, pair.b.shape),
+        status=NOT_COMPARABLE,
+        reason=pair.reason,
+        rows=None,
+        columns=None,
+        elements=0,
+        permuted_axis=None,
+        measurements=(),
+    )
+
+
+def _nonfinite(values: FloatArray) -> int:
+    return int(values.size - np.isfinite(values).sum())
+
+
+def _why_not(a: FloatArray, b: FloatArray) -> str | None:
+    """Say why two tensors cannot be compared: NaN, or values so large or small that their powers leave float64.
+
+    No weights are so large, but a hostile file's may be.
+    """
+    bad_a, bad_b = _nonfinite(a), _nonfinite(b)
+    if bad_a or bad_b:
+        return f"NaN or infinity in {bad_a} of {a.size} values of A and {bad_b} of {a.size} values of B"
+    try:
+        check_range(a, "A")
+        check_range(b, "B")
+    except DegenerateInput as error:
+        return error.message
+    return None
+
+
+def _fits(metric: Metric, values: FloatArray) -> bool:
+    return ("matrix" if values.ndim == 2 else "vector") in metric.kinds
+
+
+def _explained(parts: CosineIdentity) -> CosineExplained | None:
+    if parts.r is None or parts.predicted is None or parts.cv_a is None or parts.cv_b is None:
+        return None
+    assert parts.if_independent is not None
+    return CosineExplained(parts.r, parts.cv_a, parts.cv_b, parts.predicted, parts.observed, parts.if_independent)
+
+
+class _Bench:
+    """Pairs of one shape laid out so that the last axis is the one permuted, with what their nulls share computed once."""
+
+    def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: str, seed: int) -> None:
+        self._places = [_Place(a, b, axis, axis_name, seed) for a, b in sides]
+        left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
+        self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
+        self._nulls = PermutationNulls(left, right, seed=seed) if axis is not None else None
+
+    def run(self, metric: Metric) -> list[Measurement]:
+        """Return values and nulls of all pairs, or why there are none."""
+        values: Sequence[float | None] = [None] * len(self._places)
+        if metric.stacked:
+            try:
+                values = known = metric.each(*self._flat)
+                if self._nulls is not None and metric.null in DOT_KINDS:
+                    nulls = self._nulls.each(metric.null, observed=known, higher_is_closer=metric.higher_is_closer)
+                    return [_measured(metric, value, null) for value, null in zip(known, nulls, strict=True)]
+            except DegenerateInput:
+                pass  # one of them has no value or no null: which, and why, is found below
+        return [place.run(metric, value) for place, value in zip(self._places, values, strict=True)]
+
+    def explained(self) -> list[CosineExplained | None]:
+        """Take the cosines apart, where both sides have a direction."""
+        try:
+            return [_explained(parts) for parts in cosine_identities(*self._flat)]
+        except DegenerateInput:
+            return [place.explained() for place in self._places]
+
+
+def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
+    shown = (value, null.mean, null.sd, null.z or 0.0, null.log10_p or 0.0)
+    if not all(map(math.isfinite, shown)):
+        return Measurement(metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64")
+    return Measurement(metric.name, OK, value, null)
+
+
+class _Place:
+    """One pair."""
+
+    def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
+        self._axis_name = axis_name
+        self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
+        self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
+        self._grid = _coarser(a.dtype, b.dtype)
+        self._same_dtype = a.dtype == b.dtype
+        self._seed = seed
+        self._nulls = PermutationNulls(*(X[None] for X in self.rows), seed=seed) if axis is not None else None
+
+    @property
+    def rows(self) -> tuple[FloatArray, FloatArray]:
+        """Both sides as (rows, units)."""
+        return as_rows(self._a), as_rows(self._b)
+
+    def run(self, metric: Metric, known: float | None) -> Measurement:
+        """Return the value, unless it is known, and its null, or why there is none."""
+        try:
+            value, null = self._evaluate(metric, known)
+        except (DegenerateInput, UnsupportedDtype) as error:
+            return Measurement(metric.name, NOT_COMPARABLE, reason=error.message)
+        if null is not None:
+            return _measured(metric, value, null)
+        if not math.isfinite(value):
+            return Measurement(
+                metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64"
+            )
+        return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
+
+    def explained(self) -> CosineExplained | None:
+        """Take the cosine apart."""
+        try:
+            return _explained(cosine_identity(self._a, self._b))
+        except DegenerateInput:
+            return None
+
+    def _evaluate(self, metric: Metric, known: float | None) -> tuple[float, NullResult | None]:
+        if metric.null == "ulp":
+            return self._ulps(metric)
+        a, b = self._a, self._b
+        if metric.null in ("changed", "identity"):
+            a, b = self._stored
+        elif metric.kinds == ("matrix",):
+            a, b = a[:, :KERNEL_UNITS].T, b[:, :KERNEL_UNITS].T
+        options = {"same_dtype": self._same_dtype} if metric.null == "identity" else {}
+        value = metric(a, b, **options) if known is None else known
+        if self._nulls is None:
+            return value, None
+        return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=metric.higher_is_closer)
+
+    def _ulps(self, metric: Metric) -> tuple[float, NullResult | None]:
+        if self._grid is None:
+            raise DegenerateInput("ulp_distance: expected floating-point storage on both sides")
+        # also of what is stored in that format: a tensor that is made of codes and scales lies between its numbers
+        a, b = (ordinals(on_grid(values, self._grid), self._grid) for values in self._stored)
+        value = mean_steps(a, b)
+        if self._nulls is None:
+            return value, None
+        return value, self._nulls.get("ulp", a, b, observed=value, higher_is_closer=metric.higher_is_closer)
+
+
+def _turn(values: Array, axis: int | None) -> Array:
+    return values.T if values.ndim == 2 and axis == 0 else values
+
+
+def _coarser(a: str, b: str) -> str | None:
+    if a not in FLOATS or b not in FLOATS:
+        return None
+    # FLOATS runs from fine to coarse, except that F16 and BF16 do not nest: BF16 has fewer digits and counts as coarser.
+    return max(a, b, key=FLOATS.index)
+
+
+def chosen_metrics(names: Sequence[str]) -> list[Metric]:
+    """Return the metrics asked for, or all of them."""
+    return [METRICS[name] for name in names] if names else METRICS.values()

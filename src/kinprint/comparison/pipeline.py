@@ -1,0 +1,310 @@
+"""The pipeline: open both models, choose what to read, read it, measure it, judge it, and return a Report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+import numpy as np
+
+from kinprint._version import __version__
+from kinprint.arch import Role, ordered_axes
+from kinprint.comparison.config_differences import compare_configs
+from kinprint.comparison.declarations import judge_declarations, read_declaration
+from kinprint.comparison.measuring import Job, Values, chosen_metrics, in_chunks, measure, not_compared
+from kinprint.comparison.selection import Options, Pair, fit_budget, pair_up, parse_layers
+from kinprint.comparison.summary import RoleStack
+from kinprint.evidence.empirical_null import load_null
+from kinprint.evidence.examine import Inquiry, examine
+from kinprint.evidence.layer_grids import layer_grids
+from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.reading import Scope, new_probe
+from kinprint.evidence.rotary import in_one_order
+from kinprint.fingerprints.run import chosen_methods, run_methods
+from kinprint.formats.adapters.opening import shared_base
+from kinprint.formats.checkpoint import execute_together
+from kinprint.formats.plan import ReadPlan, plan_reads
+from kinprint.metrics import Metric
+from kinprint.model.model import Model, RoleSlice, open_models
+from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
+from kinprint.model.weights import StoredWeights
+from kinprint.refs import public
+from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
+from kinprint.results.models import TokenizerDifference
+from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report, ReportSettings, Run
+from kinprint.sources.ledger import Ledger
+from kinprint.sources.session import DEFAULT_BUDGET_BYTES, Session
+from kinprint.sources.settings import Settings
+
+TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
+MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
+Progress = Callable[[str, int, int], None]
+
+
+def compare(
+    a: str,
+    b: str,
+    options: Options | None = None,
+    inquiry: Inquiry | None = None,
+    *,
+    budget_bytes: int | None = DEFAULT_BUDGET_BYTES,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Compare two models and return measurements, evidence and verdict.
+
+    Parameters
+    ----------
+    a, b : models, as the command line takes them (hub id, folder, file or URL).
+    options : which layers, roles, metrics, and how many rows of each matrix.
+    inquiry : controls, possible further parents, and whether to look for reordered neurons in any case.
+    budget_bytes : limit on all bytes read, headers and tokenizers included; None for no limit.
+    settings : where and how to read; by default from the environment.
+    session : an open session to use instead of making one; its own budget then applies.
+    progress : called with (stage, done, total) as the work proceeds.
+    """
+    options = options or Options()
+    inquiry = replace(inquiry or Inquiry(), seed=options.seed)
+    metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
+    null = load_null(inquiry.null)  # and so does a broken null
+    methods = chosen_methods(inquiry.methods)
+    started, clock = datetime.now(UTC), time.monotonic()
+    tell = progress or _quiet
+    own = partial(Session, settings, budget_bytes=budget_bytes, ledger=Ledger())
+    with nullcontext(session) if session else own() as run:
+        tell("opening", 0, 1)
+        first, second = in_one_order(*open_models([a, b], run))
+        models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
+        config = compare_configs(first.checkpoint.config, second.checkpoint.config)
+        tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
+        declarations = read_declaration(first, run), read_declaration(second, run)
+        pairs, skipped = pair_up(*models, options)
+        inquiry = replace(inquiry, scope=_scope(options, *models))
+        left = run.remaining_bytes
+        affordable = None if left is None else int(left * MEASURED_SHARE)
+        pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
+        batches = list(_plan_batches(pairs, *models))
+        probes = new_probe(first), new_probe(second)
+        comparisons, summary = _measure_all(run, batches, *models, probes, metrics, options.seed, tell)
+        blocked = [pair for pair in pairs if pair.reason is not None]
+        comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
+        status, reason = _status(comparisons, [*skipped, *unaffordable])
+        verdict, evidence = examine(models, probes, run, _tokens(tokenizer, tokens, *models), inquiry, null, tell)
+        found = (
+            run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
+            if methods
+            else []
+        )
+        order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
+        return Report(
+            schema=SCHEMA,
+            schema_version=SCHEMA_VERSION,
+            status=status,
+            reason=reason,
+            a=first.summary(),
+            b=second.summary(),
+            settings=_settings(options, inquiry, metrics, run),
+            bytes_read=run.bytes_delivered,
+            bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
+            config=config,
+            tokenizer=tokenizer,
+            summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
+            comparisons=tuple(comparisons),
+            skipped=(*skipped, *unaffordable),
+            notes=tuple(note for note in (shared_base(*checkpoints),) if note),
+            verdict=verdict,
+            evidence=evidence,
+            run=_run(run, started, time.monotonic() - clock),
+            methods=tuple(found),
+            grids=layer_grids(*probes),
+            declared=judge_declarations(models, *declarations, verdict),
+            reads=run.ledger.summary() if run.ledger else (),
+        )
+
+
+def _measure_all(
+    session: Session,
+    batches: Sequence[_Batch],
+    a: Model,
+    b: Model,
+    probes: tuple[Probe, Probe],
+    metrics: Sequence[Metric],
+    seed: int,
+    tell: Progress,
+) -> tuple[list[TensorComparison], list[RoleSummary]]:
+    """Read and measure batch by batch, on all cores; a role's line is made as soon as its last tensor is measured.
+
+    The slices themselves are kept in the probes, for the evidence engine.
+    """
+    comparisons: list[TensorComparison] = []
+    summary: list[RoleSummary] = []
+    total = sum(len(batch.pairs) for batch in batches)
+    ordered = ordered_axes(a.checkpoint.config) | ordered_axes(b.checkpoint.config)
+
+    def together(jobs: Sequence[Job]) -> list[TensorComparison]:
+        return measure(jobs, metrics, seed=seed, ordered=ordered)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches, a, b), strict=True):
+            jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
+            chunks = in_chunks(jobs)
+            found: dict[int, TensorComparison] = {}
+            # tensors so narrow that they go together make threads wait for the interpreter: one is faster than two
+            spread = workers.map if len(chunks) == len(jobs) else map
+            made = spread(together, ([jobs[k] for k in chunk] for chunk in chunks))
+            for chunk, measured in zip(chunks, made, strict=True):
+                found.update(zip(chunk, measured, strict=True))
+                tell("measuring", len(comparisons) + len(found), total)
+            stacks: dict[str, RoleStack] = {}
+            for k, (pair, left, right) in enumerate(jobs):
+                comparisons.append(found[k])
+                stacks.setdefault(found[k].role, RoleStack(pair.role)).add(found[k], left.logical, right.logical)
+                _keep(probes, pair, left, right)
+            summary += [stack.summary(seed=seed) for stack in stacks.values()]
+    return comparisons, summary
+
+
+def _scope(options: Options, a: Model, b: Model) -> Scope:
+    """Return what may be read; a layer number means that layer in both models."""
+    layers = parse_layers(options.layers, max(a.naming.layers, b.naming.layers)) if options.layers else None
+    roles = frozenset(Role(name) for name in options.roles) if options.roles else None
+    return Scope(None if layers is None else frozenset(layers), roles)
+
+
+def _keep(probes: tuple[Probe, Probe], pair: Pair, a: Values, b: Values) -> None:
+    for probe, part, values in zip(probes, (pair.a, pair.b), (a, b), strict=True):
+        sample = Sample(values.stored, values.dtype, part.shape, part.offset, pair.rows, pair.columns)
+        probe.samples[pair.role, pair.layer, pair.expert] = sample
+
+
+def _tokens(found: TokenizerDifference, tokens: TokenPairs | None, a: Model, b: Model) -> TokenPairs | None:
+    """Return the ids of shared tokens; equal files that were not read have the same ids throughout."""
+    if tokens is None and found.identical_files:
+        rows = [part.shape[0] for model in (a, b) for part in model.naming.tensors if part.role is Role.EMBEDDING]
+        return tuple((number, number) for number in range(min(rows, default=0)))
+    return tokens
+
+
+def _settings(options: Options, inquiry: Inquiry, metrics: Sequence[Metric], session: Session) -> ReportSettings:
+    return ReportSettings(
+        budget_bytes=session.budget_bytes,
+        rows=options.rows,
+        experts=options.experts,
+        layers=options.layers,
+        roles=options.roles,
+        metrics=tuple(metric.name for metric in metrics),
+        seed=options.seed,
+        controls=tuple(map(public, inquiry.controls)),
+        related=tuple(map(public, inquiry.related)),
+        parents=tuple(map(public, inquiry.parents)),
+        deep=inquiry.deep,
+        methods=inquiry.methods,
+        files=session.files,
+        bases=tuple(map(public, session.bases)),
+        null=str(inquiry.null) if inquiry.null else None,
+    )
+
+
+def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
+    traffic = session.traffic
+    return Run(
+        kinprint=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        started=started.isoformat(timespec="seconds"),
+        elapsed_s=round(elapsed_s, 3),
+        requests=traffic.requests,
+        retries=traffic.retries,
+        network_bytes=traffic.network_bytes,
+        cache_bytes=traffic.cache_bytes,
+        local_bytes=traffic.local_bytes,
+        problem=session.cache.problem if session.cache else None,
+    )
+
+
+def _quiet(_stage: str, _done: int, _total: int) -> None:
+    pass
+
+
+# -- reading in batches ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Pairs read together: all vectors, or one role's matrices. Bounds what is in memory at a time."""
+
+    pairs: tuple[Pair, ...]
+    slices: tuple[tuple[RoleSlice, ...], tuple[RoleSlice, ...]]
+    plans: tuple[ReadPlan, ReadPlan]
+
+
+def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]:
+    usable = [pair for pair in pairs if pair.reason is None]
+    groups: dict[str, list[Pair]] = {}
+    for pair in usable:
+        # Roles that share a tensor which has to be read whole go together, so that it is read once.
+        shares = any(part.transposed and part.rows is not None for part in (pair.a, pair.b))
+        key = "transposed" if shares else pair.role.value
+        groups.setdefault(key if pair.is_matrix else "", []).append(pair)
+    for group in groups.values():
+        left, right = zip(*(pair.slices(a, b) for pair in group), strict=True)
+        plans = tuple(plan_reads([item.stored for item in side], max_gap_bytes=0) for side in (left, right))
+        yield _Batch(tuple(group), (left, right), (plans[0], plans[1]))
+
+
+def _read_ahead(
+    session: Session, batches: Sequence[_Batch], a: Model, b: Model
+) -> Iterator[tuple[list[Values], list[Values]]]:
+    """Yield the batches' values; the next batch is on its way while the caller measures this one."""
+
+    def fetch(batch: _Batch) -> tuple[list[Values], list[Values]]:
+        arrays = execute_together([(a.checkpoint, batch.plans[0]), (b.checkpoint, batch.plans[1])])
+        left, right = (
+            [
+                Values(item.logical(raw), item.oriented(raw), item.stored.tensor.dtype)
+                for item, raw in zip(*side, strict=True)
+            ]
+            for side in zip(batch.slices, arrays, strict=True)
+        )
+        return left, right
+
+    ahead: Future[tuple[list[Values], list[Values]]] | None = None
+    for number, batch in enumerate(batches):
+        current = ahead.result() if ahead else fetch(batch)
+        ahead = session.coordinate(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None
+        yield current
+
+
+def _dtypes(pair: Pair, a: Model, b: Model) -> tuple[str, str]:
+    return a.checkpoint.tensors[pair.a.name].dtype, b.checkpoint.tensors[pair.b.name].dtype
+
+
+# -- what could not be compared ------------------------------------------------------------------------------------------
+
+
+def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:
+    """Count the pairs that could not be compared; a role with no other pair gets a line of its own, with the reason."""
+    lines: dict[str, list[Pair]] = {}
+    for pair in blocked:
+        lines.setdefault(pair.role.value, []).append(pair)
+    counted = [replace(line, not_compared=line.not_compared + len(lines.pop(line.role, ()))) for line in done]
+    return counted + [
+        RoleSummary(role, group[0].role.info.kind, 0, len(group), None, None, None, None, None, reason=group[0].reason)
+        for role, group in lines.items()
+    ]
+
+
+def _status(comparisons: Sequence[TensorComparison], skipped: Sequence[Skipped]) -> tuple[str, str | None]:
+    if any(item.status == OK for item in comparisons):
+        return OK, None
+    reasons = [item.reason for item in comparisons if item.reason] or [item.reason for item in skipped]
+    shown = "; ".join(dict.fromkeys(reasons)) or "neither model has a tensor whose role is known"
+    return NOT_COMPARABLE, f"not one tensor could be compared: {shown[:600]}"

@@ -1,0 +1,242 @@
+"""Which tensors of two models are compared, and how many rows of each fit the byte budget. Pure: nothing here reads."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kinprint.arch import Axis, Role, RoleTensor
+from kinprint.errors import BadSelection
+from kinprint.formats.plan import Run
+from kinprint.model.model import Model, RoleSlice, slice_role
+from kinprint.results.measurements import Skipped
+
+DEFAULT_ROWS = 32
+DEFAULT_EXPERTS = 1
+MAX_ELEMENTS = 32_768  # of one matrix: enough to see a correlation of 0.03, and what a test costs grows with it
+MIN_PERMUTED_ROWS = 16  # where the rows are what is permuted (o_proj): 4! = 24 orders could show nothing
+MIN_ROWS = 4  # fewer rows say little; then layers are left out instead
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to compare and how much of it."""
+
+    rows: int = DEFAULT_ROWS
+    experts: int = DEFAULT_EXPERTS
+    layers: str | None = None
+    roles: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two tensors of the same role, layer and expert; ``reason`` says why they cannot be compared, if so."""
+
+    role: Role
+    layer: int | None
+    expert: int | None
+    a: RoleTensor
+    b: RoleTensor
+    rows: Run | None = None
+    columns: Run | None = None
+    reason: str | None = None
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether rows can be left out."""
+        return len(self.a.shape) == 2
+
+    def slices(self, a: Model, b: Model) -> tuple[RoleSlice, RoleSlice]:
+        """Return what to read on either side."""
+        return slice_role(a, self.a, self.rows, self.columns), slice_role(b, self.b, self.rows, self.columns)
+
+
+def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the role names, or say which of them is none."""
+    known = [role.value for role in Role]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"roles: {', '.join(known)}"
+            raise BadSelection(f"no role is called {name!r}", hint=hint)
+    return tuple(names)
+
+
+def parse_layers(text: str | None, count: int) -> set[int] | None:
+    """Read ``0,5,10-20`` (inclusive, as people mean it) as layer numbers below `count`; None means all."""
+    if text is None:
+        return None
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not _is_number(first) or (dash and not _is_number(last)):
+            raise BadSelection(f"cannot read {text!r} as layers: expected numbers and ranges, such as 0,5,10-20")
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low:
+            raise BadSelection(f"cannot read {part.strip()!r} as layers: the range runs backwards")
+        chosen.update(range(low, min(high, count - 1) + 1))
+    if not chosen:
+        raise BadSelection(f"no layer of {text!r} exists in both models: they share layers 0 to {count - 1}")
+    return chosen
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skipped]]:
+    """Pair tensors by role, layer and expert. Whatever has no partner, or was not asked for, is counted with a reason."""
+    shared_layers = min(a.naming.layers, b.naming.layers)
+    layers = parse_layers(options.layers, shared_layers) if shared_layers else None
+    roles = {Role(name) for name in checked_roles(options.roles)}
+    experts = _sample(min(a.naming.experts, b.naming.experts), options.experts)
+    right = {(part.role, part.layer, part.expert): part for part in b.naming.tensors}
+    pairs: list[Pair] = []
+    left_out: Counter[str] = Counter()
+    names: dict[str, list[str]] = {}
+    for part in a.naming.tensors:
+        partner = right.pop((part.role, part.layer, part.expert), None)
+        reason = None
+        if roles and part.role not in roles:
+            reason = "its role was not asked for"
+        elif layers is not None and part.layer is not None and part.layer not in layers:
+            reason = "its layer was not asked for"
+        elif partner is None:
+            reason = _lonely("A", "B", part, b)
+        elif part.expert is not None and part.expert not in experts:
+            reason = f"its expert was not sampled ({len(experts)} of {a.naming.experts} experts are; see --experts)"
+        if reason is not None:
+            left_out[reason] += 1
+            names.setdefault(reason, []).append(part.name)
+        elif partner is not None:
+            pairs.append(_check(Pair(part.role, part.layer, part.expert, part, partner)))
+    for part in right.values():
+        asked_for = not roles or part.role in roles
+        reason = _lonely("B", "A", part, a) if asked_for else "its role was not asked for"
+        left_out[reason] += 1
+        names.setdefault(reason, []).append(part.name)
+    skipped = [Skipped("tensors", count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
+    return pairs, skipped
+
+
+def _lonely(side: str, other: str, part: RoleTensor, model: Model) -> str:
+    if part.layer is not None and part.layer >= model.naming.layers:
+        return f"model {other} has only {model.naming.layers} layers"
+    if part.expert is not None and part.expert >= model.naming.experts > 0:
+        return f"model {other} has only {model.naming.experts} experts"
+    return f"only model {side} has the role {part.role} there"
+
+
+def _sample(count: int, wanted: int) -> set[int]:
+    """Return up to `wanted` experts, evenly spaced from the first."""
+    take = min(count, max(wanted, 0))
+    return {index * count // take for index in range(take)} if take else set()
+
+
+def _check(pair: Pair) -> Pair:
+    """Mark a pair whose shapes rule out a comparison; heads, neurons or tokens may differ in number: common rows are compared."""
+    a, b = pair.a.shape, pair.b.shape
+    if len(a) != len(b) or len(a) not in (1, 2):
+        return replace(pair, reason=f"shapes {a} and {b} have no common form")
+    if 0 in (*a, *b):
+        return replace(pair, reason=f"shapes {a} and {b} leave nothing to compare")
+    if a == b:
+        return pair
+    axes = pair.role.info.axes
+    if len(a) == 1:
+        return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]}")
+    if axes[0] is Axis.RESIDUAL and a[0] != b[0]:  # a prefix of another model's residual stream is no counterpart
+        return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]} rows")
+    if a[1] != b[1]:
+        return replace(pair, reason=f"{axes[1]} counts differ: {a[1]} and {b[1]} columns")
+    return pair
+
+
+# -- how much ----------------------------------------------------------------------------------------------------------
+
+
+def fit_budget(
+    pairs: Sequence[Pair], a: Model, b: Model, *, rows: int, budget_bytes: int | None
+) -> tuple[list[Pair], list[Skipped]]:
+    """Give every matrix as many rows, up to `rows`, as the budget allows all of them; vectors are read whole, first.
+
+    If even `MIN_ROWS` rows do not fit, matrices keep every second, third, … layer until they do; if vectors alone do not
+    fit, they are thinned likewise. What is left out is counted.
+    """
+    usable = [pair for pair in pairs if pair.reason is None]
+    blocked = [pair for pair in pairs if pair.reason is not None]
+    vectors, matrices = [p for p in usable if not p.is_matrix], [p for p in usable if p.is_matrix]
+    matrices = [_placed(pair, rows) for pair in matrices]
+    if budget_bytes is None:
+        return [*vectors, *matrices, *blocked], []
+    skipped: list[Skipped] = []
+    kept_vectors = _thin(vectors, a, b, budget_bytes)
+    left = budget_bytes - _cost(kept_vectors, a, b)
+    kept_matrices: list[Pair] = []
+    for count in _descending(rows):
+        kept_matrices = [_placed(pair, count) for pair in matrices]
+        if _cost(kept_matrices, a, b) <= left:
+            break
+    else:
+        kept_matrices = _thin(kept_matrices, a, b, left)
+    for kind, before, after in (("vectors", vectors, kept_vectors), ("matrices", matrices, kept_matrices)):
+        if len(after) < len(before):
+            skipped.append(Skipped(kind, len(before) - len(after), "the byte budget does not allow them; see --budget"))
+    return [*kept_vectors, *kept_matrices, *blocked], skipped
+
+
+def _descending(rows: int) -> Iterable[int]:
+    count = rows
+    while count > MIN_ROWS:
+        yield count
+        count = count * 3 // 4
+    yield min(rows, MIN_ROWS)
+
+
+def _placed(pair: Pair, rows: int) -> Pair:
+    """Choose which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes.
+
+    Where the rows are what is permuted, many are needed, and long ones are cut after reading to keep the cost down.
+    """
+    total, width = min(pair.a.shape[0], pair.b.shape[0]), pair.a.shape[1]
+    by_rows = not pair.role.info.axes[1].exchangeable and pair.role.info.axes[0].exchangeable
+    count = min(rows, total, max(MIN_PERMUTED_ROWS if by_rows else MIN_ROWS, MAX_ELEMENTS // width))
+    start = total // 4 if pair.role.info.axes[0] is Axis.TOKEN else 0
+    start = min(start, total - count)
+    whole = count == total and pair.a.shape == pair.b.shape
+    kept = max(1, MAX_ELEMENTS // count)
+    columns = (0, kept) if by_rows and kept < width else None
+    return replace(pair, rows=None if whole else (start, start + count), columns=columns)
+
+
+def _cost(pairs: Sequence[Pair], a: Model, b: Model) -> int:
+    """Return the bytes the pairs need; a stored tensor that several roles share whole (fused, transposed) counts once."""
+    seen: set[tuple[int, str]] = set()
+    total = 0
+    for pair in pairs:
+        for number, item in enumerate(pair.slices(a, b)):
+            if item.part.transposed:
+                if (number, item.part.name) in seen:
+                    continue
+                seen.add((number, item.part.name))
+            total += item.stored.nbytes
+    return total
+
+
+def _thin(pairs: Sequence[Pair], a: Model, b: Model, budget_bytes: int) -> list[Pair]:
+    """Keep every k-th layer with the least k that fits; tensors outside layers are kept while they fit."""
+    layers = sorted({pair.layer for pair in pairs if pair.layer is not None})
+    for step in range(1, min(len(layers), 4096) + 1):
+        chosen = {None, *layers[::step]}
+        kept = [pair for pair in pairs if pair.layer in chosen]
+        if _cost(kept, a, b) <= budget_bytes:
+            return kept
+    kept = []
+    for pair in pairs:
+        if _cost([*kept, pair], a, b) <= budget_bytes:
+            kept.append(pair)
+    return kept

@@ -1,0 +1,106 @@
+"""One line for each role: all its layers under one joint null.
+
+Layers of a model resemble each other, so their tests must not be added up as if each were news. Where the permuted axis is
+the residual stream, which all layers share, ONE permutation serves them all. Where every layer has its own neurons, each
+layer has its own permutation, and cumulants of independent sums add.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kinprint.arch import Axis, Role
+from kinprint.errors import DegenerateInput
+from kinprint.model.model import FloatArray
+from kinprint.results.measurements import OK, NullResult, RoleSummary, TensorComparison
+from kinprint.stats import joint_independent, joint_tail, rows_taken
+
+ONE = "one permutation for all layers"
+OWN = "its own permutation for each layer"
+
+
+class RoleStack:
+    """Collects a role's layers while they are measured."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self._comparisons: list[TensorComparison] = []
+        self._values: list[tuple[FloatArray, FloatArray]] = []
+
+    def add(self, comparison: TensorComparison, a: FloatArray, b: FloatArray) -> None:
+        """Add one layer (or expert)."""
+        self._comparisons.append(comparison)
+        if _null_of(comparison, "pearson") is not None:
+            self._values.append((a, b))
+
+    def summary(self, *, seed: int) -> RoleSummary:
+        """Return the role's line: medians to describe, one statistic to test."""
+        done = [item for item in self._comparisons if item.status == OK]
+        cosines = [_value_of(item, "cosine") for item in done]
+        null_means = [null.mean for item in done if (null := _null_of(item, "cosine")) is not None]
+        pearsons = [_value_of(item, "pearson") for item in done]
+        null, permutation, reason = self._joint(seed)
+        return RoleSummary(
+            role=self._role.value,
+            kind=self._role.info.kind,
+            compared=len(done),
+            not_compared=len(self._comparisons) - len(done),
+            median_cosine=_median([value for value in cosines if value is not None]),
+            median_cosine_null=_median(null_means),
+            mean_pearson=_mean([value for value in pearsons if value is not None]),
+            statistic=None if null is None or null.z is None else null.mean + null.z * null.sd,
+            null=null,
+            permutation=permutation,
+            reason=reason,
+        )
+
+    def _joint(self, seed: int) -> tuple[NullResult | None, str | None, str | None]:
+        nulls = [(item, _null_of(item, "pearson")) for item in self._comparisons]
+        usable = [(_value_of(item, "pearson"), null) for item, null in nulls if null is not None]
+        if not usable:
+            return None, None, self._why_not()
+        axis = next(item.permuted_axis for item, null in nulls if null is not None)
+        try:
+            if axis == Axis.RESIDUAL:
+                blocks, cut = self._blocks()
+                return joint_tail(blocks, seed=seed), ONE + cut, None
+            observed = [value for value, _ in usable if value is not None]
+            return joint_independent(observed, [null for _, null in usable]), OWN, None
+        except DegenerateInput as error:
+            return None, None, error.message
+
+    def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], str]:
+        """Return the layers as (rows × residual) blocks, as many rows as the joint test takes, and what was cut."""
+        if self._values[0][0].ndim == 1:
+            return [(a[None, :], b[None, :]) for a, b in self._values], ""
+        if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
+            return [(a.T, b.T) for a, b in self._values], ""
+        turned = self._values
+        share = rows_taken(len(turned), turned[0][0].shape[1])
+        cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in turned) else ""
+        return [(a[:share], b[:share]) for a, b in turned], cut
+
+    def _why_not(self) -> str | None:
+        for item in self._comparisons:
+            if item.reason:
+                return item.reason
+            for measured in item.measurements:
+                if measured.metric == "pearson" and measured.reason:
+                    return measured.reason
+        return "pearson was not among the metrics asked for"
+
+
+def _null_of(comparison: TensorComparison, metric: str) -> NullResult | None:
+    return next((item.null for item in comparison.measurements if item.metric == metric), None)
+
+
+def _value_of(comparison: TensorComparison, metric: str) -> float | None:
+    return next((item.value for item in comparison.measurements if item.metric == metric), None)
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

@@ -1,0 +1,265 @@
+"""Whether a child's numbers lie on uniform grids of few levels: weights that were quantised and written out again.
+
+A group of weights (a row, or 128, 64 or 32 neighbours in it) is on a grid if its values are whole multiples of one step,
+or whole steps above its least value, as far as storage allows: a multiple kept as BF16 is off by up to half a step of
+BF16. Every float format is a grid too, so a fit counts only as far as values of that format would not have fitted by
+themselves; and the parent must not lie on such grids already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint._util.numeric import FloatArray
+from kinprint.edits.rounding import is_float, steps, used_dtype
+from kinprint.errors import DegenerateInput
+
+GROUPS = (128, 64, 32)
+"""Group sizes looked for, next to whole rows; the coarsest that fits is named."""
+
+MOST_LEVELS = 256
+SCREENED = 16
+SAMPLED = 48
+"""Groups looked at to exclude a grid, and to describe one."""
+
+FITTING = 0.9
+EVIDENCE = 20.0
+"""Share of groups that must fit, and nats by which they must do so better than chance."""
+
+_PROBE = 64  # elements of a group that are tried against all steps
+_LEAST_GROUP = 16
+_FEW = 16  # steps, of a code of four bits
+_SLACK = 1.15  # dequantised in F16 and then stored as BF16, a number is rounded twice
+_SPANS = np.arange(1, MOST_LEVELS)
+_BLOCK = 1 << 18  # trials held at a time
+_SAME_STEP = 0.6  # a larger group is one grid if its step is that of its parts, not a fraction that suits them all
+
+
+@dataclass(frozen=True)
+class GridFit:
+    """Uniform grids under the child's values.
+
+    `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
+    not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that
+    a sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values whose nearest level
+    is the child's: near one for rounding to nearest, less for error-correcting methods.
+    """
+
+    on_grid: bool | None
+    is_quantised: bool | None
+    group: int | None = None
+    row_wise: bool = False
+    levels: int | None = None
+    bits: int | None = None
+    free_zero: bool = False
+    fitting_share: float = 0.0
+    evidence: float = 0.0
+    rounded_share: float | None = None
+    parent_on_grid: bool | None = None
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Per group: the number of steps between its anchors (0: no fit), the evidence in nats, and the step."""
+
+    spans: NDArray[np.intp]
+    evidence: FloatArray
+    steps: FloatArray
+    free_zero: bool
+
+    @property
+    def share(self) -> float:
+        return float(np.mean(self.spans > 0))
+
+    @property
+    def nats(self) -> float:
+        return float(self.evidence[self.spans > 0].sum())
+
+    @property
+    def step(self) -> float:
+        return float(np.median(self.steps[self.spans > 0])) if self.spans.any() else 0.0
+
+
+def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> GridFit:
+    """Return the grids of B, the child, as opposed to A, its parent; matrices or equal row slices."""
+    if A.ndim != 2 or A.shape != B.shape:
+        raise DegenerateInput(f"find_grid: shapes {A.shape} and {B.shape}: expected two equal matrices")
+    if not is_float(dtype_b):
+        return GridFit(None, None, limits=(f"stored as {dtype_b}: the format itself is the grid",))
+    width = A.shape[1]
+    least = min(width, GROUPS[-1])
+    if least < _LEAST_GROUP:
+        return GridFit(None, None, limits=(f"rows of {width} elements: expected {_LEAST_GROUP} or more",))
+    dtypes = (used_dtype(A, dtype_a), used_dtype(B, dtype_b))
+    screen = _best(A, B, least, SCREENED, dtypes[1])
+    if screen is None:
+        return GridFit(None, None, limits=("no group has two different values",))
+    if screen.share < FITTING:  # a grid of larger groups would be one of smaller groups too
+        return GridFit(on_grid=False, is_quantised=False, fitting_share=screen.share, evidence=screen.nats)
+    finest = _best(A, B, least, SAMPLED, dtypes[1]) or screen
+    for size in dict.fromkeys((width, *(size for size in GROUPS if size < width))):
+        fit = finest if size == least else _best(A, B, size, SAMPLED, dtypes[1])
+        if fit is not None and fit.share >= FITTING and fit.step >= _SAME_STEP * finest.step:
+            return _describe(A, B, size, fit, dtypes)
+    return GridFit(on_grid=False, is_quantised=False, fitting_share=finest.share, evidence=finest.nats)
+
+
+def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:
+    levels, rounded = _levels(*_groups(A, B, size, SAMPLED), fit)
+    found = GridFit(
+        on_grid=None,
+        is_quantised=None,
+        group=size,
+        row_wise=size == A.shape[1],
+        levels=levels,
+        bits=_bits(levels),
+        free_zero=fit.free_zero,
+        fitting_share=fit.share,
+        evidence=fit.nats,
+        rounded_share=rounded,
+    )
+    if fit.nats < EVIDENCE or levels > MOST_LEVELS + 1:
+        return replace(found, limits=("the format's own steps are as coarse as the grid",))
+    of_parent = _best(A, A, size, SAMPLED, dtypes[0])
+    parent = of_parent is not None and of_parent.share >= 0.5 and of_parent.nats >= EVIDENCE
+    limits = ("the parent lies on such grids too",) if parent else ()
+    return replace(found, on_grid=True, is_quantised=not parent, parent_on_grid=parent, limits=limits)
+
+
+def _bits(levels: int) -> int:
+    """Return the bits of a code with so many levels; a rounded zero point can make it span one more."""
+    return math.ceil(math.log2(levels if levels <= 4 else levels - 1))
+
+
+def _groups(A: FloatArray, B: FloatArray, size: int, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return evenly spread groups of parent and child; those in which the child has one value only are left out."""
+    rows, per_row = A.shape[0], A.shape[1] // size
+    chosen = np.unique(np.linspace(0, rows * per_row - 1, min(3 * count, rows * per_row)).astype(np.intp))
+    row, start = chosen // per_row, (chosen % per_row) * size
+    columns = start[:, None] + np.arange(size)
+    child = B[row[:, None], columns]
+    varied = np.flatnonzero(np.ptp(child, axis=1) > 0.0)
+    kept = varied[np.linspace(0, varied.size - 1, min(count, varied.size)).astype(np.intp)]
+    return A[row[kept][:, None], columns[kept]], child[kept]
+
+
+def _best(A: FloatArray, B: FloatArray, size: int, count: int, dtype: str) -> _Fit | None:
+    parent, child = _groups(A, B, size, count)
+    if child.size == 0:
+        return None
+    unit = steps(child, dtype)
+    multiples, offsets = _fit_multiples(parent, child, unit), _fit_offsets(parent, child, unit)
+    if offsets.share < FITTING <= multiples.share:
+        return multiples
+    if multiples.share < FITTING <= offsets.share:
+        return offsets
+    return multiples if multiples.step >= _SAME_STEP * offsets.step else offsets
+
+
+def _fit_multiples(parent: FloatArray, child: FloatArray, unit: FloatArray) -> _Fit:
+    """Try child = k·s, where the largest magnitude is a whole number of steps."""
+    top = np.argmax(np.abs(child), axis=1)[:, None]
+    size = np.abs(np.take_along_axis(child, top, axis=1))
+    probe = _probe(child.shape[1])
+    ratio = np.abs(child[:, probe]) / size
+    own, of_top = unit[:, probe] / size, np.take_along_axis(unit, top, axis=1) / size
+    tolerance = 0.5 * _SLACK * (own + ratio * of_top)
+    counted = _evidence(parent[:, probe], child[:, probe], probe != top)
+    return _try(ratio, tolerance, own, counted, size[:, 0], free_zero=False)
+
+
+def _fit_offsets(parent: FloatArray, child: FloatArray, unit: FloatArray) -> _Fit:
+    """Try child = least + k·s, where the range is a whole number of steps."""
+    low, high = np.argmin(child, axis=1)[:, None], np.argmax(child, axis=1)[:, None]
+    least = np.take_along_axis(child, low, axis=1)
+    size = np.take_along_axis(child, high, axis=1) - least
+    probe = _probe(child.shape[1])
+    ratio = (child[:, probe] - least) / size
+    own = unit[:, probe] / size
+    ends = (1.0 - ratio) * np.take_along_axis(unit, low, axis=1) + ratio * np.take_along_axis(unit, high, axis=1)
+    tolerance = 0.5 * _SLACK * (own + ends / size)
+    counted = _evidence(parent[:, probe], child[:, probe], (probe != low) & (probe != high))
+    return _try(ratio, tolerance, own, counted, size[:, 0], free_zero=True)
+
+
+def _probe(size: int) -> NDArray[np.intp]:
+    return np.unique(np.linspace(0, size - 1, min(size, _PROBE)).astype(np.intp))
+
+
+def _evidence(
+    parent: FloatArray, child: FloatArray, free: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Mark the elements that count as evidence for a grid of many levels, and of few.
+
+    Anchors fit by construction, and zeros may come from pruning. A value that occurs again says nothing new, except of a
+    grid so coarse that its values must repeat, and if the parent's do not.
+    """
+    counted = free & (child != 0.0)
+    again = _repeated(child)
+    usual = _repeated(parent).mean(axis=1, keepdims=True) > 0.2
+    return counted & ~again, counted & ~(again & usual)
+
+
+def _repeated(values: FloatArray) -> NDArray[np.bool_]:
+    magnitudes = np.abs(values)
+    order = np.argsort(magnitudes, axis=1, kind="stable")
+    ranked = np.take_along_axis(magnitudes, order, axis=1)
+    again = np.zeros(values.shape, dtype=np.bool_)
+    np.put_along_axis(again, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], axis=1)
+    return again
+
+
+def _try(
+    ratio: FloatArray,
+    tolerance: FloatArray,
+    own: FloatArray,
+    counted: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    size: FloatArray,
+    *,
+    free_zero: bool,
+) -> _Fit:
+    """Return for each group the coarsest grid that fits all its elements.
+
+    By chance a number of spacing u falls within ±t of a multiple of the step s with probability at most (2t + u)/s. The
+    number of grids tried is charged against the evidence.
+    """
+    found = np.zeros(ratio.shape[0], dtype=np.intp)
+    block = max(1, _BLOCK // ratio.size)
+    for start in range(0, _SPANS.size, block):
+        spans = _SPANS[start : start + block, None]
+        open_ = np.flatnonzero(found == 0)
+        fits = np.ones((spans.size, open_.size), dtype=np.bool_)
+        # most grids fail at the first few elements
+        for part in (slice(0, 8), slice(8, None)):
+            alive, group = np.nonzero(fits)
+            places = ratio[open_[group], part] * spans[alive]
+            off = np.abs(places - np.rint(places)) > tolerance[open_[group], part] * spans[alive]
+            fits[alive, group] = ~off.any(axis=1)
+        hit = fits.any(axis=0)
+        found[open_[hit]] = spans[np.argmax(fits[:, hit], axis=0), 0]
+    chance = np.minimum(1.0, (2.0 * tolerance + own) * np.maximum(found, 1)[:, None])
+    counts = np.where((found <= _FEW)[:, None], counted[1], counted[0])
+    charge = np.where(counts.any(axis=1), math.log(_SPANS.size), 0.0)
+    evidence = -np.sum(np.log(chance), axis=1, where=counts) - charge
+    found[(evidence < 0.0) & (found > _FEW)] = 0  # any numbers of this format would have fitted so well
+    return _Fit(found, evidence, size / np.maximum(found, 1), free_zero)
+
+
+def _levels(parent: FloatArray, child: FloatArray, fit: _Fit) -> tuple[int, float]:
+    """Return the most levels a group spans, and the share of parent values that round to the child's level."""
+    held = fit.spans > 0
+    A, B, spans = parent[held], child[held], fit.spans[held][:, None]
+    base = B.min(axis=1, keepdims=True) if fit.free_zero else np.zeros((B.shape[0], 1))
+    size = np.abs(B - base).max(axis=1, keepdims=True)
+    places = np.rint((B - base) / size * spans)
+    # the anchor was rounded when stored: all elements together know the step better
+    step = np.sum((B - base) * places, axis=1, keepdims=True) / np.sum(places**2, axis=1, keepdims=True)
+    places = np.rint((B - base) / step)
+    low, high = places.min(axis=1, keepdims=True), places.max(axis=1, keepdims=True)
+    nearest = np.clip(np.rint((A - base) / step), low, high)
+    return int((high - low).max()) + 1, float(np.mean(nearest == places))

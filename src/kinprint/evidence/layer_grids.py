@@ -1,0 +1,109 @@
+"""All layer pairs of each role, for the report's heatmaps. For the eye: the layer map rests on `kinprint.evidence.layer_map`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Axis, Role
+from kinprint.arch.exchangeable import permuted_axis
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.probe import Probe, Sample
+from kinprint.results.context import Grid, LayerGrid
+from kinprint.results.measurements import NOT_COMPARABLE
+from kinprint.stats.matrix_layer_grid import grid_pairs
+from kinprint.stats.moments import check_range
+
+MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
+DECIMALS, Z_DECIMALS = 6, 3
+ASSUMPTIONS = (
+    "units of the permuted axis are exchangeable if the models are unrelated",
+    "each cell stands alone: with L × M of them, some exceed 3 by chance; no verdict rests on this picture",
+)
+
+
+def layer_grids(a: Probe, b: Probe) -> tuple[LayerGrid, ...]:
+    """Return a grid for every role that has layers and no experts, of what both models had read."""
+    roles = dict.fromkeys(
+        role for role, layer, expert in (*a.samples, *b.samples) if layer is not None and expert is None
+    )
+    ordered = {**a.ordered, **b.ordered}
+    found = [_grid(role, a.of(role), b.of(role), ordered) for role in sorted(roles, key=list(Role).index)]
+    return tuple(grid for grid in found if grid is not None)
+
+
+def _grid(
+    role: Role, left: Mapping[int | None, Sample], right: Mapping[int | None, Sample], ordered: Mapping[Axis, str]
+) -> LayerGrid | None:
+    if not left or not right:
+        return None  # a role that only one model has is listed among what was not compared
+    kind = "vector" if role.info.kind != "matrix" else "matrix"
+    axis, name = permuted_axis(role, ordered)
+    if axis is None:
+        return _without(role, kind, f"no axis may be permuted: {name}")
+    place = _usual_place(left, right)
+    one, two = (_usable(side, place) for side in (left, right))
+    if not one or not two:
+        return _without(role, kind, "no two layers have slices of the same shape and place, without NaN or infinity")
+    A, B = (_stacked(side, axis) for side in (one, two))
+    rows = max(1, min(A.shape[1], MOST_ELEMENTS // (max(len(A), len(B)) * A.shape[2])))
+    try:
+        for side, values in (("A", A), ("B", B)):
+            check_range(values.reshape(len(values), -1), side)
+        pairs = grid_pairs(A[:, :rows], B[:, :rows])
+    except DegenerateInput as error:
+        return _without(role, kind, error.message)
+    return LayerGrid(
+        role=role.value,
+        kind=kind,
+        layers_a=tuple(one),
+        layers_b=tuple(two),
+        cosine=_rounded(pairs.cosine, DECIMALS),
+        cosine_null=_rounded(pairs.cosine_null, DECIMALS),
+        pearson=_rounded(pairs.pearson, DECIMALS),
+        z=_rounded(pairs.z, Z_DECIMALS),
+        n=A.shape[2],
+        null=f"permuted {name} indices, for each pair alone",
+        assumptions=ASSUMPTIONS,
+        rows=None if kind == "vector" else (0, rows),
+    )
+
+
+def _usual_place(left: Mapping[int | None, Sample], right: Mapping[int | None, Sample]) -> object:
+    """Return the shape and place that most slices of both models have, None if they have none in common."""
+    counts = [Counter(_place(sample) for sample in side.values()) for side in (left, right)]
+    common = sorted(counts[0].keys() & counts[1].keys(), key=str)
+    return max(common, key=lambda place: counts[0][place] + counts[1][place], default=None)
+
+
+def _usable(side: Mapping[int | None, Sample], place: object) -> dict[int, Sample]:
+    """Return the slices of that place, by layer, that hold numbers only."""
+    numbered = [layer for layer in side if layer is not None]
+    return {layer: side[layer] for layer in sorted(numbered) if _place(side[layer]) == place and side[layer].finite}
+
+
+def _place(sample: Sample) -> tuple[object, ...]:
+    return sample.stored.shape, sample.rows, sample.columns
+
+
+def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
+    """Return layers × rows × units, the units being what is permuted."""
+    stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
+    turned = axis == 0 and next(iter(side.values())).stored.ndim == 2
+    return stack.transpose(0, 2, 1) if turned else stack
+
+
+def _without(role: Role, kind: str, reason: str) -> LayerGrid:
+    return LayerGrid(role.value, kind, (), (), (), (), (), (), 0, "", status=NOT_COMPARABLE, reason=reason)
+
+
+def _rounded(values: FloatArray, decimals: int) -> Grid:
+    """Return plain numbers of so many decimals, None for those that do not exist."""
+    lines = (np.round(values, decimals) + 0.0).tolist()  # no −0
+    if np.isfinite(values).all():
+        return tuple(map(tuple, lines))
+    return tuple(tuple(value if math.isfinite(value) else None for value in line) for line in lines)

@@ -1,0 +1,118 @@
+"""Gram profiles: products of neurons with each other, which no change of the residual basis can alter. Kinprint's own.
+
+For each of some layers, neurons are split into references and tested ones; the profile of a tested neuron is its cosines with
+the references, gate to gate, up to up and gate to up, of rows with the norm's scale folded in. Rotations, permutations and sign
+flips of the residual stream leave them as they are; rescaled neurons too. Where neurons kept their order, neuron i of one model
+is nearest to neuron i of the other; the number of such fixed points has the exact bound P(F ≥ k) ≤ 1/k! if the models are
+unrelated, whatever they were trained on, and no vocabulary is needed. What breaks it is a new order of neurons: see `kin`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.neuron_gram import GRAM_ROWS, GramSide, gram_side, gram_test, hold_gram
+from kinprint.fingerprints.base import (
+    HEAD_PERMUTATION,
+    RESCALING,
+    RESIDUAL_PERMUTATION,
+    ROTATION,
+    SIGN_FLIPS,
+    Chance,
+    Features,
+    PortableMethod,
+    Score,
+    register,
+)
+from kinprint.model.weights import Weights
+
+LAYERS = 4
+SEED = 0  # which neurons are references is part of the format
+
+
+@register
+class Gram(PortableMethod):
+    """Share of neurons whose Gram profile finds its own place, in the best pair of layers."""
+
+    name = "gram"
+    title = "Gram profiles"
+    bounds = (0.0, 1.0)
+    invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION, HEAD_PERMUTATION, RESCALING)
+    summary = "Neurons recognised by their products with other neurons, in any residual basis; exact null."
+    references = ("kinprint, docs/fingerprints.md",)
+
+    def extract(self, model: Weights) -> Features:
+        """Return the profiles of up to four layers, at most 256 neurons each, in half precision."""
+        side = gram_side(model, seed=SEED, count=LAYERS, rows=GRAM_ROWS)
+        return Features(
+            self.name,
+            self.version,
+            {
+                "profiles": np.stack(side.profiles).astype(np.float16),
+                "lengths": np.stack(side.lengths).astype(np.float32),
+                "layers": np.array(side.layers, dtype=np.int64),
+            },
+            {"rows": side.rows},
+        )
+
+    def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
+        """Count fixed points in every pair of layers."""
+        if a.facts.get("rows") != b.facts.get("rows"):
+            raise DegenerateInput(
+                f"profiles of {a.facts.get('rows')} and {b.facts.get('rows')} neurons: expected equal numbers"
+            )
+        return score_of(_side(a), _side(b))
+
+    def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
+        """Do so with as many neurons as both have, and with more layers."""
+        sides = gram_side(a, seed=seed), gram_side(b, seed=seed)
+        if sides[0].rows != sides[1].rows:
+            rows = min(side.rows for side in sides)
+            sides = gram_side(a, seed=seed, rows=rows), gram_side(b, seed=seed, rows=rows)
+        return score_of(*sides)
+
+
+def _side(features: Features) -> GramSide:
+    profiles, lengths, layers = (features.arrays.get(key) for key in ("profiles", "lengths", "layers"))
+    if (
+        profiles is None
+        or lengths is None
+        or layers is None
+        or profiles.ndim != 3
+        or lengths.ndim != 2
+        or layers.ndim != 1
+    ):
+        raise DegenerateInput("gram: the fingerprint lacks its profiles")
+    if not len(profiles) == len(lengths) == len(layers) > 0:
+        raise DegenerateInput("gram: the fingerprint's profiles and layers differ in number")
+    rows = features.facts.get("rows")
+    return GramSide(
+        tuple(int(layer) for layer in layers),
+        [profile.astype(np.float32) for profile in profiles],
+        [length.astype(np.float64) for length in lengths],
+        rows if isinstance(rows, int) else 0,
+    )
+
+
+def score_of(a: GramSide, b: GramSide) -> Score:
+    """Return the best pair of layers beside its exact bound."""
+    table = hold_gram(a, b)
+    test = gram_test(table)
+    best = table.counts.max(axis=0)
+    chance = Chance(
+        "a random order of neurons; factorial-moment bound, corrected for the pairs of layers",
+        1.0 / table.tested,
+        1.0 / table.tested,
+        test.log10_p,
+        table.tested,
+        exact=True,
+        assumptions=test.assumptions,
+    )
+    layers = {
+        layer: table.layers_a[int(table.counts[:, j].argmax())]
+        for j, layer in enumerate(table.layers_b)
+        if table.log10_p[:, j].min() < -6.0
+    }
+    details = {"fixed points": float(table.counts.max()), "mean over layers": float(best.mean()) / table.tested}
+    return Score(float(best.max()) / table.tested, chance, details, layers, (table.reason,) if table.reason else ())

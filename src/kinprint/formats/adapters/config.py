@@ -1,0 +1,229 @@
+"""What an adapter_config.json (PEFT) says: kind, rank and scale of an adapter, and which model it belongs to.
+
+Everything in it was written by a stranger. What would change the meaning of the stored matrices and is not known here is
+refused by name; regular expressions in it are not run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kinprint._util.plain import printable
+from kinprint.errors import BadReference, FormatError, NotFound
+from kinprint.refs import ModelRef, parse_ref, quotable
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+GIVE_BASE = "name the model that the adapter belongs to with --base MODEL"
+MAX_RANK = 1 << 16
+MAX_PATTERNS = 1 << 16
+_LIMIT = 1e6  # of alpha: no sound adapter comes near, and products stay finite
+
+# Settings under which W + scale·B·A is not what the model computes with.
+_CHANGING = (
+    "layer_replication",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "use_qalora",
+    "use_bdlora",
+    "arrow_config",
+    "lora_bias",
+)
+_PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")  # the others take a part out of the base itself
+_LITERAL = re.compile(r"[A-Za-z0-9_.\-]{1,500}")
+_REVISION = re.compile(r"[^\s@/]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """A LoRA adapter's settings.
+
+    Parameters
+    ----------
+    rank, alpha
+        Of modules that no pattern names.
+    rank_pattern, alpha_pattern
+        Ends of module paths with their own value; a leading ``^`` means the whole path. No pattern of ranks (None) means that
+        it holds regular expressions: the shapes tell the ranks anyhow.
+    by_root
+        Whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023).
+    turned
+        Whether the base's matrices are stored in × out (``fan_in_fan_out``); the shapes decide where they can.
+    magnitudes
+        Whether rows have learned lengths (DoRA, Liu et al. 2024).
+    saved
+        Names of modules that are replaced whole.
+    base, revision
+        The model that the adapter declares to belong to.
+    """
+
+    rank: int
+    alpha: float
+    rank_pattern: Mapping[str, float] | None = field(default_factory=dict)
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    by_root: bool = False
+    turned: bool = False
+    magnitudes: bool = False
+    saved: tuple[str, ...] = ()
+    base: str | None = None
+    revision: str | None = None
+
+    def rank_of(self, path: str) -> float | None:
+        """Return the rank that a module should have, if that is known."""
+        return None if self.rank_pattern is None else _looked_up(self.rank_pattern, path, self.rank)
+
+    def alpha_of(self, path: str) -> float:
+        """Return a module's alpha."""
+        return _looked_up(self.alpha_pattern, path, self.alpha)
+
+    def scale(self, path: str, rank: int) -> float:
+        """Return the factor of B·A."""
+        return self.alpha_of(path) / (math.sqrt(rank) if self.by_root else rank)
+
+
+def _looked_up(pattern: Mapping[str, float], path: str, default: float) -> float:
+    """Return the value of the first pattern that is an end of the path, as PEFT does."""
+    if not pattern:
+        return default
+    bits = path.split(".")
+    ends = {".".join(bits[start:]) for start in range(len(bits))} | {f"^{path}"}
+    matching = [end for end in ends if end in pattern]
+    if len(matching) < 2:
+        return pattern[matching[0]] if matching else default
+    return next(value for key, value in pattern.items() if key in ends)  # the first as the config lists them
+
+
+def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
+    """Check an adapter's config.
+
+    Raises
+    ------
+    FormatError
+        If it is of a kind that cannot be merged, or makes no sense.
+    """
+    where = f"{label}: {ADAPTER_CONFIG}"
+    kind = document.get("peft_type")
+    if kind != "LORA":
+        said = f"adapter type {_short(kind)} is not known" if kind is not None else "the adapter does not say its type"
+        raise FormatError(f"{where}: {said}; known: 'LORA'", hint="merge the adapter with PEFT and compare the result")
+    for name in _CHANGING:
+        if document.get(name):
+            raise FormatError(
+                f"{where}: {name} is set, with which adapters are not merged here",
+                hint="merge the adapter with PEFT and compare the result",
+            )
+    start = document.get("init_lora_weights")
+    if not (isinstance(start, bool) or start in _PLAIN_STARTS):
+        raise FormatError(
+            f"{where}: init_lora_weights is {_short(start)}, with which the base's own weights are changed before training",
+            hint="convert the adapter to plain LoRA with PEFT, or merge it and compare the result",
+        )
+    rank = _number(document.get("r"), f"{where}: r", least=1, most=MAX_RANK)
+    if rank != int(rank):
+        raise FormatError(f"{where}: r is {rank}, expected an integer")
+    saved, alphas = document.get("modules_to_save"), document.get("alpha_pattern")
+    return LoraSettings(
+        rank=int(rank),
+        alpha=_number(document.get("lora_alpha"), f"{where}: lora_alpha"),
+        rank_pattern=_pattern(document.get("rank_pattern"), f"{where}: rank_pattern"),
+        alpha_pattern=_needed(_pattern(alphas, f"{where}: alpha_pattern"), f"{where}: alpha_pattern"),
+        by_root=bool(document.get("use_rslora")),
+        turned=bool(document.get("fan_in_fan_out")),
+        magnitudes=bool(document.get("use_dora")),
+        saved=tuple(name for name in saved if isinstance(name, str)) if isinstance(saved, list) else (),
+        base=declared_base(document),
+        revision=_revision(document),
+    )
+
+
+def declared_base(document: Mapping[str, object]) -> str | None:
+    """Return the model that the adapter names as its base."""
+    name = document.get("base_model_name_or_path")
+    return name.strip() if isinstance(name, str) and name.strip() else None
+
+
+def _revision(document: Mapping[str, object]) -> str | None:
+    found = document.get("revision")
+    return found if isinstance(found, str) and _REVISION.fullmatch(found) else None
+
+
+def _short(value: object) -> str:
+    return printable(repr(value), 60)
+
+
+def _number(value: object, where: str, *, least: float = -_LIMIT, most: float = _LIMIT) -> float:
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    if not fine:
+        raise FormatError(f"{where} is {_short(value)}, expected a number from {least:g} to {most:g}")
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _pattern(value: object, where: str) -> dict[str, float] | None:
+    """Return values by the end of a path, or with ``^`` before it by the whole; None if there are regular expressions."""
+    if not value:
+        return {}
+    if not isinstance(value, dict) or len(value) > MAX_PATTERNS:
+        raise FormatError(f"{where} is {_short(value)}, expected at most {MAX_PATTERNS} names with numbers")
+    found: dict[str, float] = {}
+    for key, number in value.items():
+        plain = key.replace("\\.", ".").removesuffix("$")
+        if not _LITERAL.fullmatch(plain.removeprefix("^")):
+            return None
+        found.setdefault(plain, _number(number, f"{where}: {_short(key)}"))
+    return found
+
+
+def _needed(pattern: dict[str, float] | None, where: str) -> dict[str, float]:
+    if pattern is None:
+        raise FormatError(
+            f"{where} holds regular expressions, which are not run; expected names of modules",
+            hint="merge the adapter with PEFT and compare the result",
+        )
+    return pattern
+
+
+def base_reference(name: str, revision: str | None, *, here: bool, label: str, endpoint: str) -> ModelRef:
+    """Return where an adapter's declared base is.
+
+    Parameters
+    ----------
+    name, revision
+        As declared.
+    here
+        Whether the adapter is on this machine: only then can it mean a path of this machine.
+    label
+        The adapter, for messages.
+    endpoint
+        The hub.
+
+    Raises
+    ------
+    BadReference, NotFound
+        If it names no model that may be opened. An address is not followed: it could be any host, chosen by a stranger.
+    """
+    if "://" in name and not name.startswith("hf://"):
+        raise BadReference(
+            f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed",
+            hint=GIVE_BASE,
+        )
+    if here and not name.startswith("hf://") and Path(name).expanduser().exists():
+        return parse_ref(name, endpoint=endpoint)
+    if name.count("/") > 1 and not name.startswith("hf://"):
+        raise NotFound(
+            f"{label}: the adapter declares the base {_short(name)}, a path that is not here", hint=GIVE_BASE
+        )
+    try:
+        ref = parse_ref(name if name.startswith("hf://") else f"hf://{name}", endpoint=endpoint)
+    except BadReference as error:
+        raise NotFound(
+            f"{label}: the adapter declares the base {_short(name)}, which is neither here nor a name on the hub",
+            hint=GIVE_BASE,
+        ) from error
+    ref = replace(ref, text=ref.text.removeprefix("hf://"))
+    return replace(ref, revision=revision) if ref.revision is None and revision else ref

@@ -1,0 +1,458 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021) as PEFT stores them: a base's tensors with scale·B·A added when they are read.
+
+Nothing is merged on disk or in memory as a whole: some rows of an adapted matrix need those rows of W and of B, and A.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kinprint._util.plain import printable
+from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, LoraSettings
+from kinprint.formats.dtypes import FLOATS, ITEM_BYTES, Array
+from kinprint.formats.format import FORMATS
+from kinprint.formats.plan import TensorSlice, rows, whole
+from kinprint.formats.tensors import Row, TensorInfo, Tensors
+
+Rows = Mapping[str, Row | TensorInfo]
+FloatArray = npt.NDArray[np.float64]
+
+MAX_TENSORS = 1 << 18
+MAX_NAME = 1000  # of a tensor: paths are searched and compared by their ends
+MAX_DEPTH = 64
+MAX_DROPPED = 8  # modules that may wrap a model
+CHUNK_ELEMENTS = 1 << 18  # of the sum that is built at a time: in float64 it stays in a core's cache
+_PREFIX = "base_model.model."
+_PART = re.compile(
+    r"(?P<path>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
+    r"(?:\.(?!weight$|bias$)[^.]+)?(?:\.weight)?"
+)
+_WRAPPED = re.compile(r"\.(?:modules_to_save(?:\.default)?|base_layer)(?=\.)")
+_STRANGE = re.compile(r"(?:^|\.)(?:lora_|trainable_tokens_|token_adapter)")
+_INDEX = re.compile(r"[0-9]+")
+_WHOLE_MODEL = re.compile(r"-\d{5}-of-\d{5}\.[A-Za-z0-9]+$")
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+_SHOWN = 12
+_AGAIN = "the adapter's file and its config do not belong together, or are damaged; fetch both again"
+
+
+def has_full_weights(listed: Collection[str]) -> bool:
+    """Whether a folder that may hold an adapter holds a whole model. What trainers leave behind is no model."""
+    for name in listed:
+        if "/" in name or name in ADAPTER_FILES:
+            continue
+        for item in FORMATS.values():
+            known = name in (*item.index_names, *item.single_names)
+            if known or (item.claims(name) and (item.split_by_name or _WHOLE_MODEL.search(name))):
+                return True
+    return False
+
+
+def without_adapter(listed: frozenset[str]) -> frozenset[str]:
+    """Return the files of a whole model, without the adapter that lies beside it."""
+    beside = listed & set(ADAPTER_FILES)
+    return listed - beside if beside and has_full_weights(listed) else listed
+
+
+# -- what is stored ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The stored parts of one adapted module, by its path in the base."""
+
+    path: str
+    down: TensorInfo  # A: rank × in
+    up: TensorInfo  # B: out × rank
+    magnitude: TensorInfo | None
+    embedding: bool
+
+    @property
+    def rank(self) -> int:
+        """Rank of the product."""
+        return self.down.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter's tensors, sorted: what is added to modules, and what replaces tensors of the base whole."""
+
+    targets: tuple[Target, ...]
+    replaced: Mapping[str, TensorInfo]
+
+    def describe(self, settings: LoraSettings) -> str:
+        """Return rank, alpha and targets in words."""
+        ranks = sorted({target.rank for target in self.targets})
+        alphas = sorted({settings.alpha_of(target.path) for target in self.targets})
+        names = sorted({target.path.rsplit(".", 1)[-1] for target in self.targets})
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        layers = len({index for target in self.targets if (index := _layer(target.path)) is not None})
+        kinds = [word for word, on in (("DoRA", settings.magnitudes), ("rsLoRA", settings.by_root)) if on]
+        text = f"{' and '.join(kinds) or 'LoRA'} adapter: {_span('rank', ranks)}, {_span('alpha', alphas)}"
+        text += f", targets {printable(', '.join(names[:_SHOWN]), 300)}{more}"
+        text += f" in {layers} layer{'s' if layers > 1 else ''}" if layers else ""
+        if self.replaced:
+            shown = printable(", ".join(sorted(self.replaced)[:3]), 200)
+            text += f"; {len(self.replaced)} tensors stored whole ({shown}{', …' if len(self.replaced) > 3 else ''})"
+        return text
+
+
+def _span(word: str, values: Sequence[float]) -> str:
+    return f"{word} {values[0]:g}" if len(values) == 1 else f"{word}s {values[0]:g} to {values[-1]:g}"
+
+
+def _layer(path: str) -> str | None:
+    return next((bit for bit in path.split(".") if _INDEX.fullmatch(bit)), None)
+
+
+def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
+    """Sort an adapter's tensors and check that they fit each other and the config.
+
+    Raises
+    ------
+    FormatError
+        If something is missing, twice there, of a kind that is not known, or has a shape that does not fit.
+    """
+    if len(stored) > MAX_TENSORS:
+        raise FormatError(f"{label}: {len(stored)} tensors, expected at most {MAX_TENSORS}", hint=_AGAIN)
+    parts: dict[str, dict[str, TensorInfo]] = {}
+    replaced: dict[str, TensorInfo] = {}
+    for name, row in stored.items():
+        if len(name) > MAX_NAME or name.count(".") > MAX_DEPTH:
+            raise FormatError(
+                f"{label}: tensor {_quoted(name[:80])} has a name of {len(name)} characters and {name.count('.')} dots; expected "
+                f"at most {MAX_NAME} and {MAX_DEPTH}",
+                hint=_AGAIN,
+            )
+        tensor, own = TensorInfo(*row), name.removeprefix(_PREFIX)
+        if tensor.dtype not in FLOATS:
+            raise UnsupportedDtype(f"{label}: tensor {_quoted(name)} is stored as {tensor.dtype}, expected floats")
+        found = _PART.fullmatch(own)
+        if found is not None:
+            into, key = parts.setdefault(found["path"], {}), found["part"]
+        elif _STRANGE.search(own):
+            raise FormatError(
+                f"{label}: tensor {_quoted(name)} is of a kind that is not known",
+                hint="merge the adapter with PEFT and compare the result",
+            )
+        else:
+            into, key = replaced, _WRAPPED.sub("", own)
+        if key in into:
+            raise FormatError(f"{label}: tensor {_quoted(name)} is stored twice, for two adapters", hint=_AGAIN)
+        into[key] = tensor
+    if not parts:
+        raise FormatError(f"{label}: the adapter holds no lora_A and lora_B", hint=_AGAIN)
+    return Adapter(tuple(_target(path, found, settings, label) for path, found in parts.items()), replaced)
+
+
+def _target(path: str, found: Mapping[str, TensorInfo], settings: LoraSettings, label: str) -> Target:
+    kinds = [kind for kind in ("lora_", "lora_embedding_") if f"{kind}A" in found or f"{kind}B" in found]
+    where = f"{label}: {_quoted(path)}"
+    if len(kinds) != 1:
+        raise FormatError(f"{where} has the parts {', '.join(sorted(found))}, expected one A and one B", hint=_AGAIN)
+    missing = [name for name in (f"{kinds[0]}A", f"{kinds[0]}B") if name not in found]
+    if missing:
+        raise FormatError(f"{where} has no {missing[0]}", hint=_AGAIN)
+    magnitude = found.get("lora_magnitude_vector")
+    if (magnitude is not None) != settings.magnitudes:
+        said = "and the config says use_dora" if settings.magnitudes else "but the config does not say use_dora"
+        raise FormatError(
+            f"{where} has {'a' if magnitude is not None else 'no'} lora_magnitude_vector, {said}", hint=_AGAIN
+        )
+    target = Target(path, found[f"{kinds[0]}A"], found[f"{kinds[0]}B"], magnitude, kinds[0] == "lora_embedding_")
+    down, up = target.down.shape, target.up.shape
+    if len(down) < 2 or len(down) != len(up) or 0 in (*down, *up) or up[1] != down[0] or up[2:] != (1,) * len(up[2:]):
+        raise FormatError(
+            f"{where}: A is {list(down)} and B {list(up)}, expected rank × in and out × rank", hint=_AGAIN
+        )
+    expected = settings.rank_of(path)
+    if expected is not None and expected != target.rank:
+        raise FormatError(f"{where} has rank {target.rank}, the config says {expected:g}", hint=_AGAIN)
+    return target
+
+
+def _quoted(name: str) -> str:
+    return repr(printable(name, 200))
+
+
+# -- how its modules are called in the base ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """How names of the adapter become names of the base: one beginning for another."""
+
+    old: str = ""
+    new: str = ""
+
+    def __call__(self, name: str) -> str:
+        """Return the base's name; names that begin differently stay as they are."""
+        return self.new + name[len(self.old) :] if name.startswith(self.old) else name
+
+
+def find_renaming(names: Sequence[str], base: Collection[str], label: str, base_label: str) -> Renaming:
+    """Find how the base calls the adapted tensors: as the adapter does, or with another beginning.
+
+    Classes wrap each other: a Llama's layers are ``model.layers`` or ``layers``, GPT-2's ``transformer.h`` or ``h``.
+
+    Raises
+    ------
+    FormatError
+        If the base does not have them.
+    """
+    typical = next((name for name in names if _layer(name) is not None), names[0])
+    for renaming in _renamings(typical, base):
+        if all(renaming(name) in base for name in names):
+            return renaming
+    missing = next((name for name in names if name not in base), typical)
+    count = sum(name not in base for name in names)
+    raise FormatError(
+        f"{label}: the adapter changes {_quoted(missing)}, which {printable(base_label)} does not have "
+        f"({count} of {len(names)} targets are not there)",
+        hint=f"it belongs to another model, or to the same one under other names; {GIVE_BASE}",
+    )
+
+
+def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
+    yield Renaming()
+    bits = name.split(".")
+    for dropped in range(min(len(bits) - 2, MAX_DROPPED)):
+        if dropped and _INDEX.fullmatch(bits[dropped - 1]):
+            return  # what is left no longer says which layer it is of
+        old, rest = "".join(f"{bit}." for bit in bits[:dropped]), ".".join(bits[dropped:])
+        if dropped and rest in base:
+            yield Renaming(old)
+        longer = [other for other in base if other.endswith(f".{rest}")]
+        if len(longer) == 1:
+            yield Renaming(old, longer[0].removesuffix(rest))
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LowRankSum:
+    """W + scale·B·A, with rows brought to the lengths in `magnitude` if there are any (DoRA).
+
+    Parameters
+    ----------
+    weight, down, up
+        W, A (rank × in) and B (out × rank).
+    scale
+        Factor of the product.
+    turned
+        Whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added.
+    magnitude
+        Length of each output's row of weights.
+    """
+
+    weight: TensorInfo
+    down: TensorInfo
+    up: TensorInfo
+    scale: float
+    turned: bool
+    magnitude: TensorInfo | None = None
+
+    @property
+    def method(self) -> str:
+        """What is done, for the report."""
+        return f"{'DoRA' if self.magnitude is not None else 'LoRA'} adapter of rank {self.down.shape[0]} added"
+
+    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
+        """Return rows of W and of one factor, and the other factor whole; lengths of columns need all rows."""
+        if self.turned and self.magnitude is not None:
+            start, stop = 0, self.weight.shape[0]
+        own = rows(self.weight, [(start, stop)])
+        if self.turned:
+            found = [own, _columns(self.down, start, stop), whole(self.up)]
+        else:
+            found = [own, rows(self.up, [(start, stop)]), whole(self.down)]
+        if self.magnitude is not None:
+            span = (0, self.magnitude.elements) if self.turned else (start, stop)
+            found.append(TensorSlice(self.magnitude, (span,), (span[1] - span[0],)))
+        return found
+
+    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
+        """Return the rows. A row comes out the same, bit for bit, whichever others are read with it."""
+        weight, one, other = parts[:3]
+        rank, flat = self.down.shape[0], weight.reshape(weight.shape[0], -1)
+        if self.turned:
+            left, right = one.T, other.reshape(-1, rank).T
+        else:
+            left, right = one.reshape(-1, rank), other.reshape(rank, -1)
+        right = np.ascontiguousarray(right, dtype=np.float64)
+        built = np.empty(flat.shape, np.float64 if weight.dtype == np.float64 else np.float32)
+        step = max(1, CHUNK_ELEMENTS // max(1, flat.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is left to show as that
+            for at in range(0, flat.shape[0], step):
+                some = slice(at, at + step)
+                total = _low_rank_sum(flat[some], left[some], right, self.scale)
+                if self.magnitude is not None and not self.turned:
+                    total *= _factors(total, parts[3][some], axis=1)[:, None]
+                built[some] = total
+            if self.magnitude is not None and self.turned:
+                built = (built * _factors(built, parts[3], axis=0)).astype(built.dtype)[start:stop]
+        return built.reshape(-1, *self.weight.shape[1:])
+
+
+def _columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
+    """Select columns of a matrix."""
+    count, width = tensor.shape
+    if (start, stop) == (0, width):
+        return whole(tensor)
+    runs = tuple((row * width + start, row * width + stop) for row in range(count))
+    return TensorSlice(tensor, runs, (count, stop - start))
+
+
+def _low_rank_sum(weight: Array, left: Array, right: FloatArray, scale: float) -> FloatArray:
+    """Return weight + scale·left·right.
+
+    Term by term: a matrix product adds in an order that depends on how many rows there are.
+    """
+    product = np.zeros(weight.shape)
+    term = np.empty(weight.shape)
+    factors = left.astype(np.float64)
+    for k in range(right.shape[0]):
+        np.multiply(factors[:, k, None], right[k], out=term)
+        product += term
+    product *= scale
+    product += weight
+    return product
+
+
+def _factors(values: Array, lengths: Array, *, axis: int) -> FloatArray:
+    """Return what brings rows (or columns) to the lengths asked for; those of length zero stay as they are."""
+    norms = np.sqrt(np.square(values, dtype=np.float64).sum(axis=axis))
+    factors = np.zeros(norms.shape)
+    np.divide(lengths.reshape(-1), norms, out=factors, where=norms > 0.0)
+    return factors
+
+
+# -- merging -------------------------------------------------------------------------------------------------------------
+
+
+def merge(
+    base: Tensors,
+    adapter: Adapter,
+    settings: LoraSettings,
+    *,
+    tied: bool,
+    label: str,
+    base_label: str,
+) -> tuple[dict[str, Row | TensorInfo], tuple[str, ...]]:
+    """Return the base's tensors with the adapter's changes, and notes.
+
+    Parameters
+    ----------
+    base
+        The base's tensors; the adapter's have other file numbers.
+    adapter, settings
+        What is added.
+    tied
+        Whether the base's embedding serves as its head if none is stored.
+    label, base_label
+        For messages.
+
+    Raises
+    ------
+    FormatError
+        If the two do not fit together.
+    """
+    targets = {f"{target.path}.weight": target for target in adapter.targets}
+    merged = dict(base.stored())
+    head = _tied_head(base) if tied else None
+    if head is not None and "lm_head.weight" in targets and "lm_head.weight" not in merged:
+        merged["lm_head.weight"] = base[head]._replace(name="lm_head.weight")
+    renaming = find_renaming(list(targets), merged, label, base_label)
+    notes = []
+    if renaming != Renaming():
+        notes.append(f"the base's names begin with {renaming.new!r} where the adapter's begin with {renaming.old!r}")
+    for name, tensor in adapter.replaced.items():
+        merged[renaming(name)] = _replacement(tensor, renaming(name), merged, settings, label)
+    together = Tensors(merged)
+    turned = _turned(together, targets, renaming, default=settings.turned)
+    changed = {}
+    for name, target in targets.items():
+        tensor = together[renaming(name)]
+        scale = settings.scale(target.path, target.rank)
+        changed[tensor.name] = _adapted(tensor, target, scale, label, turned=turned)
+    if len(changed) != len(targets):
+        raise FormatError(f"{label}: two parts of the adapter change the same tensor of its base", hint=_AGAIN)
+    return merged | changed, tuple(notes)
+
+
+def _tied_head(base: Tensors) -> str | None:
+    found = [name for name in base if name.endswith(_EMBEDDINGS)]
+    return found[0] if len(found) == 1 else None
+
+
+def _replacement(
+    tensor: TensorInfo, name: str, base: Mapping[str, Row | TensorInfo], settings: LoraSettings, label: str
+) -> TensorInfo:
+    """Return a tensor that takes another's place; a vocabulary may have grown, a head may be new."""
+    known = base.get(name)
+    if known is None and not set(name.split(".")) & set(settings.saved) and name != "lm_head.weight":
+        raise FormatError(
+            f"{label}: the adapter stores {_quoted(name)} whole, which its base does not have and modules_to_save does not name",
+            hint=f"it belongs to another model; {GIVE_BASE}",
+        )
+    if known is not None and known[2][1:] != tensor.shape[1:]:
+        raise FormatError(
+            f"{label}: the adapter stores {_quoted(name)} as {list(tensor.shape)}, its base as {list(known[2])}",
+            hint=f"it belongs to another model; {GIVE_BASE}",
+        )
+    return tensor._replace(name=name)
+
+
+def _turned(base: Tensors, targets: Mapping[str, Target], renaming: Renaming, *, default: bool) -> bool:
+    """Tell whether matrices are stored in × out. Where a shape can tell it does, for all: the setting is often wrong."""
+    seen = set()
+    for name, target in targets.items():
+        shape, form = base[renaming(name)].shape, (target.up.shape[0], target.down.shape[1])
+        if not target.embedding and form[0] != form[1] and len(shape) == 2:
+            seen.add(shape != form)
+    return seen.pop() if len(seen) == 1 else default
+
+
+def _adapted(weight: TensorInfo, target: Target, scale: float, label: str, *, turned: bool) -> TensorInfo:
+    """Describe one tensor of the base with the adapter's product added."""
+    where, down, up = f"{label}: {_quoted(target.path)}", target.down, target.up
+    if weight.made is None and weight.dtype in ITEM_BYTES and weight.dtype not in FLOATS:
+        raise UnsupportedDtype(
+            f"{where}: its base stores {_quoted(weight.name)} as {weight.dtype}, expected floats or a known quantisation",
+            hint="give a base that is not quantised, with --base MODEL",
+        )
+    straight: tuple[int, ...] = (up.shape[0], *down.shape[1:])
+    across: tuple[int, ...] = (down.shape[1], up.shape[0])
+    flat = len(down.shape) == 2
+    if target.embedding or (flat and weight.shape == across and (turned or across != straight)):
+        expected, turned = across, True
+    else:
+        expected, turned = straight, False
+    if weight.shape != expected:
+        raise FormatError(
+            f"{where}: A is {list(down.shape)} and B {list(up.shape)}, which fit a matrix {list(expected)}; "
+            f"its base has {list(weight.shape)}",
+            hint=f"the adapter belongs to another model; {GIVE_BASE}",
+        )
+    magnitude = target.magnitude
+    if magnitude is not None:
+        if target.embedding or not flat:
+            raise FormatError(
+                f"{where}: DoRA of embeddings and convolutions is not known",
+                hint="merge the adapter with PEFT and compare the result",
+            )
+        if magnitude.elements != up.shape[0]:
+            raise FormatError(
+                f"{where}: its lora_magnitude_vector is {list(magnitude.shape)}, expected [{up.shape[0]}]", hint=_AGAIN
+            )
+    made = LowRankSum(weight, down, up, scale, turned, magnitude)
+    size = weight.nbytes + down.nbytes + up.nbytes + (magnitude.nbytes if magnitude is not None else 0)
+    dtype = "F64" if weight.dtype == "F64" else "F32"  # the sum is no longer a number of the base's format
+    return TensorInfo(weight.name, dtype, weight.shape, weight.file, 0, size, made)

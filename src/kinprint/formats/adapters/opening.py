@@ -1,0 +1,200 @@
+"""Opening an adapter: by itself, or merged into the base that it declares or that was given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kinprint._util.plain import printable
+from kinprint.errors import BadReference, FormatError, NotFound, SourceError
+from kinprint.formats.adapters.config import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILES,
+    GIVE_BASE,
+    LoraSettings,
+    base_reference,
+    declared_base,
+    read_settings,
+)
+from kinprint.formats.adapters.lora import has_full_weights, merge, read_adapter
+from kinprint.formats.checkpoint import Checkpoint, WeightFile, load_file, open_checkpoint, read_json_of
+from kinprint.formats.format import FIRST_READ
+from kinprint.formats.tensors import Tensors
+from kinprint.sources.base import CONFIG_CAP, Folder, Source
+from kinprint.sources.session import Session
+
+_LOCAL = ("folder", "file")
+
+
+@dataclass(frozen=True)
+class Found:
+    """An adapter's config and its file, of which nothing has been read yet."""
+
+    folder: Folder
+    document: Mapping[str, object]
+    name: str
+    source: Source
+
+    @property
+    def label(self) -> str:
+        """The adapter as the user named it."""
+        return self.folder.provenance.reference
+
+
+def find_adapter(folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False) -> Found | None:
+    """Return the adapter that a folder is read for, if it is one.
+
+    Parameters
+    ----------
+    folder, wanted
+        The files, and the one that was asked for by name.
+    session
+        Reads the config.
+    unlisted
+        Whether to ask for an adapter's usual files in a folder that nothing lists.
+    """
+    names = _names(folder, wanted, unlisted=unlisted)
+    if not names:
+        return None
+    document = read_json_of(session, folder, names[0], cap=CONFIG_CAP)
+    return None if document is None else Found(folder, document, *_first(folder, names[1:]))
+
+
+def _names(folder: Folder, wanted: str | None, *, unlisted: bool) -> tuple[str, ...]:
+    """Return the adapter's config and the names that its weights may have."""
+    if wanted is not None:
+        below, slash, name = wanted.rpartition("/")
+        return (below + slash + ADAPTER_CONFIG, wanted) if name in ADAPTER_FILES else ()
+    listed = folder.names
+    if listed is None:
+        return (ADAPTER_CONFIG, *ADAPTER_FILES) if unlisted else ()
+    found = tuple(name for name in ADAPTER_FILES if name in listed)
+    return (ADAPTER_CONFIG, *found) if found and ADAPTER_CONFIG in listed and not has_full_weights(listed) else ()
+
+
+def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:
+    """Return the first of the files that is there."""
+    for name in names[:-1]:
+        source = folder.open(name)
+        try:
+            source.prefetch()  # where nothing lists the files, only asking tells
+        except NotFound:
+            continue
+        return name, source
+    return names[-1], folder.open(names[-1])
+
+
+def open_adapter(found: Found, session: Session, *, alone: bool) -> Checkpoint:
+    """Open an adapter as the tensors it stores, or as its base with the adapter added: the first base given that it fits.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be merged, or does not fit its base.
+    """
+    if alone:
+        return _open_alone(found, session)
+    settings = read_settings(found.document, found.label)
+    if not session.bases:
+        return _merged(_declared(found, settings, session), "declared", found, settings, session)
+    problem: FormatError | None = None
+    for given in session.bases:
+        try:
+            return _merged(open_checkpoint(given, session, alone=True), "given", found, settings, session)
+        except FormatError as error:
+            problem = error
+    assert problem is not None
+    raise problem
+
+
+def _open_alone(found: Found, session: Session) -> Checkpoint:
+    """Open an adapter without its base: its own tensors, and what is known of it in a note."""
+    shard = load_file(session, found.folder, found.name, found.source, 0, FIRST_READ)
+    try:
+        settings = read_settings(found.document, found.label)
+        text = read_adapter(shard.rows, settings, found.label).describe(settings)
+    except FormatError as error:  # which forbids to merge it, not to look at it
+        text = error.message
+    base = declared_base(found.document)
+    text += f"; its base, {printable(base, 120)} (declared), was not read" if base else "; it does not name its base"
+    file = WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)
+    return Checkpoint(
+        found.folder.provenance,
+        {},
+        (file,),
+        Tensors(shard.rows),
+        (f"{text}: see --base", *shard.notes),
+        session,
+        found.folder,
+        (found.source,),
+        adapter=True,
+    )
+
+
+def _declared(found: Found, settings: LoraSettings, session: Session) -> Checkpoint:
+    """Open the base that an adapter declares."""
+    label, name = found.label, settings.base
+    if name is None:
+        raise FormatError(f"{label}: the adapter does not name its base", hint=GIVE_BASE)
+    here = found.folder.provenance.kind in _LOCAL
+    endpoint = session.settings.endpoint
+    ref = session.look_up(
+        f"base of {label}: {name}",  # which may be a path that is there or not
+        lambda: base_reference(name, settings.revision, here=here, label=label, endpoint=endpoint),
+    )
+    try:
+        return open_checkpoint(ref, session, alone=True)
+    except (SourceError, BadReference, FormatError) as error:
+        said = f"{label}: its base {printable(name, 120)!r} (declared) could not be opened: {error.message}"
+        raise type(error)(said, hint=GIVE_BASE) from error
+
+
+def _merged(base: Checkpoint, how: str, found: Found, settings: LoraSettings, session: Session) -> Checkpoint:
+    """Add an adapter to its base. Its file comes after the base's, whose numbers are known to tensors made of others."""
+    folder, label = found.folder, found.label
+    if base.adapter:
+        raise FormatError(f"{label}: its base, {printable(base.label)} ({how}), is an adapter itself", hint=GIVE_BASE)
+    shard = load_file(session, folder, found.name, found.source, len(base.sources), FIRST_READ)
+    adapter = read_adapter(shard.rows, settings, label)
+    tied = base.config.get("tie_word_embeddings") is not False
+    rows, notes = merge(base.tensors, adapter, settings, tied=tied, label=label, base_label=base.label)
+    said = f"{adapter.describe(settings)}; merged into {printable(base.label)} ({how})"
+    # a single file's companions are listed whether they are there or not
+    own_tokenizer = "tokenizer.json" in (folder.names or ()) and folder.provenance.kind != "url-file"
+    return replace(
+        base,
+        provenance=folder.provenance,
+        files=(*base.files, WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)),
+        tensors=Tensors(rows),
+        notes=(said, *notes, *shard.notes, *(f"base: {note}" for note in base.notes)),
+        folder=folder if own_tokenizer else base.folder,
+        sources=(*base.sources, found.source),
+        documents={} if own_tokenizer else base.documents,
+        adapter=True,
+        base=base,
+    )
+
+
+def shared_base(a: Checkpoint, b: Checkpoint) -> str | None:
+    """Say so if the two are equal by construction but for an adapter."""
+    by_construction = (
+        "all that no adapter changes is equal by construction, and shows nothing about how they were trained"
+    )
+    if a.base is not None and b.base is not None and _same_files(a.base, b.base):
+        return f"A and B are adapters merged into the same base, {printable(a.base.label)}: {by_construction}"
+    for one, other, adapter, base in ((a, b, "B", "A"), (b, a, "A", "B")):
+        if other.base is not None and _same_files(one, other.base):
+            return f"{adapter} is an adapter merged into {base} itself: {by_construction}"
+    return None
+
+
+def _same_files(a: Checkpoint, b: Checkpoint) -> bool:
+    """Whether two checkpoints were read from the very same files."""
+    places = []
+    for item in (a, b):
+        where = item.provenance
+        local = where.kind in _LOCAL
+        place = os.path.realpath(where.location) if local else where.location
+        places.append((where.kind, place, where.commit, [(file.name, file.size, file.identity) for file in item.files]))
+    return places[0] == places[1]

@@ -1,0 +1,14 @@
+"""All formats, best first: where a model has several, the first one here is read. A new one is named here."""
+
+from __future__ import annotations
+
+from kinprint.formats.format import FORMATS
+from kinprint.formats.gguf.parser import GGUF
+from kinprint.formats.llama2c import LLAMA2C
+from kinprint.formats.npz import NUMPY
+from kinprint.formats.onnx.parser import ONNX
+from kinprint.formats.pytorch.archive import PYTORCH
+from kinprint.formats.safetensors.parser import SAFETENSORS
+
+for _format in (SAFETENSORS, PYTORCH, LLAMA2C, GGUF, ONNX, NUMPY):
+    FORMATS.add(_format.name, _format)

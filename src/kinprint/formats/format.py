@@ -1,0 +1,244 @@
+"""The file formats that hold weights: what each is called, how its files are recognised, and which is best.
+
+To add a format, write one module with a function that turns a file into a `Shard` (its tensors and where their bytes are; it
+reads headers only), describe it as a `Format`, and name it in `kinprint.formats.all_formats`. Everything else (slices,
+budgets, the range cache, remote files) then works with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kinprint.errors import FormatError
+from kinprint.formats.tensors import Row, TensorInfo
+from kinprint.refs import shard_names
+from kinprint.registry import Registry
+from kinprint.sources.base import Folder, Source
+from kinprint.sources.session import Session
+
+_BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step)", re.IGNORECASE)
+_NUMBER = re.compile(r"-\d{5}(?=-of-\d{5}\.)")
+FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
+
+
+ORIGIN = "origin"
+"""Name of the document in which a file declares its model's origin, as a card would: base_models (a list), licence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One weight file whose header has been read.
+
+    Parameters
+    ----------
+    source, size, header_bytes
+        The file, its size, and how much of it was read.
+    rows
+        Its tensors by name. ``file`` is the number the file was loaded with, or −1, −2, … for its first, second, … further file.
+    further
+        Files that hold data of this one (ONNX's external data).
+    config
+        What the file says about the model, in the spelling of a config.json; None if it says nothing.
+    documents
+        JSON documents that the file contains, by the name they have in other models (tokenizer.json); made when asked for.
+    notes
+        Remarks for the report.
+    part
+        What its format wants to know about it when it checks all files of the model together.
+    check
+        Refuses files that do not belong together, given all of them.
+    """
+
+    source: Source
+    size: int
+    header_bytes: int
+    rows: Mapping[str, Row | TensorInfo]
+    further: tuple[Source, ...] = ()
+    config: Mapping[str, object] | None = None
+    documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    part: object = None
+    check: Callable[[Sequence[Shard]], None] | None = None
+
+
+def check_together(shards: Sequence[Shard]) -> None:
+    """Refuse files of different models: each format knows how to tell them by what the files say."""
+    for check in dict.fromkeys(shard.check for shard in shards):
+        if check is not None:
+            check(shards)
+
+
+Loader = Callable[[Session, Folder, Source, int, int], Shard]
+"""``(session, folder, source, number, first_read)``: read and check the header of `source`, the checkpoint's file `number`."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A container of weights.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    suffixes
+        How its files' names end.
+    load
+        Reads a header.
+    index_names
+        JSON files that map tensors to shards (``weight_map``).
+    single_names
+        Names that are taken first where a model has several files.
+    accepts
+        Tells by the first bytes, for formats that share a suffix.
+    rank
+        Orders files of one model from best to worst by name (a less quantised one first).
+    split_by_name
+        Whether one part of a split file is of no use without the others (GGUF): naming one then means all.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    load: Loader
+    index_names: tuple[str, ...] = ()
+    single_names: tuple[str, ...] = ()
+    accepts: Callable[[bytes], bool] | None = None
+    rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)
+    split_by_name: bool = False
+
+    def claims(self, name: str) -> bool:
+        """Whether a file of this name could hold weights in this format: what a trainer leaves beside them does not."""
+        return name.lower().endswith(self.suffixes) and not _BESIDE.match(name.rsplit("/", 1)[-1])
+
+
+FORMATS: Registry[Format] = Registry("format")
+MAGIC_BYTES = 64
+
+
+def format_of(name: str, first: Callable[[], bytes]) -> Format:
+    """Return the format of a file, by its name and, where several share a suffix, by its first bytes.
+
+    Raises
+    ------
+    FormatError
+        If no format claims it.
+    """
+    claimed = [item for item in FORMATS.values() if item.claims(name)]
+    if len(claimed) == 1 and claimed[0].accepts is None:
+        return claimed[0]
+    head = first()
+    for item in claimed or FORMATS.values():
+        if item.accepts is not None and item.accepts(head):
+            return item
+    if claimed:
+        return claimed[0]  # its own reader says best what is wrong
+    known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
+    raise FormatError(f"{name}: no known format of weights (known: {known})", hint="name a file of weights")
+
+
+def check_one_format(names: Sequence[str], where: str) -> None:
+    """Refuse an index whose shards have different formats: no tool writes one, and their tensors would be of two models.
+
+    Raises
+    ------
+    FormatError
+        If they have.
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        kinds = " or ".join(item.name for item in FORMATS.values() if item.claims(name))
+        first.setdefault(kinds or "no known format", name)
+    if len(first) > 1:
+        shown = ", ".join(f"{name[:100]!r} ({kind})" for kind, name in list(first.items())[:3])
+        raise FormatError(
+            f"{where}: the index names shards of different formats: {shown}",
+            hint="fetch the model again; or name one file with --file",
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The files of a model that are read, in order, and what was passed over."""
+
+    names: tuple[str, ...]
+    index_name: str | None
+    passed_over: tuple[str, ...] = ()
+
+
+def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Choice:
+    """Choose among the files of a model: the best format, and of it the best file or all shards that belong together.
+
+    Raises
+    ------
+    FormatError
+        If there is no file of weights, or it cannot be told which to take.
+    """
+    if wanted is not None:
+        split = any(item.claims(wanted) and item.split_by_name for item in FORMATS.values())
+        return Choice(_with_siblings(wanted, listed) if split else (wanted,), None)
+    top = [name for name in listed if "/" not in name]
+    for item in FORMATS.values():
+        index = next((name for name in item.index_names if name in top), None)
+        files = sorted(name for name in top if item.claims(name))
+        if index is None and not files:
+            continue
+        chosen = () if index else _best(item, files, label)
+        return Choice(chosen, index, _others(item, top, chosen))
+    ends = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
+    known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
+    raise FormatError(
+        f"{label}: no file of weights (it has: {', '.join(ends)[:200] or 'nothing'})",
+        hint=f"known formats: {known}; a file in a folder below is named with --file",
+    )
+
+
+def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
+    for name in item.single_names:
+        if name in files:
+            return (name,)
+    groups = list(dict.fromkeys(_with_siblings(name, files) for name in sorted(files, key=item.rank)))
+    if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
+        raise FormatError(
+            f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together",
+            hint="name the file you mean, for example --file " + groups[0][0],
+        )
+    return groups[0]
+
+
+def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
+    """Return all shards of the set that a file belongs to, as its name tells, or the file alone."""
+    names = shard_names(name)
+    missing = [other for other in names if other not in listed]
+    if missing and listed:
+        one = len(missing) == 1
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise FormatError(
+            f"{name} is one of {len(names)} files, but {shown} {'is' if one else 'are'} not there",
+            hint="fetch the missing file" + ("" if one else "s"),
+        )
+    if len(names) > 1:
+        surplus = sorted(
+            other for other in listed if other not in names and len(other) == len(name) and _alike(other, name)
+        )
+        if surplus:
+            raise FormatError(
+                f"{name} is one of {len(names)} files, but {', '.join(surplus[:3])} is there too",
+                hint="remove what is left of another copy, and fetch the model again",
+            )
+    return names
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names differ in the number of the shard alone."""
+    return _NUMBER.sub("", one) == _NUMBER.sub("", other)
+
+
+def _others(chosen: Format, listed: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """Say which other weights the model has."""
+    found = []
+    for item in FORMATS.values():
+        files = [name for name in listed if item.claims(name) and name not in names]
+        if files and (item is not chosen or names):
+            found.append(f"{len(files)} {item.name} ({', '.join(sorted(files)[:3])}{', …' if len(files) > 3 else ''})")
+    return tuple(found)

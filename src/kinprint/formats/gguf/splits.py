@@ -1,0 +1,146 @@
+"""Split GGUF files: which part of how many a file is, and whether parts that lie together belong together.
+
+Only the first part says what the model is; all of them say which part they are (``split.no``, from 0), how many there are
+(``split.count``) and how many tensors they hold between them (``split.tensors.count``). So parts of different models show by
+counts that do not add up, by layers that the model does not have, or by norms of another width. Two models of one form, split
+alike, do not show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kinprint.errors import FormatError
+from kinprint.formats.format import Shard
+from kinprint.formats.gguf.metadata import Metadata
+from kinprint.formats.tensors import Row, TensorInfo
+
+PART = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
+_BLOCK = re.compile(r"^blk\.(?P<layer>\d{1,9})\.")
+_NORM = re.compile(r"^blk\.\d{1,9}\.(?:attn_norm|ffn_norm)\.weight$")
+_APART = (
+    "the parts come from different models, or from different splits of one; fetch all of them again, from one place"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a file says about itself and the model it is a part of; None where it says nothing.
+
+    Parameters
+    ----------
+    number, count
+        Which part it is, from 1, and how many there are.
+    tensors, total
+        The tensors it holds, and what it says that all parts hold.
+    architecture, layers, width
+        The model, which the first part describes and others may.
+    """
+
+    number: int
+    count: int
+    tensors: int
+    total: int | None
+    architecture: str | None
+    layers: int | None
+    width: int | None
+
+
+def part_of(metadata: Metadata, tensors: int, label: str) -> Part | None:
+    """Return which part a file is, or None for one that is whole; its name has to agree."""
+    count, number = metadata.number("split.count"), metadata.number("split.no")
+    found = PART.search(label)
+    if not isinstance(count, int) or count < 2:
+        if found is not None and int(found["count"]) > 1:
+            raise FormatError(
+                f"{label}: its name says part {int(found['number'])} of {int(found['count'])}, its metadata that it is whole",
+                hint="give the file another name, if it is a whole model; or fetch the part again",
+            )
+        return None
+    stated = (number + 1 if isinstance(number, int) else None, count)
+    named = (int(found["number"]), int(found["count"])) if found else None
+    if named is None or named != stated:
+        raise FormatError(
+            f"{label}: its metadata says part {stated[0]} of {count}, its name "
+            + (f"part {named[0]} of {named[1]}" if named else "does not end in -00001-of-00002.gguf or the like"),
+            hint="give the parts the names they were published with, and keep them together",
+        )
+    kind = metadata.text("general.architecture")
+    total, layers, width = (
+        value if isinstance(value, int) else None
+        for value in (
+            metadata.number("split.tensors.count"),
+            metadata.number(f"{kind or ''}.block_count"),
+            metadata.number(f"{kind or ''}.embedding_length"),
+        )
+    )
+    return Part(*named, tensors, total, kind, layers, width)
+
+
+def check_parts(shards: Sequence[Shard]) -> None:
+    """Refuse parts that do not make one model, and name two that do not go together.
+
+    Raises
+    ------
+    FormatError
+        If they contradict each other, or hold another number of tensors than they say.
+    """
+    parts = [(shard, shard.part) for shard in shards if isinstance(shard.part, Part)]
+    if len(parts) < 2:
+        return
+    first, said = parts[0]
+    for shard, part in parts[1:]:
+        for what, one, other in (
+            ("parts", said.count, part.count),
+            ("tensors in all", said.total, part.total),
+            ("the architecture", said.architecture, part.architecture),
+            ("layers", said.layers, part.layers),
+            ("a width", said.width, part.width),
+        ):
+            if one is not None and other is not None and one != other:
+                raise _apart(first, shard, f"the one says {_named(what, one)}, the other {_named(what, other)}")
+    layers = next((part.layers for _, part in parts if part.layers is not None), None)
+    width = next((part.width for _, part in parts if part.width is not None), None)
+    for shard, _ in parts:
+        problem = _stranger(shard.rows, layers, width)
+        if problem is not None:
+            speaker = next((one for one, part in parts if part.layers is not None or part.width is not None), first)
+            raise _apart(speaker, shard, problem)
+    stored = sum(part.tensors for _, part in parts)
+    total = next((part.total for _, part in parts if part.total is not None), None)
+    if total is not None and stored != total:
+        raise FormatError(
+            f"{_short(first)} to {_short(parts[-1][0])}: {len(parts)} parts with {stored} tensors in all; they say {total}",
+            hint=_APART,
+        )
+
+
+def _stranger(rows: Mapping[str, Row | TensorInfo], layers: int | None, width: int | None) -> str | None:
+    """Say what in a part cannot be of a model with so many layers and this width."""
+    for name, row in rows.items():
+        block = _BLOCK.match(name)
+        if block is not None and layers is not None and int(block["layer"]) >= layers:
+            return f"the one says {layers} layers, the other holds {name[:100]!r}"
+        if width is not None and _NORM.match(name) and row[2] not in ((width,), (1, width)):
+            return f"the one says a width of {width}, the other holds {name[:100]!r} of shape {list(row[2])}"
+    return None
+
+
+def _named(what: str, value: int | str) -> str:
+    return (
+        f"{what} {value!r:.60}"
+        if isinstance(value, str)
+        else f"{what} of {value}"
+        if what[:2] == "a "
+        else f"{value} {what}"
+    )
+
+
+def _apart(one: Shard, other: Shard, why: str) -> FormatError:
+    return FormatError(f"{_short(one)} and {_short(other)} do not belong together: {why}", hint=_APART)
+
+
+def _short(shard: Shard) -> str:
+    return shard.source.label.rsplit("/", 1)[-1]

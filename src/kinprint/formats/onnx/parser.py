@@ -1,0 +1,354 @@
+"""ONNX models: the tensors of the graph, by the names that the model had before it was exported.
+
+A file is walked over without its tensors' data (`kinprint.formats.onnx.protobuf`). Each tensor's place is known only when the one
+before has been found, so opening a remote file takes a request for each large one. The nodes are read because they hold what the
+tensors lack: names, and scales of quantised weights (`kinprint.formats.onnx.graph`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
+from kinprint.formats.dtypes import stored_bytes
+from kinprint.formats.format import Format, Shard
+from kinprint.formats.onnx.decoding import Packed, Scaled, Turned, Varints, flat, kind_of
+from kinprint.formats.onnx.graph import (
+    CODES,
+    FLOATS,
+    Coding,
+    Findings,
+    is_anonymous,
+    scale_axis,
+    study_graph,
+    wrapper_of,
+)
+from kinprint.formats.onnx.protobuf import Window
+from kinprint.formats.onnx.protos import LEAST_CODES, Contents, Stored, read_model
+from kinprint.formats.tensors import TensorInfo
+from kinprint.refs import ModelRef, check_member_name
+from kinprint.sources.base import CONFIG_CAP, Folder, Source, too_many_brackets
+from kinprint.sources.session import Session
+
+MAX_VARINTS = 16 << 20  # bytes; they are decoded together, and take many times that
+MAX_FURTHER = 4096
+_LFS_POINTER = b"version https://git-lfs"
+_CONFIG = "config.json"
+_PART_OF_MANY = re.compile(r"-\d{5}-of-\d{5}\.onnx$", re.IGNORECASE)
+_BITS = (2, 4, 8)
+
+
+def load(session: Session, folder: Folder, source: Source, number: int, first_read: int) -> Shard:
+    """Read the description of a model's tensors, and find out what they are called."""
+    window = Window(session, source, first_read)
+    if window.size >= len(_LFS_POINTER) and window.take(0, len(_LFS_POINTER)) == _LFS_POINTER:
+        raise FormatError(
+            f"{window.label}: {window.size} bytes, a Git LFS pointer instead of the weights",
+            hint="fetch the weights themselves: git lfs pull",
+        )
+    contents = read_model(window)
+    places = _Places(folder, source, number)
+    stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
+    findings = study_graph(contents)
+    notes: list[str] = []
+    rows = _named(_Builder(stored, findings, window.label), contents, findings, notes)
+    return Shard(
+        source,
+        window.size,
+        window.bytes_read,
+        rows,
+        further=tuple(places.further.values()),
+        config=_config(session, folder, findings),
+        notes=tuple(notes),
+    )
+
+
+# -- where the data are ------------------------------------------------------------------------------------------------
+
+
+class _Places:
+    """Finds the data of tensors, in the file itself and in files beside it.
+
+    A model is one file, so those beside it follow it in the checkpoint's list: they are numbered as they stand there. (−1, −2
+    and so on would do for tensors as stored, but not for the parts of those that are made of others.)
+    """
+
+    def __init__(self, folder: Folder, source: Source, number: int) -> None:
+        self.further: dict[str, Source] = {}
+        self._folder, self._source, self._number = folder, source, number
+        self._size = source.size
+
+    def of(self, tensor: Stored) -> TensorInfo:
+        """Return where a tensor is, its length held against its shape."""
+        where = f"{self._source.label}: tensor {tensor.name[:200]!r}"
+        if tensor.varints:
+            return self._varints(tensor, where)
+        needed = stored_bytes(tensor.dtype, tensor.elements, tensor=tensor.name)
+        file, start, end = self._number, tensor.start, tensor.end
+        if tensor.outside is not None:
+            file, start, end = self._outside(tensor.outside, needed, where)
+        if end - start != needed:
+            raise FormatError(
+                f"{where} of shape {str(list(tensor.shape))[:200]} and dtype {tensor.dtype} needs {needed} bytes, "
+                f"has {end - start}",
+                hint="the file is damaged, or was saved without its data; fetch it again",
+            )
+        return TensorInfo(tensor.name, tensor.dtype, tensor.shape, file, start, end)
+
+    def _varints(self, tensor: Stored, where: str) -> TensorInfo:
+        size = tensor.end - tensor.start
+        if size > MAX_VARINTS or not size <= 10 * tensor.elements <= 10 * size:
+            raise FormatError(
+                f"{where} has {tensor.elements} numbers in {size} bytes of varints, expected one to ten bytes for each "
+                f"and at most {MAX_VARINTS}",
+                hint="save the model anew with the onnx package, which writes raw data",
+            )
+        raw = TensorInfo(tensor.name, "U8", (size,), self._number, tensor.start, tensor.end)
+        width = tensor.elements // tensor.shape[0] if tensor.shape else 1
+        made = Varints(raw, tensor.dtype, tensor.elements, width)
+        return TensorInfo(tensor.name, tensor.dtype, tensor.shape, self._number, 0, size, made)
+
+    def _outside(self, entries: Mapping[str, str], needed: int, where: str) -> tuple[int, int, int]:
+        """Return the file, and where in it the data are."""
+        location = entries.get("location", "")
+        if self._number or _PART_OF_MANY.search(self._source.label):
+            raise FormatError(f"{where}: data in another file, in a model of several parts; no tool writes such models")
+        source = self.further.get(location)
+        if source is None:
+            if len(self.further) >= MAX_FURTHER:
+                raise FormatError(f"{where}: more than {MAX_FURTHER} files of data; no model has so many")
+            source = self.further[location] = self._open(location, where)
+        start = _offset(entries.get("offset", "0"), where)
+        end = start + _offset(entries["length"], where) if "length" in entries else start + needed
+        size = source.size
+        if end > size:
+            raise FormatError(
+                f"{where} lies at bytes {start} to {end} of {location[:200]!r}, which has {size}",
+                hint="that file is truncated, or of another model; fetch it again",
+            )
+        return 1 + list(self.further).index(location), start, end
+
+    def _open(self, location: str, where: str) -> Source:
+        hint = f"fetch the file into the folder of {self._source.label.rsplit('/', 1)[-1]}"
+        try:
+            check_member_name(location, where=where)
+        except KinprintError as error:
+            raise FormatError(
+                error.message, hint="no sound model does this; fetch it from a source you trust"
+            ) from error
+        try:
+            source = self._folder.open(_beside(self._folder, self._source) + location)
+            _ = source.size  # of a remote file, this is where it shows that there is none
+        except NotFound as error:
+            raise FormatError(f"{where}: its data are in {location[:200]!r}, which is not there", hint=hint) from error
+        return source
+
+
+def _offset(text: str, where: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise FormatError(f"{where}: its data begin at, or have the length, {text[:40]!r}; expected a number of bytes")
+    return int(text)
+
+
+def _beside(folder: Folder, source: Source) -> str:
+    """Return the folder of a file inside the model's folder, ending in a slash, or nothing."""
+    label, location = source.label, folder.provenance.location.rstrip("/") + "/"
+    if folder.provenance.kind == "url-folder" and label.startswith(location):
+        name = unquote(label[len(location) :])
+    else:
+        name = max((each for each in folder.names or () if f"/{label}".endswith(f"/{each}")), key=len, default="")
+    return name[: name.rfind("/") + 1]
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Makes the tensors that the model had from those that are stored."""
+
+    def __init__(self, stored: Mapping[str, TensorInfo], findings: Findings, label: str) -> None:
+        self._stored, self._label = stored, label
+        self._codings = findings.codings
+
+    def make(self, base: str, name: str, *, across: bool) -> TensorInfo:
+        """Return a stored tensor under its own name, decoded and turned as need be."""
+        tensor = self._stored[base]
+        coding = self._codings.get(base)
+        if coding is not None:
+            return self._decoded(tensor, coding, name, across=across)
+        if not across:
+            return tensor._replace(name=name)
+        return TensorInfo(name, tensor.dtype, tensor.shape[::-1], tensor.file, 0, tensor.nbytes, Turned(tensor))
+
+    def _decoded(self, codes: TensorInfo, coding: Coding, name: str, *, across: bool) -> TensorInfo:
+        scale = self._stored[coding.scale]
+        zero = self._stored[coding.zero] if coding.zero is not None else None
+        if coding.packed is not None:
+            return self._packed(codes, flat(scale), flat(zero) if zero else None, coding.packed, name)
+        try:
+            axis = scale_axis(codes.shape, scale.shape, coding)
+        except ValueError as error:
+            raise self.misfit(codes, str(error)) from error
+        if scale.dtype not in FLOATS:
+            raise self.misfit(codes, f"scales of {scale.dtype}")
+        if zero is not None and zero.shape != scale.shape and not zero.elements == scale.elements == 1:
+            raise self.misfit(codes, f"scales of shape {scale.shape}, zero points of shape {zero.shape}")
+        block = coding.block if axis is not None else 0
+        if not block:
+            scale, zero = flat(scale), flat(zero) if zero else None
+        made = Scaled(codes, scale, zero, axis, block, across)
+        size = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
+        shape = codes.shape[::-1] if across else codes.shape
+        return TensorInfo(name, f"{kind_of(codes.dtype)} with scales", shape, codes.file, 0, size, made)
+
+    def _packed(
+        self,
+        codes: TensorInfo,
+        scale: TensorInfo,
+        zero: TensorInfo | None,
+        form: tuple[int, int, int],
+        name: str,
+    ) -> TensorInfo:
+        bits, block, width = form
+        sound = len(codes.shape) == 3 and bits in _BITS and block > 0 and width > 0 and codes.shape[0] > 0
+        if not sound or codes.dtype != "U8" or scale.dtype not in FLOATS:
+            raise self.misfit(
+                codes, f"{bits} bits in blocks of {block}, codes of shape {codes.shape} and {codes.dtype}"
+            )
+        height, count, size = codes.shape
+        if (count, size) != (-(-width // block), -(-block * bits // 8)) or scale.elements != height * count:
+            raise self.misfit(codes, f"{scale.elements} scales and codes of shape {codes.shape} for {width} columns")
+        packed_zeros = height * -(-count * bits // 8)
+        if zero is not None and zero.elements != (height * count if zero.dtype in FLOATS else packed_zeros):
+            raise self.misfit(codes, f"{zero.elements} zero points for {height} rows of {count} blocks")
+        made = Packed(codes, scale, zero, bits, block, width)
+        total = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
+        return TensorInfo(name, f"{bits}-bit with scales", (height, width), codes.file, 0, total, made)
+
+    def misfit(self, codes: TensorInfo, why: str) -> UnsupportedDtype:
+        """Say that codes cannot be decoded."""
+        return UnsupportedDtype(
+            f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}",
+            hint="compare a copy of the model that is not quantised",
+        )
+
+
+def _named(builder: _Builder, contents: Contents, findings: Findings, notes: list[str]) -> dict[str, TensorInfo]:
+    """Return the model's tensors by name, and say what was done."""
+    helpers = {name for coding in findings.codings.values() for name in (coding.scale, coding.zero)}
+    rows: dict[str, TensorInfo] = {}
+    recovered = constants = 0
+    for base, tensor in contents.tensors.items():
+        if base in helpers and base not in findings.codings:
+            continue
+        name, across = findings.names.get(base, (base, False))
+        if base not in findings.codings and _is_constant(name, tensor):
+            constants += 1
+            continue
+        _refuse_unknown_codes(tensor, findings, builder)
+        if name in rows or (name != base and name in contents.tensors):
+            name, across = base, False  # two nodes of one module: neither is known to be the parameter
+        recovered += name != base and is_anonymous(base)
+        rows[name] = builder.make(base, name, across=across)
+    for name, base in findings.copies.items():
+        if name not in rows and not _is_constant(name, contents.tensors[base]):
+            rows[name] = builder.make(base, name, across=False)
+    wrapper = wrapper_of(rows)
+    if wrapper and len({name.removeprefix(wrapper) for name in rows}) == len(rows):
+        rows = {name.removeprefix(wrapper): row._replace(name=name.removeprefix(wrapper)) for name, row in rows.items()}
+        notes.append(f"names are given without {wrapper[:200]!r}, the module that the model was exported in")
+    notes += _notes(rows, contents, recovered, constants)
+    return rows
+
+
+def _is_constant(name: str, tensor: Stored) -> bool:
+    """Whether a tensor is a number or a shape that the graph computes with, and no parameter."""
+    if "." in name and not is_anonymous(name):
+        return False
+    return tensor.elements <= 1 or tensor.dtype in ("BOOL", "I16", "I32", "I64")
+
+
+def _refuse_unknown_codes(tensor: Stored, findings: Findings, builder: _Builder) -> None:
+    large = len(tensor.shape) > 1 and tensor.elements >= LEAST_CODES
+    if tensor.dtype in CODES and large and tensor.name not in findings.codings:
+        raise builder.misfit(
+            TensorInfo(tensor.name, tensor.dtype, tensor.shape, 0, 0, 0), f"{tensor.dtype}, and no scales are known"
+        )
+
+
+def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, constants: int) -> list[str]:
+    notes = []
+    if recovered:
+        notes.append(f"{recovered} weights had lost their names in the export; the graph tells which they are")
+    methods: dict[str, int] = {}
+    for row in rows.values():
+        if isinstance(row.made, (Scaled, Packed)):
+            methods[row.made.method] = methods.get(row.made.method, 0) + 1
+    notes += [
+        f"{count} tensors are quantised ({method}); they are decoded when read" for method, count in methods.items()
+    ]
+    if constants:
+        notes.append(f"{constants} constants of the graph are no parameters and are left out")
+    notes += [f"{count} {what} are not read" for what, count in contents.left_out.items()]
+    return notes
+
+
+# -- config ------------------------------------------------------------------------------------------------------------
+
+
+def _config(session: Session, folder: Folder, findings: Findings) -> Mapping[str, object] | None:
+    """Return the config one level above a folder "onnx", else what the graph shows; None if the model has a config."""
+    if folder.names is not None and folder.provenance.kind != "url-file":
+        if _CONFIG in folder.names:
+            return None
+    elif session.read_small(folder, _CONFIG, CONFIG_CAP) is not None:
+        return None
+    return _config_above(session, folder) or findings.config or None
+
+
+def _config_above(session: Session, folder: Folder) -> dict[str, object] | None:
+    kind, location = folder.provenance.kind, folder.provenance.location
+    if kind in ("url-file", "url-folder"):
+        here = location.rsplit("/", 1)[0] if kind == "url-file" else location.rstrip("/")
+        parent, _, last = here.rpartition("/")
+        above = ModelRef(parent, "url", url=parent)
+    elif kind in ("file", "folder"):
+        path = Path(location).parent if kind == "file" else Path(location)
+        last = path.absolute().name
+        path = (
+            path.parent if path.name else path / ".."
+        )  # as it was written: what is recorded of it can be read elsewhere
+        above = ModelRef(str(path), "folder", path=path)
+    else:
+        return None
+    raw = session.read_small(session.open_folder(above), _CONFIG, CONFIG_CAP) if last == "onnx" else None
+    if raw is None:
+        return None
+    dense = too_many_brackets(raw)
+    try:
+        value = None if dense else json.loads(raw)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{above.text}: {_CONFIG} is not valid JSON: {error}", hint="correct it") from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{above.text}: {_CONFIG} {dense or 'holds no JSON object'}", hint="correct it")
+    return value
+
+
+_GRADES = (
+    (3, re.compile(r"q[24]|int4|bnb|[24]bit", re.IGNORECASE)),
+    (2, re.compile(r"quant|int8|uint8|q8", re.IGNORECASE)),
+    (1, re.compile(r"fp16|f16|half|bf16", re.IGNORECASE)),
+)
+
+
+def grade(name: str) -> tuple[int, str]:
+    """Order a model's files by what their names say of precision."""
+    return next((rank for rank, words in _GRADES if words.search(name)), 0), name
+
+
+ONNX = Format(name="ONNX", suffixes=(".onnx",), load=load, single_names=("model.onnx",), rank=grade)

@@ -1,0 +1,1 @@
+"""PyTorch archives, read without unpickling."""

@@ -1,0 +1,1 @@
+"""safetensors: the parser of headers and a writer without torch."""

@@ -1,0 +1,111 @@
+"""`kinprint bench lineage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kinprint.cli.options import split
+
+DEFAULT_LIMIT, SLOW_LIMIT = 3, 1
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Benchmarks that anyone can repeat."""
+
+
+@bench_command.command("lineage")
+@click.option(
+    "--full", is_flag=True, help="Train the full zoo (up to an hour on two cores, once; needs the extra torch)."
+)
+@click.option(
+    "--zoo",
+    "place",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of a zoo: opened if it holds one, else built there (default: in the cache folder).",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("lineage-report"),
+    show_default=True,
+    help="Where pages and kept results go.",
+)
+@click.option(
+    "--method", "methods", default="all", show_default=True, metavar="NAMES", help="Only these, comma-separated."
+)
+@click.option("--no-verdict", is_flag=True, help="Leave out the row of compare --deep, which takes longest.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    help="Unrelated bases held against each member; one for the slowest methods.",
+)
+@click.option("--every-pair", is_flag=True, help="Hold every member against every base by every method: hours.")
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn in methods.")
+@click.option("--write-null", type=click.Path(path_type=Path, dir_okay=False), hidden=True)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def lineage_command(
+    full: bool,
+    place: Path | None,
+    out: Path,
+    methods: str,
+    no_verdict: bool,
+    limit: int,
+    every_pair: bool,
+    workers: int,
+    seed: int,
+    write_null: Path | None,
+    quiet: bool,
+) -> int:
+    """Run every fingerprint method on every pair of a zoo of small, really-trained models with known relations.
+
+    Without --full a smaller zoo is trained in a few minutes. Both are kept, and so is every result: a second run goes on where
+    the first stopped. Writes lineage.md, cells.csv, pairs.csv and a heatmap.
+    """
+    from kinprint._util.files import write_whole
+    from kinprint.cli.progress import ProgressLine
+    from kinprint.errors import NeedsExtra
+    from kinprint.lab.lineage.bench import null_of, run_benchmark
+    from kinprint.lab.lineage.heatmap import draw
+    from kinprint.lab.lineage.pages import write_report
+    from kinprint.lab.lineage.zoos import open_or_build
+
+    with ProgressLine(enabled=False if quiet else None) as line:
+        zoo = open_or_build(place, full=full, workers=workers, progress=line.stage)
+        words = ["kinprint bench lineage", *(["--full"] if full else []), *(["--no-verdict"] if no_verdict else [])]
+        words += ["--every-pair"] if every_pair else [f"--limit {limit}"] if limit != DEFAULT_LIMIT else []
+        words += [f"--method {methods}"] if methods != "all" else []
+        bench = run_benchmark(
+            zoo,
+            out,
+            methods=split(methods),
+            verdict=not no_verdict,
+            limit=None if every_pair else limit,
+            slow_limit=None if every_pair else SLOW_LIMIT,
+            workers=workers,
+            seed=seed,
+            command=" ".join(words),
+            progress=line.stage,
+        )
+    paths = write_report(bench, out)
+    try:
+        paths += draw(list(bench.cells), list(bench.methods), out)
+    except NeedsExtra as error:
+        click.echo(f"no heatmap: {error.message}", err=True)
+    if write_null is not None:
+        name = f"independent models of the {zoo.record.tier} zoo"
+        write_whole(
+            write_null, null_of(bench, name, "Tiny Llama models, really trained; see docs/lineage.md.").to_json()
+        )
+    for path in paths:
+        click.echo(f"wrote {path}", err=True)
+    for cell in bench.cells:
+        if cell.attack == "all":
+            auc, found = ("–" if x is None else f"{x:.3f}" for x in (cell.auc, cell.at_1))
+            click.echo(f"{cell.method:<20} AUC {auc}   true positives at 1 % {found}   ({cell.pairs} related pairs)")
+    return 0

@@ -1,0 +1,51 @@
+"""The verdict of `kinprint compare --deep` as one more row: the product as a user runs it, on model folders."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import Options
+from kinprint.errors import KinprintError
+from kinprint.evidence.examine import Inquiry
+from kinprint.lab.lineage.scoring import Outcome
+from kinprint.lab.zoo.store import Zoo
+from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE, SHARES_COMPONENTS, SHARES_INITIALISATION
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
+
+VERDICT = "verdict"
+VERDICT_VERSION = 1
+"""Raise it when the engine comes to other verdicts: kept results then do not count."""
+VALUES = {IDENTICAL: 1.0, DERIVED: 1.0, SHARES_COMPONENTS: 0.5, SHARES_INITIALISATION: 0.5}
+"""What a verdict is worth in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
+
+
+def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> Outcome:
+    """Write both members to a folder and run the comparison on them; the note is the verdict's class and kind."""
+    with tempfile.TemporaryDirectory(prefix="kinprint-zoo-") as place:
+        folders = [Path(place) / side for side in ("a", "b")]
+        for folder, name in zip(folders, (a, b), strict=True):
+            zoo.write(name, folder)
+        began = time.perf_counter()
+        try:
+            with Session(Settings(offline=True, range_cache=None)) as session:
+                report = compare(
+                    str(folders[0]),
+                    str(folders[1]),
+                    Options(metrics=("pearson",), seed=seed),
+                    Inquiry(deep=True),
+                    session=session,
+                )
+        except KinprintError as error:
+            return Outcome(VERDICT, a, b, None, None, error.message, time.perf_counter() - began, 0)
+        seconds = time.perf_counter() - began
+    verdict = report.verdict
+    if verdict is None or verdict.class_ == NOT_TESTABLE:
+        reason = report.reason or (verdict.sentence if verdict is not None else "no verdict")
+        return Outcome(VERDICT, a, b, None, None, reason, seconds, report.bytes_read)
+    note = verdict.class_ if verdict.kind is None else f"{verdict.class_} {verdict.kind}"
+    value = VALUES.get(verdict.class_, 0.0)
+    return Outcome(VERDICT, a, b, value, verdict.log10_p, None, seconds, report.bytes_read, note)

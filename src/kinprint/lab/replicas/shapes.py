@@ -1,0 +1,283 @@
+"""What the studied models look like from outside: tensor names, shapes, shard counts and configs.
+
+Solar's and GLM's dimensions were published with the first analysis and reproduce the published parameter counts to the last
+unit; the others are those of the models' public configs. INTELLECT-3's number of shards is not published: files of 5 GB
+are assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from kinprint.formats.safetensors.writer import TensorSpec
+from kinprint.lab.replicas.published_figures import published
+
+Named = Iterator[tuple[str, TensorSpec]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model's dimensions. ``shared`` counts shared experts, ``dense`` the first layers without experts."""
+
+    repo: str
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocab: int
+    shards: int
+    head_dim: int = 128
+    experts: int = 0
+    active: int = 0
+    moe_intermediate: int = 0
+    shared: int = 0
+    dense: int = 0
+    mtp: int = 0
+    biased: str = ""  # projections with a bias: letters of "qkvo"
+    qk_norm: bool = False
+    tied: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+_GLM_BASE: dict[str, Any] = {
+    "attention_bias": True,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "norm_topk_prob": True,
+    "rms_norm_eps": 1e-05,
+    "use_qk_norm": False,
+}
+_SOLAR_EXTRA = _GLM_BASE | {"attention_bias": False}
+
+
+def _llama(kind: str, architecture: str, **extra: Any) -> dict[str, Any]:
+    return {"model_type": kind, "architectures": [architecture], "hidden_act": "silu", "rms_norm_eps": 1e-05, **extra}
+
+
+SHAPES: dict[str, Shape] = {
+    "Solar": Shape(
+        "upstage/Solar-Open-100B", "glm", 48, 4096, 64, 8, 10240, 196608, 42, experts=128, active=8, moe_intermediate=1280,
+        shared=1,
+    ),
+    "GLM": Shape(
+        "zai-org/GLM-4.5-Air", "glm", 46, 4096, 96, 8, 10944, 151552, 47, experts=128, active=8, moe_intermediate=1408,
+        shared=1, dense=1, mtp=1, biased="qkv",
+    ),
+    "INTELLECT": Shape(
+        "PrimeIntellect/INTELLECT-3", "glm", 46, 4096, 96, 8, 10944, 151552, 43, experts=128, active=8,
+        moe_intermediate=1408, shared=1, dense=1, biased="qkv",
+    ),
+    "Phi": Shape(
+        "microsoft/Phi-3.5-MoE-instruct", "mixtral", 32, 4096, 32, 8, 6400, 32064, 17, experts=16, active=2, biased="qkvo",
+        config=_llama(
+            "phimoe", "PhiMoEForCausalLM", attention_bias=True, lm_head_bias=True, rope_theta=10000.0,
+            max_position_embeddings=131072,
+        ),
+    ),
+    "Mixtral": Shape(
+        "mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral", 32, 4096, 32, 8, 14336, 32000, 19, experts=8, active=2,
+        config=_llama("mixtral", "MixtralForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
+    ),
+    "Mistral": Shape(
+        "mistralai/Mistral-7B-Instruct-v0.3", "llama", 32, 4096, 32, 8, 14336, 32768, 3,
+        config=_llama("mistral", "MistralForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
+    ),
+    "Yi-6B": Shape(
+        "01-ai/Yi-1.5-6B-Chat", "llama", 32, 4096, 32, 4, 11008, 64000, 3,
+        config=_llama("llama", "LlamaForCausalLM", rope_theta=5000000.0, max_position_embeddings=4096),
+    ),
+    "Yi-9B": Shape(
+        "01-ai/Yi-1.5-9B-Chat", "llama", 48, 4096, 32, 4, 11008, 64000, 4,
+        config=_llama("llama", "LlamaForCausalLM", rope_theta=5000000.0, max_position_embeddings=4096),
+    ),
+    "InternLM2": Shape(
+        "internlm/internlm2-chat-7b", "internlm2", 32, 4096, 32, 8, 14336, 92544, 8,
+        config=_llama("internlm2", "InternLM2ForCausalLM", rope_theta=1000000, max_position_embeddings=32768),
+    ),
+    "Qwen1.5": Shape(
+        "Qwen/Qwen1.5-7B-Chat", "llama", 32, 4096, 32, 32, 11008, 151936, 4, biased="qkv",
+        config=_llama("qwen2", "Qwen2ForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
+    ),
+    "Qwen3-4B": Shape(
+        "Qwen/Qwen3-4B", "llama", 36, 2560, 32, 8, 9728, 151936, 3, qk_norm=True, tied=True,
+        config=_llama("qwen3", "Qwen3ForCausalLM", head_dim=128, rope_theta=1000000, max_position_embeddings=40960),
+    ),
+    "Qwen3-14B": Shape(
+        "Qwen/Qwen3-14B", "llama", 40, 5120, 40, 8, 17408, 151936, 8, qk_norm=True,
+        config=_llama("qwen3", "Qwen3ForCausalLM", head_dim=128, rope_theta=1000000, max_position_embeddings=40960),
+    ),
+    "Mixtral-8x22B": Shape(
+        "mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral", 56, 6144, 48, 8, 16384, 32768, 59, experts=8, active=2,
+        config=_llama("mixtral", "MixtralForCausalLM", rope_theta=1000000, max_position_embeddings=65536),
+    ),
+    "DeepSeek-V2-Lite": Shape(
+        "deepseek-ai/DeepSeek-V2-Lite", "deepseek", 27, 2048, 16, 16, 10944, 102400, 4, experts=64, active=6,
+        moe_intermediate=1408, shared=2, dense=1,
+        config=_llama(
+            "deepseek_v2", "DeepseekV2ForCausalLM", kv_lora_rank=512, q_lora_rank=None, qk_nope_head_dim=128,
+            qk_rope_head_dim=64, v_head_dim=128, moe_layer_freq=1, rope_theta=10000, max_position_embeddings=163840,
+        ),
+    ),
+    "Qwen2.5-72B": Shape(
+        "Qwen/Qwen2.5-72B-Instruct", "llama", 80, 8192, 64, 8, 29568, 152064, 37, biased="qkv",
+        config=_llama("qwen2", "Qwen2ForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
+    ),
+}  # fmt: skip
+
+NAMES: tuple[str, ...] = tuple(SHAPES)
+REPOS: dict[str, str] = {name: shape.repo for name, shape in SHAPES.items()}
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """Return a model's config.json. Solar's and GLM's hold every published key with its published value."""
+    shape = SHAPES[name]
+    if shape.family == "glm":
+        stated = published()["origin"]["config"]["A" if name == "Solar" else "B"]["config_summary"]
+        found = (_SOLAR_EXTRA if name == "Solar" else _GLM_BASE) | stated
+        if not shape.mtp:
+            found.pop("num_nextn_predict_layers", None)
+        return dict(sorted(found.items()))
+    found = {
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "num_key_value_heads": shape.kv_heads,
+        "tie_word_embeddings": shape.tied,
+        "torch_dtype": "bfloat16",
+        "vocab_size": shape.vocab,
+    } | shape.config
+    if shape.family == "mixtral":
+        found |= {"num_local_experts": shape.experts, "num_experts_per_tok": shape.active}
+    if shape.family == "deepseek":
+        found |= {
+            "first_k_dense_replace": shape.dense,
+            "moe_intermediate_size": shape.moe_intermediate,
+            "n_routed_experts": shape.experts,
+            "n_shared_experts": shape.shared,
+            "num_experts_per_tok": shape.active,
+        }
+    return dict(sorted(found.items()))
+
+
+def tensors_of(name: str) -> dict[str, TensorSpec]:
+    """Return every tensor of a model, in forward order."""
+    shape = SHAPES[name]
+    if shape.family == "internlm2":
+        return dict(_internlm2(shape))
+    found = {"model.embed_tokens.weight": _bf16(shape.vocab, shape.hidden)}
+    for layer in range(shape.layers + shape.mtp):
+        found.update(_layer(shape, layer))
+    found["model.norm.weight"] = _bf16(shape.hidden)
+    if shape.config.get("lm_head_bias"):
+        found["model.norm.bias"] = _bf16(shape.hidden)
+        found["lm_head.bias"] = _bf16(shape.vocab)
+    if not shape.tied:
+        found["lm_head.weight"] = _bf16(shape.vocab, shape.hidden)
+    return found
+
+
+def norm_name(name: str, kind: str, layer: int) -> str:
+    """Return the name of a block norm's weight; kind is ``input_norm`` or ``post_attention_norm``."""
+    if SHAPES[name].family == "internlm2":
+        return f"model.layers.{layer}.{'attention_norm' if kind == 'input_norm' else 'ffn_norm'}.weight"
+    return f"model.layers.{layer}.{'input' if kind == 'input_norm' else 'post_attention'}_layernorm.weight"
+
+
+@cache
+def _bf16(*sides: int) -> TensorSpec:
+    return TensorSpec("BF16", sides)
+
+
+def _layer(shape: Shape, layer: int) -> Named:
+    prefix = f"model.layers.{layer}."
+    true_layernorm = bool(shape.config.get("lm_head_bias"))  # Phi: weight and bias, where the others scale only
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        yield f"{prefix}{norm}.weight", _bf16(shape.hidden)
+        if true_layernorm:
+            yield f"{prefix}{norm}.bias", _bf16(shape.hidden)
+    yield from _latent_attention(shape, prefix) if shape.family == "deepseek" else _attention(shape, prefix)
+    if shape.family == "mixtral":
+        yield from _mixtral_experts(shape, f"{prefix}block_sparse_moe.")
+    elif shape.experts and layer >= shape.dense:
+        yield from _experts(shape, f"{prefix}mlp.")
+    else:
+        yield from _gated(shape, f"{prefix}mlp.", shape.intermediate)
+    if layer >= shape.layers:
+        yield f"{prefix}embed_tokens.weight", _bf16(shape.vocab, shape.hidden)
+        yield f"{prefix}enorm.weight", _bf16(shape.hidden)
+        yield f"{prefix}hnorm.weight", _bf16(shape.hidden)
+        yield f"{prefix}eh_proj.weight", _bf16(shape.hidden, 2 * shape.hidden)
+        yield f"{prefix}shared_head.norm.weight", _bf16(shape.hidden)
+        yield f"{prefix}shared_head.head.weight", _bf16(shape.vocab, shape.hidden)
+
+
+def _attention(shape: Shape, prefix: str) -> Named:
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    sides = {
+        "q": (queries, shape.hidden),
+        "k": (keys, shape.hidden),
+        "v": (keys, shape.hidden),
+        "o": (shape.hidden, queries),
+    }
+    for part, (rows, columns) in sides.items():
+        yield f"{prefix}self_attn.{part}_proj.weight", _bf16(rows, columns)
+        if part in shape.biased:
+            yield f"{prefix}self_attn.{part}_proj.bias", _bf16(rows)
+    if shape.qk_norm:
+        yield f"{prefix}self_attn.q_norm.weight", _bf16(shape.head_dim)
+        yield f"{prefix}self_attn.k_norm.weight", _bf16(shape.head_dim)
+
+
+def _latent_attention(shape: Shape, prefix: str) -> Named:
+    rank, value = shape.config["kv_lora_rank"], shape.config["v_head_dim"]
+    plain, rotary = shape.config["qk_nope_head_dim"], shape.config["qk_rope_head_dim"]
+    yield f"{prefix}self_attn.q_proj.weight", _bf16(shape.heads * (plain + rotary), shape.hidden)
+    yield f"{prefix}self_attn.kv_a_proj_with_mqa.weight", _bf16(rank + rotary, shape.hidden)
+    yield f"{prefix}self_attn.kv_a_layernorm.weight", _bf16(rank)
+    yield f"{prefix}self_attn.kv_b_proj.weight", _bf16(shape.heads * (plain + value), rank)
+    yield f"{prefix}self_attn.o_proj.weight", _bf16(shape.hidden, shape.heads * value)
+
+
+def _gated(shape: Shape, prefix: str, width: int) -> Named:
+    yield f"{prefix}gate_proj.weight", _bf16(width, shape.hidden)
+    yield f"{prefix}up_proj.weight", _bf16(width, shape.hidden)
+    yield f"{prefix}down_proj.weight", _bf16(shape.hidden, width)
+
+
+def _experts(shape: Shape, prefix: str) -> Named:
+    yield f"{prefix}gate.weight", _bf16(shape.experts, shape.hidden)
+    if shape.family == "glm":
+        yield f"{prefix}gate.e_score_correction_bias", TensorSpec("F32", (shape.experts,))
+    for expert in range(shape.experts):
+        yield from _gated(shape, f"{prefix}experts.{expert}.", shape.moe_intermediate)
+    yield from _gated(shape, f"{prefix}shared_experts.", shape.shared * shape.moe_intermediate)
+
+
+def _mixtral_experts(shape: Shape, prefix: str) -> Named:
+    yield f"{prefix}gate.weight", _bf16(shape.experts, shape.hidden)
+    for expert in range(shape.experts):
+        yield f"{prefix}experts.{expert}.w1.weight", _bf16(shape.intermediate, shape.hidden)
+        yield f"{prefix}experts.{expert}.w2.weight", _bf16(shape.hidden, shape.intermediate)
+        yield f"{prefix}experts.{expert}.w3.weight", _bf16(shape.intermediate, shape.hidden)
+
+
+def _internlm2(shape: Shape) -> Named:
+    queries = shape.heads * shape.head_dim
+    yield "model.tok_embeddings.weight", _bf16(shape.vocab, shape.hidden)
+    for layer in range(shape.layers):
+        prefix = f"model.layers.{layer}."
+        yield f"{prefix}attention_norm.weight", _bf16(shape.hidden)
+        yield f"{prefix}attention.wqkv.weight", _bf16(queries + 2 * shape.kv_heads * shape.head_dim, shape.hidden)
+        yield f"{prefix}attention.wo.weight", _bf16(shape.hidden, queries)
+        yield f"{prefix}ffn_norm.weight", _bf16(shape.hidden)
+        yield f"{prefix}feed_forward.w1.weight", _bf16(shape.intermediate, shape.hidden)
+        yield f"{prefix}feed_forward.w2.weight", _bf16(shape.hidden, shape.intermediate)
+        yield f"{prefix}feed_forward.w3.weight", _bf16(shape.intermediate, shape.hidden)
+    yield "model.norm.weight", _bf16(shape.hidden)
+    yield "output.weight", _bf16(shape.vocab, shape.hidden)

@@ -1,0 +1,267 @@
+"""Replicas on disk: sparse checkpoints with real names, shapes and shards, in which only what the studies read is filled."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from kinprint.errors import BadSelection
+from kinprint.formats.safetensors.writer import TensorSpec, layout, split_shards, to_bf16
+from kinprint.lab.replicas.matrices import (
+    Piece,
+    attention_pieces,
+    bias_pieces,
+    embedding_pieces,
+    router_pieces,
+    window_pieces,
+    window_runs,
+)
+from kinprint.lab.replicas.noise import Bits
+from kinprint.lab.replicas.shapes import NAMES, SHAPES, config_of, norm_name, tensors_of
+from kinprint.lab.replicas.tokenizers import make_tokenizers
+
+PARTS = ("norms", "attention", "windows", "routers", "embeddings", "tokenizers")
+
+Progress = Callable[[str, int, int], None]
+Norms = Mapping[tuple[str, str], NDArray[np.float32]]
+
+_KINDS = ("input_norm", "post_attention_norm")
+_HOLDERS = {
+    "norms": NAMES,
+    "attention": ("Solar", "GLM", "Phi"),
+    "windows": ("Solar", "GLM"),
+    "routers": ("Solar", "GLM", "INTELLECT"),
+    "embeddings": ("Solar", "GLM"),
+    "tokenizers": ("Solar", "GLM", "INTELLECT"),
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    path: Path
+    offset: int
+    spec: TensorSpec
+
+
+class _Folder:
+    """A checkpoint whose files exist and are all hole, to be filled piece by piece."""
+
+    def __init__(self, root: Path, name: str, parts: Collection[str], seed: int) -> None:
+        self.path = root / SHAPES[name].repo
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._places: dict[str, _Place] = {}
+        specs = tensors_of(name)
+        cut = split_shards({tensor: spec.nbytes for tensor, spec in specs.items()}, SHAPES[name].shards)
+        for number, tensors in enumerate(cut, 1):
+            self._make(
+                f"model-{number:05d}-of-{len(cut):05d}.safetensors", {tensor: specs[tensor] for tensor in tensors}
+            )
+        self._write_index(specs)
+        self.write("config.json", json.dumps(config_of(name), indent=2).encode() + b"\n")
+        self.write("README.md", _readme(name, parts, seed).encode())
+
+    @property
+    def tensors(self) -> list[str]:
+        """Names of all tensors."""
+        return list(self._places)
+
+    def _make(self, file: str, specs: Mapping[str, TensorSpec]) -> None:
+        head, offsets = layout(specs, {"format": "pt"})
+        path = self.path / file
+        with path.open("wb") as stream:
+            stream.write(head)
+            stream.truncate(len(head) + sum(spec.nbytes for spec in specs.values()))
+        for tensor, offset in offsets.items():
+            self._places[tensor] = _Place(path, offset, specs[tensor])
+
+    def _write_index(self, specs: Mapping[str, TensorSpec]) -> None:
+        total = sum(spec.nbytes for spec in specs.values())
+        places = {tensor: self._places[tensor].path.name for tensor in sorted(specs)}
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        self.write("model.safetensors.index.json", orjson.dumps(index, option=orjson.OPT_INDENT_2))
+
+    def write(self, file: str, content: bytes) -> None:
+        """Write a small file."""
+        (self.path / file).write_bytes(content)
+
+    def put(self, piece: Piece) -> None:
+        """Store values in place.
+
+        Raises
+        ------
+        ValueError
+            If they do not fit, or are not of the tensor's type.
+        """
+        place = self._places[piece.tensor]
+        wanted = np.dtype("<u2" if place.spec.dtype == "BF16" else "<f4")
+        if piece.values.dtype != wanted or piece.start + piece.values.size > place.spec.count:
+            raise ValueError(
+                f"{piece.tensor}: {piece.values.size} values of {piece.values.dtype} from element {piece.start} on; "
+                f"expected {wanted}, {place.spec.count} in all"
+            )
+        content = np.ascontiguousarray(piece.values).view(np.uint8).data
+        with place.path.open("r+b", buffering=0) as stream:
+            stream.seek(place.offset + piece.start * wanted.itemsize)
+            if stream.write(content) != len(content):
+                raise OSError(f"{place.path}: only part of {piece.tensor} could be written")
+
+
+def _readme(name: str, parts: Collection[str], seed: int) -> str:
+    filled = ", ".join(part for part in PARTS if part in parts) or "nothing"
+    return (
+        f"# Synthetic statistical replica of {SHAPES[name].repo}: these are not that model's weights\n\n"
+        "Names, shapes, shards and config are the model's. Values are random numbers made to have statistics that were\n"
+        "published about it; whatever no study reads is a hole and reads as zero. It cannot be run as a model.\n\n"
+        f"Filled: {filled}. Seed {seed}. Written by kinprint.\n"
+    )
+
+
+def norm_vectors(seed: int) -> Norms:
+    """Return the block norms of the studied models."""
+    from kinprint.lab.replicas.norms import replica_norms  # here, because it solves for seconds when called
+
+    return replica_norms(seed)
+
+
+def norm_pieces(folders: Mapping[str, _Folder], seed: int) -> Iterator[Piece]:
+    """Give every norm: those of blocks as published, all others near one; biases near zero."""
+    solved = norm_vectors(seed)
+    for name, folder in folders.items():
+        block: dict[str, NDArray[Any]] = {}
+        for kind in _KINDS:
+            rows = solved.get((name, kind))
+            if rows is None:  # nothing was published: the model is there to be of another width
+                rows = _plain_norms(name, kind, seed)
+            block |= {norm_name(name, kind, layer): row for layer, row in enumerate(rows)}
+        for tensor in folder.tensors:
+            values = block.get(tensor)
+            if values is None and tensor.endswith(("norm.weight", "norm.bias")):
+                values = _other_norm(name, tensor, seed)
+            if values is not None:
+                yield Piece(name, tensor, 0, to_bf16(values))
+
+
+def _generator(seed: int, name: str, tensor: str) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(f"{name} {tensor}".encode())])
+
+
+def _plain_norms(name: str, kind: str, seed: int) -> NDArray[Any]:
+    shape = SHAPES[name]
+    rng = _generator(seed, name, kind)
+    depth = np.linspace(0.2, 1.2, shape.layers)[:, None]
+    channels = rng.standard_normal(shape.hidden)
+    return np.asarray(depth * np.exp(0.1 * channels + 0.1 * rng.standard_normal((shape.layers, shape.hidden))))
+
+
+def _other_norm(name: str, tensor: str, seed: int) -> NDArray[Any]:
+    shape = SHAPES[name]
+    size = shape.hidden
+    if tensor.endswith((".q_norm.weight", ".k_norm.weight")):
+        size = shape.head_dim
+    elif tensor.endswith(".kv_a_layernorm.weight"):
+        size = shape.config["kv_lora_rank"]
+    noise = _generator(seed, name, tensor).standard_normal(size)
+    return np.asarray(0.01 * noise if tensor.endswith("bias") else 1 + 0.05 * noise)
+
+
+def _router_windows(seed: int) -> Iterator[Piece]:
+    """Give the routers where the window probe reads them, and nowhere else."""
+    for piece in router_pieces(seed):
+        layer = int(piece.tensor.split(".")[2])
+        if piece.model in _HOLDERS["windows"] and 1 <= layer < SHAPES["GLM"].layers:
+            for start, stop in window_runs(piece.tensor):
+                yield Piece(piece.model, piece.tensor, start, piece.values[start:stop])
+
+
+def _fill(folders: Mapping[str, _Folder], part: str, parts: Collection[str], seed: int, whole: dict[Any, Bits]) -> None:
+    """Write one part; ``whole`` keeps the attention matrices, whose windows the window part must not draw again."""
+    if part == "norms":
+        pieces = [norm_pieces(folders, seed)]
+    elif part == "attention":
+        pieces = [attention_pieces(seed)]
+    elif part == "windows":
+        routers = iter(()) if "routers" in parts else _router_windows(seed)
+        pieces = [window_pieces(seed, whole), bias_pieces(seed), routers]
+    elif part == "routers":
+        pieces = [router_pieces(seed), bias_pieces(seed)]
+    else:
+        pieces = [embedding_pieces(seed)]
+    for pieces_of in pieces:
+        for piece in pieces_of:
+            if piece.model in folders:
+                folders[piece.model].put(piece)
+            if part == "attention" and "windows" in parts and piece.model in _HOLDERS["windows"]:
+                whole[piece.model, piece.tensor] = piece.values
+
+
+def _write_tokenizers(folders: Mapping[str, _Folder], seed: int) -> None:
+    both = make_tokenizers(seed)
+    for name in _HOLDERS["tokenizers"]:
+        if name in folders:
+            folders[name].write("tokenizer.json", orjson.dumps(both.solar if name == "Solar" else both.glm))
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    pass
+
+
+def write_replicas(
+    root: Path,
+    names: Sequence[str] | None = None,
+    *,
+    parts: Collection[str] = PARTS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Write replicas of the studied models under ``root/<hub id>``; return the folder of each.
+
+    Parameters
+    ----------
+    root : Path
+        Made if missing; its filesystem must hold sparse files (all replicas together appear to be 1.4 TB).
+    names : sequence of str, optional
+        Short names out of `NAMES`; all if not given.
+    parts : collection of str
+        What is filled, out of `PARTS`; all else is a hole. Values do not depend on `names`. They depend on `parts` in one place:
+        with "attention", the windows of k and v at layers 10, 20 and 30 are those of the whole matrices.
+    seed : int
+        Same seed, same bytes.
+    progress : callable, optional
+        Called with what is being done, how many steps are done, and how many there are.
+
+    Raises
+    ------
+    BadSelection
+        If a name or a part does not exist.
+    """
+    chosen = tuple(dict.fromkeys(NAMES if names is None else names))
+    for kind, given, known in (("model", chosen, NAMES), ("part", tuple(parts), PARTS)):
+        unknown = next((item for item in given if item not in known), None)
+        if unknown is not None:
+            raise BadSelection(f"there is no replica {kind} {unknown!r}: expected {', '.join(known)}")
+    steps = [part for part in PARTS if part in parts and set(_HOLDERS[part]) & set(chosen)]
+    total = len(chosen) + len(steps)
+    tell = progress or _silent
+    folders: dict[str, _Folder] = {}
+    for number, name in enumerate(chosen):
+        tell(f"replica of {name}", number, total)
+        folders[name] = _Folder(root, name, parts, seed)
+    whole: dict[Any, Bits] = {}
+    for number, part in enumerate(steps, len(chosen)):
+        tell(f"replica {part}", number, total)
+        if part == "tokenizers":
+            _write_tokenizers(folders, seed)
+        else:
+            _fill(folders, part, steps, seed, whole)
+        if part == "windows":
+            whole.clear()
+    tell("replicas", total, total)
+    return {name: folder.path for name, folder in folders.items()}

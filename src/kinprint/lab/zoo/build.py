@@ -1,0 +1,159 @@
+"""Building a zoo: what has to be trained is trained in worker processes, kept, and not trained again.
+
+A trained member is kept with the hash of its entry in the plan and of all it is made from, so that a build that was
+interrupted goes on where it was, and a changed entry trains what depends on it and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kinprint._util.files import write_whole
+from kinprint.errors import BadSetting, NeedsExtra, NotFound
+from kinprint.lab.zoo.derive import save_state
+from kinprint.lab.zoo.members import Loaded, Member, Training, keys_of
+from kinprint.lab.zoo.plan import FULL
+from kinprint.lab.zoo.relations import Record
+from kinprint.lab.zoo.store import FILE, Zoo, hashes_of
+from kinprint.lab.zoo.workers import Task, run_tasks
+
+Progress = Callable[[str, int, int], None]
+MODELS = "models"
+NOTE_FILE = "member.json"
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+TIERS: dict[str, tuple[Member, ...]] = {"full": FULL}
+
+
+def build(
+    folder: Path | str,
+    tier: str = "full",
+    *,
+    progress: Progress | None = None,
+    workers: int = 2,
+    plan: Sequence[Member] | None = None,
+) -> Zoo:
+    """Train what is missing, write zoo.json and return the zoo.
+
+    Parameters
+    ----------
+    folder
+        Where the models are kept. Built again with nothing changed, nothing is trained.
+    tier
+        ``full``. (The tiny zoo is not built: it comes with the project.)
+    progress
+        Called with what is going on ("train"), the steps of training done, and all that are to be done in this run.
+    workers
+        How many processes train, each with one thread; the models do not depend on it.
+    plan
+        Other members than those of the tier.
+
+    Raises
+    ------
+    NeedsExtra
+        If something is to be trained and torch or tokenizers is missing.
+    BadSetting
+        If there is no such tier, or less than one worker.
+    StorageError
+        If the folder cannot be written.
+    """
+    if plan is None and tier not in TIERS:
+        raise BadSetting(f"there is no tier {tier!r} to build, expected {', '.join(TIERS)}")
+    if workers < 1:
+        raise BadSetting(f"at least one worker is needed, got {workers}")
+    members = {member.name: member for member in (TIERS[tier] if plan is None else plan)}
+    kept = _Kept(Path(folder), members, keys_of(members))
+    tasks = kept.missing()
+    if tasks:
+        _need_torch()
+        run_tasks(tasks, kept.folder, members, workers=workers, progress=progress)
+    record = kept.record(tier)
+    write_whole(kept.folder / FILE, record.to_json())
+    return Zoo(kept.folder, record)
+
+
+def _need_torch() -> None:
+    for module in ("torch", "tokenizers"):
+        if importlib.util.find_spec(module) is None:
+            raise NeedsExtra("training the zoo", extra="torch")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the weights of trained members depend on."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for package in ("numpy", "torch", "tokenizers"):
+        if importlib.util.find_spec(package) is not None:
+            found[package] = metadata.version(package)
+    return found
+
+
+def store_member(folder: Path, name: str, key: str, model: Loaded, measured: Mapping[str, Any]) -> None:
+    """Write a trained member so that it is there whole or not at all."""
+    target, fresh = folder / MODELS / name, folder / MODELS / f".{name}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    save_state(fresh, *model)
+    note = {"key": key, "sha256": hashes_of(fresh, list(FILES)), "measured": dict(measured), "versions": versions()}
+    write_whole(fresh / NOTE_FILE, (json.dumps(note, indent=1) + "\n").encode())
+    # A folder cannot replace one that is not empty; in between, the member counts as missing.
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.replace(target)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a folder holds of a plan."""
+
+    folder: Path
+    members: Mapping[str, Member]
+    keys: Mapping[str, str]
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """Return what was noted when a member was trained, None if it has to be trained (again)."""
+        place = self.folder / MODELS / name
+        try:
+            note: dict[str, Any] = json.loads((place / NOTE_FILE).read_text(encoding="utf-8"))
+            whole = note["key"] == self.keys[name] and note["sha256"] == hashes_of(place, list(FILES))
+        except (FileNotFoundError, NotFound, ValueError, KeyError):
+            return None
+        return note if whole else None
+
+    def missing(self) -> list[Task]:
+        """Return what has to be trained, in the plan's order, each with what must be trained before it."""
+        tasks: dict[str, Task] = {}
+        trained_before: dict[str, frozenset[str]] = {}
+        for name, member in self.members.items():
+            before = frozenset().union(*(trained_before[need] for need in member.needs))
+            if isinstance(member.how, Training):
+                if self.note(name) is None:
+                    waits = frozenset(before & tasks.keys())
+                    tasks[name] = Task(name, self.keys[name], member.how.steps, waits)
+                before |= {name}
+            trained_before[name] = before
+        return list(tasks.values())
+
+    def record(self, tier: str) -> Record:
+        """Return the record of a folder that has everything.
+
+        Raises
+        ------
+        NotFound
+            If a trained member is missing after all.
+        """
+        stored: dict[str, tuple[str, Mapping[str, str]]] = {}
+        measured: dict[str, Mapping[str, Any]] = {}
+        for name, member in self.members.items():
+            if isinstance(member.how, Training):
+                note = self.note(name)
+                if note is None:
+                    raise NotFound(f"{name} was trained and is not in {self.folder}", hint="build the zoo again")
+                stored[name] = f"{MODELS}/{name}", note["sha256"]
+                measured[name] = {**note["measured"], "versions": note["versions"]}
+        command = f"kinprint.lab.zoo.build.build(folder, tier={tier!r})"
+        return Record(tier, command, versions(), self.members, stored, measured)

@@ -1,0 +1,1 @@
+"""An open model: its tensors by role, config, tokens and card."""

@@ -1,0 +1,149 @@
+"""How two models' tokenizers differ, from tokenizer.json. Context for a reader, never evidence of derivation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
+from kinprint.model.model import Model
+from kinprint.results.measurements import NOT_COMPARABLE, OK
+from kinprint.results.models import TokenizerDifference
+from kinprint.sources.base import SMALL_FILE_CAP
+
+TOKENIZER_FILE = "tokenizer.json"
+
+TokenPairs = tuple[tuple[int, int], ...]  # ids of the same token in A and in B
+
+
+def compare_tokenizers(a: Model, b: Model, *, share: float) -> tuple[TokenizerDifference, TokenPairs | None]:
+    """Compare vocabularies and merges by text and id. At most `share` of the bytes left in the budget is spent on it.
+
+    Tokens are compared as the files spell them. Equal files (by the hub's content tag) are not read at all. Beside the
+    differences come the ids of all tokens that both have, in A's order; None where that is not known.
+    """
+    found = _tokenizers(a, b, share=share)
+    if isinstance(found, TokenizerDifference):
+        return found, None
+    one, two = found
+    vocab_a, vocab_b = vocabulary(one), vocabulary(two)
+    common = sorted((number, vocab_b[token]) for token, number in vocab_a.items() if token in vocab_b)
+    return compare_vocabularies(one, two), tuple(common)
+
+
+def _tokenizers(
+    a: Model, b: Model, *, share: float
+) -> tuple[dict[str, object], dict[str, object]] | TokenizerDifference:
+    """Return both files parsed, or what can be said without them."""
+    session, models = a.checkpoint.session, (a, b)
+    found = session.map(_look_up, models)
+    for side, file in zip("AB", found, strict=True):
+        if file is None:
+            return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
+        if isinstance(file, str):
+            return TokenizerDifference(NOT_COMPARABLE, file)
+    files = [file for file in found if isinstance(file, _File)]
+    if files[0].content is not None and files[0] == files[1]:
+        return TokenizerDifference(OK, "the files have the same content tag and were not read", identical_files=True)
+    left, needed = session.remaining_bytes, sum(file.size for file in files)
+    if left is not None and needed > left * share:
+        reason = f"the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)"
+        return TokenizerDifference(NOT_COMPARABLE, reason)
+    parsed = session.map(_read, list(zip(models, files, strict=True)))
+    for side, content in zip("AB", parsed, strict=True):
+        if content is None:
+            return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
+        if isinstance(content, str):
+            return TokenizerDifference(NOT_COMPARABLE, content)
+    one, two = (content for content in parsed if isinstance(content, dict))
+    return one, two
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What is known of a tokenizer.json without reading it. ``content`` is the hub's tag, else None."""
+
+    size: int
+    content: str | None
+
+
+def _look_up(model: Model) -> _File | str | None:
+    """Return size and tag, or why they cannot be had, or None if the model has no such file."""
+    checkpoint = model.checkpoint
+    if TOKENIZER_FILE in checkpoint.documents:  # it came with the header, which has been read
+        return _File(0, None)
+    try:
+        source = checkpoint.folder.open(TOKENIZER_FILE)
+        # Tags of a plain web server tell versions of one address apart, and nothing about another's files.
+        by_tag = checkpoint.provenance.kind == "hub" and source.identity.startswith("etag:")
+        return _File(source.size, source.identity if by_tag else None)
+    except NotFound:
+        return None
+    except OfflineError as error:  # context is not worth failing for
+        return error.message
+
+
+def _read(job: tuple[Model, _File]) -> dict[str, object] | str | None:
+    """Return the parsed file, or why it cannot be had. Both sides are read at once, so neither may exceed its size."""
+    model, file = job
+    try:
+        return model.checkpoint.read_json(TOKENIZER_FILE, cap=min(SMALL_FILE_CAP, file.size))
+    except (BudgetExceeded, FileTooLarge, FormatError, OfflineError) as error:
+        return error.message
+
+
+def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> TokenizerDifference:
+    """Compare two parsed tokenizer.json."""
+    vocab_a, vocab_b = vocabulary(a), vocabulary(b)
+    if not vocab_a or not vocab_b:
+        side = "A" if not vocab_a else "B"
+        return TokenizerDifference(NOT_COMPARABLE, f"the tokenizer of model {side} lists no vocabulary")
+    common = vocab_a.keys() & vocab_b.keys()
+    merges_a, merges_b = _merges(a), _merges(b)
+    result = TokenizerDifference(
+        OK,
+        None,
+        identical_files=a == b,
+        kind_a=_kind(a),
+        kind_b=_kind(b),
+        tokens_a=len(vocab_a),
+        tokens_b=len(vocab_b),
+        tokens_common=len(common),
+        jaccard=len(common) / (len(vocab_a) + len(vocab_b) - len(common)),
+        same_id=sum(vocab_a[token] == vocab_b[token] for token in common),
+    )
+    if merges_a is None or merges_b is None:
+        return result
+    return replace(result, merges_a=len(merges_a), merges_b=len(merges_b), merges_common=len(merges_a & merges_b))
+
+
+def vocabulary(tokenizer: Mapping[str, object]) -> dict[str, int]:
+    """Return token to id: the model's table (BPE and WordPiece map, Unigram lists) and the added tokens."""
+    model = tokenizer.get("model")
+    table = model.get("vocab") if isinstance(model, dict) else None
+    found: dict[str, int] = {}
+    if isinstance(table, dict):
+        found = {token: number for token, number in table.items() if isinstance(number, int)}
+    elif isinstance(table, list):
+        entries = [entry[0] if isinstance(entry, list) and entry else None for entry in table]
+        found = {token: number for number, token in enumerate(entries) if isinstance(token, str)}
+    added = tokenizer.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("content"), str) and isinstance(entry.get("id"), int):
+            found[entry["content"]] = entry["id"]
+    return found
+
+
+def _merges(tokenizer: Mapping[str, object]) -> set[str] | None:
+    model = tokenizer.get("model")
+    listed = model.get("merges") if isinstance(model, dict) else None
+    if not isinstance(listed, list):
+        return None
+    # Both spellings are in use: "left right" and ["left", "right"].
+    return {" ".join(map(str, merge)) if isinstance(merge, list) else str(merge) for merge in listed}
+
+
+def _kind(tokenizer: Mapping[str, object]) -> str | None:
+    model = tokenizer.get("model")
+    kind = model.get("type") if isinstance(model, dict) else None
+    return kind[:40] if isinstance(kind, str) else None

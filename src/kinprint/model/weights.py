@@ -1,0 +1,270 @@
+"""What methods see of a model: matrices by role in their logical orientation, one at a time, from files or from memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Naming, Role, RoleTensor, name_tensors
+from kinprint.arch.configs import flattened, kv_heads_of
+from kinprint.errors import DegenerateInput
+from kinprint.formats.dtypes import Array
+from kinprint.formats.plan import Run, plan_reads
+from kinprint.model.model import Model, slice_role
+from kinprint.model.tokenizers import TOKENIZER_FILE, vocabulary
+from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, token_key
+
+Matrix = NDArray[np.float32]
+"""Matrices stay in float32, which holds every BF16 and F16 value exactly; statistics over them are float64."""
+
+# Which norm's scale meets a matrix's input. Blocks that normalise their output instead (OLMo 2) have neither.
+_NORM_BEFORE = {
+    Role.ATTN_Q: Role.INPUT_NORM,
+    Role.ATTN_K: Role.INPUT_NORM,
+    Role.ATTN_V: Role.INPUT_NORM,
+    Role.MLP_GATE: Role.POST_ATTENTION_NORM,
+    Role.MLP_UP: Role.POST_ATTENTION_NORM,
+    Role.SHARED_GATE: Role.POST_ATTENTION_NORM,
+    Role.SHARED_UP: Role.POST_ATTENTION_NORM,
+    Role.EXPERT_GATE: Role.POST_ATTENTION_NORM,
+    Role.EXPERT_UP: Role.POST_ATTENTION_NORM,
+    Role.ROUTER: Role.POST_ATTENTION_NORM,
+    Role.HEAD: Role.FINAL_NORM,
+}
+
+
+class Weights(ABC):
+    """One model, for methods.
+
+    Attributes
+    ----------
+    label : the model as the user named it.
+    layers, experts, hidden : counts; `hidden` is the width of the residual stream.
+    shared : keys of the tokens that the partner has too, where a pair is compared; None for a fingerprint of one model.
+    bytes_read : what the methods have read so far.
+    folder : where the model's files are, if they are on this machine; a forward pass needs them.
+    """
+
+    def __init__(self, label: str, naming: Naming, config: Mapping[str, object], hidden: int | None) -> None:
+        self.label = label
+        self.naming = naming
+        self.config = flattened(config)
+        self.layers = naming.layers
+        self.experts = naming.experts
+        self.hidden = hidden or 0
+        self.shared: Keys | None = None
+        self.bytes_read = 0
+        self.folder: Path | None = None
+        self._parts = {(part.role, part.layer, part.expert): part for part in naming.tensors}
+
+    # -- sizes --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def kv_heads(self) -> int | None:
+        """Number of key/value heads, where the config tells."""
+        return kv_heads_of(self.config)
+
+    @cached_property
+    def heads(self) -> int | None:
+        """Number of query heads, where the config tells."""
+        for key in ("num_attention_heads", "n_head", "n_heads"):
+            value = self.config.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096:
+                return value
+        return None
+
+    def has(self, role: Role, layer: int | None = None, expert: int | None = None) -> bool:
+        """Whether the model has this tensor."""
+        return (role, layer, expert) in self._parts
+
+    def shape(self, role: Role, layer: int | None = None, expert: int | None = None) -> tuple[int, ...]:
+        """Return the logical shape, out × in; raises `DegenerateInput` where the model has no such tensor."""
+        return self._part(role, layer, expert).shape
+
+    def layers_with(self, *roles: Role) -> list[int]:
+        """Return the layers that have all of these roles, in order."""
+        return [layer for layer in range(self.layers) if all(self.has(role, layer) for role in roles)]
+
+    def _part(self, role: Role, layer: int | None, expert: int | None) -> RoleTensor:
+        part = self._parts.get((role, layer, expert))
+        if part is None:
+            where = "" if layer is None else f" in layer {layer}"
+            raise DegenerateInput(f"{self.label} has no {role.value}{where}")
+        return part
+
+    def nbytes(
+        self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None
+    ) -> int:
+        """Return what reading this takes; 0 for weights in memory."""
+        return self._cost(self._part(role, layer, expert), rows)
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def matrix(
+        self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None
+    ) -> Matrix:
+        """Return a matrix (or a norm, or some rows), out × in, as the model uses it."""
+        part = self._part(role, layer, expert)
+        values = np.ascontiguousarray(self._values(part, rows), dtype=np.float32)
+        if part.offset:
+            values = values + np.float32(part.offset)
+        if not np.isfinite(values).all():
+            raise DegenerateInput(f"{self.label}: {part.name} holds values that are not finite")
+        return values
+
+    def norm(self, role: Role, layer: int | None = None) -> FloatArray:
+        """Return a norm's scale in float64."""
+        return self.matrix(role, layer).astype(np.float64)
+
+    def folded(
+        self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None
+    ) -> Matrix:
+        """Return a matrix with the scale of the norm before it multiplied in: only so does it turn with the residual basis."""
+        values = self.matrix(role, layer, expert=expert, rows=rows)
+        before = _NORM_BEFORE.get(role)
+        place = None if before is Role.FINAL_NORM else layer
+        if before is None or not self.has(before, place):
+            return values
+        scale = self.matrix(before, place)
+        if scale.shape != values.shape[1:]:
+            return values
+        return values * scale
+
+    def expanded(self, role: Role, layer: int) -> Matrix:
+        """Return a key or value matrix (gamma folded) with each head repeated for its own group of query heads."""
+        values = self.folded(role, layer)
+        heads, kv_heads = self.heads, self.kv_heads
+        if not heads or not kv_heads or heads == kv_heads or heads % kv_heads or values.shape[0] % kv_heads:
+            return values
+        blocks = values.reshape(kv_heads, -1, values.shape[1])
+        return np.repeat(blocks, heads // kv_heads, axis=0).reshape(-1, values.shape[1])
+
+    # -- tokens -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def vocabulary(self) -> Mapping[str, int] | None:
+        """Return token to id, or None where the model has no tokenizer that can be read."""
+
+    def keys(self) -> Keys | None:
+        """Return the keys of all tokens, or None without a tokenizer."""
+        known = self.vocabulary()
+        return None if not known else np.array(sorted(token_key(text) for text in known), dtype=np.uint64)
+
+    def tokens(self, count: int, *, rare: bool = False) -> TokenSample:
+        """Choose tokens: the partner's too in a comparison. A method that needs labels calls this."""
+        rows = self.shape(Role.EMBEDDING)[0]
+        known = self.vocabulary()
+        if not known:
+            return sample_ids(rows, count, rare=rare)
+        return sample_tokens(known, rows, count, shared=self.shared, rare=rare)
+
+    def embedding(self, ids: NDArray[np.intp]) -> Matrix:
+        """Return these rows of the embedding, in the order given."""
+        part = self._part(Role.EMBEDDING, None, None)
+        order = np.argsort(ids, kind="stable")
+        values = self._rows_of(part, [int(number) for number in ids[order]])
+        result = np.empty((len(ids), values.shape[1]), dtype=np.float32)
+        result[order] = values
+        if not np.isfinite(result).all():
+            raise DegenerateInput(f"{self.label}: {part.name} holds values that are not finite")
+        return result
+
+    # -- where they come from -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _cost(self, part: RoleTensor, rows: Run | None) -> int: ...
+
+    @abstractmethod
+    def _values(self, part: RoleTensor, rows: Run | None) -> Array: ...
+
+    @abstractmethod
+    def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array: ...
+
+
+class StoredWeights(Weights):
+    """The weights of an open model, read when asked for and not kept."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.label, model.naming, model.checkpoint.config, model.hidden)
+        self.model = model
+        where = model.checkpoint.provenance
+        if where.kind in ("folder", "file"):
+            place = Path(where.location)
+            self.folder = place if place.is_dir() else place.parent
+
+    def vocabulary(self) -> Mapping[str, int] | None:
+        """Return the tokenizer's table; read once."""
+        return self._vocabulary
+
+    @cached_property
+    def _vocabulary(self) -> Mapping[str, int] | None:
+        content = self.model.checkpoint.read_json(TOKENIZER_FILE)
+        return vocabulary(content) or None if content is not None else None
+
+    def _cost(self, part: RoleTensor, rows: Run | None) -> int:
+        return slice_role(self.model, part, rows).stored.nbytes
+
+    def _values(self, part: RoleTensor, rows: Run | None) -> Array:
+        item = slice_role(self.model, part, rows)
+        (values,) = self.model.checkpoint.read([item.stored])
+        self.bytes_read += item.stored.nbytes
+        return item.oriented(values)
+
+    def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array:
+        runs: list[list[int]] = []
+        for number in dict.fromkeys(numbers):
+            if runs and runs[-1][1] == number:
+                runs[-1][1] = number + 1
+            else:
+                runs.append([number, number + 1])
+        slices = [slice_role(self.model, part, (start, stop)) for start, stop in runs]
+        plan = plan_reads([item.stored for item in slices], max_gap_bytes=1 << 16)
+        self.bytes_read += plan.nbytes
+        arrays = self.model.checkpoint.execute(plan)
+        return np.concatenate([item.oriented(values) for item, values in zip(slices, arrays, strict=True)])
+
+
+class HeldWeights(Weights):
+    """Weights in memory under the names of their architecture: a model of the zoo that was never written out."""
+
+    def __init__(
+        self,
+        label: str,
+        state: Mapping[str, Matrix],
+        config: Mapping[str, object],
+        tokenizer: Mapping[str, object] | None = None,
+    ) -> None:
+        naming = name_tensors(config, {name: value.shape for name, value in state.items()})
+        hidden = config.get("hidden_size")
+        super().__init__(label, naming, config, hidden if isinstance(hidden, int) else None)
+        self.state = state
+        self.tokenizer = tokenizer
+        self._known = (vocabulary(tokenizer) or None) if tokenizer else None
+
+    def vocabulary(self) -> Mapping[str, int] | None:
+        """Return the table given."""
+        return self._known
+
+    def _cost(self, part: RoleTensor, rows: Run | None) -> int:  # noqa: ARG002 - nothing is read
+        return 0
+
+    def _values(self, part: RoleTensor, rows: Run | None) -> Array:
+        values = self.state[part.name]
+        if part.rows is not None:
+            values = np.concatenate([values[start:stop] for start, stop in part.rows])
+        if part.transposed:
+            values = values.T
+        taken = values if rows is None else values[rows[0] : rows[1]]
+        self.bytes_read += taken.size * 2
+        return taken
+
+    def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array:
+        taken: Array = self.state[part.name][numbers]
+        self.bytes_read += taken.size * 2
+        return taken

@@ -1,0 +1,1 @@
+"""Family trees as pictures."""

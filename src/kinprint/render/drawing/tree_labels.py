@@ -1,0 +1,149 @@
+"""What the drawings of a family tree say in words, in the terminal and in SVG alike, in the language of the page around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinprint._util.plain import printable
+from kinprint.render.texts.words import IN_ENGLISH, Words, in_myriads
+from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, FamilyTree, TreeEdge, TreeModel
+
+NAME_LENGTH = 60
+_SHARES = ("shares_components", "shares_initialisation")
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A model, or family, that shares something with another without descent: one line for all such pairs of the two."""
+
+    one: int  # node to draw at
+    two: int
+    shares: str
+    pairs: int
+    of: int
+
+
+def title(model: TreeModel) -> str:
+    """Return a model's name, safe to show; a long one is cut in the middle, since names of models differ at their ends."""
+    name = printable(model.name, 10 * NAME_LENGTH)
+    half = NAME_LENGTH // 2
+    return name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[1 - half :]}"
+
+
+def label(tree: FamilyTree, model: TreeModel) -> str:
+    """Return a node's name with those of the models that equal it."""
+    return " = ".join(title(item) for item in (model, *tree.equal_to(model.index)))
+
+
+def standing_alone(tree: FamilyTree, model: TreeModel, words: Words = IN_ENGLISH) -> str:
+    """Say of a model that hangs on no other what that means."""
+    if not tree.testable(model.index):
+        return words.say("tree.not_tested")
+    left = tree.untested(model.index)
+    return words.say("tree.unrelated.in_part", n=left) if left else words.say("tree.unrelated")
+
+
+def size(model: TreeModel, words: Words = IN_ENGLISH) -> str:
+    """Return depth and parameters in a few words."""
+    count = in_myriads(model.parameters) if words.lang == "ko" else _count(model.parameters)
+    key = "tree.size.experts" if model.experts else "tree.size"
+    return words.say(key, layers=model.layers, experts=model.experts, parameters=count)
+
+
+def _count(number: int) -> str:
+    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if number >= limit:
+            return f"{number / limit:.3g} {unit}"
+    return str(number)
+
+
+def kind(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
+    """Return what was done, as far as it is known."""
+    name = words.label("class", "related") if edge.kind is None else words.kind(edge.kind, edge.sentence)
+    return words.say("tree.merge", kind=name, share=f"{edge.merge:.0%}") if edge.merge is not None else name
+
+
+def firmness(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
+    """Return the distance and how firm the neighbourhood is."""
+    said = (
+        words.say("tree.distance.unknown")
+        if edge.distance is None
+        else words.say("tree.distance", distance=f"{edge.distance:.3g}")
+    )
+    if edge.reordered:
+        said = words.say("tree.distance.reordered", distance=said)
+    return said if edge.support is None else words.say("tree.support", distance=said, share=f"{edge.support:.0%}")
+
+
+def heading(tree: FamilyTree, edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
+    """Return which way an edge runs and how sure that is."""
+    names = {model.index: title(model) for model in tree.models}
+    ends, chance = (names[edge.parent], names[edge.child]), edge.probability
+    if edge.direction == FORWARD:
+        return f"{ends[0]} → {ends[1]} ({chance:.0%})"
+    if edge.direction == BACKWARD:
+        return f"{ends[1]} → {ends[0]} ({1 - chance:.0%})"
+    if abs(chance - 0.5) < 0.05:
+        return words.say("tree.open")
+    one, two = ends if chance > 0.5 else ends[::-1]
+    return words.say("tree.open.leaning", one=one, two=two, chance=f"{max(chance, 1 - chance):.0%}")
+
+
+def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: Words = IN_ENGLISH) -> str:
+    """Name the parents of a merge but the one that `edge` leads from; begins with what sets it apart, or is empty."""
+    names = {model.index: title(model) for model in tree.models}
+    others = [item for item in tree.edges if item.child == child and item is not edge]
+    return "".join(
+        words.say("tree.second", name=names[item.parent], share=f"{item.merge or 0.0:.0%}") for item in others
+    )
+
+
+def ties(tree: FamilyTree) -> list[Tie]:
+    """Sum up what is shared without descent: one tie for two families or lone models, none inside a family."""
+    roots = {model.index: _root(tree, model.index) for model in tree.nodes}
+    sizes: dict[int, int] = {}
+    for root in roots.values():
+        sizes[root] = sizes.get(root, 0) + 1
+    found: dict[tuple[int, int, str], int] = {}
+    for link in tree.links:
+        one, two = sorted((roots[link.a], roots[link.b]), key=lambda root: (sizes[root], -root))
+        if one != two:
+            found[one, two, link.shares] = found.get((one, two, link.shares), 0) + 1
+    return [Tie(one, two, shares, count, sizes[one] * sizes[two]) for (one, two, shares), count in found.items()]
+
+
+def _root(tree: FamilyTree, node: int) -> int:
+    while (edge := tree.above(node)) is not None:
+        node = edge.parent
+    return node
+
+
+def tie_line(tree: FamilyTree, tie: Tie, words: Words = IN_ENGLISH) -> str:
+    """Say a tie in a line."""
+    names = {model.index: title(model) for model in tree.models}
+    key = f"tree.tie.{tie.shares if tie.shares in _SHARES else 'other'}"
+    ends = {"one": names[tie.one], "two": names[tie.two]}
+    return words.say(key, **ends) if tie.of == 1 else words.say(f"{key}.family", **ends, pairs=tie.pairs, of=tie.of)
+
+
+def summary(tree: FamilyTree, words: Words = IN_ENGLISH) -> str:
+    """Say in one line what came out."""
+
+    def counted(key: str, count: int) -> str:
+        return words.say(f"{key}.one") if count == 1 else words.say(key, n=count)
+
+    families = {model.family for model in tree.nodes if model.family is not None}
+    alone = sum(model.family is None for model in tree.nodes)
+    copies = len(tree.models) - len(tree.nodes)
+    parts = []
+    if copies:
+        parts.append(counted("tree.copies", copies))
+    if families:
+        parts.append(counted("tree.families", len(families)))
+        if alone:
+            parts.append(counted("tree.alone", alone))
+        arrows = sum(edge.direction != UNDIRECTED for edge in tree.edges)
+        parts.append(words.say("tree.directed", n=arrows, edges=len(tree.edges)))
+    elif len(tree.nodes) > 1:
+        parts.append(words.say("tree.none"))
+    return words.say("tree.summary", n=len(tree.models), parts=", ".join(parts))

@@ -1,0 +1,94 @@
+"""One self-contained HTML file for all pairs of several models: matrix, groups, tree, and every pair beside its null."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from kinprint._util.plain import printable
+from kinprint.render.drawing.tree_labels import title
+from kinprint.render.drawing.tree_svg import tree_svg
+from kinprint.render.page.assemble import environment, inlined
+from kinprint.render.page.payload import embedded
+from kinprint.render.page.voice import Voice
+from kinprint.render.repeat_command import pinned_reference, written_size
+from kinprint.render.terminal.pairs import MARKS
+from kinprint.results.tree import PairsReport, TreeModel
+
+_SCRIPTS = ("core.js", "page.js")
+_STYLES = ("page.css", "many.css", "print.css")
+_WORDS = ("js.copied", "js.copy_failed")
+LONGEST_COMMAND = 8000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the matrix: empty on the diagonal, else a verdict."""
+
+    class_: str | None
+    sign: str
+    doubtful: bool  # does not stand after the correction for all pairs
+    place: int | None  # of the pair in the list below the matrix
+
+
+def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
+    """Return the report as one HTML file in the language `lang`; the same report gives the same bytes."""
+    voice = Voice(lang)
+    pairs = sorted(report.pairs, key=lambda pair: (pair.log10_p_pairs or 0.0, pair.a, pair.b))
+    places = {frozenset((pair.a, pair.b)): number for number, pair in enumerate(pairs)}
+    names = [title(model) for model in report.tree.models]
+    command = pairs_command(report)
+    shown = printable(command, LONGEST_COMMAND)
+    text = (
+        environment()
+        .get_template("many.html")
+        .render(
+            report=report,
+            run=report.tree.run,
+            title=voice.t("many.title", n=len(names)),
+            v=voice,
+            pairs=pairs,
+            names=names,
+            matrix=[
+                (model, [_cell(report, model, other, places) for other in report.tree.models])
+                for model in report.tree.models
+            ],
+            signs=[(MARKS[name], name) for name in MARKS],
+            groups=[group for group in report.clusters if len(group) > 1],
+            alone=report.alone,
+            not_testable=report.not_testable,
+            tree=Markup(tree_svg(report.tree, voice.words).decode()),  # noqa: S704 - which escapes all names
+            command=shown,
+            command_hidden=shown != command,
+            payload=embedded({"lang": lang, "words": {key: voice.t(key) for key in _WORDS}}),
+            **inlined(_STYLES, _SCRIPTS),
+        )
+    )
+    return text.encode()
+
+
+def pairs_command(report: PairsReport) -> str:
+    """Return one line for a POSIX shell that compares the same models again, those of the hub at the same commits."""
+    settings = report.tree.settings
+    words = ["kinprint", "compare", "--budget", written_size(settings.budget_bytes), "--seed", str(settings.seed)]
+    words += ["--deep"] if settings.deep else []
+    models = [_pinned(model) for model in report.tree.models]
+    words += ["--"] if any(model.startswith("-") for model in models) else []
+    return shlex.join([*words, *models])
+
+
+def _pinned(model: TreeModel) -> str:
+    return model.reference if model.commit is None else pinned_reference(model.reference, model.commit)
+
+
+def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[frozenset[int], int]) -> Cell:
+    if one.index == two.index:
+        return Cell(None, "", False, None)
+    if one.node == two.node:
+        return Cell("identical", MARKS["identical"], False, places.get(frozenset((one.index, two.index))))
+    pair = report.pair(one.index, two.index)
+    if pair is None:
+        return Cell(None, "", False, None)
+    return Cell(pair.class_, MARKS[pair.class_], not pair.stands, places[frozenset((pair.a, pair.b))])

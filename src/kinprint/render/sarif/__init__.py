@@ -1,0 +1,1 @@
+"""Results as SARIF 2.1.0."""

@@ -1,0 +1,1 @@
+"""Results as tidy tables: CSV and Parquet."""

@@ -1,0 +1,280 @@
+"""What the evidence engine concludes and from what: tests, layer map, components, edits, controls, power, verdict.
+
+Plain frozen dataclasses like those of `kinprint.results.report`, which holds them in the Report. ``class_`` is written as
+``class`` in JSON: a trailing underscore only keeps a Python keyword apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+IDENTICAL = "identical"
+DERIVED = "derived"
+SHARES_COMPONENTS = "shares_components"
+SHARES_INITIALISATION = "shares_initialisation"
+NO_EVIDENCE = "no_evidence"
+NOT_TESTABLE = "not_testable"
+CLASSES = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, NO_EVIDENCE, NOT_TESTABLE)
+
+TESTED = "ok"
+OFF = "off"  # an assumption fails or the input is degenerate: the reason says which
+
+
+@dataclass(frozen=True)
+class EvidenceTest:
+    """One test of the hypothesis that the two models share nothing.
+
+    Parameters
+    ----------
+    name, scope
+        Which test, and of which role or group of roles.
+    layer, expert
+        Where, if it is of one place; None for a test over all layers.
+    statistic, null_mean, null_sd, z
+        Observed value, and what it does if the models are unrelated.
+    log10_p
+        One-sided towards "related", before correction; ``log10_p_holm`` after Holm's correction over the battery.
+    n, blocks
+        Exchangeable units permuted, and layers (or experts) that entered.
+    null, p_method, assumptions
+        What is permuted, how the p-value was had, and what must hold.
+    status, reason
+        "ok", or "off" with the reason; an "off" test has no numbers.
+    """
+
+    name: str
+    scope: str
+    layer: int | None = None
+    expert: int | None = None
+    statistic: float | None = None
+    null_mean: float | None = None
+    null_sd: float | None = None
+    z: float | None = None
+    log10_p: float | None = None
+    log10_p_holm: float | None = None
+    n: int = 0
+    blocks: int = 0
+    null: str = ""
+    p_method: str = ""
+    assumptions: tuple[str, ...] = ()
+    status: str = TESTED
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class LayerFinding:
+    """One layer of B: which layer of A it matches, and on what evidence. ``tries`` is the search it was corrected for."""
+
+    layer: int
+    source: int | None
+    correlation: float | None
+    z: float | None
+    log10_p: float | None
+    tries: int
+    shared: bool
+    runner_up: int | None = None
+    runner_up_z: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerAlignment:
+    """Which layer of A each layer of B matches. Matrices decide; norms forgive wrong maps and do not enter."""
+
+    status: str
+    kind: str  # "identity", "subsequence", "monotone with repeats", "blocks", "shuffled", "partial", "none"
+    layers: tuple[LayerFinding, ...]
+    scopes: tuple[str, ...]  # roles whose row slices entered
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ComponentFinding:
+    """One part of the model: does it share, in how many of its places."""
+
+    component: str
+    state: str  # "shared", "partly shared", "not shared", "not tested"
+    tested: int
+    shared: int
+    log10_p: float | None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ExpertFinding:
+    """One expert of B: which expert of A (or A's dense MLP, source None) it matches."""
+
+    layer: int
+    expert: int
+    source: int | None
+    log10_p: float | None
+    shared: bool
+
+
+@dataclass(frozen=True)
+class EditFinding:
+    """How one kind of tensor was changed: what the slices of all its layers show."""
+
+    scope: str
+    edit: str
+    tensors: int
+    identical: int
+    changed_share: float | None
+    mean_ulps: float | None
+    slope: float | None
+    correlation: float | None
+    relative_difference: float | None
+    zeros_a: float | None
+    zeros_b: float | None
+    bits: int | None = None
+    rank: int | None = None
+    noise: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MergeFinding:
+    """B as a weighted sum of given parents, by least squares over everything that was read of all of them."""
+
+    parents: tuple[str, ...]
+    coefficients: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    r_squared: float
+    gain: float  # share explained of what the best single parent leaves unexplained
+    elements: int
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ControlFinding:
+    """A comparison whose answer is known, run by the same code."""
+
+    name: str
+    expected: str
+    status: str  # "passed", "failed", "not run"
+    found: str | None  # class of verdict
+    log10_p: float | None
+    z: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class PowerFinding:
+    """The weakest relation that one test would have seen with probability ``power`` at level ``log10_alpha``."""
+
+    name: str
+    scope: str
+    quantity: str  # "correlation of norm scales", "cosine of rows"
+    least: float | None
+    power: float
+    log10_alpha: float
+    n: int
+    width: int | None
+    blocks: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One step of the reasoning: what it asks, from which inputs, whether it fired, and what followed."""
+
+    name: str
+    question: str
+    inputs: tuple[str, ...]
+    fired: bool
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where the pair stands in the lattice, in one sentence, and why."""
+
+    class_: str
+    kind: str | None
+    sentence: str
+    log10_p: float | None
+    layer_map: tuple[int | None, ...] | None  # for each layer of B the layer of A, or None
+    reasons: tuple[str, ...]  # strongest evidence for
+    against: tuple[str, ...]  # what speaks against, or limits
+    untested: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    log10_alpha: float
+    tests: int  # how many p-values the correction was for
+    null: str | None = None  # the empirical null used, if a test needed one
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything the verdict rests on."""
+
+    tests: tuple[EvidenceTest, ...]
+    alignment: LayerAlignment
+    components: tuple[ComponentFinding, ...]
+    experts: tuple[ExpertFinding, ...]
+    edits: tuple[EditFinding, ...]
+    merge: MergeFinding | None
+    controls: tuple[ControlFinding, ...]
+    power: tuple[PowerFinding, ...]
+    stages: tuple[str, ...]  # what was read when, with bytes, and why the next stage was or was not entered
+
+
+# -- fingerprint methods -------------------------------------------------------------------------------------------------
+
+BEYOND, INSIDE, NO_NULL = "beyond its null", "inside its null", "no null"
+
+
+@dataclass(frozen=True)
+class MethodNull:
+    """What unrelated models show to one method, and how far this pair is from it.
+
+    Parameters
+    ----------
+    name
+        What was permuted or drawn, or which empirical null.
+    exact
+        Whether it holds whatever the models were trained on. An empirical null speaks for models like those it was made from.
+    mean, sd, z, log10_p
+        Of the method's value; p one-sided, towards "more alike". An empirical p-value is never below 1/(n + 1).
+    largest
+        The largest value of any unrelated pair, for an empirical null.
+    n
+        Units permuted, or pairs of models.
+    """
+
+    name: str
+    exact: bool
+    mean: float | None
+    sd: float | None
+    z: float | None
+    log10_p: float | None
+    largest: float | None
+    n: int
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MethodDetail:
+    """A further figure of a method, by name."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class MethodFinding:
+    """One row of the table of methods: the value beside its nulls. ``value`` is None where the method is off."""
+
+    method: str
+    title: str
+    version: int
+    needs: tuple[str, ...]
+    status: str
+    reason: str | None
+    value: float | None
+    reading: str
+    chance: MethodNull | None
+    empirical: MethodNull | None
+    details: tuple[MethodDetail, ...]
+    layers: tuple[tuple[int, int], ...]  # layer of B, layer of A
+    notes: tuple[str, ...]
+    references: tuple[str, ...]

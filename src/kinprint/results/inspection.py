@@ -1,0 +1,68 @@
+"""What `inspect` returns."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+import orjson
+
+from kinprint.results.models import ModelSummary
+
+INSPECTION_SCHEMA = "kinprint.inspection"
+
+
+@dataclass(frozen=True)
+class RoleInventory:
+    """Tensors of one role, shape and dtype. ``fused`` means they are parts of larger stored tensors."""
+
+    role: str
+    tensors: int
+    layers: int
+    shape: tuple[int, ...]
+    dtype: str
+    stored_bytes: int
+    fused: bool
+    example: str
+
+
+@dataclass(frozen=True)
+class NormStatistics:
+    """One norm's weights, population statistics over the finite values, as the model uses them (offset added)."""
+
+    role: str
+    layer: int | None
+    width: int
+    nonfinite: int
+    mean: float | None
+    std: float | None
+    minimum: float | None
+    maximum: float | None
+    cv: float | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found in one model."""
+
+    schema: str
+    schema_version: int
+    model: ModelSummary
+    roles: tuple[RoleInventory, ...]
+    norms: tuple[NormStatistics, ...]
+    bytes_read: int
+    requests: int
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return str(importlib.import_module("kinprint.render.notebook").inspection_html(self))
+
+    def __repr__(self) -> str:
+        printable = importlib.import_module("kinprint._util.plain").printable
+        model = self.model
+        name, architecture = printable(model.reference, 80), printable(model.architecture, 40)
+        return f"<Inspection: {name}: {architecture}, {model.layers} layers, {model.parameters:,} parameters>"
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the inspection as JSON (UTF-8)."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)

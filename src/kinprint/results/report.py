@@ -1,0 +1,129 @@
+"""What kinprint returns and writes: plain frozen dataclasses, versioned, the same object in Python, JSON and on screen.
+
+JSON holds no NaN: a number that does not exist is null, and the ``status`` and ``reason`` beside it say why.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+
+import orjson
+
+from kinprint.errors import SchemaError
+from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
+from kinprint.results.findings import Evidence, MethodFinding, Verdict
+from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorComparison
+from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
+from kinprint.results.plain_json import LATER, build, to_plain
+
+SCHEMA = "kinprint.report"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """What the user chose; together with the commits it determines every number in the report."""
+
+    budget_bytes: int | None
+    rows: int
+    experts: int
+    layers: str | None
+    roles: tuple[str, ...]
+    metrics: tuple[str, ...]
+    seed: int
+    controls: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    deep: bool = False
+    methods: tuple[str, ...] = field(default=(), metadata=LATER)
+    files: tuple[str, ...] = field(default=(), metadata=LATER)
+    bases: tuple[str, ...] = field(default=(), metadata=LATER)
+    null: str | None = field(default=None, metadata=LATER)  # file of an empirical null, where one was given
+
+
+@dataclass(frozen=True)
+class Run:
+    """What may differ between two runs of the same comparison: time, traffic, versions. Nothing else in a report may."""
+
+    kinprint: str
+    python: str
+    numpy: str
+    started: str
+    elapsed_s: float
+    requests: int
+    retries: int
+    network_bytes: int
+    cache_bytes: int
+    local_bytes: int
+    problem: str | None = field(default=None, metadata=LATER)  # of the range cache, which is no reason to fail
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one comparison found: measurements beside their nulls, the evidence drawn from them, and the verdict.
+
+    ``verdict`` and ``evidence`` are None only in a comparison that was asked for measurements alone.
+    """
+
+    schema: str
+    schema_version: int
+    status: str  # "ok", or "not_comparable" if not one tensor could be compared
+    reason: str | None
+    a: ModelSummary
+    b: ModelSummary
+    settings: ReportSettings
+    bytes_read: int
+    bytes_planned: int
+    config: ConfigDifference
+    tokenizer: TokenizerDifference
+    summary: tuple[RoleSummary, ...]
+    comparisons: tuple[TensorComparison, ...]
+    skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
+    verdict: Verdict | None
+    evidence: Evidence | None
+    run: Run
+    methods: tuple[MethodFinding, ...] = field(default=(), metadata=LATER)  # of those asked for by name
+    grids: tuple[LayerGrid, ...] = field(default=(), metadata=LATER)
+    declared: DeclaredFinding | None = field(default=None, metadata=LATER)
+    reads: tuple[FileReads, ...] = field(default=(), metadata=LATER)  # empty if the session kept no ledger
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
+        return str(importlib.import_module("kinprint.render.notebook").notebook_html(self))
+
+    def __repr__(self) -> str:
+        # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes
+        printable = importlib.import_module("kinprint._util.plain").printable
+        found = [self.status] if self.status != OK else []
+        if self.verdict is None:
+            found.append("no verdict")
+        else:
+            found += [printable(word, 40) for word in (self.verdict.class_, self.verdict.kind) if word]
+            found += [f"log10 p {self.verdict.log10_p:.1f}"] if self.verdict.log10_p is not None else []
+        names = f"{printable(self.a.reference, 80)} and {printable(self.b.reference, 80)}"
+        return f"<Report: {names}: {', '.join(found)}>"
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the report as JSON (UTF-8)."""
+        option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
+        return orjson.dumps(self, default=to_plain, option=option)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Report:
+        """Read a report back; a schema of another version is refused, not guessed at."""
+        try:
+            data = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise SchemaError(f"not a report: {error}") from error
+        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+        if found != (SCHEMA, SCHEMA_VERSION):
+            raise SchemaError(
+                f"cannot read a report of schema {found[0]!r}, version {found[1]!r}; expected {SCHEMA!r}, {SCHEMA_VERSION}",
+                hint="use the version of kinprint that wrote it, or run the comparison again",
+            )
+        try:
+            return build(cls, data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SchemaError(f"the report does not fit schema version {SCHEMA_VERSION}: {error}") from error

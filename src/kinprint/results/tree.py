@@ -1,0 +1,350 @@
+"""What `kinprint tree` returns and writes: a proposed family tree, edge by edge with its evidence. Plain frozen dataclasses.
+
+A tree is a hypothesis. That two models are related rests on exact tests; which of two related models came first never does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import orjson
+
+from kinprint._util.plain import printable
+from kinprint.errors import SchemaError
+from kinprint.results.context import DeclaredFinding
+from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
+from kinprint.results.models import FileSummary
+from kinprint.results.plain_json import LATER, build, to_plain
+
+TREE_SCHEMA = "kinprint.tree"
+TREE_SCHEMA_VERSION = 1
+PAIRS_SCHEMA = "kinprint.pairs"
+PAIRS_SCHEMA_VERSION = 1
+
+T = TypeVar("T")
+
+FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
+
+COUNTED, SHOWN_ONLY, TRUSTED = "hypothesis", "metadata, not counted", "metadata, counted because it was asked for"
+
+
+@dataclass(frozen=True)
+class Cue:
+    """One hint at which end of an edge came first.
+
+    Attributes
+    ----------
+    name, source
+        What it is, and where it comes from: "weights", "structure", "tokenizer", "position" or "metadata".
+    strength
+        Log-odds (nats) that the edge runs as written, from ``parent`` to ``child``; negative speaks for the reverse. A prior
+        that someone chose, no measured probability.
+    says
+        The observation, in words.
+    status
+        "hypothesis" for all that counts; metadata say themselves whether they were counted.
+    """
+
+    name: str
+    source: str
+    strength: float
+    says: str
+    status: str = COUNTED
+
+    @property
+    def counts(self) -> bool:
+        """Whether the cue enters the direction."""
+        return self.status != SHOWN_ONLY
+
+
+@dataclass(frozen=True)
+class TreeModel:
+    """One model that was named. ``node`` is the model that stands for it: the first of several equal ones."""
+
+    index: int
+    name: str
+    reference: str
+    location: str
+    commit: str | None
+    architecture: str
+    layers: int
+    experts: int
+    parameters: int
+    node: int
+    family: int | None  # number of its family, None if it stands alone
+    kurtosis: float | None
+    declares: tuple[str, ...]  # parents that its config or card names, for what that is worth
+    kind: str = field(default="", metadata=LATER)  # where it is: "hub", "folder", …; empty in reports that do not tell
+    files: tuple[FileSummary, ...] = field(default=(), metadata=LATER)
+
+
+@dataclass(frozen=True)
+class TreeEdge:
+    """Two related models, next to each other in the tree.
+
+    Attributes
+    ----------
+    parent, child
+        Ends, as drawn: away from the root. Only ``direction`` says whether that is more than a way to draw it.
+    kind, sentence, log10_p, log10_p_pairs
+        The pair's verdict; its p-value after Holm's correction in the pair, and after Bonferroni's over all pairs.
+    distance, roles, reordered
+        −ln of the correlation of weights in the same place, from so many roles; after a reordering, of embeddings and norms.
+    support
+        Share of resamplings of the roles in which the two are neighbours; None with fewer than three roles, after a
+        reordering, and for the parents of a merge.
+    alternative
+        Least distance of any other pair that could join the two sides; None if there is none.
+    direction, probability
+        "forward" (parent to child), "backward" or "undirected", and the probability of "parent to child" that the cues add
+        up to. It is a stated prior, not a measured frequency.
+    merge
+        Share of the parent in the child, where the child is a weighted sum of two parents.
+    """
+
+    parent: int
+    child: int
+    kind: str | None
+    sentence: str
+    log10_p: float | None
+    log10_p_pairs: float | None
+    distance: float | None
+    roles: int
+    reordered: bool
+    support: float | None
+    alternative: float | None
+    direction: str
+    probability: float
+    cues: tuple[Cue, ...]
+    merge: float | None = None
+
+
+@dataclass(frozen=True)
+class KinLink:
+    """Two models that share something without one being made of the other: parts, or only their random start."""
+
+    a: int
+    b: int
+    shares: str  # class of verdict
+    log10_p: float | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PairLine:
+    """One compared pair, whatever came of it."""
+
+    a: int
+    b: int
+    found: str  # class of verdict
+    kind: str | None
+    log10_p: float | None
+    distance: float | None
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """What the user chose; with the models it determines the tree."""
+
+    budget_bytes: int | None  # for each pair
+    deep: bool
+    trust_metadata: bool
+    seed: int
+    log10_alpha: float
+    directed_at: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class TreeRun:
+    """What may differ between two runs."""
+
+    kinprint: str
+    elapsed_s: float
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class FamilyTree:
+    """The proposed tree, or forest: edges, links that are no descent, models that stand alone, and all pairs."""
+
+    schema: str
+    schema_version: int
+    models: tuple[TreeModel, ...]
+    edges: tuple[TreeEdge, ...]
+    links: tuple[KinLink, ...]
+    pairs: tuple[PairLine, ...]
+    notes: tuple[str, ...]
+    settings: TreeSettings
+    run: TreeRun
+
+    @property
+    def nodes(self) -> tuple[TreeModel, ...]:
+        """The models that stand in the tree: one for each group of equal ones."""
+        return tuple(model for model in self.models if model.node == model.index)
+
+    def equal_to(self, node: int) -> tuple[TreeModel, ...]:
+        """Return the further models that are the same as this one, weight for weight."""
+        return tuple(model for model in self.models if model.node == node and model.index != node)
+
+    def children(self, node: int) -> tuple[TreeEdge, ...]:
+        """Return the edges that are drawn below a node, nearest first; the lesser parent of a merge is not among them."""
+        tree = [edge for edge in self.edges if edge.parent == node and self.above(edge.child) is edge]
+        return tuple(sorted(tree, key=lambda edge: (edge.distance is None, edge.distance or 0.0, edge.child)))
+
+    def above(self, node: int) -> TreeEdge | None:
+        """Return the edge that a node hangs on: of two parents of a merge, the one with the larger share."""
+        found = [edge for edge in self.edges if edge.child == node]
+        return max(found, key=lambda edge: edge.merge or 0.0, default=None)
+
+    def roots(self) -> tuple[TreeModel, ...]:
+        """Return the nodes that hang on no other, members of families first."""
+        found = [model for model in self.nodes if self.above(model.index) is None]
+        return tuple(sorted(found, key=lambda model: (model.family is None, model.family or 0, model.index)))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
+        return str(importlib.import_module("kinprint.render.notebook").tree_html(self))
+
+    def __repr__(self) -> str:
+        return f"<FamilyTree: {_few_names(self.models)}: {len(self.edges)} edges, {len(self.links)} other links>"
+
+    def untested(self, node: int) -> int:
+        """Return in how many of its comparisons nothing could be tested; all of them if it was in none that could."""
+        return sum(node in (pair.a, pair.b) and pair.found == NOT_TESTABLE for pair in self.pairs)
+
+    def testable(self, node: int) -> bool:
+        """Whether at least one comparison of a node could be tested."""
+        return any(node in (pair.a, pair.b) and pair.found != NOT_TESTABLE for pair in self.pairs)
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the tree as JSON (UTF-8)."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> FamilyTree:
+        """Read a tree back; a schema of another version is refused."""
+        return _read(cls, raw, "a tree", TREE_SCHEMA, TREE_SCHEMA_VERSION)
+
+
+# -- all pairs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairSummary:
+    """What one of many comparisons found.
+
+    Attributes
+    ----------
+    a, b
+        Numbers of the models, in the order in which they were compared.
+    class_, kind, sentence, log10_p, log10_p_pairs
+        The pair's verdict; its p-value after Holm's correction in the pair, and after Bonferroni's over all pairs.
+    significant
+        Whether the verdict stands after the correction for the number of pairs. "identical" needs none.
+    norm_cosine, norm_cosine_null
+        Medians over layers of the raw cosine of norm weights, and of what it would be by chance: the figure that misleads.
+    components, declared, against, untested
+        As in the pair's own report.
+    controls_passed, controls_run
+        Of the comparisons whose answer is known.
+    """
+
+    a: int
+    b: int
+    class_: str
+    kind: str | None
+    sentence: str
+    log10_p: float | None
+    log10_p_pairs: float | None
+    significant: bool
+    norm_cosine: float | None
+    norm_cosine_null: float | None
+    components: tuple[ComponentFinding, ...]
+    declared: DeclaredFinding | None
+    against: tuple[str, ...]
+    untested: tuple[str, ...]
+    controls_passed: int
+    controls_run: int
+    bytes_read: int
+
+    @property
+    def stands(self) -> bool:
+        """Whether the verdict is that of the pair among all pairs: "no evidence" and "not testable" claim nothing."""
+        return self.significant or self.class_ in (NO_EVIDENCE, NOT_TESTABLE)
+
+
+@dataclass(frozen=True)
+class PairsReport:
+    """All pairs of several models: each pair's verdict, the groups they fall into, and the proposed tree.
+
+    ``clusters`` are lists of models that derivation joins, larger ones first; a model that derives from none of the others
+    stands alone. Pairs with a model that is equal to an earlier one were not compared again and are not among ``pairs``.
+    """
+
+    schema: str
+    schema_version: int
+    clusters: tuple[tuple[int, ...], ...]
+    pairs: tuple[PairSummary, ...]
+    tree: FamilyTree
+
+    def pair(self, one: int, two: int) -> PairSummary | None:
+        """Return the comparison of two models, in whatever order, or of those that stand for them."""
+        wanted = {self.tree.models[one].node, self.tree.models[two].node}
+        return next((pair for pair in self.pairs if {pair.a, pair.b} == wanted), None)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
+        return str(importlib.import_module("kinprint.render.notebook").pairs_html(self))
+
+    def __repr__(self) -> str:
+        joined = sum(len(group) > 1 for group in self.clusters)
+        groups = f"{joined} group{'' if joined == 1 else 's'} of derived models"
+        return f"<PairsReport: {_few_names(self.tree.models)}: {len(self.pairs)} pairs, {groups}>"
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """The models that derive from none of the others, as far as was seen."""
+        found = [group[0] for group in self.clusters if len(group) == 1]
+        return tuple(index for index in found if self.tree.testable(index))
+
+    @property
+    def not_testable(self) -> tuple[int, ...]:
+        """The models of which no comparison could be tested."""
+        found = [group[0] for group in self.clusters if len(group) == 1]
+        return tuple(index for index in found if not self.tree.testable(index))
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the report as JSON (UTF-8)."""
+        option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
+        return orjson.dumps(self, default=to_plain, option=option)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> PairsReport:
+        """Read a report back; a schema of another version is refused."""
+        return _read(cls, raw, "a report on all pairs", PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION)
+
+
+def _few_names(models: tuple[TreeModel, ...]) -> str:
+    """Return the first few names, for a line that a prompt shows."""
+    names = [printable(model.name, 40) for model in models[:4]]
+    return f"{len(models)} models ({', '.join([*names, '…'] if len(models) > len(names) else names)})"
+
+
+def _read(kind: type[T], raw: bytes, what: str, schema: str, version: int) -> T:
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise SchemaError(f"not {what}: {error}") from error
+    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    if found != (schema, version):
+        raise SchemaError(
+            f"cannot read {what} of schema {found[0]!r}, version {found[1]!r}; expected {schema!r}, {version}",
+            hint="use the version of kinprint that wrote it, or make it again",
+        )
+    try:
+        return build(kind, data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"{what} does not fit schema version {version}: {error}") from error

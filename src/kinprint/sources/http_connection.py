@@ -1,0 +1,367 @@
+"""HTTP/1.1 on kept connections, for the one kind of request there is here: a GET without a body.
+
+urllib3 opens the connections, with its timeouts and its checks of certificates and names. What goes over them is written
+and read here: its own way through pools, retries and e-mail headers takes more than half of a small range's CPU time, and the
+interpreter lock makes all threads pay for it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import ssl
+import threading
+import time
+from typing import NamedTuple, Protocol
+
+from urllib3 import HTTPHeaderDict, HTTPResponse
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ProtocolError, SSLError
+from urllib3.util import wait_for_read
+
+from kinprint.sources.private_network import PublicConnection, PublicTlsConnection
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_HEAD_CAP = 65_536
+_RECEIVE = 65_536
+_INTERIM_CAP = 8
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LINE_END = re.compile(rb"\n")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_CHUNK_LINE_CAP = 4096
+_TRAILER_CAP = 64
+_HEADER_CAP = 256
+_IDLE_CAP = 256  # connections kept in all: a hub may lead every file to another host
+_DRAIN_CAP, _DRAIN_S = 262_144, 5.0
+_PLAIN_HOST = re.compile(r"[0-9a-z.-]+")
+_PLAIN_TARGET = re.compile(r"/[0-9A-Za-z._~!$&'()*+,;=:@/%-]*(?:\?[0-9A-Za-z._~!$&'()*+,;=:@/?%-]*)?")
+
+
+class Response(Protocol):
+    """What is used of a reply, whether read here or by urllib3."""
+
+    status: int
+    headers: HTTPHeaderDict
+
+    def read1(self, amt: int, /) -> bytes:
+        """Return what has come of the body, at most so much; nothing at its end."""
+
+    def drain_conn(self) -> None:
+        """Use up the body, so that the connection can serve again."""
+
+    def close(self) -> None:
+        """Give the connection up."""
+
+
+class Place(NamedTuple):
+    """Where a connection leads."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def server(self) -> str:
+        """Host and port, which is how settings name a server."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def header(self) -> str:
+        """The value of the Host header."""
+        return self.host if self.port == DEFAULT_PORTS.get(self.scheme) else self.server
+
+
+def is_plain(place: Place, target: str) -> bool:
+    """Whether host and target can be sent as they are, without any encoding."""
+    return bool(_PLAIN_HOST.fullmatch(place.host) and _PLAIN_TARGET.fullmatch(target))
+
+
+class _Link:
+    """An open connection, and what has come over it and was not asked for yet."""
+
+    def __init__(
+        self,
+        place: Place,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        context: ssl.SSLContext | None,
+        *,
+        public: bool,
+    ) -> None:
+        self.place = place
+        plain, secure = (PublicConnection, PublicTlsConnection) if public else (HTTPConnection, HTTPSConnection)
+        if context is None:
+            connection = plain(place.host, place.port, timeout=connect_timeout_s)
+        else:
+            connection = secure(place.host, place.port, timeout=connect_timeout_s, ssl_context=context)
+        try:
+            connection.connect()
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ssl.SSLError):
+                raise SSLError(error) from error
+            if isinstance(error, OSError):  # during the handshake
+                raise ProtocolError(f"the connection broke: {error}") from error
+            raise
+        assert connection.sock is not None
+        self.sock = connection.sock
+        self.sock.settimeout(read_timeout_s)
+        self.patience_s = 2.0 * read_timeout_s  # for a head or the line before a chunk, however it trickles in
+        self.rest = b""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether TLS has decrypted bytes that nobody asked for: the socket does not show them."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+    def take(self, amount: int) -> bytes:
+        """Return at most `amount` bytes: of those left over, else the next to come; none if the server has closed."""
+        if not self.rest:
+            return self.sock.recv(min(amount, 1 << 20))
+        data, self.rest = self.rest[:amount], self.rest[amount:]
+        return data
+
+    def until(self, end: re.Pattern[bytes], cap: int) -> re.Match[bytes]:
+        """Receive until what is left over contains `end`, or raise."""
+        seen = 0
+        deadline = time.monotonic() + self.patience_s
+        while (found := end.search(self.rest, max(0, seen - 4))) is None:
+            seen = len(self.rest)
+            if len(self.rest) > cap:
+                raise ProtocolError(f"more than {cap} bytes of reply, and no end of the headers")
+            more = self.sock.recv(_RECEIVE)
+            if time.monotonic() > deadline:
+                raise ProtocolError(f"the headers of a reply took more than {self.patience_s:g} s")
+            if not more:
+                raise ProtocolError(
+                    f"the server closed the connection after {len(self.rest)} bytes of a reply's headers"
+                )
+            self.rest += more
+            if not self.rest.startswith(b"HTTP/1."[: len(self.rest)]) and end is _HEAD_END:
+                raise ProtocolError("the reply is not HTTP")
+        return found
+
+
+class Wire:
+    """Connections, kept by the place they lead to. Safe to use from several threads.
+
+    `near` names the servers of this machine's network that may be asked, as host:port; None for all.
+    """
+
+    def __init__(self, connect_timeout_s: float, read_timeout_s: float, near: frozenset[str] | None = None) -> None:
+        self._near = near
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._idle: dict[Place, list[_Link]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def get(self, place: Place, target: str, headers: dict[str, str], context: ssl.SSLContext | None) -> Response:
+        """Ask for `target`, which `is_plain`, and return the reply with its body unread.
+
+        Raises urllib3's exceptions, as the reply's readers do; what is wrong with the connection is an OSError in them. And
+        NearHost, if the place is in this machine's network and may not be asked.
+        """
+        lines = [f"GET {target} HTTP/1.1", f"Host: {place.header}", *(f"{k}: {v}" for k, v in headers.items())]
+        request = "\r\n".join([*lines, "\r\n"]).encode("ascii")
+        link = self._reusable(place)
+        if link is None:
+            public = self._near is not None and place.server not in self._near
+            link = _Link(place, self._connect_timeout_s, self._read_timeout_s, context, public=public)
+        try:
+            link.sock.sendall(request)
+            return self._read_head(link)
+        except BaseException as error:
+            link.sock.close()
+            if isinstance(error, ssl.SSLError):
+                raise SSLError(error) from error
+            if isinstance(error, OSError):
+                raise ProtocolError(f"the connection broke: {error}") from error
+            raise
+
+    def release(self, link: _Link) -> None:
+        """Keep a connection whose reply has been read to its end."""
+        with self._lock:
+            if not self._closed and sum(map(len, self._idle.values())) < _IDLE_CAP:
+                self._idle.setdefault(link.place, []).append(link)
+                return
+        link.sock.close()
+
+    def close(self) -> None:
+        """Close all idle connections, and those in use as they become idle."""
+        with self._lock:
+            self._closed = True
+            links = [link for idle in self._idle.values() for link in idle]
+            self._idle.clear()
+        for link in links:
+            link.sock.close()
+
+    def _reusable(self, place: Place) -> _Link | None:
+        while True:
+            with self._lock:
+                idle = self._idle.get(place)
+                if not idle:
+                    return None
+                link = idle.pop()
+            if not wait_for_read(link.sock, timeout=0.0):
+                return link
+            link.sock.close()  # nothing was asked, so whatever came is an end or not to be believed
+
+    def _read_head(self, link: _Link) -> Response:
+        for _ in range(_INTERIM_CAP):
+            end = link.until(_HEAD_END, _HEAD_CAP)
+            head, link.rest = link.rest[: end.start()].decode("latin-1"), link.rest[end.end() :]
+            first, *lines = re.sub(r"\n[ \t]+", " ", head.replace("\r\n", "\n")).split("\n")
+            found = _STATUS.fullmatch(first)
+            if found is None:
+                raise ProtocolError(f"the reply begins with {first[:80]!r}, not with a status")
+            if found[2][0] != "1" or found[2] == "101":  # else an interim reply: the real one follows
+                break
+        else:
+            raise ProtocolError(f"{_INTERIM_CAP} interim replies, and no final one")
+        if len(lines) > _HEADER_CAP:
+            raise ProtocolError(f"the reply has {len(lines)} headers")
+        headers = HTTPHeaderDict()
+        for line in lines:
+            name, mark, value = line.partition(":")
+            if not mark or not _HEADER_NAME.fullmatch(name) or "\r" in value or "\0" in value:
+                raise ProtocolError(f"the reply has the header line {line[:80]!r}")
+            headers.add(name, value.strip(" \t"))
+        return _Reply(self, link, int(found[2]), headers, keep=_may_stay(headers, minor=found[1]))
+
+
+def _may_stay(headers: HTTPHeaderDict, *, minor: str) -> bool:
+    said = headers.get("Connection", "").lower()
+    return "close" not in said and (minor == "1" or "keep-alive" in said)
+
+
+def _length(status: int, headers: HTTPHeaderDict) -> int | None:
+    """Return the length of the body, None if only its end will tell."""
+    if status in (204, 304):
+        return 0
+    stated = {text.strip() for text in headers.get("Content-Length", "").split(",")}
+    if len(stated) > 1:
+        raise ProtocolError(f"the reply has more than one Content-Length: {headers['Content-Length'][:80]!r}")
+    text = stated.pop()
+    return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None
+
+
+def decoded(reply: Response) -> Response:
+    """Return the reply such that a compressed body is read as it was before; what urllib3 read is so already."""
+    if not isinstance(reply, _Reply) or reply.headers.get("Content-Encoding", "identity").lower() == "identity":
+        return reply
+    body = io.BufferedReader(_Body(reply))
+    return HTTPResponse(body=body, headers=reply.headers, status=reply.status, preload_content=False)
+
+
+class _Body(io.RawIOBase):
+    """The body of a reply, as the file that urllib3's decoders read."""
+
+    def __init__(self, reply: Response) -> None:
+        self._reply = reply
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        data = self._reply.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._reply.close()
+        super().close()
+
+
+class _Reply:
+    """A reply whose head has been read."""
+
+    def __init__(self, wire: Wire, link: _Link, status: int, headers: HTTPHeaderDict, *, keep: bool) -> None:
+        self.status = status
+        self.headers = headers
+        self._wire = wire
+        self._link: _Link | None = link
+        # two statements of length may be read two ways, so nothing follows on such a connection
+        self._keep = keep and not ("Transfer-Encoding" in headers and "Content-Length" in headers)
+        encoding = headers.get("Transfer-Encoding", "").strip().lower().removeprefix("identity")
+        if encoding not in ("", "chunked"):
+            raise ProtocolError(f"the reply is sent in the encoding {encoding[:80]!r}: expected none, or chunks")
+        self._chunked = encoding == "chunked"
+        # How much is still to come of the body, or of the current chunk; None until the connection ends.
+        self._left: int | None = 0 if self._chunked else _length(status, headers)
+        if self._left == 0 and not self._chunked:
+            self._end()
+
+    def read1(self, amt: int, /) -> bytes:
+        """Return what has come of the body, at most so much; nothing at its end."""
+        link = self._link
+        if link is None:
+            return b""
+        if self._chunked and self._left == 0 and not self._next_chunk(link):
+            return b""
+        data = link.take(amt if self._left is None else min(amt, self._left))
+        if not data:  # the server has closed; whether too early, the caller can tell
+            if self._chunked:
+                raise ProtocolError("the connection ended within a chunk")
+            self.close()
+        elif self._left is not None:
+            self._left -= len(data)
+            if self._chunked and self._left == 0:
+                self._end_of_chunk(link)
+            elif self._left == 0:
+                self._end()
+        return data
+
+    def drain_conn(self) -> None:
+        """Use up the body, so that the connection can serve again."""
+        seen, began = 0, time.monotonic()
+        try:
+            while data := self.read1(_RECEIVE):
+                seen += len(data)
+                # a new connection costs less than what may have no end
+                if seen > _DRAIN_CAP or time.monotonic() - began > _DRAIN_S:
+                    self.close()
+                    return
+        except OSError as error:
+            raise ProtocolError(f"the connection broke: {error}") from error
+
+    def close(self) -> None:
+        """Give the connection up."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.sock.close()
+
+    def _end(self) -> None:
+        """Hand back the connection, unless it is to be closed or the server sent more than it declared."""
+        link = self._link
+        if link is None or not self._keep or link.rest or link.has_more:
+            self.close()
+            return
+        self._link = None
+        self._wire.release(link)
+
+    def _next_chunk(self, link: _Link) -> bool:
+        """Read the line before a chunk; after the last one also the trailers."""
+        found = link.until(_LINE_END, _CHUNK_LINE_CAP)
+        line, link.rest = link.rest[: found.end()], link.rest[found.end() :]
+        size = _CHUNK.fullmatch(line)
+        if size is None:
+            raise ProtocolError(f"a chunk begins with {line[:80]!r}")
+        self._left = int(size[1], 16)
+        if self._left:
+            return True
+        for _ in range(_TRAILER_CAP):
+            found = link.until(_LINE_END, _CHUNK_LINE_CAP)
+            trailer, link.rest = link.rest[: found.end()], link.rest[found.end() :]
+            if trailer in (b"\n", b"\r\n"):
+                self._end()
+                return False
+        raise ProtocolError(f"more than {_TRAILER_CAP} trailers after the last chunk")
+
+    def _end_of_chunk(self, link: _Link) -> None:
+        found = link.until(_LINE_END, _CHUNK_LINE_CAP)
+        if link.rest[: found.end()] not in (b"\n", b"\r\n"):
+            raise ProtocolError("a chunk is longer than it says")
+        link.rest = link.rest[found.end() :]

@@ -1,0 +1,224 @@
+"""Nulls of metrics that are functions of a permuted dot product T = ⟨A, B∘π⟩: for one pair of stacks, or many of one shape.
+
+All arrays are (pairs, m, d): the layers of a role are tested in one go, each by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_exponent, each_norm, each_safely_scaled, ranks
+from kinprint.errors import DegenerateInput
+from kinprint.results.measurements import NullResult
+from kinprint.stats import montecarlo
+from kinprint.stats.moments import Moments, centred_rows, dot_means, each_dot_moments
+from kinprint.stats.tails import MONTE_CARLO, each_log10_p_dot, least_log10_p, log10_p_monte_carlo
+
+DOT_DRAWS = 1_999
+LEAST_DRAWS = 99
+MAX_WORK = 10**9
+"""Draws by default, and elements permuted at most, some ten seconds; larger inputs get fewer draws, but not below 99."""
+
+POINT = "none: every permutation gives the same value"
+EXCHANGEABLE = "the units of the permuted axis are exchangeable if the sides are unrelated"
+ONE_PERMUTATION = "one permutation serves all rows, so rows may be correlated"
+SAMPLED = "skewness and kurtosis of the null estimated from its longest columns and a sample of the others"
+DELTA = "mean and sd by a second-order delta method; z and p are those of the dot product, of which this is a function"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a null is asked for, for each of several pairs; see `kinprint.stats.nulls.null_for`."""
+
+    kind: str
+    observed: Sequence[float]
+    higher_is_closer: bool
+    seed: int = 0
+    draws: int | None = None
+    known: Sequence[NullResult] | None = None
+    bound: bool = True
+
+
+def affordable(draws: int, cost: int) -> int:
+    """Return the number of draws that `MAX_WORK` allows at `cost` elements each."""
+    return max(min(draws, MAX_WORK // cost), LEAST_DRAWS)
+
+
+def log10_p_of_draws(values: FloatArray, observed: float, scale: float, *, greater: bool) -> float:
+    """Return log10 p; a draw equal to the observation up to rounding counts as reaching it."""
+    slack = 1e-9 * scale
+    reached = values >= observed - slack if greater else values <= observed + slack
+    return log10_p_monte_carlo(int(np.count_nonzero(reached)), values.size)
+
+
+def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, rising: bool = True) -> list[NullResult]:
+    """Return the nulls of T = ⟨A, B∘π⟩ itself, at the observed `t`.
+
+    `rising` says whether the metric rises with T; with the direction asked for it decides which tail of T is "closer".
+    """
+    known = ask.known
+    moments = each_dot_moments(A, B) if known is None else _known_moments(A, B, known)
+    side = 1.0 if rising == ask.higher_is_closer else -1.0
+    tail = "greater" if side > 0 else "less"
+    found = [moments_null(one, ask.kind, rows=A.shape[1], tail=tail) for one in moments]
+    varying = [k for k, one in enumerate(moments) if one.variance > 0.0]
+    if known is not None and side > 0:
+        for k in varying:
+            # z and p as found on the correlation itself: re-derived from a cosine near one they would be mostly rounding
+            found[k] = replace(known[k], name=ask.kind, mean=found[k].mean, sd=found[k].sd, tail=found[k].tail)
+        return found
+    if not varying:
+        return found
+    z = [(t[k] - moments[k].mean) / moments[k].sd for k in varying]
+    chosen = slice(None) if len(varying) == len(found) else varying
+    left, right = centred_rows(A[chosen]), centred_rows(B[chosen]) * side
+    draws = ask.draws or affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape[1:]))
+    tails = each_log10_p_dot(
+        [side * one for one in z],
+        [_upper(moments[k], side) for k in varying],
+        left,
+        right,
+        floor=log10_p_monte_carlo(0, draws),
+        bound=ask.bound,
+    )
+    for place, k in enumerate(varying):
+        known_tail = tails[place]
+        if known_tail is not None:
+            found[k] = replace(found[k], z=z[place], log10_p=known_tail[0], p_method=known_tail[1])
+            continue
+        values = montecarlo.draw_dots(left[place], right[place], draws=draws, seed=ask.seed)
+        drawn = log10_p_of_draws(values, side * z[place] * moments[k].sd, moments[k].sd, greater=True)
+        log10_p = max(drawn, least_log10_p(moments[k].n))
+        found[k] = replace(found[k], z=z[place], log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
+    return found
+
+
+def moments_null(moments: Moments, kind: str, *, rows: int, tail: str = "greater") -> NullResult:
+    """Return a null of which the moments are known, and no p-value."""
+    assumptions = (EXCHANGEABLE,) if rows == 1 else (EXCHANGEABLE, ONE_PERMUTATION)
+    return NullResult(
+        name=kind,
+        mean=moments.mean,
+        sd=moments.sd,
+        z=None,
+        log10_p=0.0,
+        p_method=POINT,
+        tail=tail,
+        n=moments.n,
+        skewness=moments.skewness,
+        excess_kurtosis=moments.excess_kurtosis,
+        assumptions=(*assumptions, SAMPLED) if moments.sampled else assumptions,
+        fourth=moments.fourth,
+        reach=moments.reach,
+    )
+
+
+def _upper(moments: Moments, side: float) -> Moments:
+    """Return the moments of side·T."""
+    if side > 0 or moments.skewness is None:
+        return moments
+    return replace(moments, skewness=-moments.skewness)
+
+
+def _known_moments(A: FloatArray, B: FloatArray, known: Sequence[NullResult]) -> list[Moments]:
+    """Return mean and variance of ⟨A, B∘π⟩ from those of the correlation of the same values, shifted and scaled or not.
+
+    A shift changes T by a constant and a factor scales it, so sd(T) = sd(r)·‖A − Ā‖‖B − B̄‖ with the means over all values.
+    """
+    spreads = A[0].size * _spreads(A) * _spreads(B)
+    return [
+        Moments(mean, (one.sd * spread) ** 2, one.n)
+        for mean, spread, one in zip(dot_means(A, B).tolist(), spreads.tolist(), known, strict=True)
+    ]
+
+
+def _spreads(X: FloatArray) -> FloatArray:
+    """Return the standard deviations, zero where they are rounding."""
+    spreads = X.std(axis=(1, 2))
+    return np.where(spreads <= NEAR_CONSTANT * np.abs(X.mean(axis=(1, 2))), 0.0, spreads)
+
+
+def _angles(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+    """Nulls of ⟨A, B⟩/(‖A‖‖B‖): an exact linear map of the dot product, since norms do not see order."""
+    left, right = each_safely_scaled(A), each_safely_scaled(B)
+    norms_a, norms_b = each_norm(left), each_norm(right)
+    if not (norms_a.all() and norms_b.all()):
+        raise DegenerateInput(f"null {ask.kind}: a side has zero length: expected a direction")
+    return dot_nulls(left / norms_a[:, None, None], right / norms_b[:, None, None], ask.observed, ask)
+
+
+def _deviations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+    return _angles(A - 1.0, B - 1.0, ask)
+
+
+def _correlations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+    # centred by the overall mean, which no permutation changes: the metric flattens matrices
+    left, right = (centred_rows(each_safely_scaled(X).reshape(len(X), -1)).reshape(X.shape) for X in (A, B))
+    return _angles(left, right, ask)
+
+
+def _rank_correlations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+    left, right = (np.stack([ranks(one) for one in X]) for X in (A, B))
+    return _correlations(left, right, ask)
+
+
+def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+    """Nulls of ‖A − B∘π‖/D = √(S − 2T)/D, with S = ‖A‖² + ‖B‖² and a denominator D that no permutation changes."""
+    scale = np.ldexp(1.0, -each_exponent(A, B))
+    left, right = (_settled(X * scale[:, None, None]) for X in (A, B))
+    norms_a, norms_b = each_norm(left), each_norm(right)
+    common = np.sqrt((norms_a**2 + norms_b**2) / 2.0)
+    denominators = {"l2": scale, "rel_l2_a": norms_a, "rel_l2": common}[ask.kind]
+    if not denominators.all():
+        raise DegenerateInput(f"null {ask.kind}: the denominator is zero: expected a nonzero norm")
+    # a common shift changes no distance, and without it T would be the small difference of large numbers
+    origin = 0.5 * (left.mean(axis=(1, 2)) + right.mean(axis=(1, 2)))[:, None, None]
+    left, right = left - origin, right - origin
+    totals = each_norm(left) ** 2 + each_norm(right) ** 2
+    t = (totals - (np.asarray(ask.observed) * denominators) ** 2) / 2.0
+    dots = dot_nulls(left, right, t.tolist(), ask, rising=False)
+    tail = "greater" if ask.higher_is_closer else "less"
+    found = []
+    for null, total, denominator, observed in zip(
+        dots, totals.tolist(), denominators.tolist(), ask.observed, strict=True
+    ):
+        centre = total - 2.0 * null.mean  # the mean squared distance
+        if centre <= 0.0 or null.sd == 0.0:
+            found.append(replace(null, mean=observed, sd=0.0, tail=tail))
+            continue
+        mean, sd = _root_moments(centre, null.sd, null.skewness or 0.0)
+        z = None if null.z is None else -null.z
+        assumptions = (*null.assumptions, DELTA)
+        found.append(
+            replace(null, mean=mean / denominator, sd=sd / denominator, z=z, tail=tail, assumptions=assumptions)
+        )
+    return found
+
+
+def _settled(X: FloatArray) -> FloatArray:
+    """Return X with its rows that are constant up to rounding made constant: a shift would make their rounding look like spread."""
+    rounding = (centred_rows(X) == 0.0).all(axis=-1) & (X.max(axis=-1) > X.min(axis=-1))
+    return np.where(rounding[..., None], X.mean(axis=-1, keepdims=True), X) if rounding.any() else X
+
+
+def _root_moments(centre: float, sd: float, skewness: float) -> tuple[float, float]:
+    """Return mean and sd of f(T) = √(S − 2T) to second order, with f' = −q^(−½) and f'' = −q^(−3/2) at q = `centre`."""
+    first, second = -(centre**-0.5), -(centre**-1.5)
+    mean = math.sqrt(centre) + 0.5 * second * sd**2
+    variance = first**2 * sd**2 + first * second * skewness * sd**3 + 0.5 * second**2 * sd**4
+    return max(0.0, mean), math.sqrt(max(0.0, variance))
+
+
+DOT_KINDS: dict[str, Callable[[FloatArray, FloatArray, Ask], list[NullResult]]] = {
+    "cosine": _angles,
+    "deviation": _deviations,
+    "pearson": _correlations,
+    "spearman": _rank_correlations,
+    "l2": _distances,
+    "rel_l2_a": _distances,
+    "rel_l2": _distances,
+}

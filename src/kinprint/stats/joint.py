@@ -1,0 +1,152 @@
+"""Several blocks (layers) in one test: under one permutation they share, or each under its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
+from kinprint.errors import DegenerateInput
+from kinprint.results.measurements import NullResult
+from kinprint.stats.combine import bonferroni
+from kinprint.stats.dot_products import EXCHANGEABLE, SAMPLED, Ask, dot_nulls, moments_null
+from kinprint.stats.moments import Moments, each_dot_moments, pairs_at_once
+from kinprint.stats.tails import DECISIVE, NORMAL, analytic_tail, least_log10_p
+
+MAX_STACK = 192 * 4096
+"""Elements of all blocks together in `joint_tail`: cost grows with the square of the rows."""
+
+AT_ONCE = 1 << 16  # entries of the tables of blocks whose moments are computed together: 512 KiB each
+
+BOUND_ROWS = 8
+"""Rows of the smaller stack on which `joint_tail` computes a rigorous bound: more rows cost much and tighten nothing."""
+
+
+def rows_taken(blocks: int, width: int) -> int:
+    """Return how many rows of each block `joint_tail` looks at."""
+    return max(1, MAX_STACK // (width * max(blocks, 1)))
+
+
+def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
+    """Test all blocks at once like `joint_blocks`, on at most `MAX_STACK` elements, with a bound from a few rows.
+
+    Where the normal tail is not believed, the Chernoff bound of a smaller stack is looked at too. The smaller p-value of the
+    two is taken and doubled: the second was looked at because of the first.
+    """
+    share = rows_taken(len(blocks), blocks[0][0].shape[-1] if blocks else 1)
+    cut = [(one[:share], two[:share]) for one, two in blocks]
+    null = joint_blocks(cut, seed=seed, bound=False)
+    if null.p_method == NORMAL or null.log10_p is None or null.log10_p <= DECISIVE or (null.z or 0.0) < 3.0:
+        return null
+    few, step = max(1, BOUND_ROWS // len(blocks)), max(1, -(-len(blocks) // BOUND_ROWS))
+    thin = [(one[:few], two[:few]) for one, two in blocks[::step]]
+    bound = joint_blocks(thin, seed=seed)
+    rows = sum(len(one) for one, _ in thin)
+    if bound.log10_p is None or bound.log10_p >= null.log10_p:
+        return replace(null, log10_p=bonferroni(null.log10_p, 2))
+    return replace(
+        null, log10_p=bonferroni(bound.log10_p, 2), p_method=f"{bound.p_method}, on {rows} of the rows, doubled"
+    )
+
+
+def joint_blocks(
+    blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0, draws: int | None = None, bound: bool = True
+) -> NullResult:
+    """Test all blocks at once: T = mean of their correlations, ONE permutation of the last axis for all.
+
+    Each block is (m, d) on either side, d being the same for all. A block's correlation is that of its flattened values, so
+    blocks of vectors (m = 1) give the joint norm test and blocks of row slices the same for matrices. Var T holds all
+    the covariances between layers, because the Gram matrices are those of the whole stack: for vectors it is
+    Σ_lm (a_l·a_m)(b_l·b_m) / (L²(d−1)). Treating layers as independent would be wrong. `bound` False spares the Chernoff
+    bound, which is costly for many rows.
+    """
+    if not blocks:
+        raise DegenerateInput("joint: no block to test")
+    left, right = [], []
+    for number, (A, B) in enumerate(blocks):
+        if A.shape != B.shape or A.shape[-1] != blocks[0][0].shape[-1]:
+            raise DegenerateInput(f"joint: block {number} has shapes {A.shape} and {B.shape}; expected equal widths")
+        left.append(_unit(A, number))
+        right.append(_unit(B, number) / len(blocks))
+    stack_a, stack_b = np.concatenate(left), np.concatenate(right)
+    observed = float(np.vdot(stack_a, stack_b))
+    ask = Ask("joint", (observed,), higher_is_closer=True, seed=seed, draws=draws, bound=bound)
+    return dot_nulls(stack_a[None], stack_b[None], ask.observed, ask)[0]
+
+
+def _unit(X: FloatArray, number: int) -> FloatArray:
+    scaled = safely_scaled(X)
+    mean = float(scaled.mean())
+    centred = scaled - mean
+    length = float(np.linalg.norm(centred))
+    if length <= NEAR_CONSTANT * abs(mean):
+        raise DegenerateInput(f"joint: block {number} is constant up to rounding", hint="leave it out")
+    return centred / length
+
+
+def block_nulls(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[list[float], list[NullResult]]:
+    """Return the blocks' correlations and the exact moments of their nulls, without p-values: `joint_independent` needs none."""
+    units = [(_unit(one, number), _unit(two, number)) for number, (one, two) in enumerate(blocks)]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, (one, _) in enumerate(units):
+        alike.setdefault(one.shape, []).append(number)
+    nulls: dict[int, NullResult] = {}
+    for shape, numbers in alike.items():
+        step = pairs_at_once(shape[0], shape[1], AT_ONCE)
+        for start in range(0, len(numbers), step):
+            chunk = numbers[start : start + step]
+            left, right = (np.stack([units[k][side] for k in chunk]) for side in (0, 1))
+            moments = each_dot_moments(left, right)
+            nulls.update(
+                (k, moments_null(one, "pearson", rows=shape[0])) for k, one in zip(chunk, moments, strict=True)
+            )
+    return [float(np.vdot(one, two)) for one, two in units], [nulls[k] for k in range(len(units))]
+
+
+def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) -> NullResult:
+    """Test the mean of statistics that are permuted independently of each other, from their exact nulls.
+
+    Cumulants of independent sums add, so mean, variance, skewness and kurtosis of the mean are exact. The tail is the
+    normal one where those allow it, else a bound; nothing is drawn.
+    """
+    count = len(nulls)
+    if not count:
+        raise DegenerateInput("joint: nothing to test")
+    variances = [null.sd**2 for null in nulls]
+    total = sum(variances)
+    mean = sum(null.mean for null in nulls) / count
+    n = min(null.n for null in nulls)
+    if total == 0.0:
+        raise DegenerateInput("joint: every permutation gives the same value")
+    shape: tuple[float, float, float, float] | None = None
+    if all(None not in (null.skewness, null.excess_kurtosis, null.fourth, null.reach) for null in nulls):
+        shape = (
+            sum((null.skewness or 0.0) * null.sd**3 for null in nulls) / total**1.5,
+            sum((null.excess_kurtosis or 0.0) * null.sd**4 for null in nulls) / total**2,
+            sum((null.fourth or 0.0) * null.sd**4 for null in nulls) / total**2,
+            max((null.reach or 0.0) * null.sd for null in nulls) / math.sqrt(total),
+        )
+    sampled = any(SAMPLED in null.assumptions for null in nulls)
+    moments = Moments(mean, total / count**2, n, sampled=sampled)
+    if shape is not None:
+        moments = replace(moments, skewness=shape[0], excess_kurtosis=shape[1], fourth=shape[2], reach=shape[3])
+    z = (math.fsum(observed) / count - mean) / moments.sd
+    log10_p, method = analytic_tail(z, moments, least=sum(least_log10_p(null.n) for null in nulls))
+    return NullResult(
+        name="joint",
+        mean=mean,
+        sd=moments.sd,
+        z=z,
+        log10_p=log10_p,
+        p_method=method,
+        tail="greater",
+        n=n,
+        skewness=moments.skewness,
+        excess_kurtosis=moments.excess_kurtosis,
+        fourth=moments.fourth,
+        reach=moments.reach,
+        assumptions=(EXCHANGEABLE, "each block has units of its own, permuted independently"),
+    )

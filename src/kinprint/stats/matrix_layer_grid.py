@@ -1,0 +1,85 @@
+"""Every layer's slice against every layer's slice: rows × units, one permutation of the units for all rows of a slice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot
+from kinprint.errors import DegenerateInput
+
+
+@dataclass(frozen=True)
+class GridPairs:
+    """L×M arrays. NaN where a slice is constant (pearson, z) or zero throughout (cosine, cosine_null)."""
+
+    cosine: FloatArray
+    cosine_null: FloatArray
+    pearson: FloatArray
+    z: FloatArray
+
+
+def grid_pairs(A: FloatArray, B: FloatArray) -> GridPairs:
+    """Compare all slices of `A` (L×m×d) with all of `B` (M×m×d); the null permutes the last axis of one side.
+
+    With T = Σ aᵢⱼ bᵢπ₍ⱼ₎ and rows centred to A', B', the exact mean is d Σᵢ āᵢ b̄ᵢ and the exact variance
+    ⟨A'A'ᵀ, B'B'ᵀ⟩ / (d − 1): a sum over the rows' Gram matrices, so that all pairs are one matrix product. Cosine and
+    Pearson are linear in T and share z. For m = 1 this is `kinprint.stats.layer_grid.all_pairs`.
+    """
+    if A.ndim != 3 or A.shape[1:] != B.shape[1:] or A.shape[2] < 4:
+        raise DegenerateInput(f"expected slices of equal shape, at least 4 wide; got {A.shape} and {B.shape}")
+    a, b = _Side.of(A), _Side.of(B)
+    count, units = A.shape[1] * A.shape[2], A.shape[2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = a.centred.reshape(len(A), -1) @ b.centred.reshape(len(B), -1).T
+        expected = units * (a.means @ b.means.T)
+        sd = np.sqrt(np.maximum(gram_products(a.centred, b.centred), 0.0) / (units - 1))
+        lengths = np.outer(a.length, b.length)
+        flat = beyond + expected - count * np.outer(a.mean, b.mean)
+        pearson = np.clip(flat / np.outer(a.spread, b.spread), -1.0, 1.0)
+        found = GridPairs(
+            np.clip((beyond + expected) / lengths, -1.0, 1.0),
+            np.clip(expected / lengths, -1.0, 1.0),
+            pearson,
+            beyond / sd,
+        )
+    for values in (found.pearson, found.z):
+        values[~(np.outer(a.varies, b.varies))] = math.nan
+    return found
+
+
+def gram_products(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return ⟨G_i, G_j⟩ for the m×m Gram matrices of all slices of `A` (L×m×d) and `B` (M×m×d), whose rows are centred.
+
+    Where rows outnumber units that is ‖A_iᵀB_j‖², and the Gram matrices, which would be larger than the slices, are not made.
+    """
+    m, d = A.shape[1:]
+    if m <= d:
+        left, right = (X @ X.transpose(0, 2, 1) for X in (A, B))
+        return left.reshape(len(A), -1) @ right.reshape(len(B), -1).T
+    beside = B.transpose(1, 0, 2).reshape(m, -1)
+    lines = [np.square(one.T @ beside).sum(axis=0).reshape(len(B), d).sum(axis=1) for one in A]
+    return np.array(lines)
+
+
+@dataclass(frozen=True)
+class _Side:
+    centred: FloatArray  # each row less its mean
+    means: FloatArray  # of the rows
+    mean: FloatArray  # of the whole slice
+    spread: FloatArray
+    length: FloatArray
+    varies: np.ndarray
+
+    @classmethod
+    def of(cls, X: FloatArray) -> _Side:
+        means = X.mean(axis=2)
+        centred = X - means[:, :, None]
+        mean = means.mean(axis=1)
+        within = each_dot(centred, centred)
+        length = np.sqrt(np.square(X).sum(axis=(1, 2)))
+        spread = np.sqrt(within + X.shape[2] * np.square(means - mean[:, None]).sum(axis=1))
+        varies = np.sqrt(within) > NEAR_CONSTANT * length
+        return cls(centred, means, mean, spread, length, varies)

@@ -1,0 +1,164 @@
+"""Figures of the seven metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kinprint.studies.figure_style import NULL_COLOUR, NULL_SD, SIGNED_MAP, SIMILARITY_MAP, heat, label_of, new_figure
+from kinprint.studies.metrics.plan import Grid
+from kinprint.studies.studied_models import look
+
+PRINTED = 8  # cells of larger matrices are too small for numbers
+
+
+def matrices(rows: Sequence[Sequence[Grid]], measure: str, title: str) -> Figure:
+    """Matrices of one measure, each with its own colour scale; the diagonal, where a tensor meets itself, is empty."""
+    size = max(len(grid.labels) for row in rows for grid in row)
+    side = min(1.0 + 0.55 * size, 5.0)
+    columns = max(len(row) for row in rows)
+    figure = new_figure((side + 0.35) * columns, (side + 0.3) * len(rows) + 0.4)
+    every = figure.subplots(len(rows), columns, squeeze=False)
+    for axes, grid in ((every[i, j], grid) for i, row in enumerate(rows) for j, grid in enumerate(row)):
+        _matrix(axes, grid, measure)
+    for line in every:  # the labels of a row, and of a column, are the same
+        for axes in [axes for axes in line if axes.axison][1:]:
+            axes.tick_params(labelleft=False)
+    for line in every.T:
+        for axes in [axes for axes in line if axes.axison][:-1]:
+            axes.tick_params(labelbottom=False)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _matrix(axes: Axes, grid: Grid, measure: str) -> None:
+    shown = np.isfinite(grid.values)
+    if not shown.any():
+        axes.set_title(grid.title, fontsize=8)
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "not comparable", ha="center", va="center", transform=axes.transAxes, fontsize=8)
+        return
+    low, high, colours = _scale(grid, measure)
+    image = heat(axes, grid.values, low=low, high=high, rows=grid.labels, columns=grid.labels, colours=colours)
+    axes.tick_params(labelsize=7, length=2)
+    remark = f"{grid.remark}; " if grid.remark else ""
+    if len(grid.labels) > PRINTED and np.isfinite(grid.null_mean).any():
+        middle, spread = (float(np.nanmedian(x)) for x in (grid.null_mean, grid.null_sd))
+        remark += f"median null {middle:.4g} ± {spread:.1g}; "
+    axes.set_title(f"{grid.title}\n{remark}colours {_value(low)} to {_value(high)}", fontsize=7.5)
+    if len(grid.labels) > PRINTED:
+        return
+    with_null = np.isfinite(grid.null_mean).any()
+    for (i, j), value in np.ndenumerate(grid.values):
+        if not shown[i, j]:
+            axes.text(
+                j,
+                i,
+                "self" if i == j else "–",
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color="#777777",
+                in_layout=False,
+            )
+            continue
+        red, green, blue, _ = image.cmap(image.norm(value))
+        colour = "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else "black"
+        rise = 0.16 if with_null else 0.0
+        axes.text(
+            j, i - rise, _value(float(value)), ha="center", va="center", fontsize=7.5, color=colour, in_layout=False
+        )
+        if with_null and np.isfinite(grid.null_mean[i, j]):
+            null = _null(float(grid.null_mean[i, j]), float(grid.null_sd[i, j]))
+            axes.text(
+                j,
+                i + 0.2,
+                null,
+                ha="center",
+                va="center",
+                fontsize=5.6,
+                color=colour,
+                linespacing=0.95,
+                in_layout=False,
+            )
+
+
+def _null(mean: float, sd: float) -> str:
+    """Return mean and sd, with as many digits as the sd asks for."""
+    if sd <= 0.0:
+        return f"{mean:.4g}"
+    digits = int(np.clip(1 - np.floor(np.log10(sd)), 0, 6))
+    return f"{'0' if abs(mean) < sd / 20 else format(mean, f'.{digits}f')}\n± {sd:.1g}"
+
+
+def _value(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def _scale(grid: Grid, measure: str) -> tuple[float, float, str]:
+    """Return the ends of the colour scale and the colours: for this panel alone, and with room for the null."""
+    values = grid.values[np.isfinite(grid.values)]
+    nulls, spread = grid.null_mean[np.isfinite(grid.null_mean)], grid.null_sd[np.isfinite(grid.null_sd)]
+    if measure in ("cosine", "centred"):
+        about_zero = values.min() < 0.0 or (nulls.size and float(np.abs(nulls).max()) < 0.1)
+        if measure == "centred" or about_zero:
+            reach = max(float(np.abs(values).max()), NULL_SD * float(spread.max(initial=0.0))) or 1.0
+            return -reach, reach, SIGNED_MAP
+        every = np.concatenate([values, nulls])
+        room = max(0.05 * float(np.ptp(every)), 1e-6)
+        return float(every.min()) - room, float(every.max()) + room, SIMILARITY_MAP
+    return 0.0, float(max(values.max(), nulls.max(initial=0.0))) or 1.0, SIMILARITY_MAP
+
+
+def layer_zero(rows: Sequence[Sequence[Any]]) -> Figure:
+    """Cosines of pairs of layers within each model, with the null of each."""
+    roles = list(dict.fromkeys(row[1] for row in rows))
+    models = list(dict.fromkeys(row[0] for row in rows))
+    figure = new_figure(max(6.0, 1.5 * len(models) + 1.5), 2.7 * len(roles) + 0.5)
+    for axes, role in zip(np.atleast_1d(figure.subplots(len(roles), 1)), roles, strict=True):
+        _role_dots(axes, [row for row in rows if row[1] == role], models)
+        axes.set_title(f"{role}: cosine of two layers of one model")
+        axes.set_ylabel("raw cosine")
+    figure.axes[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _role_dots(axes: Axes, rows: Sequence[Sequence[Any]], models: Sequence[str]) -> None:
+    labels, at = [], 0.0
+    for position, model in enumerate(models):
+        own = [row for row in rows if row[0] == model]
+        colour, marker = look(model, position)
+        for number, (_, _, a, b, cosine, mean, sd, *_) in enumerate(own):
+            # outlined, so that a narrow band is still seen
+            axes.bar(
+                at,
+                2 * NULL_SD * sd,
+                bottom=mean - NULL_SD * sd,
+                width=0.8,
+                color=NULL_COLOUR,
+                edgecolor=NULL_COLOUR,
+                linewidth=1.5,
+                zorder=1,
+            )
+            axes.plot(
+                [at],
+                [cosine],
+                color=colour,
+                marker=marker,
+                markersize=6,
+                ls="",
+                label=None if number else label_of(model),
+                zorder=3,
+            )
+            labels.append((at, f"{a}–{b}"))
+            at += 1.0
+        at += 0.8
+    axes.set_xticks([where for where, _ in labels], [text for _, text in labels], fontsize=7, rotation=60)
+    axes.set_xlabel("pair of layers")
+    axes.bar([0.0], [0.0], color=NULL_COLOUR, label="95 % of permutations")
+    bottom = min(min(float(row[4]) for row in rows), min(float(row[5] - NULL_SD * row[6]) for row in rows))
+    axes.set_ylim(min(0.0, 1.1 * bottom), 1.05)

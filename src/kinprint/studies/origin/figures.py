@@ -1,0 +1,417 @@
+"""Figures of the audit of the first accusation: norms, baselines, routers, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from kinprint.studies.figure_style import (
+    NULL_COLOUR,
+    NULL_SD,
+    PAIR_LOOK,
+    SIGNED_MAP,
+    SIMILARITY_MAP,
+    heat,
+    label_of,
+    layer_axis,
+    log_y,
+    new_figure,
+    null_band,
+)
+
+if TYPE_CHECKING:
+    from kinprint._util.numeric import FloatArray
+    from kinprint.studies.origin.baselines import Deviations
+    from kinprint.studies.origin.decay import Decay
+    from kinprint.studies.origin.routers import RouterRow
+    from kinprint.studies.origin.shared import NormPair
+    from kinprint.studies.origin.sigma import Sigma
+    from kinprint.studies.origin.windows import WindowRow
+
+COSINE, PEARSON, OTHER, THIRD = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
+
+
+def pair_look(position: int) -> tuple[str, str]:
+    """Return colour and marker of the pair at a position."""
+    return PAIR_LOOK[position % len(PAIR_LOOK)]
+
+
+def _null_marks(axes: Axes, layers: Sequence[int], mean: FloatArray) -> None:
+    """Mark the mean of independent pairs; a band alone would vanish behind the line where it is narrow."""
+    axes.plot(
+        layers, mean, "x", color="#000000", markersize=4.5, markeredgewidth=0.9, label="mean if independent", zorder=4
+    )
+
+
+def _signed_limits(axes: Axes, values: Sequence[FloatArray], sd: float) -> None:
+    reach = 1.15 * max(max(float(np.nanmax(np.abs(one))) for one in values), 2.2 * sd)
+    axes.set_ylim(-reach, reach)
+
+
+# -- layers --------------------------------------------------------------------------------------------------------------
+
+
+def layer_probe(pairs: Sequence[NormPair]) -> Figure:
+    """Cosine above, Pearson below, one column for each norm, each with its null band."""
+    figure = new_figure(4.8 * len(pairs) + 0.4, 5.6)
+    grid = figure.subplots(2, len(pairs), sharex=True, squeeze=False)
+    for place, pair in enumerate(pairs):
+        top, bottom = grid[:, place]
+        null_band(top, pair.layers, pair.null_mean, pair.null_sd)
+        top.plot(pair.layers, pair.cosine, color=COSINE, marker="o", label="cosine")
+        _null_marks(top, pair.layers, pair.null_mean)
+        top.set_title(f"{pair.a} and {pair.b}, {pair.role.value}")
+        top.set_ylabel("cosine")
+        top.legend(loc="lower right")
+        null_band(bottom, pair.layers, np.zeros(len(pair.layers)), np.full(len(pair.layers), pair.pearson_sd))
+        bottom.plot(pair.layers, pair.pearson, color=PEARSON, marker="o", label="Pearson")
+        _signed_limits(bottom, [pair.pearson], pair.pearson_sd)
+        bottom.set_ylabel("Pearson")
+        bottom.legend(loc="lower right")
+        layer_axis(bottom)
+    return figure
+
+
+def control_lines(pairs: Sequence[NormPair]) -> Figure:
+    """Cosine and Pearson of every comparable pair, one column for each norm."""
+    roles = list(dict.fromkeys(pair.role for pair in pairs))
+    names = list(dict.fromkeys((pair.a, pair.b) for pair in pairs))
+    figure = new_figure(4.9 * len(roles) + 1.6, 6.4)
+    grid = figure.subplots(2, len(roles), sharex=True, squeeze=False)
+    for place, role in enumerate(roles):
+        top, bottom = grid[:, place]
+        chosen = [pair for pair in pairs if pair.role is role]
+        for pair in chosen:
+            colour, marker = pair_look(names.index((pair.a, pair.b)))
+            half = NULL_SD * pair.null_sd
+            top.fill_between(
+                pair.layers, pair.null_mean - half, pair.null_mean + half, color=colour, alpha=0.22, linewidth=0
+            )
+            first = pair is chosen[0]  # on top of the others, some of which it may coincide with
+            options = {
+                "color": colour,
+                "marker": marker,
+                "markersize": 3.0 if first else 5.0,
+                "markerfacecolor": colour if first else "none",
+                "linewidth": 1.1,
+                "zorder": 4 if first else 3,
+            }
+            top.plot(pair.layers, pair.cosine, **options)
+            bottom.plot(pair.layers, pair.pearson, label=label_of(f"{pair.a}–{pair.b}"), **options)
+        widest = max(chosen, key=lambda pair: len(pair.layers))
+        sd = np.full(len(widest.layers), widest.pearson_sd)
+        null_band(bottom, widest.layers, np.zeros(len(sd)), sd)
+        top.set_title(role.value)
+        linear = 4 * widest.pearson_sd
+        bottom.set_yscale("symlog", linthresh=linear, linscale=2.0)
+        step = round(linear / 2, 2)
+        marks = [-step, 0.0, step, *(mark for mark in (0.1, 0.3, 1.0) if mark > 1.5 * linear)]
+        bottom.set_yticks(marks, [f"{mark:g}" for mark in marks])
+        bottom.minorticks_off()
+        bottom.axhline(0.0, color="#888888", linewidth=0.8)
+        bottom.set_ylabel(f"Pearson (linear to ±{linear:.2f}, then logarithmic)")
+        layer_axis(bottom)
+    grid[0, 0].set_ylabel("cosine")
+    handles, labels = grid[1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center")
+    return figure
+
+
+# -- 182 sigma -------------------------------------------------------------------------------------------------------------
+
+
+def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
+    """Return the cosines behind the published number, and the published formula on every pair."""
+    figure = new_figure(11.0, 4.6)
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1.0))
+    groups = (
+        (f"{first.a}:\nlayer 0,\nlater layers", first.within_a, first.predicted_within_a, OTHER),
+        (f"{first.b}:\nlayer 0,\nlater layers", first.within_b, first.predicted_within_b, COSINE),
+        (f"layer 0 of\n{first.a}, later\nof {first.b}", first.zero_cross, None, THIRD),
+        (f"{first.a},\n{first.b}:\nsame layer", first.cross, first.predicted_cross, "#000000"),
+        (f"{first.a},\n{first.b}:\nlayer 0", np.array([first.cross_zero]), None, "#777777"),
+    )
+    for place, (_, values, predicted, colour) in enumerate(groups):
+        spread = np.linspace(-0.16, 0.16, len(values)) if len(values) > 1 else np.zeros(1)
+        left.bar(place, values.mean(), width=0.62, color=colour, alpha=0.25, zorder=1)
+        left.plot(place + spread, values, "o", color=colour, markersize=4.5, zorder=3)
+        if predicted is not None:
+            left.plot(place + spread, predicted, "x", color="#000000", markersize=7, markeredgewidth=1.1, zorder=4)
+    left.plot([], [], "o", color="#555555", label="measured, one layer each")
+    left.plot([], [], "x", color="#000000", label="predicted by means and spreads alone")
+    left.set_xticks(range(len(groups)), [name for name, *_ in groups], fontsize=8)
+    left.set_ylim(0, 1.18)
+    left.set_ylabel("cosine")
+    left.set_title("input_norm: cosines behind the published number")
+    left.legend(loc="upper left", ncols=1)
+    places = np.arange(len(found))
+    for shift, sigmas, label, colour in (
+        (-0.2, [item.sigma for item in found], "measured cosines", COSINE),
+        (0.2, [item.sigma_predicted for item in found], "cosines predicted by means and spreads alone", NULL_COLOUR),
+    ):
+        heights = [np.nan if value is None else value for value in sigmas]
+        bars = right.barh(places + shift, heights, height=0.38, color=colour, label=label)
+        right.bar_label(bars, fmt="%.0f", padding=2, fontsize=7.5)
+    right.set_yticks(places, [f"{item.a}–{item.b}" for item in found])
+    right.invert_yaxis()
+    right.margins(x=0.14)
+    right.set_xlabel("difference of means / root of mean variance")
+    right.set_title("the published formula on each pair")
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    return figure
+
+
+# -- baselines, deviations, decay --------------------------------------------------------------------------------------------
+
+
+def baselines(pairs: Sequence[NormPair], published_mean: float) -> Figure:
+    """Cosine beside the published and the matched baseline, and Pearson's distribution beside its null."""
+    figure = new_figure(3.9 * (len(pairs) + 1) + 0.4, 3.7)
+    panels = figure.subplots(1, len(pairs) + 1)
+    for axes, pair in zip(panels[:-1], pairs, strict=True):
+        null_band(axes, pair.layers, pair.null_mean, pair.null_sd, label="matched: 95 % of independent pairs")
+        axes.plot(pair.layers, pair.cosine, color=COSINE, marker="o", label=label_of(f"{pair.a} and {pair.b}"))
+        _null_marks(axes, pair.layers, pair.null_mean)
+        axes.axhline(published_mean, color=OTHER, linestyle="--", label="published: mean 1, sd 0.01")
+        axes.set_title(f"{pair.role.value}")
+        axes.set_ylabel("cosine")
+        axes.legend(loc="lower right")
+        layer_axis(axes)
+    last = panels[-1]
+    values, sd = [pair.pearson for pair in pairs], pairs[0].pearson_sd
+    reach = 1.1 * max(max(float(np.abs(one).max()) for one in values), 3.2 * sd)
+    bins = np.linspace(-reach, reach, 31)
+    for pair, colour, hatch in zip(pairs, (COSINE, OTHER), ("", "///"), strict=False):
+        last.hist(
+            pair.pearson, bins=bins, histtype="stepfilled", alpha=0.45, color=colour, hatch=hatch, label=pair.role.value
+        )
+    x = np.linspace(-reach, reach, 300)
+    count = len(pairs[0].layers)
+    density = np.exp(-((x / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi)) * count * (bins[1] - bins[0])
+    last.plot(x, density, color="#000000", linewidth=1.2, label="null, normal")
+    last.set_xlabel("Pearson")
+    last.set_ylabel("layers")
+    last.set_title("Pearson of all layers")
+    last.legend(loc="upper right")
+    return figure
+
+
+def deviations(lines: Sequence[Deviations], histograms: Sequence[FloatArray]) -> Figure:
+    """Return deviation cosines by layer with their null, and their distribution over matched and mismatched pairs."""
+    figure = new_figure(3.9 * (len(lines) + 1) + 0.4, 3.8)
+    panels = figure.subplots(1, len(lines) + 1)
+    for axes, line in zip(panels[:-1], lines, strict=True):
+        null_band(axes, line.layers, line.null_mean, line.null_sd)
+        axes.plot(line.layers, line.value, color=COSINE, marker="o", label="cosine of a − 1 and b − 1")
+        _null_marks(axes, line.layers, line.null_mean)
+        axes.axhline(0.0, color="#888888", linewidth=0.8)
+        axes.set_ylim(-1.08, 1.08)
+        axes.set_title(line.role.value)
+        axes.set_ylabel("deviation cosine")
+        axes.legend(loc="best")
+        layer_axis(axes)
+    last = panels[-1]
+    bins = np.linspace(-1.0, 1.0, 31)
+    labels = ("same layer", "mismatched as published", "other layer, same norm")
+    for values, label, colour, style in zip(
+        histograms, labels, (COSINE, OTHER, "#000000"), ("-", "--", ":"), strict=True
+    ):
+        if len(values):
+            weights = np.full(len(values), 1.0 / len(values))
+            last.hist(
+                values,
+                bins=bins,
+                weights=weights,
+                histtype="step",
+                color=colour,
+                linestyle=style,
+                linewidth=1.6,
+                label=f"{label}, mean {float(np.mean(values)):.2f}",
+            )
+    last.margins(y=0.35)
+    last.set_xlabel("deviation cosine")
+    last.set_ylabel("share of pairs")
+    last.set_title("same and mismatched pairs")
+    last.legend(loc="upper center")
+    return figure
+
+
+def decay(found: Decay) -> Figure:
+    """Return the matrix, what means and spreads leave of it, its diagonal, and the dominance beside its nulls."""
+    figure = new_figure(10.4, 8.2)
+    (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2)
+    image = heat(top_left, found.matrix, low=float(found.matrix.min()), high=1.0, colours=SIMILARITY_MAP)
+    figure.colorbar(image, ax=top_left, label="mean cosine of both norms")
+    top_left.set_title("every layer against every layer")
+    excess = found.matrix - found.null_matrix
+    reach = float(np.abs(excess).max()) or 1.0
+    image = heat(top_right, excess, low=-reach, high=reach, colours=SIGNED_MAP)
+    figure.colorbar(image, ax=top_right, label="cosine minus its mean if independent")
+    top_right.set_title("minus what means and spreads predict")
+    for axes in (top_left, top_right):
+        _layer_ticks(axes, found)
+    mean, sd = found.null_diagonal.mean(axis=0), found.null_diagonal.std(axis=0, ddof=1)
+    null_band(low_left, found.layers, mean, sd)
+    low_left.plot(found.layers, found.diagonal, color=COSINE, marker="o", label="same layer")
+    _null_marks(low_left, found.layers, mean)
+    low_left.axhline(found.off_mean, color=OTHER, linestyle="--", label="mean of different layers")
+    low_left.set_ylabel("mean cosine of both norms")
+    low_left.set_title("the diagonal")
+    low_left.legend(loc="lower right")
+    layer_axis(low_left)
+    _dominance(low_right, found)
+    return figure
+
+
+def _layer_ticks(axes: Axes, found: Decay) -> None:
+    step = max(1, len(found.layers) // 8)
+    places = list(range(0, len(found.layers), step))
+    axes.set_xticks(places, [str(found.layers[place]) for place in places])
+    axes.set_yticks(places, [str(found.layers[place]) for place in places])
+    axes.set_xlabel(f"layer of {found.b}")
+    axes.set_ylabel(f"layer of {found.a}")
+
+
+def _dominance(axes: Axes, found: Decay) -> None:
+    everything = np.concatenate([found.null_dominance, found.swapped, [found.dominance]])
+    bins = np.linspace(float(everything.min()), float(everything.max()), 41)
+    for values, label, colour, fill in (
+        (found.swapped, "layers of B in random order", OTHER, False),
+        (found.null_dominance, "dimensions of B permuted", "#777777", True),
+    ):
+        kind = "stepfilled" if fill else "step"
+        weights = np.full(len(values), 1.0 / len(values))
+        axes.hist(
+            values,
+            bins=bins,
+            weights=weights,
+            histtype=kind,
+            color=colour,
+            alpha=0.7 if fill else 1.0,
+            linewidth=1.5,
+            label=label,
+        )
+    axes.axvline(found.dominance, color="#000000", label="as stored")
+    axes.set_xlabel("dominance: mean of the diagonal minus mean of the rest")
+    axes.set_ylabel("share of draws")
+    axes.set_title("the dominance beside its nulls")
+    axes.legend(loc="best")
+
+
+# -- routers and windows -------------------------------------------------------------------------------------------------------
+
+
+def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
+    """Router cosine, Pearson and aligned cosine by layer, each with its null."""
+    from kinprint.studies.origin.routers import pooled_sd
+
+    figure = new_figure(11.4, 3.8)
+    first, second, third = figure.subplots(1, 3)
+    layers = [row.layer for row in rows]
+    raw = [row for row in rows if row.cosine is not None]
+    if raw:
+        at = [row.layer for row in raw]
+        for axes, name, colour, key in ((first, "cosine", COSINE, "cosine"), (second, "Pearson", PEARSON, "pearson")):
+            values = np.array([getattr(row, key) for row in raw], dtype=float)
+            mean = np.array([row.null_mean for row in raw], dtype=float) if key == "cosine" else np.zeros(len(raw))
+            sd = np.array([row.null_sd if key == "cosine" else row.pearson_sd for row in raw], dtype=float)
+            null_band(axes, at, mean, sd)
+            axes.plot(at, values, color=colour, marker="o", label=label_of(name))
+            axes.set_ylabel(name)
+            axes.set_title(f"{name}, experts as stored")
+            axes.legend(loc="best")
+            layer_axis(axes)
+    mean = np.array([row.aligned_null.mean() for row in rows])
+    null_band(third, layers, mean, np.full(len(rows), pooled_sd(rows)), label="dimensions permuted, 95 %")
+    third.plot(layers, [row.aligned for row in rows], color=OTHER, marker="o", label="aligned")
+    third.axhline(noise, color="#000000", linestyle=":", label="independent Gaussian matrices")
+    third.set_ylim(bottom=0.0)
+    third.margins(y=0.12)
+    third.set_ylabel("mean cosine")
+    third.set_title("after the best assignment of experts")
+    third.legend(loc="lower right")
+    layer_axis(third)
+    return figure
+
+
+def window_histograms(name: str, rows: Sequence[WindowRow]) -> Figure:
+    """Histograms of cosines by tensor, each with the band of independent pairs."""
+    roles = list(dict.fromkeys(row.plan.role for row in rows))
+    across = 4 if len(roles) > 6 else min(3, len(roles))
+    height = -(-len(roles) // across)
+    figure = new_figure(3.2 * across + 0.6, 2.8 * height + 0.6)
+    grid = figure.subplots(height, across, squeeze=False).ravel()
+    for axes in grid[len(roles) :]:
+        axes.set_axis_off()
+    for axes, role in zip(grid, roles, strict=False):
+        _window_panel(axes, name, [row for row in rows if row.plan.role is role])
+    handles: dict[str, object] = {}
+    for axes in grid[: len(roles)]:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
+    role = rows[0].plan.role
+    values = np.array([row.cosine for row in rows], dtype=float)
+    nulls = [(row.null_mean, row.null_sd) for row in rows if row.null_mean is not None and row.null_sd is not None]
+    edges = [float(values.min()), float(values.max())]
+    if nulls and role.info.kind == "matrix":
+        middle = float(np.mean([mean for mean, _ in nulls]))
+        half = NULL_SD * float(np.sqrt(np.mean([sd**2 for _, sd in nulls])))
+        band = {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0}
+        axes.axvspan(middle - half, middle + half, label="95 % of independent pairs", **band)
+        edges += [middle - half, middle + half]
+    elif nulls:  # of norms and biases every layer has a null of its own, unlike the others': its middle is shown
+        means = np.array([mean for mean, _ in nulls])
+        style = {"color": OTHER, "markersize": 9, "clip_on": False}
+        axes.plot(means, np.zeros(len(means)), "|", label="each layer’s mean if independent", **style)
+        edges += [float(means.min()), float(means.max())]
+    margin = 0.05 * (max(edges) - min(edges)) or 0.01
+    bins = np.linspace(min(edges) - margin, max(edges) + margin, 31)
+    axes.hist(values, bins=bins, histtype="step", color="#000000", linewidth=1.4, label=label_of(name))
+    axes.set_title(role.value)
+    axes.set_xlabel("cosine")
+    axes.set_ylabel("layers")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
+    """Mean |cosine| by tensor on a logarithmic axis, beside its expectation for independent pairs."""
+    from kinprint.studies.origin.windows import expected_magnitude
+
+    roles = list(dict.fromkeys(row.plan.role for rows in shown.values() for row in rows))
+    figure = new_figure(max(7.0, 1.25 * len(roles) + 2.0), 4.4)
+    axes = figure.subplots()
+    labelled: set[str] = set()
+    for place, role in enumerate(roles):
+        present = {name: [row for row in rows if row.plan.role is role] for name, rows in shown.items()}
+        present = {name: rows for name, rows in present.items() if rows}
+        width = min(0.3, 0.84 / len(present))
+        for number, (name, rows) in enumerate(present.items()):
+            x = place + (number - (len(present) - 1) / 2) * width
+            mean = float(np.mean([abs(row.cosine or 0.0) for row in rows]))
+            colour, marker = pair_look(list(shown).index(name))
+            label = None if name in labelled else label_of(name)
+            axes.plot(x, mean, color=colour, marker=marker, markersize=6, linestyle="", label=label, zorder=3)
+            labelled.add(name)
+            expected = expected_magnitude(rows)
+            if expected:
+                label = None if "" in labelled else "mean |cosine| of independent pairs"
+                half = 0.55 * width
+                axes.plot([x - half, x + half], [expected] * 2, color="#777777", linewidth=2.4, label=label, zorder=2)
+                labelled.add("")
+    log_y(axes)
+    axes.set_xticks(range(len(roles)), [role.value for role in roles], rotation=20, ha="right")
+    axes.set_ylabel("mean |cosine| over layers")
+    axes.set_title("by tensor")
+    figure.legend(loc="outside right upper")
+    return figure

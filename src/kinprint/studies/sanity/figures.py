@@ -1,0 +1,106 @@
+"""Figures of the shuffle test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from kinprint._util.numeric import FloatArray
+from kinprint.stats import AllPairs
+from kinprint.studies.figure_style import layer_axis, new_figure, null_band
+
+COSINE, SHUFFLED, CENTRED = "#0072B2", "#D55E00", "#009E73"
+
+
+def shuffle_lines(layers: Sequence[int], pairs: AllPairs, shuffled: FloatArray, null_sd: float, title: str) -> Figure:
+    """Cosine and shuffled cosine by layer; the same as difference from the mean over all orders; Pearson."""
+    figure = new_figure(8.5, 7.4)
+    top, middle, bottom = figure.subplots(3, 1, sharex=True)
+    cosine, pearson, mean, sd = (
+        np.diagonal(values) for values in (pairs.cosine, pairs.pearson, pairs.cosine_null_mean, pairs.cosine_null_sd)
+    )
+    for axes, shift in ((top, np.zeros(len(layers))), (middle, mean)):
+        _band(axes, layers, mean - shift, sd)
+        axes.plot(layers, cosine - shift, color=COSINE, marker="o", label="cosine")
+        axes.plot(
+            layers,
+            shuffled - shift,
+            color=SHUFFLED,
+            marker="x",
+            linestyle="--",
+            label="cosine, both shuffled",
+        )
+    _band(bottom, layers, np.zeros(len(layers)), np.full(len(layers), null_sd))
+    bottom.plot(layers, pearson, color=CENTRED, marker="o", label="centred cosine (Pearson)")
+    top.set(ylabel="raw cosine", title=f"{title}: raw cosine, as stored and shuffled")
+    middle.set(ylabel="difference", title="raw cosine minus its mean over all orders")
+    bottom.set(ylabel="Pearson", title="centred")
+    layer_axis(bottom)
+    handles, labels = top.get_legend_handles_labels()
+    more, names = bottom.get_legend_handles_labels()
+    figure.legend([*handles, more[-1]], [*labels, names[-1]], loc="outside lower center", ncols=4)
+    return figure
+
+
+def _band(axes: Axes, layers: Sequence[int], mean: ArrayLike, sd: ArrayLike) -> None:
+    """Draw the null band half a layer beyond both ends, so that a single layer has one too."""
+    x = np.array([layers[0] - 0.4, *layers, layers[-1] + 0.4])
+    null_band(axes, x, np.pad(np.asarray(mean), 1, mode="edge"), np.pad(np.asarray(sd), 1, mode="edge"))
+
+
+def synthetic_grid(rows: Sequence[Sequence[float]]) -> Figure:
+    """Mean cosine and positive shares of independent vectors against their spread: one column for each pair of means."""
+    figure = new_figure(10.0, 8.2)
+    values = np.array(rows)
+    means = list(dict.fromkeys((row[0], row[1]) for row in rows))
+    panels = figure.subplots(3, len(means), sharex=True, sharey="row", squeeze=False)
+    for column, (low, high) in enumerate(means):
+        chosen = values[(values[:, 0] == low) & (values[:, 1] == high)]
+        _cosine_panel(panels[0, column], chosen)
+        _share_panel(panels[1, column], chosen, 7, 9)
+        _share_panel(panels[2, column], chosen, 8, 10)
+        panels[0, column].set_title(f"means {low:g} (A) and {high:g} (B)")
+        panels[2, column].set_xlabel("standard deviation of both")
+    for axes, label in zip(
+        panels[:, 0], ("cosine (mean ± sd)", "positive share of A", "positive share of B"), strict=True
+    ):
+        axes.set_ylabel(label)
+    panels[0, 0].invert_xaxis()  # shared: from wide to narrow, as in the original
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _by_width(chosen: FloatArray) -> list[tuple[float, float, FloatArray, str, str]]:
+    """Return width, a small shift that keeps marks apart, the rows, colour and marker."""
+    looks = ((COSINE, "o"), (SHUFFLED, "s"), (CENTRED, "^"))
+    widths = list(dict.fromkeys(chosen[:, 3]))
+    return [
+        (width, 0.022 * (number - 1), chosen[chosen[:, 3] == width], *looks[number % 3])
+        for number, width in enumerate(widths)
+    ]
+
+
+def _cosine_panel(axes: Axes, chosen: FloatArray) -> None:
+    _predicted(axes, chosen, 6)
+    for width, shift, found, colour, marker in _by_width(chosen):
+        axes.errorbar(
+            found[:, 2] + shift, found[:, 4], yerr=found[:, 5], color=colour, marker=marker, linestyle="", capsize=2,
+            label=f"width {width:.0f}",
+        )  # fmt: skip
+
+
+def _share_panel(axes: Axes, chosen: FloatArray, seen: int, expected: int) -> None:
+    _predicted(axes, chosen, expected)
+    for _, shift, found, colour, marker in _by_width(chosen):
+        axes.plot(found[:, 2] + shift, found[:, seen], color=colour, marker=marker, linestyle="")
+    axes.set_ylim(0.45, 1.03)
+
+
+def _predicted(axes: Axes, chosen: FloatArray, column: int) -> None:
+    _, first = np.unique(chosen[:, 2], return_index=True)
+    rows = chosen[first]
+    axes.plot(rows[:, 2], rows[:, column], color="black", linestyle="--", linewidth=1.0, label="predicted", zorder=1)

@@ -1,0 +1,93 @@
+"""All pairs of several models: the report that `kinprint compare A B C …` makes, with the tree beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kinprint.comparison.selection import Options
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.results.report import Report
+from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, FamilyTree, PairsReport, PairSummary
+from kinprint.tree.driver import METRICS, OnReport, build_tree
+from kinprint.tree.facts import LINKED, RELATED, PairFacts, judged, over_pairs
+
+PAIR_METRICS = (*METRICS, "cosine")
+"""What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""
+
+NORMS = ("input_norm", "post_attention_norm")
+"""Roles whose raw cosine is shown: the first that both models have."""
+
+
+def compare_many(
+    references: list[str] | tuple[str, ...],
+    options: Options | None = None,
+    *,
+    on_report: OnReport | None = None,
+    **wishes: Any,
+) -> PairsReport:
+    """Compare all pairs of models.
+
+    Parameters
+    ----------
+    references : models, as the command line takes them.
+    options : what each comparison looks at.
+    on_report : called with each pair's numbers and its full report, which is not kept: ten models make 45 of them.
+    wishes : as `kinprint.build_tree` takes them.
+    """
+    found: list[PairSummary] = []
+
+    def keep(a: int, b: int, report: Report) -> None:
+        found.append(summarise(a, b, report))
+        if on_report is not None:
+            on_report(a, b, report)
+
+    options = options or Options(metrics=PAIR_METRICS)
+    tree = build_tree(references, options=options, on_report=keep, **wishes)
+    count = tree.settings.pairs
+    return PairsReport(
+        PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), tuple(corrected(pair, count) for pair in found), tree
+    )
+
+
+def summarise(a: int, b: int, report: Report) -> PairSummary:
+    """Keep what a table of many pairs shows of one report."""
+    verdict, evidence = judged(report)
+    norms = next((line for role in NORMS for line in report.summary if line.role == role), None)
+    controls = [item for item in evidence.controls if item.status != "not run"]
+    return PairSummary(
+        a=a,
+        b=b,
+        class_=verdict.class_,
+        kind=verdict.kind,
+        sentence=verdict.sentence,
+        log10_p=verdict.log10_p,
+        log10_p_pairs=None,
+        significant=False,
+        norm_cosine=norms.median_cosine if norms else None,
+        norm_cosine_null=norms.median_cosine_null if norms else None,
+        components=evidence.components,
+        declared=report.declared,
+        against=verdict.against,
+        untested=verdict.untested,
+        controls_passed=sum(item.status == "passed" for item in controls),
+        controls_run=len(controls),
+        bytes_read=report.bytes_read,
+    )
+
+
+def corrected(pair: PairSummary, pairs: int) -> PairSummary:
+    """Correct for the number of pairs (Bonferroni), as the tree does before it draws an edge."""
+    facts = PairFacts(pair.a, pair.b, pair.class_, log10_p=pair.log10_p)
+    stands = pair.class_ in (*RELATED, *LINKED) and facts.significant(LOG10_ALPHA, pairs)
+    return replace(pair, log10_p_pairs=over_pairs(pair.log10_p, pairs), significant=stands)
+
+
+def clusters_of(tree: FamilyTree) -> tuple[tuple[int, ...], ...]:
+    """Return the groups that derivation joins, with the copies of their members; larger groups first."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for model in tree.models:
+        node = tree.models[model.node]
+        key = (0, node.family) if node.family is not None else (1, node.index)
+        groups.setdefault(key, []).append(model.index)
+    return tuple(sorted((tuple(members) for members in groups.values()), key=lambda group: (-len(group), group)))

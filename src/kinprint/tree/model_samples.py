@@ -1,0 +1,92 @@
+"""A few slices of each model, read once: for merges among three, for the shape of its weights, and what its papers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Role
+from kinprint.comparison.declarations import read_declaration
+from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.model.cards import SHOWN
+from kinprint.model.model import Model
+from kinprint.sources.session import Session
+from kinprint.tree.facts import ModelFacts
+
+ROLES = (Role.ATTN_V, Role.ATTN_O, Role.MLP_UP, Role.MLP_DOWN, Role.MLP_GATE, Role.SHARED_UP, Role.ATTN_KV_A)
+LAYERS = 3
+ELEMENTS = 1 << 14  # of one matrix
+ALLOWANCE = 16_000_000
+"""Bytes that one model's portrait may take. Rows cost little; storage by columns makes a matrix be read whole."""
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """What was read of one model."""
+
+    facts: ModelFacts
+    slices: Mapping[str, FloatArray]
+
+
+def take_portrait(model: Model, name: str, session: Session, allowance: int | None = ALLOWANCE) -> Portrait:
+    """Read leading rows of a few matrices of up to three layers, the card and the config."""
+    summary = model.summary()
+    slices = _read(model, allowance)
+    facts = ModelFacts(
+        name=name,
+        reference=summary.reference,
+        location=summary.location,
+        commit=summary.commit,
+        architecture=summary.architecture,
+        layers=summary.layers,
+        experts=summary.experts,
+        parameters=summary.parameters,
+        kurtosis={key: found for key, values in slices.items() if (found := kurtosis(values)) is not None},
+        declares=tuple(_declared(model, session)),
+        kind=summary.kind,
+        files=summary.files,
+    )
+    return Portrait(facts, slices)
+
+
+def _read(model: Model, allowance: int | None) -> dict[str, FloatArray]:
+    parts = parts_of(model)
+    layers = sorted({key[1] for key in parts if key[1] is not None})
+    if len(layers) > LAYERS:
+        layers = [layers[index * (len(layers) - 1) // (LAYERS - 1)] for index in range(LAYERS)]
+    wants = []
+    for layer in layers:
+        for role in ROLES:
+            part = parts.get((role, layer, None))
+            if part is None or len(part.shape) != 2 or 0 in part.shape:
+                continue
+            rows = min(part.shape[0], max(1, ELEMENTS // part.shape[1]))
+            wants.append(Want(0, "sample", (role, layer, None), part, (None if rows == part.shape[0] else (0, rows),)))
+    probe = new_probe(model)
+    read_wants([model], [probe], wants, allowance)
+    return {
+        f"{role.value} {layer} of {model.naming.layers}": sample.values[:, : max(1, ELEMENTS // sample.stored.shape[0])]
+        for (role, layer, _), sample in probe.samples.items()
+        if sample.finite
+    }
+
+
+def kurtosis(values: FloatArray) -> float | None:
+    """Return the fourth standardised moment; 3 for a normal distribution, None for constants."""
+    centred = values - values.mean()
+    variance = float(np.mean(np.square(centred)))
+    if variance <= 0.0:
+        return None
+    return float(np.mean(np.square(np.square(centred)))) / variance**2
+
+
+def _declared(model: Model, session: Session) -> Iterator[tuple[str, str]]:
+    """Return what the config and the card name as the model's origin, and where."""
+    path = model.checkpoint.config.get("_name_or_path")
+    if isinstance(path, str) and path.strip():
+        yield "config", path.strip()[:SHOWN]
+    for name in read_declaration(model, session).base_models:
+        yield "model card", name
