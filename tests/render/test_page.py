@@ -417,7 +417,7 @@ def sources() -> str:
 
 
 def test_no_word_is_left_over_and_none_is_missing() -> None:
-    words = json.loads(files("kinprint.render.texts").joinpath("en.json").read_bytes())
+    words = json.loads(files("kinprint.render.texts").joinpath("labels_en.json").read_bytes())
     text = sources()
     named = set(re.findall(r"""["'`]([a-z_]+(?:\.[a-z_A-Z]+)+|[a-z_]+)["'`]""", text))
     prefixes = set(re.findall(r'"([a-z_.]+\.)" ~', text)) | {f"{p}." for p in re.findall(r'label\("([a-z_]+)"', text)}

@@ -45,7 +45,7 @@ def engine_entries(lang):
 
 
 ENTRIES = engine_entries("ko")
-ENGLISH, KOREAN = dict(strings("en.json")), dict(strings("ko.json"))
+ENGLISH, KOREAN = dict(strings("labels_en.json")), dict(strings("labels_ko.json"))
 
 
 def places(text):
@@ -65,7 +65,7 @@ def korean():
 
 
 def test_no_key_is_given_twice():
-    for name in ("en.json", "ko.json"):
+    for name in ("labels_en.json", "labels_ko.json"):
         assert [key for key, count in Counter(key for key, _ in strings(name)).items() if count > 1] == []
     assert [key for key, count in Counter(key for key, _ in ENTRIES).items() if count > 1] == []
 

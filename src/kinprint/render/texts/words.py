@@ -219,7 +219,7 @@ def _strings(name: str) -> Any:
 @cache
 def _labels(lang: str) -> Mapping[str, str]:
     # a label that is not translated is better read in English than not at all; a test sees to it that there is none
-    return {**_strings(f"{ENGLISH}.json"), **_strings(f"{lang}.json")}
+    return {**_strings(f"labels_{ENGLISH}.json"), **_strings(f"labels_{lang}.json")}
 
 
 @cache
