@@ -49,12 +49,12 @@ def _from_bf16(raw: bytes) -> NDArray[np.float32]:
 # -- one tensor after another ------------------------------------------------------------------------------------------
 
 
-def seeds(at: Endpoint, names: Sequence[str]) -> Values:
-    """Read as the two seed scripts do: three ranges for each tensor, a new connection for each request."""
+def published_scripts(at: Endpoint, names: Sequence[str]) -> Values:
+    """Read as the two published scripts do: three ranges for each tensor, a new connection for each request."""
     return _one_by_one(requests.get, at, names)
 
 
-def seeds_with_session(at: Endpoint, names: Sequence[str]) -> Values:
+def published_scripts_with_session(at: Endpoint, names: Sequence[str]) -> Values:
     """Do the same over connections that are kept."""
     with requests.Session() as session:
         return _one_by_one(session.get, at, names)

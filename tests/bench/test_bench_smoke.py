@@ -38,16 +38,16 @@ def test_remote_norms(tmp_path, transport):
     (report,) = run("bench.remote_norms", tmp_path / "out.json", *options)["reports"]
     assert report["facts"]["transport"] == transport
     rows = {row["way"]: row for row in report["rows"]}
-    assert list(rows)[:2] == ["seeds", "seeds + session"]
+    assert list(rows)[:2] == ["published scripts", "published scripts + session"]
     assert list(rows)[-4:] == ["kinprint", "kinprint, cache cold", "kinprint, cache warm", "floor: one tensor"]
     # 17 norms: the index, then three ranges behind a redirect for each
-    assert rows["seeds"]["requests"] == rows["seeds + session"]["requests"] == 1 + 17 * 6
+    assert rows["published scripts"]["requests"] == rows["published scripts + session"]["requests"] == 1 + 17 * 6
     assert rows["floor: one tensor"]["requests"] == 5
     assert rows["floor: one tensor"]["wall s"] >= 0.25
     assert rows["kinprint"]["requests"] <= 3 + 8 * 2 + 17
     assert rows["kinprint, cache warm"]["requests"] == 1  # which commit the branch stands for
     goals = {goal["name"]: goal for goal in report["goals"]}
-    assert goals["times faster than seeds"]["measured"] > 3
+    assert goals["times faster than published scripts"]["measured"] > 3
     assert goals["wall over the floor"]["measured"] < 6
     assert 1 <= goals["bytes over those needed"]["measured"] < 1.3
     assert 20 < goals["peak memory"]["measured"] < 300
