@@ -98,6 +98,38 @@ def test_damaged_range_beside_a_sound_one(cache, ranges):
     assert get(cache, 0, 50) == b"x" * 50
 
 
+def test_a_renamed_or_swapped_range_is_not_believed(cache, ranges):
+    put(cache, 0, b"a" * 10)
+    put(cache, 10, b"b" * 10)
+    first, second = entries(ranges)
+    aside = first.with_name("aside")
+    first.rename(aside), second.rename(first), aside.rename(second)  # both checksums hold, at the wrong place
+    assert get(cache, 0, 10) is None
+    assert get(cache, 10, 20) is None
+
+
+def test_a_range_of_another_file_is_not_believed(cache, ranges):
+    other = cache_key({"a": 2})
+    put(cache, 0, b"a" * 10)
+    cache.note(KEY, {"size": 10})
+    folder = entries(ranges)[0].parent
+    moved = folder.parent.parent / other[:2] / other
+    moved.parent.mkdir(exist_ok=True)
+    folder.rename(moved)
+    assert get(cache, 0, 10, key=other) is None
+    assert cache.about(other) is None
+
+
+def test_a_cache_that_cannot_be_written_to_is_read(cache, monkeypatch):
+    put(cache, 0, b"a" * 10)
+
+    def refuse(*_):
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert get(cache, 0, 10) == b"a" * 10
+
+
 def test_foreign_files_are_ignored(cache, ranges):
     put(cache, 0, b"x" * 10)
     folder = entries(ranges)[0].parent

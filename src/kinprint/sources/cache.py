@@ -2,8 +2,8 @@
 
 Layout: ``<root>/v1/<2 hex>/<key>/<start>-<end>`` with one ``about.json`` beside the ranges of a file. The key hashes
 what pins the content (endpoint, repository, commit and path, or URL and entity tag), so a changed file has another
-key. Each range is written to a temporary name and renamed, and carries a SHA-256 over its payload: a reader sees a
-whole range or none. Failure to write (disk full) switches the cache off for the run and is reported; it never fails a comparison.
+key. Each range is written to a temporary name and renamed, and carries a SHA-256 over key, offsets and payload: a reader
+sees a whole range of that very file and place, or none. Failure to write (disk full) switches the cache off for the run and is reported; it never fails a comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import orjson
 from kinprint.errors import StorageError
 from kinprint.refs import ByteRange
 
-_MAGIC = b"kprange1"
+_MAGIC = b"kprange2"
 _HEAD = len(_MAGIC) + 32
 _SHELF_NAME = re.compile(r"^[0-9a-f]{2}$")
 _KEY_NAME = re.compile(r"^[0-9a-f]{64}$")
@@ -68,7 +68,7 @@ class RangeCache:
                 break
             if stored.end <= at:
                 continue
-            payload = self._load(path, stored)
+            payload = self._load(path, key, stored)
             if payload is None:
                 continue
             end = min(stored.end, span.end)
@@ -80,7 +80,7 @@ class RangeCache:
 
     def write(self, key: str, span: ByteRange, data: memoryview) -> None:
         """Store one range."""
-        digest = hashlib.sha256(data).digest()
+        digest = _digest(key, span, data)
         self._put(self._folder(key) / f"{span.start}-{span.end}", [_MAGIC + digest, data])
         with self._lock:
             self._written += _HEAD + len(span)
@@ -101,12 +101,12 @@ class RangeCache:
             return None
         facts = noted.get("facts") if isinstance(noted, dict) else None
         # A wrong size would make a sound file look damaged for ever, so these facts carry a checksum too.
-        return facts if isinstance(facts, dict) and noted.get("sha256") == cache_key(facts) else None
+        return facts if isinstance(facts, dict) and noted.get("sha256") == _seal(key, facts) else None
 
     def note(self, key: str, facts: dict[str, object]) -> None:
         """Record facts about a file: what it is, its size and tag."""
         if self.about(key) != facts:
-            self._put(self._folder(key) / _ABOUT_NAME, [orjson.dumps({"facts": facts, "sha256": cache_key(facts)})])
+            self._put(self._folder(key) / _ABOUT_NAME, [orjson.dumps({"facts": facts, "sha256": _seal(key, facts)})])
 
     def forget(self, key: str) -> None:
         """Drop all that is kept of one file."""
@@ -202,16 +202,17 @@ class RangeCache:
                 found.append((ByteRange(int(match[1]), int(match[2])), path))
         return sorted(found, key=lambda pair: (pair[0].start, -pair[0].end))
 
-    def _load(self, path: Path, stored: ByteRange) -> memoryview | None:
+    def _load(self, path: Path, key: str, stored: ByteRange) -> memoryview | None:
         try:
             whole = path.stat().st_size == _HEAD + len(stored)
             raw = memoryview(path.read_bytes() if whole else b"")
-            if raw[:_HEAD] != _MAGIC + hashlib.sha256(raw[_HEAD:]).digest():
+            if raw[:_HEAD] != _MAGIC + _digest(key, stored, raw[_HEAD:]):
                 path.unlink(missing_ok=True)
                 return None
-            os.utime(path)  # last use, for trimming
         except OSError:  # gone meanwhile (another process trims too) or unreadable: either way it is not here
             return None
+        with suppress(OSError):  # a cache that cannot be written to is still good to read
+            os.utime(path)  # last use, for trimming
         return raw[_HEAD:]
 
     def _put(self, path: Path, chunks: list[bytes | memoryview]) -> None:
@@ -279,6 +280,18 @@ def _remove(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _digest(key: str, span: ByteRange, payload: memoryview) -> bytes:
+    """Return the checksum of a range: an entry under another name, or moved, does not have it."""
+    found = hashlib.sha256(f"{key} {span.start}-{span.end}\n".encode())
+    found.update(payload)
+    return found.digest()
+
+
+def _seal(key: str, facts: dict[str, object]) -> str:
+    """Return the checksum of what is noted about a file, under its own key only."""
+    return cache_key({"key": key, "facts": facts})
 
 
 def cache_key(facts: dict[str, object]) -> str:
