@@ -3,7 +3,8 @@
 Layout: ``<root>/v1/<2 hex>/<key>/<start>-<end>`` with one ``about.json`` beside the ranges of a file. The key hashes
 what pins the content (endpoint, repository, commit and path, or URL and entity tag), so a changed file has another
 key. Each range is written to a temporary name and renamed, and carries a SHA-256 over key, offsets and payload: a reader
-sees a whole range of that very file and place, or none. Failure to write (disk full) switches the cache off for the run and is reported; it never fails a comparison.
+sees a whole range of that very file and place, or none. Failure to write (disk full) switches the cache off for the run and
+is reported; a comparison never fails for it.
 """
 
 from __future__ import annotations

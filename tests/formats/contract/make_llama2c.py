@@ -3,7 +3,7 @@
 import struct
 
 import numpy as np
-from model import Maker
+from little_model import Maker
 
 POSITIONS = 64
 GROUP = 64

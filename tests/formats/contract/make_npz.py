@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-from model import Maker
+from little_model import Maker
 
 
 def _write(dtype, *, save=np.savez, order="C"):

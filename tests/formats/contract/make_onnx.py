@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import onnx
-from model import Maker
+from little_model import Maker
 from onnx import TensorProto, helper, numpy_helper
 
 from kinprint.formats.safetensors.writer import to_bf16

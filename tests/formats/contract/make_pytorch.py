@@ -9,7 +9,7 @@ import struct
 import zlib
 
 import numpy as np
-from model import Maker
+from little_model import Maker
 
 from kinprint.formats.safetensors.writer import encode, to_bf16
 

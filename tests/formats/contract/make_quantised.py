@@ -3,8 +3,8 @@
 import json
 from functools import partial
 
+from little_model import Maker
 from make_pytorch import state_dict_of, torch_file
-from model import Maker
 
 from kinprint.formats.safetensors.writer import spec_of
 from support import quantisers

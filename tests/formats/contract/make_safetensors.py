@@ -1,6 +1,6 @@
 """safetensors in three number formats and in shards."""
 
-from model import Maker
+from little_model import Maker
 
 from support.layouts import write_checkpoint
 
