@@ -25,6 +25,7 @@ from kinprint.studies.outcome import (
     PartOutcome,
     Section,
     column,
+    columns,
     file_name,
     picture,
     table,
@@ -79,6 +80,8 @@ def said_anywhere():
             place = {"say": 0, "column": 1}.get(called)
             if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
                 found[node.args[place].value] = file.name
+            if called == "columns":
+                found |= dict.fromkeys((str(item.heading) for item in columns(node.args[0].value)), file.name)
     return found
 
 
@@ -117,6 +120,17 @@ def test_a_value_that_is_free_has_no_result():
 def test_a_row_of_the_wrong_length_is_a_bug():
     with pytest.raises(ValueError, match="2 columns, but a row of 1"):
         table("t", say("t"), [column("a", "a"), column("b", "b")], [(1,)])
+
+
+def test_columns_from_text():
+    found = columns("layer; null_mean: cosine if independent .4; gap: mean |a − b|, columns permuted: mean .2e")
+    assert [(item.key, str(item.heading), item.digits, item.scientific) for item in found] == [
+        ("layer", "layer", None, False),
+        ("null_mean", "cosine if independent", 4, False),
+        ("gap", "mean |a − b|, columns permuted: mean", 2, True),
+    ]
+    with pytest.raises(ValueError, match="expected a column as 'key: heading"):
+        columns("layer; a b: c")
 
 
 # ---- who takes part ----

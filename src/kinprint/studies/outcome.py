@@ -47,6 +47,25 @@ def column(key: str, heading: str, digits: int | None = None, *, scientific: boo
     return Column(key, say(heading), digits, scientific)
 
 
+_COLUMN = re.compile(r"(\w+)(?:: (.+?))?(?: \.(\d)(e?))?")
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    """Return columns from ``key: heading .digits`` each, a semicolon between two.
+
+    A heading that is its key need not be said; ``e`` after the digits asks for scientific notation:
+    ``layer; null_mean: cosine if independent .4; gap: mean absolute difference .2e``.
+    """
+    found = []
+    for item in text.split(";"):
+        match = _COLUMN.fullmatch(item.strip())
+        if match is None:
+            raise ValueError(f"expected a column as 'key: heading .digits', got {item.strip()!r}")
+        key, heading, digits, scientific = match.groups()
+        found.append(column(key, heading or key, int(digits) if digits else None, scientific=bool(scientific)))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under columns. Long tables go whole into CSV and JSON; RESULTS.md shows `shown` rows of them."""
@@ -181,6 +200,16 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
     notes: list[Text] = field(default_factory=list)
     missing: list[Text] = field(default_factory=list)
+
+    def add_table(
+        self, name: str, title: Text, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, shown: int = 60
+    ) -> None:
+        """Add a table of any sequences."""
+        self.tables.append(table(name, title, columns, rows, shown=shown))
+
+    def add_picture(self, name: str, caption: Text, figure: str, *arguments: Any) -> None:
+        """Add a picture of `arguments`, drawn by ``kinprint.studies.`` `figure`."""
+        self.pictures.append(picture(name, caption, figure, *arguments))
 
 
 @dataclass(frozen=True)
