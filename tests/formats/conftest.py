@@ -18,7 +18,7 @@ CONTRACT = Path(__file__).parent / "contract"
 @pytest.fixture(scope="session")
 def torch_files():
     """The contract tests' writer of PyTorch archives."""
-    for name in ("model", "make_pytorch"):
+    for name in ("little_model", "make_pytorch"):
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, CONTRACT / f"{name}.py")
             sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -28,7 +28,7 @@ def _load(name):
     return module
 
 
-model = _load("model")
+model = _load("little_model")
 MAKERS = {name: maker for file in sorted(HERE.glob("make_*.py")) for name, maker in _load(file.stem).MAKERS.items()}
 every_format = pytest.mark.parametrize("name", MAKERS)
 
