@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kinprint.render.tables.report import csv_bytes
+from kinprint.render.tables.report import report_csv
 
 MISSING = ("–", "")
 
@@ -200,7 +200,7 @@ def test_paper_says_how_many_rows_there_are_and_how_to_get_them(visit, reports, 
     assert (note.is_visible(), pager.is_visible()) == (False, True)
     page.emulate_media(media="print")
     assert (note.is_visible(), pager.is_visible()) == (True, False)
-    every = len(csv_bytes(reports("derived")).splitlines()) - 1
+    every = len(report_csv(reports("derived")).splitlines()) - 1
     said = note.inner_text()
     assert [int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", said)].count(every) == 2
     assert said.endswith("kinprint report report.json --csv measurements.csv")

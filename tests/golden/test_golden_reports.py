@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kinprint.render.markdown.report import markdown
-from kinprint.render.notebook import notebook_html
+from kinprint.render.markdown.report import report_markdown
+from kinprint.render.notebook.report import report_notebook
 from kinprint.render.page import page_html
-from kinprint.render.sarif.report import sarif_json
-from kinprint.render.tables.report import csv_bytes, parquet_bytes
+from kinprint.render.sarif.report import report_sarif
+from kinprint.render.tables.report import report_csv, report_parquet
 from kinprint.render.terminal.report import print_report
 from kinprint.results.report import Report
 
@@ -28,26 +28,26 @@ def terminal(report):
 
 def parquet(report):
     pytest.importorskip("pyarrow")
-    return parquet_bytes(report)
+    return report_parquet(report)
 
 
 def bom(report):
     pytest.importorskip("cyclonedx")
-    from kinprint.render.bom.report import bom_json
+    from kinprint.render.bom.report import report_cyclonedx
 
-    return bom_json(report)
+    return report_cyclonedx(report)
 
 
 FORMS = {
     "terminal": terminal,
     "html": page_html,
     "html, Korean": lambda report: page_html(report, lang="ko"),
-    "markdown": lambda report: markdown(report).encode(),
-    "csv": csv_bytes,
+    "markdown": lambda report: report_markdown(report).encode(),
+    "csv": report_csv,
     "parquet": parquet,
-    "notebook": lambda report: notebook_html(report).encode(),
+    "notebook": lambda report: report_notebook(report).encode(),
     "bom": bom,
-    "sarif": sarif_json,
+    "sarif": report_sarif,
 }
 
 

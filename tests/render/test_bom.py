@@ -10,9 +10,9 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from kinprint.errors import NeedsExtra, SchemaError
-from kinprint.render.bom.pairs import pairs_bom
-from kinprint.render.bom.report import bom_json
-from kinprint.render.direction import CONTRADICTED, UNKNOWN, direction, direction_among
+from kinprint.render.bom.pairs import pairs_cyclonedx
+from kinprint.render.bom.report import report_cyclonedx
+from kinprint.render.parentage import CONTRADICTED, UNKNOWN, direction, direction_among
 from kinprint.results.findings import CLASSES
 from kinprint.results.models import FileSummary
 from kinprint.results.report import Report
@@ -28,7 +28,7 @@ OFFICIAL = JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def valid(report):
-    content = pairs_bom(report) if isinstance(report, PairsReport) else bom_json(report)
+    content = pairs_cyclonedx(report) if isinstance(report, PairsReport) else report_cyclonedx(report)
     assert OFFICIAL.validate_str(content.decode()) is None
     return json.loads(content)
 
@@ -81,7 +81,7 @@ def test_every_class_of_verdict_is_valid(found, hostile):
 
 
 def test_the_check_can_fail():
-    data = json.loads(bom_json(REPORT))
+    data = json.loads(report_cyclonedx(REPORT))
     data["components"][0]["type"] = "paternity test"
     assert OFFICIAL.validate_str(json.dumps(data)) is not None
     data["components"][0] |= {"type": "file", "unknown": 1}
@@ -227,24 +227,24 @@ def test_the_evidence_is_there():
 
 
 def test_the_same_report_gives_the_same_bytes_and_another_another_number():
-    assert bom_json(REPORT) == bom_json(REPORT)
-    number = json.loads(bom_json(REPORT))["serialNumber"]
+    assert report_cyclonedx(REPORT) == report_cyclonedx(REPORT)
+    number = json.loads(report_cyclonedx(REPORT))["serialNumber"]
     assert uuid.UUID(number.removeprefix("urn:uuid:")).version == 5
     later = replace(REPORT, run=replace(REPORT.run, started="2031-01-01T00:00:00+00:00", elapsed_s=9.0, local_bytes=1))
-    assert json.loads(bom_json(later))["serialNumber"] == number
+    assert json.loads(report_cyclonedx(later))["serialNumber"] == number
     other = replace(REPORT, bytes_read=REPORT.bytes_read + 1)
-    assert json.loads(bom_json(other))["serialNumber"] != number
+    assert json.loads(report_cyclonedx(other))["serialNumber"] != number
 
 
 def test_a_report_without_a_date_is_refused():
     with pytest.raises(SchemaError, match="when it was made"):
-        bom_json(replace(REPORT, run=replace(REPORT.run, started="yesterday")))
+        report_cyclonedx(replace(REPORT, run=replace(REPORT.run, started="yesterday")))
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cyclonedx.output.json", None)
     with pytest.raises(NeedsExtra, match="bom"):
-        bom_json(REPORT)
+        report_cyclonedx(REPORT)
 
 
 # ---- all pairs of several models ----
@@ -454,15 +454,15 @@ def test_the_evidence_of_all_pairs_is_there():
 
 def test_one_report_on_many_models_gives_the_same_bytes_whenever_it_was_made():
     report = pairs_report()
-    data = json.loads(pairs_bom(report))
-    assert pairs_bom(report) == pairs_bom(PairsReport.from_json(report.to_json()))
+    data = json.loads(pairs_cyclonedx(report))
+    assert pairs_cyclonedx(report) == pairs_cyclonedx(PairsReport.from_json(report.to_json()))
     assert "timestamp" not in data["metadata"]
     later = replace(report, tree=replace(report.tree, run=replace(report.tree.run, elapsed_s=9.0)))
-    assert json.loads(pairs_bom(later))["serialNumber"] == data["serialNumber"]
-    assert json.loads(pairs_bom(pairs_report(log10_p=-51.0)))["serialNumber"] != data["serialNumber"]
+    assert json.loads(pairs_cyclonedx(later))["serialNumber"] == data["serialNumber"]
+    assert json.loads(pairs_cyclonedx(pairs_report(log10_p=-51.0)))["serialNumber"] != data["serialNumber"]
 
 
 def test_without_the_library_the_extra_is_named_for_many_models(monkeypatch):
     monkeypatch.setitem(sys.modules, "cyclonedx.output.json", None)
     with pytest.raises(NeedsExtra, match="bom"):
-        pairs_bom(pairs_report())
+        pairs_cyclonedx(pairs_report())

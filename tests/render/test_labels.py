@@ -11,10 +11,10 @@ from rich.console import Console
 
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.render.markdown.pairs import pairs_markdown
-from kinprint.render.markdown.report import markdown
-from kinprint.render.notebook import notebook_html, pairs_html
+from kinprint.render.markdown.report import report_markdown
+from kinprint.render.notebook.report import pairs_notebook, report_notebook
 from kinprint.render.page import page_html
-from kinprint.render.tables.report import csv_bytes
+from kinprint.render.tables.report import report_csv
 from kinprint.render.terminal.pairs import LEGEND, print_pairs
 from kinprint.render.terminal.report import print_report
 from kinprint.render.texts.words import IN_ENGLISH, Words
@@ -37,8 +37,8 @@ def printed(report: Report, **options) -> str:
 def all_forms(report: Report) -> dict[str, str]:
     return {
         "terminal": printed(report, explain=True),
-        "markdown": markdown(report).replace("\\", ""),
-        "notebook": _text(notebook_html(report)),
+        "markdown": report_markdown(report).replace("\\", ""),
+        "notebook": _text(report_notebook(report)),
         "page": _text(page_html(report).decode()),
     }
 
@@ -106,7 +106,7 @@ def test_all_pairs():
     report = pairs_report()
     console = Console(file=io.StringIO(), width=200, force_terminal=False, highlight=False)
     print_pairs(report, console)
-    for text in (console.file.getvalue(), pairs_markdown(report), _text(pairs_html(report))):
+    for text in (console.file.getvalue(), pairs_markdown(report), _text(pairs_notebook(report))):
         assert "derived, further training" in text
         assert not re.search("fine.tuned|no_evidence", text)
     assert LEGEND.startswith("= identical   D derived   c shares components   i shares initialisation   · no evidence")
@@ -114,7 +114,7 @@ def test_all_pairs():
 
 def test_data_keep_identifiers():
     assert json.loads(REPORT.to_json())["verdict"]["kind"] == REPORT.verdict.kind == "fine_tuned"
-    tests = csv_bytes(REPORT, "tests").decode()
+    tests = report_csv(REPORT, "tests").decode()
     assert all(test.name in tests for test in REPORT.evidence.tests)
 
 

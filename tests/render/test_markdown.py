@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from kinprint.render.markdown.report import MOST_ROWS, markdown, name, prose
+from kinprint.render.markdown.report import MOST_ROWS, name, prose, report_markdown
 from kinprint.render.repeat_command import command_of
 from kinprint.render.texts.words import IN_ENGLISH
 from kinprint.results.findings import CLASSES
@@ -76,7 +76,7 @@ def plain(text):
 
 
 def test_the_verdict_comes_first():
-    text = markdown(REPORT)
+    text = report_markdown(REPORT)
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert headings == [
         "Verdict",
@@ -98,7 +98,7 @@ def test_the_verdict_comes_first():
 
 
 def test_every_part_of_the_report_is_on_the_page():
-    text = plain(markdown(REPORT))
+    text = plain(report_markdown(REPORT))
     evidence = REPORT.evidence
     for words in (
         REPORT.verdict.sentence,
@@ -118,11 +118,11 @@ def test_every_part_of_the_report_is_on_the_page():
         "seed 0",
     ):
         assert " ".join(words.split()) in text
-    assert command_of(REPORT) in markdown(REPORT)
+    assert command_of(REPORT) in report_markdown(REPORT)
 
 
 def test_tables_are_tables():
-    page = seen(markdown(REPORT))
+    page = seen(report_markdown(REPORT))
     assert page.tags["table"] >= 9
     rows = len(REPORT.summary) + len(REPORT.evidence.tests) + len(REPORT.evidence.controls)
     assert page.tags["tr"] > rows
@@ -130,7 +130,7 @@ def test_tables_are_tables():
 
 def test_figures_stand_beside_their_null():
     item = next(item for item in REPORT.summary if item.null is not None)
-    row = next(line for line in markdown(REPORT).splitlines() if line.startswith(f"| `{item.role}` |"))
+    row = next(line for line in report_markdown(REPORT).splitlines() if line.startswith(f"| `{item.role}` |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[4] == str(item.null.n)
     assert cells[10] == f"{item.null.z:+.2f}"
@@ -139,21 +139,21 @@ def test_figures_stand_beside_their_null():
 
 def test_missing_is_a_dash_with_its_reason():
     first = replace(REPORT.summary[0], null=None, statistic=None, mean_pearson=None, reason="all constant")
-    text = markdown(replace(REPORT, summary=(first,)))
+    text = report_markdown(replace(REPORT, summary=(first,)))
     row = next(line for line in text.splitlines() if line.startswith(f"| `{first.role}` | no test: all constant |"))
     assert row.endswith("| – | – | – | – | – |")
 
 
 @pytest.mark.parametrize("found", CLASSES)
 def test_every_class_of_verdict_is_named(found):
-    text = markdown(replace(REPORT, verdict=replace(REPORT.verdict, class_=found, kind=None)))
+    text = report_markdown(replace(REPORT, verdict=replace(REPORT.verdict, class_=found, kind=None)))
     assert f"**{found.replace('_', ' ')}.**" in text
     assert ("No evidence is not proof of independence" in text) == (found == "no_evidence")
 
 
 def test_long_tables_are_cut_and_say_so():
     tests = REPORT.evidence.tests[:1] * (MOST_ROWS + 7)
-    text = markdown(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
+    text = report_markdown(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
     assert "… and 7 more rows" in text
     assert text.count(f"| {IN_ENGLISH.label('test', tests[0].name)} (`{tests[0].name}`) |") == MOST_ROWS + sum(
         item.name == tests[0].name for item in REPORT.evidence.power
@@ -164,17 +164,17 @@ def test_long_tables_are_cut_and_say_so():
 
 
 def test_an_older_report():
-    text = markdown(OLDER)
+    text = report_markdown(OLDER)
     assert "## Declared against measured" not in text
     assert "## Verdict" in text
 
 
 def test_a_report_without_anything_comparable_says_why(tmp_path):
     report = empty_report(tmp_path)
-    text = markdown(report)
+    text = report_markdown(report)
     assert "**Not comparable.**" in text
     assert " ".join(report.reason.split())[:60] in plain(text)
-    bare = markdown(replace(report, verdict=None, evidence=None))
+    bare = report_markdown(replace(report, verdict=None, evidence=None))
     assert "No verdict: this comparison was asked for measurements alone." in bare
 
 
@@ -195,8 +195,8 @@ def test_text_is_shown_and_starts_nothing(text, place, way):
 
 def test_hostile_reports_have_no_more_than_the_tags_of_tame_ones():
     for everything in (False, True):
-        hostile = seen(markdown(hostile_report(REPORT, everything=everything)))
-        tame = seen(markdown(REPORT))
+        hostile = seen(report_markdown(hostile_report(REPORT, everything=everything)))
+        tame = seen(report_markdown(REPORT))
         assert set(hostile.tags) <= set(tame.tags)
         assert hostile.tags["table"] == tame.tags["table"]
         assert hostile.tags["tr"] == tame.tags["tr"]
@@ -204,7 +204,7 @@ def test_hostile_reports_have_no_more_than_the_tags_of_tame_ones():
 
 
 def test_the_source_holds_no_html_and_no_hidden_characters():
-    text = markdown(hostile_report(REPORT, everything=True))
+    text = report_markdown(hostile_report(REPORT, everything=True))
     body = text[: text.rindex("```sh")]  # code needs no escapes
     assert not re.search(r"<[a-z/!]", body, re.IGNORECASE)
     assert all(c.isprintable() or c == "\n" for c in text)
@@ -225,6 +225,6 @@ def test_plain_words_stay_plain():
 
 def test_a_command_cannot_leave_its_fence():
     hostile = replace(REPORT, a=replace(REPORT.a, reference="x\n```\n# out\n````` y"))
-    page = seen(markdown(hostile))
+    page = seen(report_markdown(hostile))
     assert page.tags["pre"] == 1
     assert page.tags["h1"] == 1

@@ -12,7 +12,7 @@ import pytest
 
 from kinprint.errors import NeedsExtra
 from kinprint.render.tables.pairs import VERDICTS, facts_of, pairs_csv, pairs_parquet, verdict_rows
-from kinprint.render.tables.report import TABLES, csv_bytes, evidence_rows, measurement_rows, pair_rows, parquet_bytes
+from kinprint.render.tables.report import TABLES, evidence_rows, measurement_rows, pair_rows, report_csv, report_parquet
 from kinprint.results.context import LayerGrid
 from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
@@ -108,7 +108,7 @@ def test_a_role_without_a_grid_says_why():
 @pytest.mark.parametrize("table", TABLES)
 def test_csv_reads_back_exactly(table):
     columns, rows = TABLES[table](REPORT)
-    content = csv_bytes(REPORT, table)
+    content = report_csv(REPORT, table)
     assert content.count(b"\r\n") == len(rows) + 1 == content.count(b"\n")
     read = read_csv(content)
     for row, back in zip(rows, read, strict=True):
@@ -127,12 +127,12 @@ def test_csv_reads_back_exactly(table):
 
 @pytest.mark.parametrize("name", FORMULAE)
 def test_no_name_becomes_a_formula(name):
-    read = read_csv(csv_bytes(named(REPORT, name)))
+    read = read_csv(report_csv(named(REPORT, name)))
     assert read[0]["tensor_a"] == f"'{name}"
 
 
 def test_negative_numbers_are_left_alone():
-    read = read_csv(csv_bytes(REPORT))
+    read = read_csv(report_csv(REPORT))
     figures = [row["log10_p"] for row in read if row["log10_p"]]
     assert any(figure.startswith("-") for figure in figures)
     assert all(math.isfinite(float(figure)) for figure in figures)
@@ -142,13 +142,13 @@ def test_negative_numbers_are_left_alone():
 def test_csv_of_hostile_names_keeps_its_rows_and_columns(table):
     report = hostile_report(REPORT, everything=True)
     columns, rows = TABLES[table](report)
-    read = list(csv.reader(io.StringIO(csv_bytes(report, table).decode("utf-8"), newline="")))
+    read = list(csv.reader(io.StringIO(report_csv(report, table).decode("utf-8"), newline="")))
     assert [len(row) for row in read] == [len(columns)] * (len(rows) + 1)
 
 
 def test_plain_names_are_kept_as_they_are():
     for name in [*HOSTILE, "a,b", 'a"b', "a\nb", "'x", "model.layers.0"]:
-        assert read_csv(csv_bytes(named(REPORT, name)))[0]["tensor_a"].removeprefix("'") == name.removeprefix("'")
+        assert read_csv(report_csv(named(REPORT, name)))[0]["tensor_a"].removeprefix("'") == name.removeprefix("'")
 
 
 # ---- Parquet ----
@@ -157,7 +157,7 @@ def test_plain_names_are_kept_as_they_are():
 @pytest.mark.parametrize("table", TABLES)
 def test_parquet_reads_back_exactly(table):
     columns, rows = TABLES[table](REPORT)
-    read = read_parquet(parquet_bytes(REPORT, table))
+    read = read_parquet(report_parquet(REPORT, table))
     assert read.column_names == [column.name for column in columns]
     kinds = {"text": "string", "whole": "int64", "real": "double"}
     for place, column in enumerate(columns):
@@ -168,7 +168,7 @@ def test_parquet_reads_back_exactly(table):
 
 
 def test_parquet_says_what_it_is_of():
-    kept = {key.decode(): value.decode() for key, value in read_parquet(parquet_bytes(REPORT)).schema.metadata.items()}
+    kept = {key.decode(): value.decode() for key, value in read_parquet(report_parquet(REPORT)).schema.metadata.items()}
     assert kept["kinprint.schema"] == "kinprint.report"
     assert kept["kinprint.schema_version"] == "1"
     assert kept["kinprint.verdict"] == "derived"
@@ -178,20 +178,20 @@ def test_parquet_says_what_it_is_of():
 
 def test_two_files_of_one_report_are_equal():
     for table in TABLES:
-        assert parquet_bytes(REPORT, table) == parquet_bytes(REPORT, table)
-        assert csv_bytes(REPORT, table) == csv_bytes(REPORT, table)
+        assert report_parquet(REPORT, table) == report_parquet(REPORT, table)
+        assert report_csv(REPORT, table) == report_csv(REPORT, table)
 
 
 def test_half_characters_do_not_stop_it():
     report = named(REPORT, "half \ud800")
-    assert read_csv(csv_bytes(report))[0]["tensor_a"] == "half ?"
-    assert read_parquet(parquet_bytes(report)).column("tensor_a")[0].as_py() == "half ?"
+    assert read_csv(report_csv(report))[0]["tensor_a"] == "half ?"
+    assert read_parquet(report_parquet(report)).column("tensor_a")[0].as_py() == "half ?"
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(NeedsExtra, match="parquet"):
-        parquet_bytes(REPORT)
+        report_parquet(REPORT)
 
 
 # ---- reports with little in them ----
@@ -202,8 +202,8 @@ def test_an_older_report_and_one_without_anything_comparable(table, tmp_path):
     empty = empty_report(tmp_path)
     for report in (OLDER, empty, replace(empty, verdict=None, evidence=None)):
         columns, rows = TABLES[table](report)
-        assert len(read_csv(csv_bytes(report, table))) == len(rows)
-        read = read_parquet(parquet_bytes(report, table))
+        assert len(read_csv(report_csv(report, table))) == len(rows)
+        read = read_parquet(report_parquet(report, table))
         assert (read.num_rows, read.num_columns) == (len(rows), len(columns))
 
 

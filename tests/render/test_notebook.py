@@ -11,7 +11,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from kinprint.model.inspection import inspect
-from kinprint.render.notebook import inspection_html, notebook_html, pairs_html, tree_html
+from kinprint.render.notebook.report import inspection_notebook, pairs_notebook, report_notebook, tree_notebook
 from kinprint.render.texts.words import IN_ENGLISH
 from kinprint.results.findings import CLASSES
 from kinprint.results.report import Report
@@ -90,14 +90,14 @@ def test_ipython_shows_a_report():
 
 def test_figures_stand_beside_their_null():
     item = next(item for item in REPORT.summary if item.null is not None)
-    row = re.search(rf"<tr><td>{item.role}</td>(.*?)</tr>", notebook_html(REPORT))[1]
+    row = re.search(rf"<tr><td>{item.role}</td>(.*?)</tr>", report_notebook(REPORT))[1]
     cells = re.findall(r"<td>(.*?)</td>", row)
     assert cells[1] == str(item.null.n)
     assert cells[7] == f"{item.null.z:.2f}"
 
 
 def test_it_is_small_and_needs_nothing():
-    fragment = notebook_html(REPORT)
+    fragment = report_notebook(REPORT)
     assert len(fragment) < 30_000
     assert not re.search(r"<script|https?:|@import|url\(", fragment)
     assert "prefers-color-scheme:dark" in fragment
@@ -105,7 +105,7 @@ def test_it_is_small_and_needs_nothing():
 
 
 def test_style_touches_nothing_else():
-    style = re.search(r"<style>(.*?)</style>", notebook_html(REPORT), re.DOTALL)[1]
+    style = re.search(r"<style>(.*?)</style>", report_notebook(REPORT), re.DOTALL)[1]
     selectors = re.findall(r"(?:^|[}{])\s*([^{}@]+)\{", style)
     assert len(selectors) > 8
     for selector in selectors:
@@ -114,15 +114,15 @@ def test_style_touches_nothing_else():
 
 @pytest.mark.parametrize("found", CLASSES)
 def test_every_class_of_verdict(found):
-    page = Page(notebook_html(replace(REPORT, verdict=replace(REPORT.verdict, class_=found, kind=None))))
+    page = Page(report_notebook(replace(REPORT, verdict=replace(REPORT.verdict, class_=found, kind=None))))
     assert found.replace("_", " ") in page.words
     assert ("not proof of independence" in page.words) == (found == "no_evidence")
 
 
 @pytest.mark.parametrize("everything", [False, True])
 def test_hostile_names_are_inert(everything):
-    page = Page(notebook_html(hostile_report(REPORT, everything=everything)))
-    tame = Page(notebook_html(REPORT))
+    page = Page(report_notebook(hostile_report(REPORT, everything=everything)))
+    tame = Page(report_notebook(REPORT))
     assert set(page.tags) <= TAGS
     assert set(page.attributes) <= ATTRIBUTES
     assert {tag: count for tag, count in page.tags.items() if tag != "bdi"} == tame.tags
@@ -131,25 +131,25 @@ def test_hostile_names_are_inert(everything):
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_is_shown(text):
-    page = Page(notebook_html(replace(REPORT, a=replace(REPORT.a, reference=text))))
+    page = Page(report_notebook(replace(REPORT, a=replace(REPORT.a, reference=text))))
     wanted = "".join(c if c.isprintable() else "\ufffd" for c in text)
     assert " ".join(wanted.split())[:40] in page.words
 
 
 def test_an_older_report_and_one_without_anything_comparable(tmp_path):
-    assert "Declared against measured" not in Page(notebook_html(OLDER)).words
+    assert "Declared against measured" not in Page(report_notebook(OLDER)).words
     empty = empty_report(tmp_path)
-    page = Page(notebook_html(empty))
+    page = Page(report_notebook(empty))
     assert "Not comparable: " in page.words
     assert page.tags["table"] <= 1  # there are no roles to show
-    bare = Page(notebook_html(replace(empty, verdict=None, evidence=None)))
+    bare = Page(report_notebook(replace(empty, verdict=None, evidence=None)))
     assert "asked for measurements alone" in bare.words
     assert bare.tags["svg"] == 0
 
 
 def test_a_control_that_was_not_run_says_why():
     control = replace(REPORT.evidence.controls[0], status="not run", found=None, z=None, log10_p=None, reason="gone")
-    fragment = notebook_html(replace(REPORT, evidence=replace(REPORT.evidence, controls=(control,))))
+    fragment = report_notebook(replace(REPORT, evidence=replace(REPORT.evidence, controls=(control,))))
     assert "A against itself: gone" in Page(fragment).words
     cells = re.findall(r"<td>(?:<bdi>)?(.*?)(?:</bdi>)?</td>", fragment.rpartition("<tbody>")[2])
     assert cells == ["A against itself", control.expected, "–", "not run", "–", "–"]
@@ -159,14 +159,14 @@ def test_ipython_shows_an_inspection(tmp_path):
     page = Page(shown_by_ipython(inspect(str(ROOT / "demo" / "models" / "base"), settings=Settings())))
     assert "492,384 parameters" in page.words
     assert "input_norm" in page.words
-    hostile = Page(inspection_html(inspect(str(hostile_model(tmp_path)), settings=Settings())))
+    hostile = Page(inspection_notebook(inspect(str(hostile_model(tmp_path)), settings=Settings())))
     assert set(hostile.tags) <= TAGS
     assert set(hostile.attributes) <= ATTRIBUTES
 
 
 @pytest.mark.parametrize("name", ["child", *HOSTILE], ids=range(len(HOSTILE) + 1))
 def test_a_tree_is_an_image(name):
-    page = Page(tree_html(tree(name)))
+    page = Page(tree_notebook(tree(name)))
     assert page.tags["img"] == 1
     assert set(page.tags) <= TAGS
     assert set(page.attributes) <= ATTRIBUTES
@@ -198,14 +198,14 @@ def test_ipython_shows_all_pairs():
 
 
 def test_a_pair_that_does_not_stand_says_so():
-    assert "derived" in (text := Page(pairs_html(pairs_report(log10_p=-6.2))).words)
+    assert "derived" in (text := Page(pairs_notebook(pairs_report(log10_p=-6.2))).words)
     assert "(D)" in text
     assert "(not after correction)" in text
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_of_strangers_in_all_pairs(text):
-    page = Page(pairs_html(pairs_report((text, "b", text + "c"))))
+    page = Page(pairs_notebook(pairs_report((text, "b", text + "c"))))
     assert set(page.tags) <= TAGS
     assert set(page.attributes) <= ATTRIBUTES
     assert page.tags["img"] == 1
@@ -216,7 +216,7 @@ def test_names_of_strangers_in_all_pairs(text):
 
 
 def test_bounds_are_marked_and_nothing_else_is():
-    fragment = notebook_html(REPORT)
+    fragment = report_notebook(REPORT)
     bounds = 0
     for item in REPORT.summary:
         row = re.search(rf"<tr><td>{item.role}</td>(.*?)</tr>", fragment)[1]
@@ -227,11 +227,11 @@ def test_bounds_are_marked_and_nothing_else_is():
 
 
 def test_tests_have_plain_names():
-    drawn = "".join(re.findall(r"<text.*?</text>", notebook_html(REPORT)))
+    drawn = "".join(re.findall(r"<text.*?</text>", report_notebook(REPORT)))
     assert "Rows match their own place: mlp_up" in drawn
     assert not any(test.name in drawn for test in REPORT.evidence.tests)
     tests = tuple(replace(test, name="a_new_test") for test in REPORT.evidence.tests)
-    unknown = notebook_html(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
+    unknown = report_notebook(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
     assert "a new test: mlp_up" in unknown
 
 

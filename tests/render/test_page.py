@@ -15,9 +15,9 @@ import pytest
 
 from kinprint.errors import BadSetting
 from kinprint.render.page import page_html
+from kinprint.render.page.evidence_chart import BAND, Axis, picture_of
+from kinprint.render.page.markup import Voice, middle_cut, power_of_ten, powers, ranges
 from kinprint.render.page.payload import SCRIPT_WORDS, embedded
-from kinprint.render.page.picture import BAND, Axis, picture_of
-from kinprint.render.page.voice import Voice, middle_cut, power_of_ten, powers, ranges
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.results.report import Report

@@ -9,9 +9,9 @@ import pytest
 
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.render.page import page_html
-from kinprint.render.page.picture import Axis, _ticks, picture_of
+from kinprint.render.page.evidence_chart import Axis, _ticks, picture_of
+from kinprint.render.page.markup import Voice
 from kinprint.render.page.views import headline
-from kinprint.render.page.voice import Voice
 from kinprint.results.findings import ControlFinding
 from kinprint.results.report import Report
 from kinprint.sources.ledger import RangeRead, digest_of

@@ -14,7 +14,7 @@ from jsonschema import Draft4Validator
 
 from kinprint.errors import SchemaError
 from kinprint.render.sarif.pairs import pairs_sarif
-from kinprint.render.sarif.report import sarif_json
+from kinprint.render.sarif.report import report_sarif
 from kinprint.results.findings import CLASSES
 from kinprint.results.models import FileSummary
 from kinprint.results.report import Report
@@ -64,7 +64,7 @@ def moved(report, location, commit=None):
 
 
 def log(report):
-    return json.loads(pairs_sarif(report) if isinstance(report, PairsReport) else sarif_json(report))
+    return json.loads(pairs_sarif(report) if isinstance(report, PairsReport) else report_sarif(report))
 
 
 def results(report):
@@ -215,7 +215,7 @@ def test_no_file_no_address():
 
 
 def test_the_same_report_gives_the_same_bytes_and_findings_are_followed():
-    assert sarif_json(REPORT) == sarif_json(REPORT)
+    assert report_sarif(REPORT) == report_sarif(REPORT)
     key = results(REPORT)[0]["partialFingerprints"]
     changed = replace(REPORT, verdict=replace(REPORT.verdict, log10_p=-7.0))
     assert results(changed)[0]["partialFingerprints"] == key
@@ -238,7 +238,7 @@ def test_figures_are_numbers():
 )
 def test_what_no_report_says_is_refused(change):
     with pytest.raises(SchemaError):
-        sarif_json(change(REPORT))
+        report_sarif(change(REPORT))
 
 
 # ---- all pairs of several models ----

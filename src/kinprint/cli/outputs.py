@@ -226,30 +226,30 @@ def _html(report: Report, lang: str) -> bytes:
 
 
 def _markdown(report: Report) -> bytes:
-    from kinprint.render.markdown.report import markdown
+    from kinprint.render.markdown.report import report_markdown
 
-    return markdown(report).encode()
+    return report_markdown(report).encode()
 
 
 def _csv(report: Report, table: str) -> bytes:
-    from kinprint.render.tables.report import csv_bytes
+    from kinprint.render.tables.report import report_csv
 
-    return csv_bytes(report, table)
+    return report_csv(report, table)
 
 
 def _parquet(report: Report, table: str) -> bytes:
-    from kinprint.render.tables.report import parquet_bytes
+    from kinprint.render.tables.report import report_parquet
 
-    return parquet_bytes(report, table)
+    return report_parquet(report, table)
 
 
 def _bom(report: Report) -> bytes:
-    from kinprint.render.bom.report import bom_json
+    from kinprint.render.bom.report import report_cyclonedx
 
-    return bom_json(report)
+    return report_cyclonedx(report)
 
 
 def _sarif(report: Report) -> bytes:
-    from kinprint.render.sarif.report import sarif_json
+    from kinprint.render.sarif.report import report_sarif
 
-    return sarif_json(report)
+    return report_sarif(report)

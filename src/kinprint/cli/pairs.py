@@ -141,9 +141,9 @@ def _parquet(report: PairsReport) -> bytes:
 
 
 def _bom(report: PairsReport) -> bytes:
-    from kinprint.render.bom.pairs import pairs_bom
+    from kinprint.render.bom.pairs import pairs_cyclonedx
 
-    return pairs_bom(report)
+    return pairs_cyclonedx(report)
 
 
 def _sarif(report: PairsReport) -> bytes:

@@ -55,7 +55,7 @@ class Inspection:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return str(importlib.import_module("kinprint.render.notebook").inspection_html(self))
+        return str(importlib.import_module("kinprint.render.notebook.report").inspection_notebook(self))
 
     def __repr__(self) -> str:
         printable = importlib.import_module("kinprint._util.plain").printable

@@ -91,7 +91,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook").notebook_html(self))
+        return str(importlib.import_module("kinprint.render.notebook.report").report_notebook(self))
 
     def __repr__(self) -> str:
         # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes

@@ -206,7 +206,7 @@ class FamilyTree:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook").tree_html(self))
+        return str(importlib.import_module("kinprint.render.notebook.report").tree_notebook(self))
 
     def __repr__(self) -> str:
         return f"<FamilyTree: {_few_names(self.models)}: {len(self.edges)} edges, {len(self.links)} other links>"
@@ -297,7 +297,7 @@ class PairsReport:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook").pairs_html(self))
+        return str(importlib.import_module("kinprint.render.notebook.report").pairs_notebook(self))
 
     def __repr__(self) -> str:
         joined = sum(len(group) > 1 for group in self.clusters)

@@ -24,8 +24,8 @@ from kinprint.render.bom.parts import (
     serial_of,
     written,
 )
-from kinprint.render.direction import DESCENT, NO_PROOF, direction_among, model_ref, pair_ref, related
 from kinprint.render.page.pairs import pairs_command
+from kinprint.render.parentage import DESCENT, NO_PROOF, direction_among, model_ref, pair_ref, related
 from kinprint.render.tables.pairs import DOES_NOT_STAND, facts_of
 from kinprint.render.tables.tidy import Cell
 from kinprint.results.context import Declaration
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cyclonedx.model.component import Component, Pedigree
 
 
-def pairs_bom(report: PairsReport) -> bytes:
+def pairs_cyclonedx(report: PairsReport) -> bytes:
     """Return a CycloneDX 1.6 BOM as JSON (UTF-8); the same report always gives the same bytes.
 
     Raises

@@ -27,7 +27,7 @@ from kinprint.render.bom.parts import (
     serial_of,
     written,
 )
-from kinprint.render.direction import DESCENT, NO_PROOF, direction
+from kinprint.render.parentage import DESCENT, NO_PROOF, direction
 from kinprint.render.repeat_command import command_of
 from kinprint.results.context import Declaration
 from kinprint.results.findings import NO_EVIDENCE
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cyclonedx.model.component import Component, Pedigree
 
 
-def bom_json(report: Report) -> bytes:
+def report_cyclonedx(report: Report) -> bytes:
     """Return a CycloneDX 1.6 BOM as JSON (UTF-8); the same report always gives the same bytes.
 
     Raises

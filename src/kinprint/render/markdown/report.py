@@ -43,7 +43,7 @@ _READING = """\
 - Corrected p-values are Holm's, over all tests of the evidence. A dash is a figure that does not exist, never zero."""
 
 
-def markdown(report: Report) -> str:
+def report_markdown(report: Report) -> str:
     """Return the report as Markdown, ending in a newline."""
     parts: list[str] = [
         f"# {prose(_short(report.a))} against {prose(_short(report.b))}",

@@ -1,5 +1,5 @@
 """A report as one HTML file that opens from disk, needs no network, and reads without scripts."""
 
-from kinprint.render.page.assemble import page_html
+from kinprint.render.page.report import report_html as page_html
 
 __all__ = ["page_html"]

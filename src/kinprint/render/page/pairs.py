@@ -10,9 +10,9 @@ from markupsafe import Markup
 from kinprint._util.plain import printable
 from kinprint.render.drawing.tree_labels import title
 from kinprint.render.drawing.tree_svg import tree_svg
-from kinprint.render.page.assemble import environment, inlined
+from kinprint.render.page.markup import Voice
 from kinprint.render.page.payload import embedded
-from kinprint.render.page.voice import Voice
+from kinprint.render.page.report import environment, inlined
 from kinprint.render.repeat_command import pinned_reference, written_size
 from kinprint.render.terminal.pairs import MARKS
 from kinprint.results.tree import PairsReport, TreeModel

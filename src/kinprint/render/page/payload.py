@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from kinprint._util.plain import printable
-from kinprint.render.page.voice import Voice, middle_cut
+from kinprint.render.page.markup import Voice, middle_cut
 from kinprint.results.context import Grid, LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kinprint.render.page.picture import BAND
-from kinprint.render.page.voice import Voice
+from kinprint.render.page.evidence_chart import BAND
+from kinprint.render.page.markup import Voice
 from kinprint.results.context import DeclaredFinding, FileReads
 from kinprint.results.findings import (
     IDENTICAL,

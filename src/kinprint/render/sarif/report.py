@@ -16,7 +16,7 @@ from kinprint.results.findings import Verdict
 from kinprint.results.report import Report
 
 
-def sarif_json(report: Report) -> bytes:
+def report_sarif(report: Report) -> bytes:
     """Return the report's findings as SARIF (UTF-8); the same report always gives the same bytes."""
     verdict = report.verdict
     found = Judged(

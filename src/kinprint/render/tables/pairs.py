@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kinprint.render.direction import direction_among, related
+from kinprint.render.parentage import direction_among, related
 from kinprint.render.tables.tidy import (
     REAL,
     TEXT,

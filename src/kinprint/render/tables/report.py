@@ -97,12 +97,12 @@ TABLES: dict[str, Callable[[Report], tuple[tuple[Column, ...], list[Row]]]] = {
 """The tables there are, by name."""
 
 
-def csv_bytes(report: Report, table: str = "measurements") -> bytes:
+def report_csv(report: Report, table: str = "measurements") -> bytes:
     """Return a table as CSV, as `kinprint.render.tables.tidy.to_csv` writes it."""
     return to_csv(*TABLES[table](report))
 
 
-def parquet_bytes(report: Report, table: str = "measurements") -> bytes:
+def report_parquet(report: Report, table: str = "measurements") -> bytes:
     """Return a table as Parquet, with the verdict in the file's metadata.
 
     Raises

@@ -14,10 +14,10 @@ from markupsafe import Markup
 from kinprint._util.plain import printable
 from kinprint._util.sizes import format_size
 from kinprint.render.page import views
-from kinprint.render.page.maps import experts_shared, layer_map_of
+from kinprint.render.page.evidence_chart import picture_of
+from kinprint.render.page.layer_map import experts_shared, layer_map_of
+from kinprint.render.page.markup import Voice, middle_cut, ranges
 from kinprint.render.page.payload import payload_of
-from kinprint.render.page.picture import picture_of
-from kinprint.render.page.voice import Voice, middle_cut, ranges
 from kinprint.render.repeat_command import command_of
 from kinprint.render.terminal.layout import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
@@ -30,7 +30,7 @@ _STATES = frozenset({"shared", "partly shared", "not shared", "not tested", "pas
 _LONGEST_COMMAND = 8000
 
 
-def page_html(report: Report, *, lang: str = "en") -> bytes:
+def report_html(report: Report, *, lang: str = "en") -> bytes:
     """Return the report as one HTML file in the language `lang`; the same report gives the same bytes."""
     voice = Voice(lang)
     page = environment().get_template("page.html")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinprint.render.page.voice import Voice, ranges
+from kinprint.render.page.markup import Voice, ranges
 from kinprint.results.findings import TESTED, Evidence, LayerFinding
 from kinprint.results.report import Report
 

@@ -56,7 +56,7 @@ background:none;color:inherit;vertical-align:top}
 )
 
 
-def notebook_html(report: Report) -> str:
+def report_notebook(report: Report) -> str:
     """Return the verdict, a picture of its strongest tests and controls, the roles and the controls."""
     parts = [
         Markup("<p>{} <span class=kp-faint>against</span> {}</p>").format(
@@ -71,12 +71,12 @@ def notebook_html(report: Report) -> str:
     return _fragment(parts, "kinprint: comparison of two models")
 
 
-def tree_html(tree: FamilyTree) -> str:
+def tree_notebook(tree: FamilyTree) -> str:
     """Return the drawing of a family tree, as an image, so that nothing in it can act or clash with the page."""
     return _fragment(_drawn(tree), "kinprint: family tree")
 
 
-def pairs_html(report: PairsReport) -> str:
+def pairs_notebook(report: PairsReport) -> str:
     """Return all pairs of several models: the matrix of verdicts, the groups, each pair beside its null, then the tree."""
     models = report.tree.models
     names = [title(model) for model in models]
@@ -94,7 +94,7 @@ def pairs_html(report: PairsReport) -> str:
     return _fragment(parts, "kinprint: all pairs of several models")
 
 
-def inspection_html(found: Inspection) -> str:
+def inspection_notebook(found: Inspection) -> str:
     """Return what one model is made of."""
     model = found.model
     guessed = " (guessed)" if model.architecture_guessed else ""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kinprint.render.page.voice import Voice, power_of_ten
+from kinprint.render.page.markup import Voice, power_of_ten
 from kinprint.results.findings import TESTED, ControlFinding, Evidence, EvidenceTest, Verdict
 
 BAND = -math.log10(0.05)
