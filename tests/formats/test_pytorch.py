@@ -73,7 +73,7 @@ def _load(name):
     return module
 
 
-_load("model")
+_load("little_model")
 make = _load("make_pytorch")
 A = np.arange(12, dtype="<f4").reshape(3, 4)
 W = make.rebuilt("Float", "0", 12, (3, 4))
