@@ -181,7 +181,7 @@ def test_a_large_remote_file_is_indexed_by_few_bytes(tmp_path, web, session_for)
 
 
 def test_shards_and_trainers_leavings(tmp_path, session_for):
-    model = sys.modules["model"]
+    model = sys.modules["little_model"]
     make.MAKERS["PyTorch BF16 sharded"].write(tmp_path, model.little_model(), dict(model.CONFIG))
     for name in ("optimizer.pt", "training_args.bin", "rng_state_0.pth"):
         (tmp_path / name).write_bytes(b"\x80\x02junk")
