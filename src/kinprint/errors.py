@@ -24,10 +24,13 @@
     └── SchemaError       ValueError     6   a report of a version this program does not know
 
 A message says what, where, expected, got; ``hint`` is the next step to take. The exit codes are those of the CLI and
-are documented in the README; 0 is success, 1 a bug, 2 wrong usage, 130 an interrupt.
+are documented in the README; 0 is success, 1 a bug, 2 wrong usage, 130 an interrupt. A message that may become a reason in a
+report is a `Text`.
 """
 
 from __future__ import annotations
+
+from kinprint.text import Text, verbatim
 
 
 class KinprintError(Exception):
@@ -39,6 +42,11 @@ class KinprintError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    @property
+    def reason(self) -> Text:
+        """The message as a report keeps it: a sentence that languages can say, or plain text that none changes."""
+        return verbatim(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.hint}" if self.hint else self.message

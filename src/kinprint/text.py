@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 ENGLISH = "en"
@@ -30,6 +31,9 @@ Value: TypeAlias = "str | int | float | Text | tuple[Value, ...] | None"
 _BRACES = re.compile(r"\{(\w{1,40})(?::([^{}]{0,12}))?\}|\{\{|\}\}|[{}]")
 _NUMBER = re.compile(r"[+]?,?(?:\.\d)?[defg%]?")
 _DEPTH = 8  # how deep texts may hold texts
+_LONGEST = 200_000  # characters: a short template can repeat a long value, and a text that one
+_NO_VALUES: Mapping[str, Value] = MappingProxyType({})
+_STUDIES = "studies"  # their tables are their own: a column's "layers" is a count, an axis's is not
 _JOINTS = {"commas": (", ", ", "), "semicolons": ("; ", "; ")}
 _AND = {ENGLISH: (", ", " and "), "ko": (", ", ", ")}
 
@@ -58,6 +62,8 @@ class Text(str):
 
     def __new__(cls, template: str, /, **values: Value) -> Text:
         """Make the sentence; a value without a place or a place without a value is an error."""
+        if not values and places(template):
+            raise ValueError(f"no value for {places(template)[0][0]!r} in {template!r:.80}")
         return cls.of(template, {name: _plain(value) for name, value in values.items()})
 
     @classmethod
@@ -70,7 +76,7 @@ class Text(str):
             If template and values do not fit each other, or a template asks for more than names and numbers.
         """
         made = str.__new__(cls, _fill(key, values, None).text if values else key)
-        made.key, made.values = key, values
+        made.key, made.values = key, values or _NO_VALUES
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -121,7 +127,7 @@ def joined(parts: Iterable[Value], how: str = "semicolons") -> Text:
 
 
 def verbatim(text: str) -> Text:
-    """Return text that no language changes: a name, a number, what the operating system says."""
+    """Return text that no language changes: a name, a number, what the operating system says. A Text stays what it is."""
     return text if isinstance(text, Text) else Text.of("{text}", {"text": text})
 
 
@@ -131,9 +137,20 @@ def translations(lang: str) -> Mapping[str, str]:
     import orjson
 
     found: dict[str, str] = {}
-    for file in sorted(Path(__file__).parent.rglob(f"{lang}.json")):
+    for file in tables(lang):
         found |= orjson.loads(file.read_bytes())
     return found
+
+
+def tables(lang: str) -> list[Path]:
+    """Return the files that hold a language; studies read their own."""
+    root = Path(__file__).parent
+    return [file for file in sorted(root.rglob(f"{lang}.json")) if _STUDIES not in file.relative_to(root).parts]
+
+
+def has_words(template: str) -> bool:
+    """Whether a template says anything beside its values: braces and punctuation alone have no language."""
+    return bool(_BRACES.sub("", template).strip(" ,:;()"))
 
 
 def places(template: str) -> list[tuple[str, str]]:
@@ -176,14 +193,14 @@ def _from_data(value: Any, depth: int) -> Value:
 
 def _fill(key: str, values: Mapping[str, Value], lang: str | None) -> Phrase:
     """Return a template with its values, in English or in `lang`; in English too where `lang` lacks any of it."""
-    lacking = False
+    lacking, length = False, len(key)
     template = key
-    if lang is not None and _BRACES.sub("", key).strip(" ,:;()"):  # braces alone have no language
+    if lang is not None and has_words(key):
         translated = translations(lang).get(key)
         lacking, template = translated is None, translated or key
 
     def put(match: re.Match[str]) -> str:
-        nonlocal lacking
+        nonlocal lacking, length
         name, form = match[1], match[2] or ""
         if name is None:
             if len(match[0]) == 1:
@@ -193,6 +210,9 @@ def _fill(key: str, values: Mapping[str, Value], lang: str | None) -> Phrase:
             raise ValueError(f"no value for {name!r} in {template!r:.80}")
         said = _say(values[name], form, lang)
         lacking |= said.lang != (lang or ENGLISH)
+        length += len(said.text)
+        if length > _LONGEST:
+            raise ValueError(f"expected a text of at most {_LONGEST:,} characters, got more from {template!r:.80}")
         return said.text
 
     text = _BRACES.sub(put, template)

@@ -53,7 +53,7 @@ def test_another_schema(made, forged, version, hint):
 
 def test_a_report_of_another_schema(made, forged):
     def change(members):
-        members["report.json"] = members["report.json"].replace(b'"schema_version": 1', b'"schema_version": 9', 1)
+        members["report.json"] = members["report.json"].replace(b'"schema_version": 2', b'"schema_version": 9', 1)
 
     refused(forged(made.full, change, seal=False), "version 9", SchemaError)
 

@@ -170,7 +170,7 @@ def test_parquet_reads_back_exactly(table):
 def test_parquet_says_what_it_is_of():
     kept = {key.decode(): value.decode() for key, value in read_parquet(report_parquet(REPORT)).schema.metadata.items()}
     assert kept["kinprint.schema"] == "kinprint.report"
-    assert kept["kinprint.schema_version"] == "1"
+    assert kept["kinprint.schema_version"] == "2"
     assert kept["kinprint.verdict"] == "derived"
     assert kept["kinprint.sentence"] == REPORT.verdict.sentence
     assert kept["kinprint.table"] == "measurements"

@@ -39,7 +39,7 @@ def test_json_is_strict(report):
         raise AssertionError(word)
 
     data = json.loads(report.to_json(), parse_constant=refuse)
-    assert (data["schema"], data["schema_version"]) == ("kinprint.report", 1)
+    assert (data["schema"], data["schema_version"]) == ("kinprint.report", 2)
     assert list(data) == list(Report.__dataclass_fields__)
 
 
@@ -70,7 +70,7 @@ def test_garbage_is_refused(raw):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("schema", "other"), ("schema", None), ("schema_version", 2), ("schema_version", "1")]
+    ("key", "value"), [("schema", "other"), ("schema", None), ("schema_version", 3), ("schema_version", "1")]
 )
 def test_another_schema_is_refused_with_a_next_step(report, key, value):
     data = json.loads(report.to_json()) | {key: value}
@@ -112,7 +112,7 @@ def test_a_value_of_another_type_is_refused(report, path, value):
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value
-    with pytest.raises(SchemaError, match="does not fit schema version 1"):
+    with pytest.raises(SchemaError, match="does not fit schema version 2"):
         Report.from_json(orjson.dumps(data))
 
 
@@ -127,6 +127,7 @@ def test_the_golden_report_still_opens():
     chosen = {"methods": [], "files": [], "bases": [], "null": None}
     assert {name: today["settings"].pop(name) for name in chosen} == chosen
     assert today["run"].pop("problem") is None
+    assert (today.pop("schema_version"), then.pop("schema_version")) == (2, 1)
     assert today == then
     assert (report.status, report.a.reference, report.b.reference) == ("ok", "demo/models/base", "demo/models/finetune")
     assert [(item.role, item.layer, item.elements) for item in report.comparisons] == [

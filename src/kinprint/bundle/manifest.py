@@ -212,7 +212,7 @@ def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
     """Read report.json, and return it with the JSON that it was made from."""
     data = _parse(raw, REPORT)
     found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-    if not isinstance(data, dict) or found != (reports.SCHEMA, reports.SCHEMA_VERSION):
+    if not isinstance(data, dict) or found not in [(reports.SCHEMA, version) for version in reports.READABLE]:
         raise SchemaError(
             f"cannot read a report of schema {printable(str(found[0]), 80)!r}, version {printable(str(found[1]), 20)}; "
             f"expected {reports.SCHEMA!r}, {reports.SCHEMA_VERSION}",

@@ -61,7 +61,7 @@ def _schema(raw: bytes, file: Path) -> str:
     """
     import orjson
 
-    from kinprint.results.report import SCHEMA, SCHEMA_VERSION
+    from kinprint.results.report import READABLE, SCHEMA, SCHEMA_VERSION
     from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION
 
     try:
@@ -73,7 +73,7 @@ def _schema(raw: bytes, file: Path) -> str:
     if not isinstance(schema, str) or schema not in known:
         what = f"of schema {schema!r:.80}, not a report" if schema else "JSON, but no report of kinprint"
         raise SchemaError(f"{file}: {what}", hint=WRITES)
-    if version != known[schema]:
+    if version not in READABLE:
         newer = isinstance(version, int) and version > known[schema]
         raise SchemaError(
             f"{file}: of schema {schema!r}, version {version!r:.20}; this kinprint ({__version__}) reads version {known[schema]}",
@@ -116,7 +116,7 @@ def _read(file: Path) -> bytes:
 def schema_command(name: str) -> int:
     """Print the JSON Schema of what compare writes (report; of several models: pairs), or tree, or inspect."""
     from kinprint.cli.output import write_json
-    from kinprint.results.schema import published
+    from kinprint.results.schema import schemas
 
-    write_json(published()[f"{name}-v1.json"].rstrip())
+    write_json(schemas()[name].rstrip())
     return 0

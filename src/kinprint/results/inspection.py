@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 
-import orjson
-
 from kinprint.results.models import ModelSummary
+from kinprint.results.plain_json import write_json
 
 INSPECTION_SCHEMA = "kinprint.inspection"
 
@@ -65,4 +64,4 @@ class Inspection:
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the inspection as JSON (UTF-8)."""
-        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+        return write_json(self, indent=indent)

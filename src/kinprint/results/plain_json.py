@@ -1,4 +1,8 @@
-"""Dataclasses to JSON and back, following their declared types. JSON holds no NaN."""
+"""Dataclasses to JSON and back, following their declared types. JSON holds no NaN.
+
+A field typed `Text`, or as several of them, is written as its English under its own name; where it has values, the data that
+it was made of follow as ``<name>_data``, for readers in another language. English and data that disagree are refused.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,106 @@ import types
 import typing
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from kinprint.errors import SchemaError
+from kinprint.text import Text, text_from_data
 
 LATER = {"later": True}
 """Marks a field that was added after reports of this schema were written: it has a default, and may be missing."""
 
+DATA = "_data"
+"""Ends the name under which the data of a text stand beside it."""
+
 T = TypeVar("T")
 
 
-@cache
-def _names(kind: type) -> tuple[tuple[str, str], ...]:
-    """Return attribute names with the names they have in JSON: ``class_`` is written as ``class``."""
-    return tuple((field.name, field.name.rstrip("_")) for field in fields(kind))
+class _Part(NamedTuple):
+    """One field of a dataclass: attribute, its name in JSON, whether it may be missing, whether it holds text, its converter."""
+
+    name: str
+    key: str
+    later: bool
+    text: bool
+    convert: Callable[[Any], Any]
 
 
 @cache
-def _optional(kind: type) -> frozenset[str]:
-    return frozenset(field.name for field in fields(kind) if LATER.items() <= field.metadata.items())
+def _parts(kind: type) -> tuple[_Part, ...]:
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        # ``class_`` is written as ``class``
+        _Part(
+            field.name,
+            field.name.rstrip("_"),
+            LATER.items() <= field.metadata.items(),
+            holds_text(hints[field.name]),
+            _converter(hints[field.name]),
+        )
+        for field in fields(kind)
+    )
+
+
+@cache
+def holds_text(kind: Any) -> bool:
+    """Whether a declared type is a text, an optional one, or a tuple of texts."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return any(holds_text(option) for option in typing.get_args(kind))
+    return kind is Text or kind == tuple[Text, ...]
+
+
+# -- writing -------------------------------------------------------------------------------------------------------------
+
+
+def write_json(value: Any, *, indent: bool = True) -> bytes:
+    """Return a dataclass as JSON (UTF-8)."""
+    option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
+    return orjson.dumps(value, default=to_plain, option=option)
 
 
 def to_plain(value: Any) -> dict[str, Any]:
     """Return a dataclass as orjson is to write it, one level deep."""
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"cannot write a {type(value).__name__}")
-    return {key: getattr(value, name) for name, key in _names(type(value))}
+    plain = {}
+    for part in _parts(type(value)):
+        plain[part.key] = found = getattr(value, part.name)
+        if part.text and found and (data := _data(found)) is not None:
+            plain[part.key + DATA] = data
+    return plain
+
+
+def _data(found: Any) -> Any:
+    if isinstance(found, tuple):
+        data = [_data(item) for item in found]
+        return data if any(data) else None
+    return found.to_data() if isinstance(found, Text) and found.values else None
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+
+
+def read_json(kind: type[T], raw: bytes, what: str, schema: str, versions: tuple[int, ...]) -> T:
+    """Read a dataclass back, as one of the newest version; a schema of a version that is not listed is refused, not guessed at."""
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise SchemaError(f"not {what}: {error}") from error
+    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    if found[0] != schema or found[1] not in versions:
+        expected = " or ".join(map(str, versions))
+        raise SchemaError(
+            f"cannot read {what} of schema {found[0]!r}, version {found[1]!r}; expected {schema!r}, {expected}",
+            hint="use the version of kinprint that wrote it, or run the comparison again",
+        )
+    try:
+        return build(kind, data | {"schema_version": versions[-1]})
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"{what} does not fit schema version {found[1]}: {error}") from error
 
 
 def build(kind: type[T], data: Any) -> T:
@@ -49,6 +128,10 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
         return _tuple_converter(typing.get_args(kind))
     if is_dataclass(kind) and isinstance(kind, type):
         return partial(_build_dataclass, kind)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind
+    if kind is Text:
+        return _english
 
     def plain(data: Any) -> Any:
         if type(data) is kind:
@@ -74,15 +157,32 @@ def _tuple_converter(items: tuple[Any, ...]) -> Callable[[Any], Any]:
     return convert
 
 
-@cache
-def _parts(kind: type) -> tuple[tuple[str, str, bool, Callable[[Any], Any]], ...]:
-    """Return what a dataclass is made of: attribute, its name in JSON, whether it may be missing, and its converter."""
-    hints = typing.get_type_hints(kind)
-    return tuple((name, key, name in _optional(kind), _converter(hints[name])) for name, key in _names(kind))
+def _english(data: Any) -> Text:
+    """Make a text that has no values, or whose values are not known: reports of schema 1 hold English alone."""
+    if type(data) is not str:
+        raise TypeError(f"expected a text, got {data!r:.80}")
+    return Text.of(data, {})
+
+
+def _with_data(text: Any, data: Any) -> Any:
+    """Make texts from their data; the English beside the data must be what they say."""
+    if isinstance(text, list) and isinstance(data, list):
+        return tuple(
+            _english(one) if two is None else _with_data(one, two) for one, two in zip(text, data, strict=True)
+        )
+    made = text_from_data(data)
+    if made != text:
+        raise ValueError(f"the text {text!r:.80} and its data, {str(made)!r:.80}, disagree")
+    return made
 
 
 def _build_dataclass(kind: type, data: Any) -> Any:
     if not isinstance(data, dict):
         raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
-    # a report without what was added later is older, not broken
-    return kind(**{name: one(data[key]) for name, key, later, one in _parts(kind) if not later or key in data})
+    made = {}
+    for part in _parts(kind):
+        if part.later and part.key not in data:
+            continue  # a report without what was added later is older, not broken
+        known = data.get(part.key + DATA) if part.text else None
+        made[part.name] = part.convert(data[part.key]) if known is None else _with_data(data[part.key], known)
+    return kind(**made)

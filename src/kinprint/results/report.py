@@ -8,17 +8,16 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 
-import orjson
-
-from kinprint.errors import SchemaError
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
 from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
-from kinprint.results.plain_json import LATER, build, to_plain
+from kinprint.results.plain_json import LATER, read_json, write_json
 
 SCHEMA = "kinprint.report"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = (1, SCHEMA_VERSION)
+"""Versions that open: a report of schema 1 has English sentences without their data."""
 
 
 @dataclass(frozen=True)
@@ -107,23 +106,9 @@ class Report:
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
-        option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
-        return orjson.dumps(self, default=to_plain, option=option)
+        return write_json(self, indent=indent)
 
     @classmethod
     def from_json(cls, raw: bytes) -> Report:
         """Read a report back; a schema of another version is refused, not guessed at."""
-        try:
-            data = orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise SchemaError(f"not a report: {error}") from error
-        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-        if found != (SCHEMA, SCHEMA_VERSION):
-            raise SchemaError(
-                f"cannot read a report of schema {found[0]!r}, version {found[1]!r}; expected {SCHEMA!r}, {SCHEMA_VERSION}",
-                hint="use the version of kinprint that wrote it, or run the comparison again",
-            )
-        try:
-            return build(cls, data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise SchemaError(f"the report does not fit schema version {SCHEMA_VERSION}: {error}") from error
+        return read_json(cls, raw, "a report", SCHEMA, READABLE)

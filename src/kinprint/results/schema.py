@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from kinprint.results.measurements import (
     TensorComparison,
 )
 from kinprint.results.models import ConfigDifference, TokenizerDifference
-from kinprint.results.plain_json import LATER
+from kinprint.results.plain_json import DATA, LATER, holds_text
 from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report
+from kinprint.text import Text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLES = {
@@ -40,7 +42,7 @@ TITLES = {
 }
 """What has a schema, by the name under which it is published, and what it is of."""
 
-_SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_SIMPLE = {str: "string", Text: "string", int: "integer", float: "number", bool: "boolean"}
 _TENSOR_STATUS = (OK, NOT_COMPARABLE)
 _RELATED = "related"  # what a control is expected to be or found as, beside the classes of verdict
 _CLASSES: Mapping[tuple[type, str], tuple[str | int, ...]] = {
@@ -84,6 +86,22 @@ _CLASSES: Mapping[tuple[type, str], tuple[str | int, ...]] = {
 }
 
 
+_VALUES = [{"type": ["string", "number", "null"]}, {"$ref": "#/$defs/Text"}]
+_TEXT = {
+    "description": "What a text was made of: its English template, and the values in the template's braces.",
+    "type": "object",
+    "properties": {
+        "key": {"type": "string"},
+        "values": {
+            "type": "object",
+            "additionalProperties": {"anyOf": [*_VALUES, {"type": "array", "items": {"anyOf": _VALUES}}]},
+        },
+    },
+    "required": ["key"],
+    "additionalProperties": False,
+}
+
+
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of a report."""
     return _named("report", Report, SCHEMA_VERSION)
@@ -104,15 +122,16 @@ def inspection_schema() -> dict[str, Any]:
     return _named("inspection", Inspection, SCHEMA_VERSION)
 
 
-def published() -> dict[str, bytes]:
-    """Return all schemas as they are published, by the name of their file."""
+def schemas() -> dict[str, bytes]:
+    """Return all schemas as they are published, by the names in `TITLES`."""
     made = (report_schema(), pairs_schema(), tree_schema(), inspection_schema())
-    return {
-        f"{schema['$id'].split(':')[-2]}-v{schema['$id'].split(':')[-1]}.json": orjson.dumps(
-            schema, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        )
-        for schema in made
-    }
+    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return {name: orjson.dumps(schema, option=option) for name, schema in zip(TITLES, made, strict=True)}
+
+
+def published() -> dict[str, bytes]:
+    """Return all schemas by the name of their file. Those of version 1 are kept beside them as they were."""
+    return {f"{name}-v{SCHEMA_VERSION}.json": schema for name, schema in schemas().items()}
 
 
 def publish(folder: str | Path) -> None:
@@ -164,6 +183,8 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
             definitions[name] = {}  # so that a type that holds itself does not recurse
             definitions[name] = _object(kind, definitions)
         return {"$ref": f"#/$defs/{name}"}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {"type": "string", "enum": [member.value for member in kind]}
     return {"type": _SIMPLE[kind]}
 
 
@@ -186,6 +207,9 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
         if item.name in told_of:
             schema = {**schema, "description": told_of[item.name]}
         properties[key] = schema
+        if holds_text(hints[item.name]):
+            definitions.setdefault("Text", _TEXT)
+            properties[key + DATA] = _text_data(schema)
         if not LATER.items() <= item.metadata.items():
             required.append(key)
     return {
@@ -195,6 +219,12 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
         "required": required,
         "additionalProperties": False,
     }
+
+
+def _text_data(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the data beside a text, or beside texts: one for each, null where a text has no values."""
+    one = {"$ref": "#/$defs/Text"}
+    return {"type": "array", "items": {"anyOf": [one, {"type": "null"}]}} if schema["type"] == "array" else one
 
 
 def _restricted(schema: dict[str, Any], allowed: tuple[str | int, ...]) -> dict[str, Any]:

@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-import orjson
 
 from kinprint._util.plain import printable
-from kinprint.errors import SchemaError
 from kinprint.results.context import DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
 from kinprint.results.models import FileSummary
-from kinprint.results.plain_json import LATER, build, to_plain
+from kinprint.results.plain_json import LATER, read_json, write_json
 
 TREE_SCHEMA = "kinprint.tree"
-TREE_SCHEMA_VERSION = 1
+TREE_SCHEMA_VERSION = 2
 PAIRS_SCHEMA = "kinprint.pairs"
-PAIRS_SCHEMA_VERSION = 1
-
-T = TypeVar("T")
+PAIRS_SCHEMA_VERSION = 2
 
 FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
 
@@ -221,12 +215,12 @@ class FamilyTree:
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the tree as JSON (UTF-8)."""
-        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+        return write_json(self, indent=indent)
 
     @classmethod
     def from_json(cls, raw: bytes) -> FamilyTree:
         """Read a tree back; a schema of another version is refused."""
-        return _read(cls, raw, "a tree", TREE_SCHEMA, TREE_SCHEMA_VERSION)
+        return read_json(cls, raw, "a tree", TREE_SCHEMA, (1, TREE_SCHEMA_VERSION))
 
 
 # -- all pairs -----------------------------------------------------------------------------------------------------------
@@ -318,33 +312,15 @@ class PairsReport:
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the report as JSON (UTF-8)."""
-        option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
-        return orjson.dumps(self, default=to_plain, option=option)
+        return write_json(self, indent=indent)
 
     @classmethod
     def from_json(cls, raw: bytes) -> PairsReport:
         """Read a report back; a schema of another version is refused."""
-        return _read(cls, raw, "a report on all pairs", PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION)
+        return read_json(cls, raw, "a report on all pairs", PAIRS_SCHEMA, (1, PAIRS_SCHEMA_VERSION))
 
 
 def _few_names(models: tuple[TreeModel, ...]) -> str:
     """Return the first few names, for a line that a prompt shows."""
     names = [printable(model.name, 40) for model in models[:4]]
     return f"{len(models)} models ({', '.join([*names, '…'] if len(models) > len(names) else names)})"
-
-
-def _read(kind: type[T], raw: bytes, what: str, schema: str, version: int) -> T:
-    try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise SchemaError(f"not {what}: {error}") from error
-    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-    if found != (schema, version):
-        raise SchemaError(
-            f"cannot read {what} of schema {found[0]!r}, version {found[1]!r}; expected {schema!r}, {version}",
-            hint="use the version of kinprint that wrote it, or make it again",
-        )
-    try:
-        return build(kind, data)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SchemaError(f"{what} does not fit schema version {version}: {error}") from error

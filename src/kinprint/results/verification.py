@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import orjson
-
 from kinprint._util.plain import printable
+from kinprint.results.plain_json import write_json
 
 SCHEMA = "kinprint.verification"
 SCHEMA_VERSION = 1
@@ -170,4 +169,4 @@ class Verification:
 
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the verification as JSON (UTF-8)."""
-        return orjson.dumps(self, option=orjson.OPT_INDENT_2 if indent else 0)
+        return write_json(self, indent=indent)

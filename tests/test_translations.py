@@ -1,0 +1,85 @@
+"""Every sentence of the engine has a translation in its room, with the same places, and no translation is left over."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import orjson
+import pytest
+
+from kinprint.text import LANGUAGES, has_words, places, tables
+from support.places import ROOT
+
+SOURCE = ROOT / "src" / "kinprint"
+OTHERS = [lang for lang in LANGUAGES if lang != "en"]
+
+
+@cache
+def calls():
+    """Return each call of Text in the package: file, line, template (None if it is no literal), names of its values."""
+    found = []
+    for file in sorted(SOURCE.rglob("*.py")):
+        if "studies" in file.relative_to(SOURCE).parts or file.name == "text.py":
+            continue
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        if not any(isinstance(node, ast.ImportFrom) and node.module == "kinprint.text" for node in nodes):
+            continue  # rich has a Text, too
+        for node in nodes:
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Text"):
+                continue
+            given = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+            template = given if isinstance(given, str) else None
+            found.append((file, node.lineno, template, [keyword.arg for keyword in node.keywords]))
+    return found
+
+
+@cache
+def entries(file):
+    return orjson.loads(file.read_bytes())
+
+
+def rooms(file: Path):
+    """Return the folders whose tables serve a file: its own and those above."""
+    return [folder for folder in file.parents if folder == SOURCE or SOURCE in folder.parents]
+
+
+def test_text_is_given_literals():
+    wrong = [f"{file.name}:{line}" for file, line, template, _ in calls() if template is None]
+    assert wrong == [], "use Text.of, verbatim or joined for what is no literal"
+
+
+def test_values_fit_their_places():
+    wrong = [
+        f"{file.name}:{line}: {template}"
+        for file, line, template, names in calls()
+        if template is not None and None not in names and {name for name, _ in places(template)} != set(names)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+def test_every_sentence_has_a_translation_in_its_room(lang):
+    wrong = []
+    for file, line, template, _ in calls():
+        if template is None or not has_words(template):
+            continue
+        near = [folder / f"{lang}.json" for folder in rooms(file)]
+        if not any(template in entries(table) for table in near if table.exists()):
+            wrong.append(f"{file.relative_to(SOURCE)}:{line}: {template}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+def test_translations_have_the_places_of_their_sentences_and_none_is_left_over(lang):
+    wrong, said = [], {}
+    for table in tables(lang):
+        used = {template for file, _, template, _ in calls() if table.parent in file.parents}
+        for template, translation in entries(table).items():
+            where = f"{table.relative_to(SOURCE)}: {template}"
+            if {name for name, _ in places(template)} != {name for name, _ in places(translation)}:
+                wrong.append(f"{where}: other places")
+            if template not in used:
+                wrong.append(f"{where}: nothing says this")
+            if said.setdefault(template, translation) != translation:
+                wrong.append(f"{where}: translated in two ways")
+    assert wrong == []
