@@ -16,7 +16,7 @@ from kinprint.studies.baselines import kinds as baselines_kinds
 from kinprint.studies.baselines import metrics as baselines_metrics
 from kinprint.studies.baselines.readings import read_pairs
 from kinprint.studies.recipe import run_study
-from kinprint.studies.text import say
+from kinprint.text import Text
 from support.layouts import write_checkpoint
 
 PARTS = ["exp1", "exp2", "exp3", "exp4", "exp5", "exp6", "five_moe", "summary"]
@@ -376,7 +376,7 @@ def test_nothing_lies_outside_the_axes(mixed):
 
 def test_korean_formats_numbers():
     template = "{where}: Pearson lies from {low:.1f} to {high:.1f} null standard deviations above zero."
-    said = say(template, where=say("two models, same layer"), low=1.0, high=2.0)
+    said = Text(template, where=Text("two models, same layer"), low=1.0, high=2.0)
     assert said.render("ko").startswith("두 모델, 같은 레이어: ")
 
 

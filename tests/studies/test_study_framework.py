@@ -32,16 +32,16 @@ from kinprint.studies.outcome import (
 )
 from kinprint.studies.recipe import Part, Study, run_study
 from kinprint.studies.studied_models import cast, look
-from kinprint.studies.text import Text, fields, say, translations
 from kinprint.studies.writing import show, write_outcome
+from kinprint.text import Text, places, translations
 from support.hub import HubServer
 
 
 def outcome_of(*sections, replicas=False, members=()):
-    parts = tuple(PartOutcome(f"part{n}", say("Part {n}", n=n), section) for n, section in enumerate(sections))
+    parts = tuple(PartOutcome(f"part{n}", Text("Part {n}", n=n), section) for n, section in enumerate(sections))
     settings = {"seed": 0, "replicas": replicas}
     return Outcome(
-        "test", say("A title"), say("A summary."), say("nowhere"), tuple(members), parts, settings, 1234, 0.5
+        "test", Text("A title"), Text("A summary."), Text("nowhere"), tuple(members), parts, settings, 1234, 0.5
     )
 
 
@@ -49,7 +49,7 @@ def outcome_of(*sections, replicas=False, members=()):
 
 
 def test_a_sentence_in_two_languages():
-    text = say("{model} has no layer {layer}: it has layers 0 to {last}", model="Phi", layer=40, last=31)
+    text = Text("{model} has no layer {layer}: it has layers 0 to {last}", model="Phi", layer=40, last=31)
     assert text.render() == "Phi has no layer 40: it has layers 0 to 31"
     korean = text.render("ko")
     assert "Phi" in korean
@@ -58,15 +58,15 @@ def test_a_sentence_in_two_languages():
 
 
 def test_what_has_no_translation_stays_english():
-    assert Text("never translated {x}", {"x": 1}).render("ko") == "never translated 1"
+    assert Text("never translated {x}", x=1).render("ko") == "never translated 1"
 
 
 def test_a_sentence_inside_a_sentence_is_translated_too():
-    assert say("{trust}: {why}", trust=say("text only"), why="x").render("ko").startswith("본문에만 있음")
+    assert Text("{trust}: {why}", trust=Text("text only"), why="x").render("ko").startswith("본문에만 있음")
 
 
 def test_translations_use_the_same_fields():
-    wrong = [english for english, korean in translations("ko").items() if fields(english) != fields(korean)]
+    wrong = [english for english, korean in translations("ko").items() if set(places(english)) != set(places(korean))]
     assert wrong == []
     assert len(translations("ko")) > 40
 
@@ -77,7 +77,7 @@ def said_anywhere():
     for file in Path(kinprint.studies.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            place = {"say": 0, "column": 1}.get(called)
+            place = {"Text": 0, "column": 1}.get(called)
             if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
                 found[node.args[place].value] = file.name
             if called == "columns":
@@ -105,21 +105,21 @@ def test_every_sentence_has_a_korean_one():
     ],
 )
 def test_a_check_agrees_within_what_rounding_hides(published, measured, digits, agrees):
-    assert Check(say("x"), published, measured, digits).agrees is agrees
+    assert Check(Text("x"), published, measured, digits).agrees is agrees
 
 
 def test_another_tolerance():
-    assert Check(say("x"), 5.69, 5.58, 2, within=0.2).agrees
-    assert not Check(say("x"), 5.69, 5.48, 2, within=0.2).agrees
+    assert Check(Text("x"), 5.69, 5.58, 2, within=0.2).agrees
+    assert not Check(Text("x"), 5.69, 5.48, 2, within=0.2).agrees
 
 
 def test_a_value_that_is_free_has_no_result():
-    assert Check(say("x"), 5.69, 5.69, 2, comparable=False).agrees is None
+    assert Check(Text("x"), 5.69, 5.69, 2, comparable=False).agrees is None
 
 
 def test_a_row_of_the_wrong_length_is_a_bug():
     with pytest.raises(ValueError, match="2 columns, but a row of 1"):
-        table("t", say("t"), [column("a", "a"), column("b", "b")], [(1,)])
+        table("t", Text("t"), [column("a", "a"), column("b", "b")], [(1,)])
 
 
 def test_columns_from_text():
@@ -182,8 +182,8 @@ def probing(*parts):
             for role in (Role.INPUT_NORM, Role.POST_ATTENTION_NORM):
                 yield from (Want(name, role, layer) for layer in stage.layers(name, role))
 
-    made = tuple(Part(f"p{n}", say("p"), run) for n, run in enumerate(parts))
-    return Study("probing", say("t"), say("s"), say("x"), (), wants, made)
+    made = tuple(Part(f"p{n}", Text("p"), run) for n, run in enumerate(parts))
+    return Study("probing", Text("t"), Text("s"), Text("x"), (), wants, made)
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_values_and_what_is_missing(run_probe):
         layers, left, _ = stage.stacks("first", "second", Role.INPUT_NORM)
         seen["layers"], seen["shape"] = layers, left.shape
         seen["direct"] = np.array_equal(left[2], stage.values("first", Role.INPUT_NORM, 2))
-        return Section(notes=[say("fine")])
+        return Section(notes=[Text("fine")])
 
     def no_role(stage):
         stage.stack("nopost", Role.POST_ATTENTION_NORM)
@@ -260,10 +260,10 @@ def test_each_tensor_is_read_once(run_probe, tiny_cast):
 
 def test_results_of_one_name_stay_apart(run_probe, tmp_path):
     def one(_stage):
-        return Section(tables=[table("a_b_c", say("T"), [column("n", "n")], [(1,)])])
+        return Section(tables=[table("a_b_c", Text("T"), [column("n", "n")], [(1,)])])
 
     def two(_stage):
-        return Section(tables=[table("A_b_c", say("T"), [column("n", "n")], [(2,)])])
+        return Section(tables=[table("A_b_c", Text("T"), [column("n", "n")], [(2,)])])
 
     outcome = run_probe(("first",), one, two)
     write_outcome(outcome, tmp_path)
@@ -278,14 +278,14 @@ ROWS = [("a|b", 0.123456, None), ("<script>", float("nan"), 12345)]
 def test_the_page_and_its_files(tmp_path):
     section = Section(
         tables=[
-            table("numbers", say("Numbers"), [column("what", "what"), column("x", "x", 3), column("n", "n")], ROWS)
+            table("numbers", Text("Numbers"), [column("what", "what"), column("x", "x", 3), column("n", "n")], ROWS)
         ],
         checks=[
-            Check(say("good"), 0.98, 0.981, 2),
-            Check(say("bad"), 0.95, 0.127, 2, "wrong", say("nobody measured it")),
+            Check(Text("good"), 0.98, 0.981, 2),
+            Check(Text("bad"), 0.95, 0.127, 2, "wrong", Text("nobody measured it")),
         ],
-        notes=[say("A note")],
-        missing=[say("{model} has no tensor of the role {role}", model="[x](y)", role="router")],
+        notes=[Text("A note")],
+        missing=[Text("{model} has no tensor of the role {role}", model="[x](y)", role="router")],
     )
     member = MemberOutcome("one", "x/one", None, "llama", 4, 64, 1000, True, None)
     outcome = outcome_of(section, replicas=True, members=[member])
@@ -308,7 +308,7 @@ def test_the_page_and_its_files(tmp_path):
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 500, "a\\b", "모델", "a\nb", "\udc80"])
 def test_names_of_files_stay_in_their_folder(name, tmp_path):
-    section = Section(tables=[table(f"{name}", say("T"), [column("n", "n")], [(1,)])])
+    section = Section(tables=[table(f"{name}", Text("T"), [column("n", "n")], [(1,)])])
     write_outcome(outcome_of(section), tmp_path / "out")
     written = list(tmp_path.rglob("*.csv"))
     assert [path.parent for path in written] == [tmp_path / "out" / "tables"]
@@ -321,14 +321,14 @@ def test_names_that_differ_stay_different():
 
 
 def test_the_page_in_korean(tmp_path):
-    section = Section(checks=[Check(say("x"), 1.0, 1.0, 1)])
+    section = Section(checks=[Check(Text("x"), 1.0, 1.0, 1)])
     page = write_outcome(outcome_of(section), tmp_path, language="ko").read_text()
     assert "공개된 값과 측정값" in page
     assert "누락된 것과 그 이유" in page
 
 
 def test_a_long_table_is_shown_in_part_and_kept_whole(tmp_path):
-    section = Section(tables=[table("long", say("Long"), [column("n", "n")], [(n,) for n in range(200)], shown=10)])
+    section = Section(tables=[table("long", Text("Long"), [column("n", "n")], [(n,) for n in range(200)], shown=10)])
     page = write_outcome(outcome_of(section), tmp_path).read_text()
     assert "The first 10 of 200 rows" in page
     assert "[long.csv](tables/long.csv)" in page
@@ -339,10 +339,10 @@ def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("matplotlib", "kinprint.studies.figures"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    shown = picture("p", say("A picture"), "sanity.figures.synthetic_grid", [])
+    shown = picture("p", Text("A picture"), "sanity.figures.synthetic_grid", [])
     with pytest.raises(NeedsExtra, match="needs the extra 'plot'"):
         shown.draw()
-    numbers = table("t", say("T"), [column("n", "n")], [(1,)])
+    numbers = table("t", Text("T"), [column("n", "n")], [(1,)])
     page = write_outcome(outcome_of(Section(tables=[numbers], pictures=[shown])), tmp_path).read_text()
     assert "needs the extra 'plot'" in page
     assert "kinprint\\[plot\\]" in page
@@ -437,7 +437,7 @@ def test_every_study_is_described():
 
 
 def test_missing_says_so():
-    assert Missing(say("x")).exit_code == 7
+    assert Missing(Text("x")).exit_code == 7
 
 
 @pytest.mark.slow

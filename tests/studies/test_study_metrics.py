@@ -21,7 +21,7 @@ from kinprint.studies.opened import Request, set_stage
 from kinprint.studies.outcome import Missing, picture
 from kinprint.studies.recipe import run_study
 from kinprint.studies.studied_models import Casting
-from kinprint.studies.text import Text
+from kinprint.text import Text
 from support.layouts import write_checkpoint
 
 STUDIES = Path(metrics.__file__).parent

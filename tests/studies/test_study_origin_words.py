@@ -9,7 +9,7 @@ from kinprint.studies.origin.embeddings import choose, random_pairs
 from kinprint.studies.origin.scripts import byte_spelling, decode, is_english, is_word, script, undecoded_class
 from kinprint.studies.origin.shared import count_check
 from kinprint.studies.origin.tokens import Tokenizer, compare, parse
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 SPELT = {value: character for character, value in byte_spelling().items()}
 
@@ -79,8 +79,8 @@ def test_tokenizer_counts():
 
 
 def test_a_count_that_is_off_by_one_differs():
-    assert count_check(say("tokens"), 1.0, 1.0).agrees
-    assert not count_check(say("tokens"), 1.0, 0.0).agrees
+    assert count_check(Text("tokens"), 1.0, 1.0).agrees
+    assert not count_check(Text("tokens"), 1.0, 0.0).agrees
 
 
 def test_merges_in_both_spellings_and_added_tokens():

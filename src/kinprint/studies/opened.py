@@ -21,7 +21,7 @@ from kinprint.model.model import Model, RoleSlice, open_model, slice_role
 from kinprint.sources.session import Session
 from kinprint.studies.outcome import MemberOutcome, Missing
 from kinprint.studies.studied_models import Casting, Known
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 Progress = Callable[[str, int, int], None]
 KEPT_RUNS_BYTES = 192_000_000  # of windows, which several pairs of models share; beyond, they are read again
@@ -125,9 +125,9 @@ class Stage:
         """
         member = next((member for member in self.members if member.name == name), None)
         if member is None:
-            raise Missing(say("{model} is not among the models of this run", model=name))
+            raise Missing(Text("{model} is not among the models of this run", model=name))
         if member.model is None:
-            raise Missing(say("{model} could not be opened: {why}", model=name, why=member.problem or ""))
+            raise Missing(Text("{model} could not be opened: {why}", model=name, why=member.problem or ""))
         return member.model
 
     def kind(self, name: str) -> str:
@@ -164,12 +164,12 @@ class Stage:
     def _absent(self, name: str, role: Role, layer: int | None) -> Text:
         depth = self.depth(name)
         if layer is not None and layer >= depth:
-            return say(
+            return Text(
                 "{model} has no layer {layer}: it has layers 0 to {last}", model=name, layer=layer, last=depth - 1
             )
         if not any(key[0] is role for key in self._parts[name]):
-            return say("{model} has no tensor of the role {role}", model=name, role=role.value)
-        return say(
+            return Text("{model} has no tensor of the role {role}", model=name, role=role.value)
+        return Text(
             "{model} has no tensor of the role {role} in layer {layer}", model=name, role=role.value, layer=layer
         )
 
@@ -283,7 +283,7 @@ class Stage:
         values = self._read[name, part.role, layer]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise Missing(
-                say(
+                Text(
                     "{model}: {role} of layer {layer} holds values that are not finite",
                     model=name,
                     role=role.value,
@@ -308,14 +308,14 @@ class Stage:
         chosen = tuple(layer for layer in self.layers(name, role) if wanted is None or layer in wanted)
         if not chosen:
             if wanted is None:
-                raise Missing(say("{model} has no tensor of the role {role}", model=name, role=role.value))
+                raise Missing(Text("{model} has no tensor of the role {role}", model=name, role=role.value))
             asked = ", ".join(str(layer) for layer in sorted(wanted))
             raise Missing(
-                say("{model} has no {role} in any of the layers {layers}", model=name, role=role.value, layers=asked)
+                Text("{model} has no {role} in any of the layers {layers}", model=name, role=role.value, layers=asked)
             )
         rows = [self.values(name, role, layer).ravel() for layer in chosen]
         if len({row.size for row in rows}) != 1:
-            raise Missing(say("{model}: the layers' {role} differ in length", model=name, role=role.value))
+            raise Missing(Text("{model}: the layers' {role} differ in length", model=name, role=role.value))
         return chosen, np.stack(rows)
 
     def pair(self, a: str, b: str, role: Role, layer: int) -> tuple[FloatArray, FloatArray]:
@@ -342,7 +342,7 @@ class Stage:
         if self.request.layers is not None:
             shared = [layer for layer in shared if layer in self.request.layers]
         if not shared:
-            raise Missing(say("{a} and {b} share no layer with the role {role}", a=a, b=b, role=role.value))
+            raise Missing(Text("{a} and {b} share no layer with the role {role}", a=a, b=b, role=role.value))
         layers, left = self.stack(a, role, shared)
         _, right = self.stack(b, role, shared)
         require_same_shape(a, left, b, right)
@@ -359,7 +359,7 @@ def require_same_shape(a: str, left: Array, b: str, right: Array) -> None:
     """
     if left.shape[-1:] != right.shape[-1:] or left.ndim != right.ndim:
         raise Missing(
-            say(
+            Text(
                 "{a} and {b} are not comparable: their vectors have {n} and {m} elements",
                 a=a,
                 b=b,
@@ -424,10 +424,10 @@ def attempt(missing: list[Text], action: Callable[[], None], where: Text | None 
     except Missing as error:
         missing.append(error.text)
     except DegenerateInput as error:
-        said = say("not defined here: {why}", why=error.message)
-        missing.append(said if where is None else say("{where}: {why}", where=where, why=said))
+        said = Text("not defined here: {why}", why=error.message)
+        missing.append(said if where is None else Text("{where}: {why}", where=where, why=said))
 
 
 def sides(a: str, b: str) -> Text:
     """Return how an error's “a” and “b” are told apart, for `attempt`."""
-    return say("{a} (a) and {b} (b)", a=a, b=b)
+    return Text("{a} (a) and {b} (b)", a=a, b=b)

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kinprint.errors import KinprintError, NeedsExtra
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ class Column:
 
 def column(key: str, heading: str, digits: int | None = None, *, scientific: bool = False) -> Column:
     """Return a column with an English heading."""
-    return Column(key, say(heading), digits, scientific)
+    return Column(key, Text(heading), digits, scientific)
 
 
 _COLUMN = re.compile(r"(\w+)(?:: (.+?))?(?: \.(\d)(e?))?")
@@ -248,7 +248,7 @@ class Outcome:
     source: Text
     members: tuple[MemberOutcome, ...]
     parts: tuple[PartOutcome, ...]
-    settings: dict[str, object]
+    settings: dict[str, Any]
     bytes_read: int
     seconds: float
 

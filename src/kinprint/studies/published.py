@@ -12,15 +12,15 @@ from typing import Any
 
 import orjson
 
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 _FILE = Path(__file__).parent / "published.json"
 
-WRONG_D2 = say(
+WRONG_D2 = Text(
     "Appendix D-2 fits no measurement: three independent readers agree with each other, not with it (layer 0: 0.127, not 0.950)"
 )
-WRONG_E3 = say("Appendix E-3 says 0.94 and 0.01; two independent measurements give 0.986 and −0.002")
-MIXED = say(
+WRONG_E3 = Text("Appendix E-3 says 0.94 and 0.01; two independent measurements give 0.986 and −0.002")
+MIXED = Text(
     "a mixture: 0.95 for Solar is a mean over layers, 0.99 for Phi a best layer; on the same 32 layers all three are 0.93"
 )
 

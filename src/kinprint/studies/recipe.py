@@ -18,7 +18,7 @@ from kinprint.sources.session import Session
 from kinprint.studies.opened import Progress, Request, Stage, Want, describe, set_stage
 from kinprint.studies.outcome import Missing, Outcome, PartOutcome, Section
 from kinprint.studies.studied_models import cast
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def _run_part(part: Part, stage: Stage) -> Section:
     except Missing as error:
         return Section(missing=[error.text])
     except DegenerateInput as error:
-        return Section(missing=[say("not defined here: {why}", why=error.message)])
+        return Section(missing=[Text("not defined here: {why}", why=error.message)])
     except NeedsExtra as error:
-        return Section(missing=[say("{why}; {hint}", why=error.message, hint=error.hint or "")])
+        return Section(missing=[Text("{why}; {hint}", why=error.message, hint=error.hint or "")])
 
 
 def _quiet(_stage: str, _done: int, _total: int) -> None:

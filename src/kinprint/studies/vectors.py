@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinprint.arch import Role
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 
 def is_vector(stage: Stage, name: str, role: Role, layer: int) -> bool:
@@ -22,4 +22,4 @@ def require_vector(stage: Stage, name: str, role: Role, layer: int) -> None:
         If the model does not have it, or it is a matrix.
     """
     if len(stage.part(name, role, layer).shape) != 1:
-        raise Missing(say("{role} is a matrix: this study compares vectors", role=role.value))
+        raise Missing(Text("{role} is a matrix: this study compares vectors", role=role.value))

@@ -16,7 +16,7 @@ from kinprint._util.plain import printable
 from kinprint._util.sizes import format_size
 from kinprint.errors import NeedsExtra
 from kinprint.studies.outcome import Cell, Check, Column, Outcome, PartOutcome, Picture, Table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 SCHEMA = "kinprint-study"
 SCHEMA_VERSION = 1
@@ -83,7 +83,7 @@ def _drawn(picture: Picture) -> Files | Text:
     try:
         drawn = picture.draw()
     except NeedsExtra as error:
-        return say("{why}; {hint}", why=error.message, hint=error.hint or "")
+        return Text("{why}; {hint}", why=error.message, hint=error.hint or "")
     from kinprint.studies.figure_style import rendered  # needs matplotlib, which is there if the lines above passed
 
     return list(rendered(drawn))
@@ -165,11 +165,11 @@ def _check_data(check: Check) -> dict[str, Any]:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 _TRUST = {
-    "measured": say("measured by published code"),
-    "derived": say("computed from published numbers"),
-    "text": say("text only"),
-    "picture": say("read off a picture"),
-    "wrong": say("known to be wrong"),
+    "measured": Text("measured by published code"),
+    "derived": Text("computed from published numbers"),
+    "text": Text("text only"),
+    "picture": Text("read off a picture"),
+    "wrong": Text("known to be wrong"),
 }
 
 
@@ -205,7 +205,7 @@ class _Page:
         outcome = self.outcome
         self._add(f"# {self._say(outcome.title)}")
         self._add(self._say(outcome.summary))
-        self._add(self._say(say("Source: {source}.", source=outcome.source)))
+        self._add(self._say(Text("Source: {source}.", source=outcome.source)))
         if outcome.settings.get("replicas") and outcome.members:
             self._add(f"> **{self._say(REPLICAS)}**")
         if outcome.members:
@@ -213,7 +213,7 @@ class _Page:
                 (
                     member.name,
                     member.reference,
-                    say("could not be opened: {why}", why=member.problem) if member.problem else member.architecture,
+                    Text("could not be opened: {why}", why=member.problem) if member.problem else member.architecture,
                     member.layers,
                     member.width,
                     None if member.parameters is None else _count(member.parameters),
@@ -222,7 +222,7 @@ class _Page:
                 for member in outcome.members
             ]
             headings = ("model", "where", "architecture", "layers", "width", "parameters", "commit")
-            self._table([Column(name, say(name)) for name in headings], rows)
+            self._table([Column(name, Text(name)) for name in headings], rows)
         checks = outcome.checks
         if checks:
             sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
@@ -230,7 +230,7 @@ class _Page:
             wrong = sum(check.trust == "wrong" for check in checks)
             self._add(
                 self._say(
-                    say(
+                    Text(
                         "Published figures: {agree} of {all} agree with the measured ones within the tolerance shown beside each; "
                         "{open} more are shown without a result, and {wrong} are known to be wrong and are marked as such.",
                         agree=agreeing,
@@ -240,7 +240,7 @@ class _Page:
                     )
                 )
             )
-        read = say("Read: {size}. Seed: {seed}.", size=format_size(outcome.bytes_read), seed=outcome.settings["seed"])
+        read = Text("Read: {size}. Seed: {seed}.", size=format_size(outcome.bytes_read), seed=outcome.settings["seed"])
         self._add(self._say(read) + (f" `{printable(self.command, 400).replace('`', '')}`" if self.command else ""))
 
     def _part(self, part: PartOutcome) -> None:
@@ -253,7 +253,7 @@ class _Page:
             self._table(item.columns, item.rows[: item.shown])
             link = f"[{item.name}.csv](tables/{item.name}.csv)"
             if len(item.rows) > item.shown:
-                said = say(
+                said = Text(
                     "The first {shown} of {all} rows; all are in {link}.",
                     shown=item.shown,
                     all=len(item.rows),
@@ -263,10 +263,10 @@ class _Page:
         for picture in section.pictures:
             self._picture(picture)
         if section.checks:
-            self._add(f"### {self._say(say('Published against measured'))}")
+            self._add(f"### {self._say(Text('Published against measured'))}")
             self._checks(section.checks)
         for text in section.missing:
-            self._add(f"**{self._say(say('Missing'))}:** {self._say(text)}")
+            self._add(f"**{self._say(Text('Missing'))}:** {self._say(text)}")
 
     def _picture(self, picture: Picture) -> None:
         files = self.drawn.get(picture.name)
@@ -283,11 +283,11 @@ class _Page:
             difference = check.difference
             agrees: Cell = None
             if check.trust == "wrong":
-                agrees = say("published value is wrong")
+                agrees = Text("published value is wrong")
             elif check.agrees is None:
-                agrees = say("not compared")
+                agrees = Text("not compared")
             else:
-                agrees = say("agrees") if check.agrees else say("differs")
+                agrees = Text("agrees") if check.agrees else Text("differs")
             rows.append(
                 (
                     check.what,
@@ -298,11 +298,11 @@ class _Page:
                     agrees,
                     _TRUST[check.trust]
                     if check.reason is None
-                    else say("{trust}: {why}", trust=_TRUST[check.trust], why=check.reason),
+                    else Text("{trust}: {why}", trust=_TRUST[check.trust], why=check.reason),
                 )
             )
         headings = ("what", "published", "measured", "difference", "tolerance", "result", "published value is")
-        self._table([Column(name, say(name)) for name in headings], rows)
+        self._table([Column(name, Text(name)) for name in headings], rows)
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         lines = ["| " + " | ".join(self._say(column.heading) for column in columns) + " |"]
@@ -318,16 +318,16 @@ class _Page:
         return _inline(show(cell, column))
 
     def _missing(self) -> None:
-        self._add(f"## {self._say(say('What is missing, and why'))}")
+        self._add(f"## {self._say(Text('What is missing, and why'))}")
         found = [(self._say(part.title), self._say(text)) for part, text in self.outcome.missing]
         found += [(name, self._say(text)) for name, text in self.undrawn]
         if not found:
-            self._add(self._say(say("Nothing.")))
+            self._add(self._say(Text("Nothing.")))
             return
         self._add(*[f"- {where}: {why}" for where, why in found])
 
 
-REPLICAS = say(
+REPLICAS = Text(
     "These models are statistical replicas, not the models themselves: synthetic checkpoints with the real names, shapes and layer "
     "counts, whose vectors were made to have the published means, standard deviations and correlations. Agreement below shows "
     "that the study computes what the publications computed; it is no new measurement of the real models."

@@ -24,8 +24,8 @@ from kinprint.studies.baselines.metrics import metric_comparison
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing, Section, picture
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.text import Text, say
 from kinprint.studies.vectors import is_vector
+from kinprint.text import Text
 
 
 def _wants(stage: Stage) -> Iterable[Want]:
@@ -42,10 +42,10 @@ def _summary(stage: Stage, role: Role, section: Section) -> None:
     zero, sweep = zero_readings(stage, role, said), sweep_readings(stage, role, moe, said)
     at_layer, every = (moe_readings(stage, role, names, layer, said) for names in (moe, list(kinds)))
     if not (zero and sweep and at_layer):
-        raise Missing(say("the summary needs layer 0 and a later layer, and two models that can be compared"))
+        raise Missing(Text("the summary needs layer 0 and a later layer, and two models that can be compared"))
     met = [name for name in moe if any(name in (reading.a, reading.b) for reading in at_layer)]
     related = {reading.key for reading in every if relation(reading) is not None}
-    caption = say(
+    caption = Text(
         "Four experiments on one page ({role}): layer 0 against later layers; models at layer {layer}; models by layer; groups of "
         "models. Grey: independent pairs.",
         role=role.value,
@@ -61,22 +61,22 @@ def _summary(stage: Stage, role: Role, section: Section) -> None:
 
 BASELINES = Study(
     name="baselines",
-    title=say("What a cosine of norm weights is compared with"),
-    summary=say(
+    title=Text("What a cosine of norm weights is compared with"),
+    summary=Text(
         "Layer 0, layers at equal distance, other MoE models, dense models of the same width, and random vectors as baselines for "
         "the raw cosine of norm weights, each beside Pearson and the permutation null."
     ),
-    source=say("seeds 000, 001 and 004 (chahero), experiments 1 to 6"),
+    source=Text("seeds 000, 001 and 004 (chahero), experiments 1 to 6"),
     models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", FIFTH),
     wants=_wants,
     parts=(
-        Part("exp1", say("Experiment 1: layer 0 as a baseline"), for_each_role(layer_zero)),
-        Part("exp2", say("Experiment 2: layers at equal distance"), for_each_role(equal_distance)),
-        Part("exp3", say("Experiment 3: MoE models at one layer"), for_each_role(moe_at_one_layer)),
-        Part("exp4", say("Experiment 4: MoE models at several layers"), for_each_role(moe_at_several_layers)),
-        Part("exp5", say("Experiment 5: MoE and dense models of one width"), for_each_role(moe_against_dense)),
-        Part("exp6", say("Experiment 6: three measures and random vectors"), for_each_role(metric_comparison)),
-        Part("five_moe", say("Five MoE models, one of another width"), for_each_role(any_width)),
-        Part("summary", say("Summary"), for_each_role(_summary)),
+        Part("exp1", Text("Experiment 1: layer 0 as a baseline"), for_each_role(layer_zero)),
+        Part("exp2", Text("Experiment 2: layers at equal distance"), for_each_role(equal_distance)),
+        Part("exp3", Text("Experiment 3: MoE models at one layer"), for_each_role(moe_at_one_layer)),
+        Part("exp4", Text("Experiment 4: MoE models at several layers"), for_each_role(moe_at_several_layers)),
+        Part("exp5", Text("Experiment 5: MoE and dense models of one width"), for_each_role(moe_against_dense)),
+        Part("exp6", Text("Experiment 6: three measures and random vectors"), for_each_role(metric_comparison)),
+        Part("five_moe", Text("Five MoE models, one of another width"), for_each_role(any_width)),
+        Part("summary", Text("Summary"), for_each_role(_summary)),
     ),
 )

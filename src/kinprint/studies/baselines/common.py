@@ -15,8 +15,8 @@ from kinprint.studies.baselines.readings import Key, Reading
 from kinprint.studies.opened import Stage, attempt, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section
 from kinprint.studies.published import published
-from kinprint.studies.text import Text, say
 from kinprint.studies.vectors import require_vector
+from kinprint.text import Text
 
 ROLE = Role.INPUT_NORM
 FIFTH = "Mixtral-8x22B"
@@ -50,7 +50,7 @@ PUBLISHED = Layers(far=(10, 20, 30, 40), steps=((10, 20), (20, 30)), at=10, swee
 def layers_of(stage: Stage) -> Layers:
     """Return the layers asked for; else the published ones; else, in models of no more than 20 layers, some evenly apart."""
     if not stage.names:
-        raise Missing(say("none of the models could be opened"))
+        raise Missing(Text("none of the models could be opened"))
     asked = stage.request.layers
     if asked:
         later = tuple(layer for layer in asked if layer > 0)
@@ -99,7 +99,7 @@ def _require_role(stage: Stage, role: Role) -> None:
     """Refuse a role that no model has in its layers, or that is a matrix, before each model and layer is named for it."""
     held = [(name, layer) for name in stage.names for layer in stage.layers(name, role)[:1]]
     if stage.names and not held:
-        raise Missing(say("none of these models has {role} in its layers", role=role.value))
+        raise Missing(Text("none of these models has {role} in its layers", role=role.value))
     for name, layer in held:
         require_vector(stage, name, role, layer)
 
@@ -123,7 +123,7 @@ def moe_models(stage: Stage, section: Section) -> list[str]:
     moe = [name for name, kind in kinds.items() if kind == "moe"]
     if len(moe) >= 2:
         return moe
-    section.notes.append(say("There are no two MoE models among these: all models are compared instead."))
+    section.notes.append(Text("There are no two MoE models among these: all models are compared instead."))
     return list(kinds)
 
 
@@ -166,7 +166,7 @@ def pair_checks(
     if role is not ROLE:
         return []
     return [
-        Check(say("cosine, {pair}", pair=reading.label), known[reading.key], reading.cosine)
+        Check(Text("cosine, {pair}", pair=reading.label), known[reading.key], reading.cosine)
         for reading in readings
         if reading.key in known and stage.original(reading.a, reading.b)
     ]

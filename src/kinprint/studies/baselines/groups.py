@@ -26,7 +26,7 @@ from kinprint.studies.baselines.readings import (
 )
 from kinprint.studies.opened import Stage, attempt, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 MOE = ("Solar", "GLM", "Phi", "Mixtral")
 """The MoE models of the published experiments 3 and 4."""
@@ -64,14 +64,14 @@ def moe_at_one_layer(stage: Stage, role: Role, section: Section) -> None:
     layer, names = layers_of(stage).at, moe_models(stage, section)
     readings = moe_readings(stage, role, names, layer, section.missing)
     if not readings:
-        raise Missing(say("no two of these models can be compared at layer {layer}", layer=layer))
+        raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
     name = f"exp3_moe{tag(role)}"
-    title = say("Models against each other at layer {layer}, {role}", layer=layer, role=role.value)
+    title = Text("Models against each other at layer {layer}, {role}", layer=layer, role=role.value)
     section.tables.append(table(name, title, COLUMNS, [reading.row for reading in readings]))
     summary = Spread.of(readings)
-    section.tables.append(table(f"{name}_mean", say("All pairs together"), SPREAD_COLUMNS, [summary.row]))
+    section.tables.append(table(f"{name}_mean", Text("All pairs together"), SPREAD_COLUMNS, [summary.row]))
     section.notes.append(_compared(readings, layer))
-    caption = say(
+    caption = Text(
         "Models against each other at layer {layer} ({role}): raw cosine, what the vectors' spreads alone predict, and Pearson "
         "(null sd {sd:.4f}).",
         layer=layer,
@@ -84,8 +84,8 @@ def moe_at_one_layer(stage: Stage, role: Role, section: Section) -> None:
     known = {((a, 10), (b, 10)): said[f"{a}-{b}"] for a, b in itertools.combinations(MOE, 2)}
     section.checks += pair_checks(stage, role, readings, known)
     if role is ROLE and stage.original(*MOE) and [reading.key for reading in readings] == list(known):
-        section.checks.append(Check(say("mean cosine of the six MoE pairs, layer 10"), said["mean"], summary.mean))
-        section.checks.append(Check(say("sd of the six MoE pairs, layer 10"), said["std_pop"], summary.sd))
+        section.checks.append(Check(Text("mean cosine of the six MoE pairs, layer 10"), said["mean"], summary.mean))
+        section.checks.append(Check(Text("sd of the six MoE pairs, layer 10"), said["std_pop"], summary.sd))
 
 
 def moe_readings(stage: Stage, role: Role, names: Sequence[str], layer: int, missing: list[Text]) -> list[Reading]:
@@ -101,7 +101,7 @@ def _met(names: Sequence[str], readings: Sequence[Reading]) -> list[str]:
 
 def _compared(readings: Sequence[Reading], layer: int) -> Text:
     outside = sum(abs(reading.z) > 1.96 for reading in readings)
-    return say(
+    return Text(
         "{n} pairs at layer {layer}: the raw cosine differs from what independent vectors with these spreads have by at most "
         "{gap:.4f}; {outside} of {n} Pearson correlations lie outside 95 % of their null.",
         n=len(readings),
@@ -118,27 +118,27 @@ def moe_at_several_layers(stage: Stage, role: Role, section: Section) -> None:
     """Set the MoE models against each other at several layers: mean and spread of the pairs at each."""
     by_layer = sweep_readings(stage, role, moe_models(stage, section), section.missing)
     if not by_layer:
-        raise Missing(say("no two of these models share one of the layers looked at"))
+        raise Missing(Text("no two of these models share one of the layers looked at"))
     readings = list(itertools.chain.from_iterable(by_layer.values()))
     spreads = {layer: Spread.of(found) for layer, found in by_layer.items()}
     name = f"exp4_layers{tag(role)}"
     columns = (column("layer", "layer"), *SPREAD_COLUMNS)
-    title = say("Mean and spread of the pairs by layer, {role}", role=role.value)
+    title = Text("Mean and spread of the pairs by layer, {role}", role=role.value)
     section.tables.append(table(name, title, columns, [(layer, *spread.row) for layer, spread in spreads.items()]))
-    section.tables.append(table(f"{name}_all", say("All layers together"), SPREAD_COLUMNS, [Spread.of(readings).row]))
+    section.tables.append(table(f"{name}_all", Text("All layers together"), SPREAD_COLUMNS, [Spread.of(readings).row]))
     section.tables.append(
         table(
-            f"{name}_pairs", say("Every pair at every layer"), COLUMNS, [reading.row for reading in readings], shown=12
+            f"{name}_pairs", Text("Every pair at every layer"), COLUMNS, [reading.row for reading in readings], shown=12
         )
     )
     section.notes.append(
-        say(
+        Text(
             "The pairs share models, and the layers of a model resemble each other, so the {n} values are not {n} independent "
             "ones; the spreads describe these models and are no standard errors.",
             n=len(readings),
         )
     )
-    caption = say(
+    caption = Text(
         "Pairs of models by layer ({role}): raw cosine with mean ± sd over the pairs, beside what the spreads alone predict, and "
         "Pearson. Grey: 95 % of independent pairs.",
         role=role.value,
@@ -161,16 +161,16 @@ def _sweep_checks(by_layer: Mapping[int, list[Reading]], spreads: Mapping[int, S
     for layer, mean, sd in zip(said["layer"], said["mean"], said["std"], strict=True):
         if layer in whole:
             found.append(
-                Check(say("mean cosine of the MoE pairs, layer {layer}", layer=layer), mean, spreads[layer].mean)
+                Check(Text("mean cosine of the MoE pairs, layer {layer}", layer=layer), mean, spreads[layer].mean)
             )
-            found.append(Check(say("sd of the MoE pairs, layer {layer}", layer=layer), sd, spreads[layer].sd))
+            found.append(Check(Text("sd of the MoE pairs, layer {layer}", layer=layer), sd, spreads[layer].sd))
     if whole == set(said["layer"]) == set(by_layer):
         every = Spread.of(list(itertools.chain.from_iterable(by_layer.values())))
         means = float(np.std([spread.mean for spread in spreads.values()]))
-        found.append(Check(say("number of comparisons"), said["n"], every.n, digits=0))
-        found.append(Check(say("mean cosine over all layers and pairs"), said["mean_all"], every.mean))
-        found.append(Check(say("sd over all layers and pairs"), said["std_all"], every.sd))
-        found.append(Check(say("sd of the layers' means"), said["std_of_layer_means"], means))
+        found.append(Check(Text("number of comparisons"), said["n"], every.n, digits=0))
+        found.append(Check(Text("mean cosine over all layers and pairs"), said["mean_all"], every.mean))
+        found.append(Check(Text("sd over all layers and pairs"), said["std_all"], every.sd))
+        found.append(Check(Text("sd of the layers' means"), said["std_of_layer_means"], means))
     return found
 
 
@@ -185,7 +185,7 @@ def any_width(stage: Stage, role: Role, section: Section) -> None:
     for name in names:
         found |= vectors(stage, role, [(name, layer)], section.missing)
     if not found:
-        raise Missing(say("no two of these models can be compared at layer {layer}", layer=layer))
+        raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
     there = [name for name, _ in found]
     usual = Counter(vector.size for vector in found.values()).most_common(1)[0][0]
     met = {key: vector for key, vector in found.items() if vector.size == usual}
@@ -196,20 +196,20 @@ def any_width(stage: Stage, role: Role, section: Section) -> None:
     head = (column("model", "model"), column("width", "width"), column("layers", "layers"))
     columns = (*head, column("cv", "spread over mean", 3))
     name = f"five_moe{tag(role)}"
-    title = say("MoE models of any width at layer {layer}, {role}", layer=layer, role=role.value)
+    title = Text("MoE models of any width at layer {layer}, {role}", layer=layer, role=role.value)
     section.tables.append(table(name, title, columns, rows))
     if readings:
-        title = say("Pairs that can be compared")
+        title = Text("Pairs that can be compared")
         section.tables.append(table(f"{name}_mean", title, SPREAD_COLUMNS, [Spread.of(readings).row]))
     section.notes.append(
-        say(
+        Text(
             "Vectors of different width cannot be compared element by element. What independent vectors with these spreads would "
             "have for a cosine needs no width and is shown for every pair."
         )
     )
     kinds = {model: stage.kind(model) for model in there}
     shown = _with_predictions(grid(there, kinds, layer, readings), list(found.values()))
-    caption = say(
+    caption = Text(
         "MoE models at layer {layer} ({role}): raw cosine where widths agree (a dash where they do not), and what the spreads "
         "alone predict for every pair.",
         layer=layer,

@@ -15,17 +15,17 @@ from kinprint.studies.baselines.groups import grid, moe_readings
 from kinprint.studies.baselines.readings import COLUMNS, SPREAD_COLUMNS, Reading, Spread
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text, Value
 
 GROUPS = ("MoE–MoE", "MoE–dense", "dense–dense")
-_GROUP_NAMES = {"MoE–MoE": say("MoE–MoE"), "MoE–dense": say("MoE–dense"), "dense–dense": say("dense–dense")}
+_GROUP_NAMES = {"MoE–MoE": Text("MoE–MoE"), "MoE–dense": Text("MoE–dense"), "dense–dense": Text("dense–dense")}
 EIGHT = ("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "Qwen1.5")
 """The models of the published group table: InternLM2 was announced, and is silently missing."""
 
 RELATED = {
-    frozenset(("Mixtral", "Mistral")): say("one maker; inferred from their agreement, not documented"),
-    frozenset(("Yi-6B", "Yi-9B")): say("documented: the larger one was grown from the smaller"),
-    frozenset(("GLM", "INTELLECT")): say("documented: trained from the base model of the other"),
+    frozenset(("Mixtral", "Mistral")): Text("one maker; inferred from their agreement, not documented"),
+    frozenset(("Yi-6B", "Yi-9B")): Text("documented: the larger one was grown from the smaller"),
+    frozenset(("GLM", "INTELLECT")): Text("documented: trained from the base model of the other"),
 }
 FAR, LOG10_P = 5.0, -3.0
 """A pair counts as related, documented or not, if Pearson lies so many null standard deviations above zero, and if chance does
@@ -47,7 +47,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
     kinds, layer = kinds_of(stage, section.missing), layers_of(stage).at
     readings = moe_readings(stage, role, list(kinds), layer, section.missing)
     if not readings:
-        raise Missing(say("no two of these models can be compared at layer {layer}", layer=layer))
+        raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
     name = f"exp5_groups{tag(role)}"
     choices = group_choices(stage, readings, kinds)
     columns = (column("choice", "pairs"), column("group", "group"), *SPREAD_COLUMNS)
@@ -56,13 +56,13 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
         for choice in choices
         for group, found in choice.groups.items()
     ]
-    title = say("MoE and dense models at layer {layer}, {role}", layer=layer, role=role.value)
+    title = Text("MoE and dense models at layer {layer}, {role}", layer=layer, role=role.value)
     section.tables.append(table(name, title, columns, rows))
     _related_table(section, readings, f"exp5_related{tag(role)}")
     _label_table(section, stage, choices, kinds, f"exp5_labels{tag(role)}")
-    title = say("Every pair of models at layer {layer}", layer=layer)
+    title = Text("Every pair of models at layer {layer}", layer=layer)
     section.tables.append(table(f"exp5_pairs{tag(role)}", title, COLUMNS, [r.row for r in readings], shown=36))
-    caption = say(
+    caption = Text(
         "Raw cosine of pairs of models at layer {layer} ({role}) by group: every pair, mean ± sd, and what the spreads alone "
         "predict. Open: pairs of related models.",
         layer=layer,
@@ -70,7 +70,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
     )
     related = {reading.key for reading in readings if relation(reading) is not None}
     section.pictures.append(picture(name, caption, "baselines.figures.group_dots", choices, related))
-    caption = say(
+    caption = Text(
         "All models against each other at layer {layer} ({role}), MoE before dense: raw cosine and Pearson (null sd {sd:.4f}).",
         layer=layer,
         role=role.value,
@@ -81,7 +81,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
     section.pictures.append(picture(f"exp5_heatmap{tag(role)}", caption, "baselines.figures.full_heatmap", shown))
     if stage.request.replicas:
         section.notes.append(
-            say(
+            Text(
                 "Not published, and so assumed in the replicas: everything about InternLM2, and every Pearson correlation of the "
                 "dense models and of Mixtral except GLM–Mixtral at layer 10; single cosines of the dense models are known to two "
                 "decimals."
@@ -97,7 +97,7 @@ def relation(reading: Reading) -> Text | None:
     if known is not None:
         return known
     if reading.z > FAR and reading.log10_p < LOG10_P:
-        return say("nothing documented, but Pearson lies over {far:.0f} null standard deviations above zero", far=FAR)
+        return Text("nothing documented, but Pearson lies over {far:.0f} null standard deviations above zero", far=FAR)
     return None
 
 
@@ -107,12 +107,12 @@ def group_choices(stage: Stage, readings: Sequence[Reading], kinds: Mapping[str,
     eight = _eight(readings)
     if stage.original(*EIGHT) and len(eight) < len(readings):
         found.append(
-            _choice(say("the eight models of the published table"), "eight models, as published", eight, kinds)
+            _choice(Text("the eight models of the published table"), "eight models, as published", eight, kinds)
         )
-    found.append(_choice(say("all models"), "all models", readings, kinds))
+    found.append(_choice(Text("all models"), "all models", readings, kinds))
     apart = [reading for reading in readings if relation(reading) is None]
     if apart and len(apart) < len(readings):
-        found.append(_choice(say("without the related pairs"), "without related pairs", apart, kinds))
+        found.append(_choice(Text("without the related pairs"), "without related pairs", apart, kinds))
     return found
 
 
@@ -145,9 +145,9 @@ def _related_table(section: Section, readings: Sequence[Reading], name: str) -> 
         column("z", "z", 2),
         column("why", "why it counts as related"),
     )
-    section.tables.append(table(name, say("Related pairs"), columns, rows))
+    section.tables.append(table(name, Text("Related pairs"), columns, rows))
     section.notes.append(
-        say(
+        Text(
             "Related pairs do not belong in a mean that is to say what unrelated models have: their agreement is inherited. The "
             "table gives the means with and without them."
         )
@@ -170,7 +170,7 @@ def _label_table(section: Section, stage: Stage, choices: Sequence[Group], kinds
         column("p", "share with a gap as large", 3),
     )
     section.tables.append(
-        table(name, say("Gap between MoE pairs and the others, under other divisions"), columns, rows)
+        table(name, Text("Gap between MoE pairs and the others, under other divisions"), columns, rows)
     )
 
 
@@ -206,24 +206,24 @@ def _checks(readings: Sequence[Reading], kinds: Mapping[str, str]) -> list[Check
     found = []
     said = results()["exp5_arch_layer10"]
     keys = {"MoE–MoE": "MoE-MoE", "MoE–dense": "MoE-nonMoE", "dense–dense": "nonMoE-nonMoE"}
-    eight = _choice(say("the eight models of the published table"), "", _eight(readings), kinds).groups
+    eight = _choice(Text("the eight models of the published table"), "", _eight(readings), kinds).groups
     for group, key in keys.items():
         if group not in eight:
             continue
         spread = Spread.of(eight[group])
-        where: dict[str, object] = {"group": _GROUP_NAMES[group]}
-        found.append(Check(say("mean cosine, {group}, eight models", **where), said[key]["mean"], spread.mean))
-        found.append(Check(say("sd, {group}, eight models", **where), said[key]["std"], spread.sd))
-        found.append(Check(say("number of pairs, {group}, eight models", **where), said[key]["n"], spread.n, digits=0))
+        where: dict[str, Value] = {"group": _GROUP_NAMES[group]}
+        found.append(Check(Text("mean cosine, {group}, eight models", **where), said[key]["mean"], spread.mean))
+        found.append(Check(Text("sd, {group}, eight models", **where), said[key]["std"], spread.sd))
+        found.append(Check(Text("number of pairs, {group}, eight models", **where), said[key]["n"], spread.n, digits=0))
     every = {(reading.a, reading.b): reading.cosine for reading in readings}
     matrix = results()["exp5_heatmap_2dec_read_from_png"]["matrix"]
     for (i, a), (k, b) in itertools.combinations(enumerate(EIGHT), 2):
-        what = say("cosine in the heatmap, {a}–{b}", a=a, b=b)
+        what = Text("cosine in the heatmap, {a}–{b}", a=a, b=b)
         found.append(Check(what, matrix[i][k], every.get((a, b)), digits=2, trust="picture"))
     return found
 
 
-NOT_NINE = say("announced for nine models, measured on eight: InternLM2 was not read, and nothing said so")
+NOT_NINE = Text("announced for nine models, measured on eight: InternLM2 was not read, and nothing said so")
 
 
 def _miscounts(stage: Stage, readings: Sequence[Reading], kinds: Mapping[str, str]) -> list[Check]:
@@ -231,10 +231,10 @@ def _miscounts(stage: Stage, readings: Sequence[Reading], kinds: Mapping[str, st
     nine = [r for r in readings if {r.a, r.b} <= {*EIGHT, "InternLM2"}]
     if not stage.original("InternLM2") or len(nine) != math.comb(9, 2):
         return []
-    groups = _choice(say("all models"), "", nine, kinds).groups
+    groups = _choice(Text("all models"), "", nine, kinds).groups
     return [
         Check(
-            say("number of pairs among the nine models announced, {group}", group=_GROUP_NAMES[group]),
+            Text("number of pairs among the nine models announced, {group}", group=_GROUP_NAMES[group]),
             said,
             len(groups[group]),
             digits=0,

@@ -15,7 +15,7 @@ from kinprint.studies.baselines.readings import COLUMNS, SPREAD_COLUMNS, Key, Re
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import published
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 Groups = list[tuple[str, list[Reading]]]
 """Readings under headings, as a figure shows them."""
@@ -27,13 +27,13 @@ def layer_zero(stage: Stage, role: Role, section: Section) -> None:
     """Set layer 0 of the first two models against later layers, beside what the vectors' spreads predict."""
     by_model = zero_readings(stage, role, section.missing)
     if not by_model:
-        raise Missing(say("no model has layer 0 and a later one"))
+        raise Missing(Text("no model has layer 0 and a later one"))
     readings = list(itertools.chain.from_iterable(by_model.values()))
     name = f"exp1_layer0{tag(role)}"
-    title = say("Layer 0 against later layers, {role}", role=role.value)
+    title = Text("Layer 0 against later layers, {role}", role=role.value)
     section.tables.append(table(name, title, COLUMNS, [reading.row for reading in readings]))
     section.tables.append(_means(f"exp1_means{tag(role)}", by_model))
-    caption = say(
+    caption = Text(
         "Layer 0 against later layers of the same model ({role}): raw cosine and Pearson. Grey: 95 % of independent pairs, which "
         "for the raw cosine lie where the two vectors' spreads put them.",
         role=role.value,
@@ -45,7 +45,7 @@ def layer_zero(stage: Stage, role: Role, section: Section) -> None:
     section.notes += [_spread_note(model, found) for model, found in by_model.items()]
     if stage.original("Solar", "GLM"):
         section.notes.append(
-            say(
+            Text(
                 "The published explanation, an expanded vocabulary, is not supported: GLM, whose vocabulary was not expanded, "
                 "has the same low cosines, and the spread of layer 0 explains most of them in both."
             )
@@ -72,7 +72,7 @@ def zero_groups(by_model: Mapping[str, list[Reading]]) -> Groups:
 
 def _spread_note(model: str, readings: Sequence[Reading]) -> Text:
     nulls, seen = [reading.null_mean for reading in readings], [reading.cosine for reading in readings]
-    return say(
+    return Text(
         "{model}: the standard deviation of layer 0 is {cv:.2f} times its mean. With the spreads of the later layers, that alone "
         "predicts cosines from {low:.3f} to {high:.3f}, most of what is seen ({least:.3f} to {most:.3f}). What remains is a "
         "Pearson of {weak:.3f} to {strong:.3f}; z runs from {from_z:.1f} to {to_z:.1f}, and {outside} of {n} lie outside 95 % of "
@@ -94,7 +94,7 @@ def _spread_note(model: str, readings: Sequence[Reading]) -> Text:
 
 def _means(name: str, by_group: Mapping[str, Sequence[Reading]]) -> Table:
     columns = (column("model", "model"), *SPREAD_COLUMNS)
-    return table(name, say("Means by model"), columns, [(group, *Spread.of(x).row) for group, x in by_group.items()])
+    return table(name, Text("Means by model"), columns, [(group, *Spread.of(x).row) for group, x in by_group.items()])
 
 
 def _zero_checks(stage: Stage, role: Role, by_model: Mapping[str, list[Reading]]) -> list[Check]:
@@ -108,7 +108,7 @@ def _zero_checks(stage: Stage, role: Role, by_model: Mapping[str, list[Reading]]
     for model, readings in by_model.items():
         whole = [reading.layer_b for reading in readings] == said["layers"]
         if role is ROLE and stage.original(model) and f"{model}_mean" in said and whole:
-            what = say("mean cosine of layer 0 against 10, 20, 30 and 40, {model}", model=model)
+            what = Text("mean cosine of layer 0 against 10, 20, 30 and 40, {model}", model=model)
             found.append(Check(what, said[f"{model}_mean"], Spread.of(readings).mean))
     return found
 
@@ -120,7 +120,7 @@ def equal_distance(stage: Stage, role: Role, section: Section) -> None:
     """Set layers of one model against each other, and against another model's at the same and at equal distance."""
     names, layers = stage.names[:2], layers_of(stage)
     if not layers.steps:
-        raise Missing(say("two layers after layer 0 are needed"))
+        raise Missing(Text("two layers after layer 0 are needed"))
     within = {name: _steps_within(stage, role, name, section.missing) for name in names}
     within = {name: found for name, found in within.items() if found}
     same, apart = _steps_across(stage, role, section.missing)
@@ -128,14 +128,14 @@ def equal_distance(stage: Stage, role: Role, section: Section) -> None:
     groups += [("two models, same layer", same)] * bool(same)
     groups += [("two models, two layers", apart)] * bool(apart)
     if not groups:
-        raise Missing(say("no model has two of the layers {layers}", layers=", ".join(map(str, layers.far))))
+        raise Missing(Text("no model has two of the layers {layers}", layers=", ".join(map(str, layers.far))))
     name = f"exp2_equal_distance{tag(role)}"
-    title = say("Layers at equal distance, within a model and across two, {role}", role=role.value)
+    title = Text("Layers at equal distance, within a model and across two, {role}", role=role.value)
     rows = [reading.row for _, found in groups for reading in found]
     section.tables.append(table(name, title, COLUMNS, rows))
     if within:
         section.tables.append(_means(f"exp2_means{tag(role)}", within))
-    caption = say(
+    caption = Text(
         "Layers at equal distance within a model, and across two models at the same layer and at that distance ({role}): raw "
         "cosine and Pearson. Grey: 95 % of independent pairs.",
         role=role.value,
@@ -144,7 +144,7 @@ def equal_distance(stage: Stage, role: Role, section: Section) -> None:
         picture(name, caption, "baselines.figures.comparison_dots", groups, stage.names, role.value)
     )
     section.notes.append(
-        say(
+        Text(
             "Distance between layers is part of a baseline: two layers of one model belong beside layers of two models that lie "
             "equally far apart, not beside the same layer of both."
         )
@@ -157,13 +157,13 @@ def _named(
     within: Mapping[str, list[Reading]], same: list[Reading], apart: list[Reading]
 ) -> Iterator[tuple[str | Text, list[Reading]]]:
     yield from within.items()
-    yield say("two models, same layer"), same
-    yield say("two models, two layers"), apart
+    yield Text("two models, same layer"), same
+    yield Text("two models, two layers"), apart
 
 
 def _range_note(where: str | Text, readings: Sequence[Reading]) -> Text:
     z = [reading.z for reading in readings]
-    return say(
+    return Text(
         "{where}: Pearson lies from {low:.1f} to {high:.1f} null standard deviations above zero.",
         where=where,
         low=min(z),
@@ -191,11 +191,11 @@ def _steps_across(stage: Stage, role: Role, missing: list[Text]) -> tuple[list[R
     return read_pairs(held, same), read_pairs(held, apart)
 
 
-SIGMA_WRONG = say(
+SIGMA_WRONG = Text(
     "an effect size of two sets of four values, not a test: the within-model set holds only layer 0, which is left out of the "
     "other set, and the raw cosine's null is not 0; at equal distance the sign of the gap turns"
 )
-CROSS_WRONG = say("stated for Solar's layer 10 and GLM's layer 20; seed 002 measured 0.9820")
+CROSS_WRONG = Text("stated for Solar's layer 10 and GLM's layer 20; seed 002 measured 0.9820")
 
 
 def _step_checks(
@@ -212,17 +212,17 @@ def _step_checks(
     for model, readings in within.items():
         if role is ROLE and stage.original(model) and all(reading.key in known for reading in readings):
             means[model] = Spread.of(readings).mean
-            what = say("mean cosine of layers 10–20 and 20–30, {model}", model=model)
+            what = Text("mean cosine of layers 10–20 and 20–30, {model}", model=model)
             found.append(Check(what, said[f"{model}_mean"], means[model]))
     seen = {reading.key: reading.cosine for reading in crossing}
     same, other = seen.get((("Solar", 10), ("GLM", 10))), seen.get((("Solar", 10), ("GLM", 20)))
     if role is ROLE and stage.original("Solar", "GLM"):
         if same is not None and set(means) == {"Solar", "GLM"}:
             gap = 100 * (float(np.mean(list(means.values()))) - same)
-            what = say("equal distance within a model minus Solar–GLM at layer 10, percentage points")
+            what = Text("equal distance within a model minus Solar–GLM at layer 10, percentage points")
             found.append(Check(what, 1.4, gap, digits=1, trust="text"))
         if other is not None:
-            what = say("cosine, {pair}", pair="Solar[10] – GLM[20]")
+            what = Text("cosine, {pair}", pair="Solar[10] – GLM[20]")
             found.append(Check(what, 0.38, other, digits=2, trust="wrong", reason=CROSS_WRONG))
         found += _sigma_check(stage)
     return found
@@ -239,6 +239,6 @@ def _sigma_check(stage: Stage) -> list[Check]:
     low, high = Spread.of(inside), Spread.of(between)
     pooled = math.sqrt((low.sd**2 + high.sd**2) / 2)
     value = published()["recomputed_checks"]["sigma182"]["value"]
-    what = say("gap between layer 0 within GLM and Solar–GLM, in pooled standard deviations")
+    what = Text("gap between layer 0 within GLM and Solar–GLM, in pooled standard deviations")
     measured = (high.mean - low.mean) / pooled if pooled else None
     return [Check(what, round(value), measured, digits=0, trust="wrong", reason=SIGMA_WRONG)]

@@ -17,7 +17,7 @@ from kinprint.studies.baselines.common import ROLE, layers_of, moe_models, resul
 from kinprint.studies.baselines.readings import Key, Reading, across, read_pairs
 from kinprint.studies.opened import Stage, attempt, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 FIXED_MEAN, FIXED_SD, FIXED_WIDTH = 1.0, 0.1, 4096
 FIXED_DRAWS, DRAWS, FULL_DRAWS = 1_000, 200, 1_000
@@ -47,9 +47,9 @@ class Compared:
 
 
 _KINDS = {
-    "across": say("two models, same layer"),
-    "within": say("one model, two layers"),
-    "zero": say("one model, layer 0 and a later one"),
+    "across": Text("two models, same layer"),
+    "within": Text("one model, two layers"),
+    "zero": Text("one model, layer 0 and a later one"),
 }
 
 
@@ -60,10 +60,10 @@ def metric_comparison(stage: Stage, role: Role, section: Section) -> None:
     draws = FULL_DRAWS if stage.request.full else DRAWS
     compared = _compared(stage, role, section, rng, draws)
     if not compared:
-        raise Missing(say("no two vectors of these models can be compared"))
+        raise Missing(Text("no two vectors of these models can be compared"))
     section.tables += [_values(compared, role), _randoms(compared, fixed, draws, role)]
     section.notes.append(
-        say(
+        Text(
             "A random baseline has to have the means and spreads of the two vectors it stands beside. Vectors around one with a "
             "spread of a tenth have a cosine of {cosine:.4f} whatever the models; a pair with other spreads has another one, and "
             "so has its L2. For Pearson the null's standard deviation counts, {sd:.4f} at width {width}; its mean is zero.",
@@ -74,12 +74,12 @@ def metric_comparison(stage: Stage, role: Role, section: Section) -> None:
     )
     if stage.request.replicas:
         section.notes.append(
-            say(
+            Text(
                 "L2 was printed to four decimals, up to a millionth of its value; the replicas are made to meet it within a "
                 "ten-thousandth, so single values may differ in the last digits."
             )
         )
-    caption = say(
+    caption = Text(
         "The same pairs under three measures ({role}). Grey: 95 % of independent pairs (permutations); diamonds: random normal "
         "vectors with the pair's means and spreads; dashed: random vectors around one with spread 0.1, which lie far off the "
         "scales of layer 0 and are not drawn there.",
@@ -174,7 +174,7 @@ def _values(compared: Sequence[Compared], role: Role) -> Table:
         )
         for item in compared
     ]
-    title = say("Three measures of the same pairs, {role}", role=role.value)
+    title = Text("Three measures of the same pairs, {role}", role=role.value)
     return table(f"exp6_metrics{tag(role)}", title, columns, rows)
 
 
@@ -188,20 +188,20 @@ def _randoms(compared: Sequence[Compared], fixed: Random, draws: int, role: Role
         return [value for measure in MEASURES for value in (random.mean[measure], random.sd[measure])]
 
     rows: list[Sequence[Cell]] = [
-        (say("mean 1, sd 0.1, width {width}, as published", width=FIXED_WIDTH), FIXED_DRAWS, *cells(fixed))
+        (Text("mean 1, sd 0.1, width {width}, as published", width=FIXED_WIDTH), FIXED_DRAWS, *cells(fixed))
     ]
-    rows += [(say("matched to {pair}", pair=item.reading.label), draws, *cells(item.matched)) for item in compared]
-    title = say("Random vectors: synthetic, normal, seeded")
+    rows += [(Text("matched to {pair}", pair=item.reading.label), draws, *cells(item.matched)) for item in compared]
+    title = Text("Random vectors: synthetic, normal, seeded")
     return table(f"exp6_random{tag(role)}", title, columns, rows)
 
 
 # -- published figures ---------------------------------------------------------------------------------------------------
 
-UNSEEDED = say(
+UNSEEDED = Text(
     "drawn without a seed, so another run differs by the sampling error of both: 95 % of such differences, and half a unit of "
     "the last digit"
 )
-FIXED_WRONG = say(
+FIXED_WRONG = Text(
     "the random baseline was drawn around one with a spread of a tenth; with the means and spreads of these two vectors it is this"
 )
 
@@ -211,12 +211,12 @@ def _random_checks(fixed: Random) -> list[Check]:
     said = results()["exp6_random"]
     found = []
     draws = said["trials_in_code"], FIXED_DRAWS
-    names = {"cosine": say("cosine"), "pearson": say("Pearson"), "l2": say("L2")}
+    names = {"cosine": Text("cosine"), "pearson": Text("Pearson"), "l2": Text("L2")}
     for measure in MEASURES:
         mean, sd = said[measure]
         for what, printed, value, share in (
-            (say("random vectors (1, 0.1), mean {measure}", measure=names[measure]), mean, fixed.mean, 1.0),
-            (say("random vectors (1, 0.1), sd of {measure}", measure=names[measure]), sd, fixed.sd, 0.5),
+            (Text("random vectors (1, 0.1), mean {measure}", measure=names[measure]), mean, fixed.mean, 1.0),
+            (Text("random vectors (1, 0.1), sd of {measure}", measure=names[measure]), sd, fixed.sd, 0.5),
         ):
             # of a difference between two runs, each with so many draws; a spread is known better than a mean by √2
             error = 1.96 * fixed.sd[measure] * math.sqrt(share * sum(1 / n for n in draws))
@@ -239,13 +239,13 @@ def _pair_checks(stage: Stage, compared: Sequence[Compared]) -> list[Check]:
         if reading.key not in known or not stage.original(reading.a, reading.b):
             continue
         for measure, what in (
-            ("cosine", say("cosine, {pair}", pair=reading.label)),
-            ("pearson", say("Pearson, {pair}", pair=reading.label)),
-            ("l2", say("L2, {pair}", pair=reading.label)),
+            ("cosine", Text("cosine, {pair}", pair=reading.label)),
+            ("pearson", Text("Pearson, {pair}", pair=reading.label)),
+            ("l2", Text("L2, {pair}", pair=reading.label)),
         ):
             found.append(Check(what, known[reading.key][measure], item.value[measure]))
         if item.kind == "across":
-            what = say("cosine of the random baseline for {pair}", pair=reading.label)
+            what = Text("cosine of the random baseline for {pair}", pair=reading.label)
             published, matched = said["exp6_random"]["cosine"][0], item.matched.mean["cosine"]
             found.append(Check(what, published, matched, trust="wrong", reason=FIXED_WRONG))
     return found

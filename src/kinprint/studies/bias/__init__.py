@@ -14,31 +14,31 @@ from kinprint.studies.bias.shapes import paths, surfaces, toy
 from kinprint.studies.bias.table_d import appendix_d
 from kinprint.studies.bias.table_e import appendix_e
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 BIAS = Study(
     name="bias",
-    title=say("Positive bias and centring"),
-    summary=say(
+    title=Text("Positive bias and centring"),
+    summary=Text(
         "Norm weights are positive, so any two of them have a high raw cosine. Bars, lines, matrices, surfaces and "
         "paths of the norms of several models, raw and centred, each beside what independent models would show; the "
         "two appendices recomputed."
     ),
-    source=say("seed 003: the README of the retraction, figures 0 to 10, appendices D and E"),
+    source=Text("seed 003: the README of the retraction, figures 0 to 10, appendices D and E"),
     models=ORIGINALS,
     wants=wants,
     parts=(
-        Part("fig0", say("Figure 0: what taking the mean away does"), toy, uses_models=False),
-        Part("fig1", say("Figures 1, 3 and 4: pairs of models, raw and centred"), pairs_part),
-        Part("fig2", say("Figure 2: every layer against every layer"), all_layers),
-        Part("fig3_1", say("Figure 3-1: what differs in the closest pair"), changed),
-        Part("fig5", say("Figure 5: all pairs of models"), all_pairs_of_models),
-        Part("fig6", say("Figure 6: surfaces"), surfaces),
-        Part("fig7", say("Figure 7: paths in joint principal components"), paths),
-        Part("fig8", say("Figure 8: statistics by layer"), statistics),
-        Part("fig9", say("Figure 9: distributions"), ridges),
-        Part("fig10", say("Figure 10: input norm minus post-attention norm"), difference),
-        Part("appendix_d", say("Appendix D: one pair in detail"), appendix_d),
-        Part("appendix_e", say("Appendix E: all pairs over the same layers"), appendix_e),
+        Part("fig0", Text("Figure 0: what taking the mean away does"), toy, uses_models=False),
+        Part("fig1", Text("Figures 1, 3 and 4: pairs of models, raw and centred"), pairs_part),
+        Part("fig2", Text("Figure 2: every layer against every layer"), all_layers),
+        Part("fig3_1", Text("Figure 3-1: what differs in the closest pair"), changed),
+        Part("fig5", Text("Figure 5: all pairs of models"), all_pairs_of_models),
+        Part("fig6", Text("Figure 6: surfaces"), surfaces),
+        Part("fig7", Text("Figure 7: paths in joint principal components"), paths),
+        Part("fig8", Text("Figure 8: statistics by layer"), statistics),
+        Part("fig9", Text("Figure 9: distributions"), ridges),
+        Part("fig10", Text("Figure 10: input norm minus post-attention norm"), difference),
+        Part("appendix_d", Text("Appendix D: one pair in detail"), appendix_d),
+        Part("appendix_e", Text("Appendix E: all pairs over the same layers"), appendix_e),
     ),
 )

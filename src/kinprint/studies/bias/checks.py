@@ -12,18 +12,18 @@ from kinprint.studies.bias.facts import PairFacts
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Cell, Check, Trust
 from kinprint.studies.published import layerwise, published
-from kinprint.studies.text import Text, say
+from kinprint.text import Text, Value
 
-EVERYWHERE = say("the text to figure 1(c) says 0.94 to 0.99 everywhere; its own plot begins at 0.13, 0.34 and 0.83")
-OVER_NINETY = say("the text to figure 3-1 says more than 90 % for layers 0 to 2; its own bars show 96, 87 and 62")
-MILLIONTH = say("the text to figure 3-1 says 1e-6 at layer 40; its own plot shows five times as much")
-ROUNDING = say("in float32 many layers' cosine rounds to 1, so which of them is largest is chance")
-OFF_PICTURE = say("read off the figure, to about 0.003")
-UNCONSTRAINED = say("not fixed by the replicas")
-LEVEL = say(
+EVERYWHERE = Text("the text to figure 1(c) says 0.94 to 0.99 everywhere; its own plot begins at 0.13, 0.34 and 0.83")
+OVER_NINETY = Text("the text to figure 3-1 says more than 90 % for layers 0 to 2; its own bars show 96, 87 and 62")
+MILLIONTH = Text("the text to figure 3-1 says 1e-6 at layer 40; its own plot shows five times as much")
+ROUNDING = Text("in float32 many layers' cosine rounds to 1, so which of them is largest is chance")
+OFF_PICTURE = Text("read off the figure, to about 0.003")
+UNCONSTRAINED = Text("not fixed by the replicas")
+LEVEL = Text(
     "the text to figure 8 says about 1.0 for GLM and 0.8 to 1.0 for Phi; its own plot shows up to 0.91 and up to 0.54"
 )
-LONGEST = say("the text says 1 to 140; from the published means and spreads it follows that 148.7 is reached")
+LONGEST = Text("the text says 1 to 140; from the published means and spreads it follows that 148.7 is reached")
 _FIGURES = {
     ("Solar", "GLM"): ("1", "fig1_solar_glm", None),
     ("GLM", "INTELLECT"): ("3", "fig3_glm_intellect", None),
@@ -60,11 +60,11 @@ def best_layer_checks(facts: PairFacts) -> list[Check]:
         return []
     figure, key, line = _FIGURES[facts.a, facts.b]
     shown, best = printed()[key], facts.best
-    named: dict[str, object] = {"a": facts.a, "b": facts.b, "figure": figure}
+    named: dict[str, Value] = {"a": facts.a, "b": facts.b, "figure": figure}
     close = ROUNDING if shown["cos"] == 1.0 else None
     found = [
         Check(
-            say("figure {figure}: layer with the largest cosine, {a} and {b}", **named),
+            Text("figure {figure}: layer with the largest cosine, {a} and {b}", **named),
             shown["best_layer"],
             float(facts.layers[best]),
             digits=0,
@@ -72,26 +72,26 @@ def best_layer_checks(facts: PairFacts) -> list[Check]:
             within=0.0,
         ),
         Check(
-            say("figure {figure}: largest cosine, {a} and {b}", **named),
+            Text("figure {figure}: largest cosine, {a} and {b}", **named),
             shown["cos"],
             float(facts.cosine[best]),
             digits=2,
         ),
         Check(
-            say("figure {figure}: Pearson of that layer, {a} and {b}", **named),
+            Text("figure {figure}: Pearson of that layer, {a} and {b}", **named),
             shown["r"],
             float(facts.pearson[best]),
             digits=2,
         ),
     ]
     if figure == "1" and 0 in facts.layers:
-        what = say("figure 1(c): least cosine of any layer")
+        what = Text("figure 1(c): least cosine of any layer")
         found.append(Check(what, 0.94, float(np.nanmin(facts.cosine)), digits=2, trust="wrong", reason=EVERYWHERE))
     if line is not None:
         read = published()["sionic_tables"]["fig4_panel_c_cosine_read_from_png"][line]
         found += [
             Check(
-                say("figure {figure}(c): cosine, layer {layer}", figure=figure, layer=layer),
+                Text("figure {figure}(c): cosine, layer {layer}", figure=figure, layer=layer),
                 read[layer],
                 float(facts.cosine[i]),
                 digits=3,
@@ -112,7 +112,7 @@ def changed_checks(layers: Sequence[int], rows: Sequence[Sequence[Cell]]) -> lis
     gap = {layer: float(row[3]) for layer, row in zip(layers, rows, strict=True)}  # type: ignore[arg-type]
     found = [
         Check(
-            say("figure 3-1: elements changed, %, layer {layer}", layer=layer),
+            Text("figure 3-1: elements changed, %, layer {layer}", layer=layer),
             value,
             share[int(layer)],
             digits=1 if value % 1 else 0,
@@ -123,18 +123,18 @@ def changed_checks(layers: Sequence[int], rows: Sequence[Sequence[Cell]]) -> lis
     ]
     late = [value for layer, value in share.items() if layer >= 16]
     if late:
-        what = say("figure 3-1: elements changed, %, largest from layer 16 on")
+        what = Text("figure 3-1: elements changed, %, largest from layer 16 on")
         found.append(Check(what, picture["layers16plus_pct_max"], max(late), digits=1, trust="picture"))
     for layer, value in picture["mean_abs_diff_approx"].items():
         if int(layer) in gap:
-            what = say("figure 3-1: mean absolute difference, layer {layer}", layer=layer)
+            what = Text("figure 3-1: mean absolute difference, layer {layer}", layer=layer)
             digits = _decimals(value)
             found.append(Check(what, value, gap[int(layer)], digits, "picture", within=_half_unit(digits)))
     if 2 in share:
-        what = say("figure 3-1: elements changed, %, layer {layer}", layer=2)
+        what = Text("figure 3-1: elements changed, %, layer {layer}", layer=2)
         found.append(Check(what, 90.0, share[2], digits=0, trust="wrong", reason=OVER_NINETY))
     if 40 in gap:
-        what = say("figure 3-1: mean absolute difference, layer {layer}", layer=40)
+        what = Text("figure 3-1: mean absolute difference, layer {layer}", layer=40)
         found.append(Check(what, 1e-6, gap[40], 6, "wrong", MILLIONTH, within=_half_unit(6)))
     return found
 
@@ -156,7 +156,7 @@ def diagonal_checks(facts: PairFacts) -> list[Check]:
     key = next((key for key in (f"{facts.a}-{facts.b}", f"{facts.b}-{facts.a}") if key in known), None)
     if key is None:
         return []
-    what = say("figure 5: mean Pearson of the same layer, {a} and {b}", a=facts.a, b=facts.b)
+    what = Text("figure 5: mean Pearson of the same layer, {a} and {b}", a=facts.a, b=facts.b)
     return [Check(what, known[key], facts.mean_pearson, digits=3)]
 
 
@@ -164,24 +164,24 @@ def statistics_checks(name: str, role: Role, lines: Sequence[Sequence[float]]) -
     """Figure 8: means, spreads and lengths; `lines` are (layer, mean, sd, least, largest, length)."""
     by_layer = {int(line[0]): line for line in lines}
     found: list[Check] = []
-    named: dict[str, object] = {"model": name, "role": role.value}
+    named: dict[str, Value] = {"model": name, "role": role.value}
     category, side = _CATEGORY.get(role), {"Solar": "A", "GLM": "B"}.get(name)
     if category is not None and side is not None:
         for layer, row in sorted(layerwise(category).items()):
             if layer % 5 == 0 and layer in by_layer:
                 _, mean, sd = by_layer[layer][:3]
-                what = say("mean of {model}, {role}, layer {layer}", layer=layer, **named)
+                what = Text("mean of {model}, {role}, layer {layer}", layer=layer, **named)
                 found.append(Check(what, row[f"{side}_mean"], mean))
-                what = say("sd of {model}, {role}, layer {layer}", layer=layer, **named)
+                what = Text("sd of {model}, {role}, layer {layer}", layer=layer, **named)
                 found.append(Check(what, row[f"{side}_std"], sd))
     if name == "Solar" and role in _FIRST_LENGTH and 0 in by_layer:
-        what = say("length of {model}, {role}, layer {layer}", layer=0, **named)
+        what = Text("length of {model}, {role}, layer {layer}", layer=0, **named)
         found.append(Check(what, _FIRST_LENGTH[role], by_layer[0][5], digits=2, trust="text"))
     if name == "GLM" and role is Role.POST_ATTENTION_NORM:
-        what, length = say("largest length of {model}, {role}", **named), max(line[5] for line in lines)
+        what, length = Text("largest length of {model}, {role}", **named), max(line[5] for line in lines)
         found.append(Check(what, 140.0, length, digits=0, trust="wrong", reason=LONGEST))
     if name in _LEVELS and role is Role.INPUT_NORM:
-        what = say("figure 8: level of {model} (mean over layers)", **named)
+        what = Text("figure 8: level of {model} (mean over layers)", **named)
         level = sum(line[1] for line in lines) / len(lines)
         found.append(Check(what, _LEVELS[name], level, digits=1, trust="wrong", reason=LEVEL))
     return found

@@ -16,7 +16,7 @@ from kinprint.results.measurements import NullResult
 from kinprint.stats import all_pairs, joint_tail
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 INPUT, POST = Role.INPUT_NORM, Role.POST_ATTENTION_NORM
 ORIGINALS = ("Solar", "GLM", "INTELLECT", "Phi")
@@ -42,7 +42,7 @@ def vector_roles(stage: Stage, default: tuple[Role, ...], missing: list[Text]) -
     """Return the roles asked for that are vectors along the residual stream, else `default`; note the others."""
     kept = tuple(role for role in stage.request.roles if _is_residual_vector(role))
     missing += [
-        say("{role} is no vector along the residual stream: this study looks at those only", role=role.value)
+        Text("{role} is no vector along the residual stream: this study looks at those only", role=role.value)
         for role in stage.request.roles
         if role not in kept
     ]
@@ -62,7 +62,7 @@ def model_pairs(stage: Stage) -> tuple[tuple[str, str], ...]:
         If there are fewer than two.
     """
     if len(stage.names) < 2:
-        raise Missing(say("two models are needed for a comparison; {count} could be opened", count=len(stage.names)))
+        raise Missing(Text("two models are needed for a comparison; {count} could be opened", count=len(stage.names)))
     return tuple(itertools.combinations(stage.names, 2))
 
 
@@ -128,7 +128,7 @@ class PairFacts:
             If no layer has a cosine.
         """
         if not np.isfinite(self.cosine).any():
-            raise Missing(say("{a} and {b} have no layer with a cosine: all are zero", a=self.a, b=self.b))
+            raise Missing(Text("{a} and {b} have no layer with a cosine: all are zero", a=self.a, b=self.b))
         return int(np.nanargmax(self.cosine))
 
     @property
@@ -150,7 +150,7 @@ class PairFacts:
         usable = np.flatnonzero(np.isfinite(self.pearson))
         if not usable.size:
             raise Missing(
-                say(
+                Text(
                     "{a} and {b}: no layer of {role} to test, as one side or the other is constant in each",
                     a=self.a,
                     b=self.b,
@@ -172,7 +172,7 @@ def pair_facts(stage: Stage, a: str, b: str, role: Role, layers: Sequence[int] |
     if layers is not None:
         keep = [i for i, layer in enumerate(shared) if layer in set(layers)]
         if not keep:
-            raise Missing(say("{a} and {b} share no layer with the role {role}", a=a, b=b, role=role.value))
+            raise Missing(Text("{a} and {b} share no layer with the role {role}", a=a, b=b, role=role.value))
         shared, left, right = tuple(shared[i] for i in keep), left[keep], right[keep]
     found = [all_pairs(left[i : i + 1], right[i : i + 1]) for i in range(len(shared))]
     by_layer = {name: np.array([getattr(one, name)[0, 0] for one in found]) for name in _BY_LAYER}

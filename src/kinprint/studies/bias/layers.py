@@ -16,7 +16,7 @@ from kinprint.studies.bias.checks import statistics_checks
 from kinprint.studies.bias.facts import INPUT, POST, RELATED, extent, layer_stack, places, published_case, vector_roles
 from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 RIDGE_STEP, MAX_RIDGES = 3, 16
 """Every third layer is shown of models with more layers than fit one above another."""
@@ -25,7 +25,7 @@ CLIPPED = (-0.2, 2.0)
 WITHIN = 0.025
 """Pearson of the differences of Solar and GLM that no layer of the published figure exceeds."""
 
-OFF_FIGURE = say("the figure prints no number; its line stays within this range, and the replicas are made to")
+OFF_FIGURE = Text("the figure prints no number; its line stays within this range, and the replicas are made to")
 
 
 # -- figures 8 and 9 ---------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def statistics(stage: Stage) -> Section:
             section.tables.append(
                 table(
                     f"statistics_{role.value}",
-                    say("Every layer of every model, {role}", role=role.value),
+                    Text("Every layer of every model, {role}", role=role.value),
                     (
                         column("model", "model"),
                         column("layer", "layer"),
@@ -63,7 +63,9 @@ def statistics(stage: Stage) -> Section:
             for name in filter(stage.original, lines):
                 section.checks += statistics_checks(name, role, lines[name])
     if any(shown.values()):
-        caption = say("Mean, standard deviation, least and largest value of every layer. Each panel has its own scale.")
+        caption = Text(
+            "Mean, standard deviation, least and largest value of every layer. Each panel has its own scale."
+        )
         section.pictures.append(picture("statistics", caption, "bias.layer_figures.statistics", shown, places(stage)))
     return section
 
@@ -95,7 +97,7 @@ def ridges(stage: Stage) -> Section:
     section.tables.append(
         table(
             "ridges",
-            say(
+            Text(
                 "Layers with values outside {low} to {high}, where the original stopped",
                 low=CLIPPED[0],
                 high=CLIPPED[1],
@@ -112,7 +114,7 @@ def ridges(stage: Stage) -> Section:
             rows,
         )
     )
-    caption = say(
+    caption = Text(
         "Values of every layer shown, as histograms over the whole range of the row; each is as high as its own "
         "largest bin. Nothing is cut off."
     )
@@ -157,7 +159,7 @@ def difference(stage: Stage) -> Section:
     section.tables.append(
         table(
             "difference",
-            say("Input norm minus post-attention norm"),
+            Text("Input norm minus post-attention norm"),
             (column("model", "model"), column("layer", "layer"), column("mean", "mean", 4), column("sd", "sd", 4)),
             [
                 (name, layer, float(row.mean()), float(row.std()))
@@ -170,7 +172,7 @@ def difference(stage: Stage) -> Section:
     lines: list[tuple[tuple[str, str], tuple[int, ...], FloatArray, float]] = []
     for a, b in itertools.combinations(found, 2):
         attempt(section.missing, partial(_add_difference_pair, section, found, lines, a, b), sides(a, b))
-    caption = say(
+    caption = Text(
         "Input norm minus post-attention norm: mean and standard deviation by layer, and Pearson of pairs of models "
         "(grey: 95 % of independent pairs). Pairs with a mean Pearson above {limit} have a panel of their own.",
         limit=RELATED,
@@ -180,7 +182,7 @@ def difference(stage: Stage) -> Section:
     )
     if stage.request.replicas and {"Solar", "GLM"} <= found.keys():
         section.notes.append(
-            say(
+            Text(
                 "On replicas the Pearson of Solar and GLM is held within ±{limit}, because the published picture stays within "
                 "±{printed}; where the line is flat, this is why.",
                 limit=0.018,
@@ -189,7 +191,7 @@ def difference(stage: Stage) -> Section:
         )
     if published_case(stage, INPUT, "Solar", "GLM"):
         beyond = [float(np.count_nonzero(np.abs(r) > WITHIN)) for pair, _, r, _ in lines if pair == ("Solar", "GLM")]
-        what = say("figure 10: layers with a Pearson beyond ±{limit}, Solar and GLM", limit=WITHIN)
+        what = Text("figure 10: layers with a Pearson beyond ±{limit}, Solar and GLM", limit=WITHIN)
         section.checks += [
             Check(what, 0.0, count, digits=0, trust="picture", reason=OFF_FIGURE, within=0.0) for count in beyond
         ]
@@ -201,7 +203,7 @@ def _add_difference(stage: Stage, found: dict[str, tuple[tuple[int, ...], FloatA
     after, right = layer_stack(stage, name, POST)
     layers = tuple(layer for layer in before if layer in after)
     if not layers:
-        raise Missing(say("{model} has no layer with both norms", model=name))
+        raise Missing(Text("{model} has no layer with both norms", model=name))
     one, other = left[[before.index(x) for x in layers]], right[[after.index(x) for x in layers]]
     require_same_shape(name, one, name, other)
     found[name] = layers, one - other
@@ -218,14 +220,14 @@ def _add_difference_pair(
     require_same_shape(a, left, b, right)
     layers = tuple(layer for layer in one if layer in other)
     if not layers:
-        raise Missing(say("{a} and {b} share no layer with both norms", a=a, b=b))
+        raise Missing(Text("{a} and {b} share no layer with both norms", a=a, b=b))
     pairs = all_pairs(left[[one.index(x) for x in layers]], right[[other.index(x) for x in layers]])
     pearson, sd = np.diagonal(pairs.pearson), 1.0 / math.sqrt(left.shape[1] - 1)
     lines.append(((a, b), layers, pearson, sd))
     section.tables.append(
         table(
             f"difference_{a}_{b}",
-            say("Pearson of the differences of {a} and {b} (null sd {sd})", a=a, b=b, sd=f"{sd:.4f}"),
+            Text("Pearson of the differences of {a} and {b} (null sd {sd})", a=a, b=b, sd=f"{sd:.4f}"),
             (
                 column("layer", "layer"),
                 column("pearson", "Pearson", 4),

@@ -26,7 +26,7 @@ from kinprint.studies.bias.facts import (
 from kinprint.studies.bias.pairs import BY_LAYER
 from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Section, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text, Value
 
 # -- figure 2 ----------------------------------------------------------------------------------------------------------
 
@@ -46,12 +46,12 @@ def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> N
     require_same_shape(a, left, b, right)
     found = all_pairs(left, right)
     null_sd = float(1.0 / np.sqrt(left.shape[1] - 1))
-    named: dict[str, object] = {"a": a, "b": b, "role": role.value}
+    named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"layers_{role.value}_{a}_{b}"
     section.tables.append(
         table(
             f"{name}_summary",
-            say("Same layer and different layers of {a} and {b}, {role}", **named),
+            Text("Same layer and different layers of {a} and {b}, {role}", **named),
             SUMMARY_COLUMNS,
             summary_rows(rows, columns, found),
         )
@@ -59,7 +59,7 @@ def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> N
     section.tables.append(
         table(
             name,
-            say("Every layer of {a} against every layer of {b}, {role}", **named),
+            Text("Every layer of {a} against every layer of {b}, {role}", **named),
             (column("layer_a", "layer of A"), column("layer_b", "layer of B"), *BY_LAYER[1:5], *BY_LAYER[6:]),
             [
                 (p, q, *(float(m[i, k]) for m in _shown(found)))
@@ -69,7 +69,7 @@ def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> N
             shown=5,
         )
     )
-    caption = say(
+    caption = Text(
         "Every layer of {a} against every layer of {b}, {role}: raw cosine, the cosine that means and spreads alone "
         "predict, and Pearson (null sd {sd}; the marks on its bar enclose 95 % of independent pairs). Dots: the same "
         "layer.",
@@ -81,7 +81,7 @@ def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> N
         picture(name, caption, "bias.figures.layer_matrices", rows, columns, found, null_sd, (a, b), title)
     )
     section.notes.append(
-        say(
+        Text(
             "{a} has {p} layers and {b} has {q}; a layer that only predicts further tokens is not one of them. Means, "
             "medians and spreads of the same and of different layers are over the {count} layers that both have.",
             a=a,
@@ -135,19 +135,19 @@ def summary_rows(rows: tuple[int, ...], columns: tuple[int, ...], found: AllPair
             finite_median(pearson[k]),
             finite_sd(pearson[k]),
         )
-        for k, label in enumerate((say("same layer"), say("different layers")))
+        for k, label in enumerate((Text("same layer"), Text("different layers")))
     ]
 
 
 # -- figure 5 ----------------------------------------------------------------------------------------------------------
 
 
-ONE_PERMUTATION = say(
+ONE_PERMUTATION = Text(
     "The mean over layers is tested under one permutation of the residual stream that serves all layers: layers of one "
     "model resemble each other, and as independent trials they would be counted several times over. The column of "
     "independent layers says how many such trials have the spread that was found."
 )
-ASSUMED = say(
+ASSUMED = Text(
     "How layers of one model correlate is published for three layers of three models and assumed for the others in "
     "replicas; the null sd of the mean, and so its z, rest on it."
 )
@@ -199,7 +199,7 @@ def _one_gallery(stage: Stage, section: Section, role: Role) -> None:
     section.tables.append(
         table(
             f"diagonals_{role.value}",
-            say("Pearson of the same layer, all pairs of models, {role}: one test for all layers", role=role.value),
+            Text("Pearson of the same layer, all pairs of models, {role}: one test for all layers", role=role.value),
             (
                 column("a", "A"),
                 column("b", "B"),
@@ -215,7 +215,7 @@ def _one_gallery(stage: Stage, section: Section, role: Role) -> None:
             rows,
         )
     )
-    caption = say(
+    caption = Text(
         "Pearson of every layer (rows) of one model with every layer (columns) of another, {role}. The pairs share one "
         "scale around zero, with marks that enclose 95 % of independent pairs (null sd {sd}); a pair with a mean above "
         "{limit} has the scale written at its own bar.",

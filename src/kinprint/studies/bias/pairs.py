@@ -27,9 +27,9 @@ from kinprint.studies.bias.facts import (
 )
 from kinprint.studies.opened import Stage, attempt, sides
 from kinprint.studies.outcome import Cell, Missing, Section, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text, Value
 
-SIBLING = say(
+SIBLING = Text(
     "INTELLECT-3 was trained (instruction tuning, then reinforcement learning) from GLM-4.5-Air-Base, as was "
     "GLM-4.5-Air: the two are siblings, so what differs between them is the training of both, not what a fine-tuning "
     "of one did to it."
@@ -68,15 +68,15 @@ def _one_pair(stage: Stage, section: Section, a: str, b: str, role: Role) -> Non
     best = facts.best
     layer, left, right = facts.layers[best], facts.left[best], facts.right[best]
     dims = quartile_sample(left, right, SAMPLE_SEED + stage.request.seed)
-    named: dict[str, object] = {"a": a, "b": b, "role": role.value}
+    named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"pair_{role.value}_{a}_{b}"
     section.tables.append(
-        table(name, say("{a} and {b} by layer, {role}", **named), BY_LAYER, _layer_rows(facts), shown=12)
+        table(name, Text("{a} and {b} by layer, {role}", **named), BY_LAYER, _layer_rows(facts), shown=12)
     )
     section.tables.append(
         table(
             f"{name}_sample",
-            say(
+            Text(
                 "{count} dimensions of layer {layer}: {a} (A) and {b} (B), {role}",
                 count=len(dims),
                 layer=layer,
@@ -96,7 +96,7 @@ def _one_pair(stage: Stage, section: Section, a: str, b: str, role: Role) -> Non
             shown=5,
         )
     )
-    caption = say(
+    caption = Text(
         "{a} and {b}, {role}. Top: {count} dimensions drawn from the quarters of layer {layer} (largest raw cosine), "
         "as stored, and minus the mean of each whole vector. Bottom: raw cosine and Pearson by layer. Grey: 95 % of "
         "independent pairs, layer by layer.",
@@ -146,12 +146,12 @@ def _one_change(stage: Stage, section: Section, facts: PairFacts) -> None:
     found = [_change(stage, facts, layer, grid) for layer in facts.layers]
     rows = [_change_row(layer, change) for layer, change in zip(facts.layers, found, strict=True)]
     nulls = [[(change[k][1].mean, change[k][1].sd) for change in found] for k in range(3)]
-    named: dict[str, object] = {"a": a, "b": b, "role": role.value}
+    named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"changed_{role.value}_{a}_{b}"
     section.tables.append(
         table(
             name,
-            say("What differs between {a} and {b}, {role}", **named),
+            Text("What differs between {a} and {b}, {role}", **named),
             (
                 column("layer", "layer"),
                 column("changed_percent", "elements changed, %", 3),
@@ -165,7 +165,7 @@ def _one_change(stage: Stage, section: Section, facts: PairFacts) -> None:
             rows,
         )
     )
-    caption = say(
+    caption = Text(
         "{a} and {b}, the pair with the largest mean Pearson ({r}), {role}: elements changed, mean absolute "
         "difference, and mean distance in units in the last place of {format}. Grey: 95 % of independent pairs. "
         "Logarithmic axes; a layer where nothing changed has no point.",
@@ -175,7 +175,7 @@ def _one_change(stage: Stage, section: Section, facts: PairFacts) -> None:
     )
     section.pictures.append(picture(name, caption, "bias.figures.changed_lines", rows, nulls, facts.title))
     section.notes.append(
-        say(
+        Text(
             "A share of changed elements depends on how coarse the stored numbers are: a change below half a step is "
             "rounded away, and steps grow with the values. The distance in steps (ulp) stands beside it for that "
             "reason."
@@ -190,7 +190,7 @@ def _grid(stage: Stage, facts: PairFacts) -> str:
     stored = {stage.stored(name, facts.role, layer) for name in (facts.a, facts.b) for layer in facts.layers}
     strange = sorted(stored - set(FLOATS))
     if strange:
-        raise Missing(say("{format} is no floating-point format: no distance in steps", format=", ".join(strange)))
+        raise Missing(Text("{format} is no floating-point format: no distance in steps", format=", ".join(strange)))
     return max(stored, key=FLOATS.index)
 
 

@@ -11,7 +11,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 COMPONENTS = 3
 ORDERS = 40
@@ -48,7 +48,7 @@ def joint_path(stacks: Mapping[str, tuple[tuple[int, ...], FloatArray]], *, seed
     shared = sorted(set.intersection(*(set(layers) for layers, _ in stacks.values()))) if stacks else []
     if len(shared) * len(stacks) < COMPONENTS + 1:
         raise Missing(
-            say(
+            Text(
                 "principal components need at least {least} layers in all; {count} are there",
                 least=COMPONENTS + 1,
                 count=len(shared) * len(stacks),

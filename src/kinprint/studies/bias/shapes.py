@@ -16,11 +16,11 @@ from kinprint.studies.bias.facts import INPUT, ORIGINALS, extent, layer_stack, p
 from kinprint.studies.bias.path import joint_path
 from kinprint.studies.opened import Stage, attempt, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text, Value
 
 TOY = np.array([[0.95, 0.70, 0.72], [0.70, 1.05, 0.72]])
 SURFACE_DIMENSIONS = 100
-CLAIMED_TWO = say("the text says 0 to 2.0; the published surfaces reach 1.12")
+CLAIMED_TWO = Text("the text says 0 to 2.0; the published surfaces reach 1.12")
 
 
 # -- figure 0 ----------------------------------------------------------------------------------------------------------
@@ -32,31 +32,31 @@ def toy(_stage: Stage) -> Section:
     after = METRICS["pearson"](*TOY)
     rows = [
         (label, value, math.degrees(math.acos(value)))
-        for label, value in ((say("raw"), before), (say("centred"), after))
+        for label, value in ((Text("raw"), before), (Text("centred"), after))
     ]
     section = Section()
     section.tables.append(
         table(
             "toy",
-            say("Two vectors of three positive numbers (made up): {a} and {b}", a=_shown(TOY[0]), b=_shown(TOY[1])),
+            Text("Two vectors of three positive numbers (made up): {a} and {b}", a=_shown(TOY[0]), b=_shown(TOY[1])),
             (column("which", "which"), column("cosine", "cosine", 4), column("angle", "angle, degrees", 1)),
             rows,
         )
     )
-    still = say("Two made-up vectors, raw: both lean towards the direction (1, 1, 1), which is their mean.")
+    still = Text("Two made-up vectors, raw: both lean towards the direction (1, 1, 1), which is their mean.")
     section.pictures.append(picture("toy_raw", still, "bias.space_figures.toy_still", TOY, 0.0))
-    still = say("The same vectors minus their means: both lie in the plane x + y + z = 0.")
+    still = Text("The same vectors minus their means: both lie in the plane x + y + z = 0.")
     section.pictures.append(picture("toy_centred", still, "bias.space_figures.toy_still", TOY, 1.0))
-    film = say(
+    film = Text(
         "The means are taken away step by step; the camera then looks along (1, 1, 1), onto the plane x + y + z = 0."
     )
     section.pictures.append(picture("toy_film", film, "bias.space_figures.toy_film", TOY))
     known = printed()["fig0"]
-    for number, (when, said) in enumerate((("before", say("before")), ("after", say("after")))):
+    for number, (when, said) in enumerate((("before", Text("before")), ("after", Text("after")))):
         _, cosine, angle = rows[number]
-        what = say("figure 0: cosine {when}", when=said)
+        what = Text("figure 0: cosine {when}", when=said)
         section.checks.append(Check(what, known[f"cos_{when}"], cosine, digits=2))
-        what = say("figure 0: angle {when}, degrees", when=said)
+        what = Text("figure 0: angle {when}, degrees", when=said)
         section.checks.append(Check(what, known[f"angle_{when}"], angle, digits=0))
     return section
 
@@ -85,13 +85,13 @@ def surfaces(stage: Stage) -> Section:
             column("max", "largest", 4),
         )
         count = max(values.shape[1] for _, _, values in shown)
-        named: dict[str, object] = {"count": count, "role": role.value}
+        named: dict[str, Value] = {"count": count, "role": role.value}
         section.tables.append(
             table(
-                f"surfaces_{role.value}", say("Range of the first {count} dimensions, {role}", **named), columns, rows
+                f"surfaces_{role.value}", Text("Range of the first {count} dimensions, {role}", **named), columns, rows
             )
         )
-        caption = say(
+        caption = Text(
             "First {count} dimensions of every layer, {role}. One height scale for all models; nothing is cut off.",
             **named,
         )
@@ -100,7 +100,7 @@ def surfaces(stage: Stage) -> Section:
         )
         if published_case(stage, role, *stage.names) and stage.original(*ORIGINALS):
             largest = max(row[3] for row in rows)
-            what = say("figure 6: largest value on the surfaces")
+            what = Text("figure 6: largest value on the surfaces")
             section.checks.append(Check(what, 2.0, largest, digits=1, trust="wrong", reason=CLAIMED_TWO))
             section.checks.append(Check(what, 1.12, largest, 2, "picture", **free(stage)))
     return section
@@ -109,7 +109,7 @@ def surfaces(stage: Stage) -> Section:
 def _add_surface(stage: Stage, shown: list[tuple[str, tuple[int, ...], FloatArray]], name: str, role: Role) -> None:
     layers, values = layer_stack(stage, name, role)
     if len(layers) < 2:
-        raise Missing(say("{model}: a surface needs two layers, and there is one", model=name))
+        raise Missing(Text("{model}: a surface needs two layers, and there is one", model=name))
     shown.append((name, layers, values[:, :SURFACE_DIMENSIONS]))
 
 
@@ -127,11 +127,11 @@ def paths(stage: Stage) -> Section:
 def _one_path(stage: Stage, section: Section, role: Role) -> None:
     stacks = _comparable_stacks(stage, section, role)
     found = joint_path(stacks, seed=stage.request.seed)
-    named: dict[str, object] = {"count": len(found.layers), "role": role.value}
+    named: dict[str, Value] = {"count": len(found.layers), "role": role.value}
     section.tables.append(
         table(
             f"path_variance_{role.value}",
-            say("Joint principal components of the {count} layers that all have, {role}", **named),
+            Text("Joint principal components of the {count} layers that all have, {role}", **named),
             (
                 column("component", "component"),
                 column("explained", "variance explained, %", 2),
@@ -154,7 +154,7 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
     section.tables.append(
         table(
             f"path_{role.value}",
-            say("Scores of every layer, {role}", role=role.value),
+            Text("Scores of every layer, {role}", role=role.value),
             (
                 column("model", "model"),
                 column("layer", "layer"),
@@ -168,7 +168,7 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
             shown=5,
         )
     )
-    caption = say(
+    caption = Text(
         "Joint principal components of the {count} layers that all models have, {role}: paths in three dimensions and "
         "in two projections (circle: first layer, star: last), and the variance explained beside that of the same "
         "vectors with each model's dimensions in random order (bars: 95 % of such orders).",
@@ -176,14 +176,14 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
     )
     section.pictures.append(picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(stage)))
     section.notes.append(
-        say(
+        Text(
             "What the first component explains is the level of the layers, which random order leaves alone: a large "
             "share is no sign that models resemble each other."
         )
     )
     if published_case(stage, role, *stage.names) and set(found.names) == set(ORIGINALS):
         for k, percent in enumerate(printed()["fig7_pca_explained_pct"]):
-            what = say("figure 7: variance explained by component {number}, %", number=k + 1)
+            what = Text("figure 7: variance explained by component {number}, %", number=k + 1)
             measured = 100 * float(found.explained[k])
             section.checks.append(Check(what, float(percent), measured, 1, **free(stage)))
 

@@ -13,24 +13,24 @@ from kinprint.studies.bias.matrices import SUMMARY_COLUMNS, split_matrix, summar
 from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Check, Section, column, table
 from kinprint.studies.published import WRONG_D2, layerwise, published
-from kinprint.studies.text import say
+from kinprint.text import Text, Value
 
-WRONG_OFF = say(
+WRONG_OFF = Text(
     "Appendix D-2: with layer 0 on one side the cosine has to be about 0.37, for its spread alone; elsewhere it is "
     "0.97 and more"
 )
-WRONG_SPREAD = say(
+WRONG_SPREAD = Text(
     "Appendix D-2: the first layers alone make the spread some hundred times (different layers: fifty times) as large"
 )
-WRONG_OFF_R = say(
+WRONG_OFF_R = Text(
     "Appendix D-2: nobody else measured this pair of layers; it is one entry of a table whose measured entries are wrong"
 )
-SPREAD_R = say("Appendix D-2: two readers measured 0.0158")
-COUNTED_47 = say(
+SPREAD_R = Text("Appendix D-2: two readers measured 0.0158")
+COUNTED_47 = Text(
     "over 47 layers, the last of which is a block of GLM that only predicts further tokens; here over 46, which is not the "
     "same number"
 )
-_MEASURES = (say("cosine"), say("Pearson"))
+_MEASURES = (Text("cosine"), Text("Pearson"))
 _DIAGONAL_STEP = 5
 _SAMPLES = ((0, 23), (10, 30), (20, 5), (25, 40), (35, 10), (46, 0))
 
@@ -51,7 +51,7 @@ def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
     (rows, left), (columns, right) = layer_stack(stage, a, role), layer_stack(stage, b, role)
     require_same_shape(a, left, b, right)
     found = all_pairs(left, right)
-    named: dict[str, object] = {"a": a, "b": b, "role": role.value}
+    named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     original = (a, b) == ("Solar", "GLM") and published_case(stage, role, a, b)
     known = published()["sionic_tables"] if original else {}
     diagonal = [(layer, layer) for layer in rows if layer in columns]
@@ -59,8 +59,8 @@ def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
     others = [pair for pair in _SAMPLES if pair[0] in rows and pair[1] in columns]
     others = others if len(others) > 2 else _corners(rows, columns)
     for name, title, chosen in (
-        ("d_same", say("Appendix D: the same layer of {a} and {b}, {role}", **named), sampled),
-        ("d_different", say("Appendix D: different layers of {a} and {b}, {role}", **named), others),
+        ("d_same", Text("Appendix D: the same layer of {a} and {b}, {role}", **named), sampled),
+        ("d_different", Text("Appendix D: different layers of {a} and {b}, {role}", **named), others),
     ):
         said = _said(known)
         section.tables.append(
@@ -83,7 +83,7 @@ def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
     section.tables.append(
         table(
             f"d_summary_{role.value}",
-            say("Appendix D: summary of {a} and {b}, {role}", **named),
+            Text("Appendix D: summary of {a} and {b}, {role}", **named),
             SUMMARY_COLUMNS,
             summary_rows(rows, columns, found),
         )
@@ -91,7 +91,7 @@ def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
     if original:
         section.checks += _d_checks(stage, rows, columns, found)
         section.notes.append(
-            say(
+            Text(
                 "The columns of published values show appendix D-2 as printed; the list of published figures says what "
                 "is wrong with it."
             )
@@ -145,13 +145,13 @@ def _d_checks(stage: Stage, rows: tuple[int, ...], columns: tuple[int, ...], fou
         same = pair[0] == pair[1]
         wrong = WRONG_D2 if same else WRONG_OFF
         for label, value, matrix in zip(_MEASURES, values, (found.cosine, found.pearson), strict=True):
-            what = say("D-2: {measure}, Solar layer {p}, GLM layer {q}", measure=label, p=pair[0], q=pair[1])
+            what = Text("D-2: {measure}, Solar layer {p}, GLM layer {q}", measure=label, p=pair[0], q=pair[1])
             reason = wrong if same or matrix is found.cosine else WRONG_OFF_R
             fixed = same or matrix is found.cosine or not stage.request.replicas
             checks.append(Check(what, value, float(matrix[at]), trust="wrong", reason=reason, comparable=fixed))
             if same:
                 column_name = "cosine" if matrix is found.cosine else "cosine_centered"
-                what = say("{measure} of layer {layer}, as reference 7 measured it", measure=label, layer=pair[0])
+                what = Text("{measure} of layer {layer}, as reference 7 measured it", measure=label, layer=pair[0])
                 checks.append(Check(what, measured[pair[0]][column_name], float(matrix[at])))
     return checks + _d_summary_checks(stage, rows, columns, found)
 
@@ -163,20 +163,24 @@ def _d_summary_checks(stage: Stage, rows: tuple[int, ...], columns: tuple[int, .
     for number, matrix in enumerate((found.cosine, found.pearson)):
         label = _MEASURES[number]
         same, different = split_matrix(rows, columns, matrix)
-        mean = say("D-2: mean {measure} of the same layer", measure=label)
+        mean = Text("D-2: mean {measure} of the same layer", measure=label)
         checks.append(
             text_check(mean, known["diag_mean"][number], float(same.mean()), 4, None, COUNTED_47, comparable=False)
         )
         remark = free(stage)["reason"] or COUNTED_47
         for key, what, value in (
-            ("off_mean", say("D-2: mean {measure} of different layers", measure=label), different.mean()),
-            ("diff", say("D-2: difference of the two means, {measure}", measure=label), same.mean() - different.mean()),
+            ("off_mean", Text("D-2: mean {measure} of different layers", measure=label), different.mean()),
+            (
+                "diff",
+                Text("D-2: difference of the two means, {measure}", measure=label),
+                same.mean() - different.mean(),
+            ),
         ):
             checks.append(text_check(what, known[key][number], float(value), 4, None, remark, comparable=False))
-        spread = say("D-2: spread of {measure}, same layer", measure=label)
+        spread = Text("D-2: spread of {measure}, same layer", measure=label)
         wrong = (WRONG_SPREAD, SPREAD_R)[number]
         checks.append(text_check(spread, known["diag_std"][number], float(same.std()), 4, wrong))
-        spread = say("D-2: spread of {measure}, different layers", measure=label)
+        spread = Text("D-2: spread of {measure}, different layers", measure=label)
         # that of Pearson over pairs of layers nobody else measured
         wrong_off, compared = (WRONG_SPREAD, True) if matrix is found.cosine else (None, False)
         value = float(different.std())

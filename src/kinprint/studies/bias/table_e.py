@@ -27,18 +27,20 @@ from kinprint.studies.bias.pairs import siblings
 from kinprint.studies.opened import Stage, attempt, sides
 from kinprint.studies.outcome import Cell, Check, Section, column, picture, table
 from kinprint.studies.published import MIXED, WRONG_E3, published
-from kinprint.studies.text import Text, say
+from kinprint.text import Text, Value
 
-TOO_LARGE = say("figure 5 of the same publication prints 0.009")
-WRONG_E3_PHI = say(
+TOO_LARGE = Text("figure 5 of the same publication prints 0.009")
+WRONG_E3_PHI = Text(
     "Appendix E-3 repeats the row of the input norm; seed 002 measured −0.015 to 0.004 at layers 10, 20 and 30"
 )
-FREE_POST = say("seed 002 measured 0.986 to 0.997 at layers 10, 20 and 30; replicas are free in all other layers")
-NOT_MEASURED = say("nobody else measured this pair; the row repeats that of another pair, or of the input norm")
-MAKERS_SIZE = say("the maker's name for the size, cut off rather than rounded")
-PHI_SIZE = say("Phi-3.5-MoE has 41.87 billion parameters; 3.8 is another model of that family")
-KOREAN_47 = say("the Korean version says 47, the English one 46: index 46 is a block that only predicts further tokens")
-_MEASURES = (say("cosine"), say("Pearson"))
+FREE_POST = Text("seed 002 measured 0.986 to 0.997 at layers 10, 20 and 30; replicas are free in all other layers")
+NOT_MEASURED = Text("nobody else measured this pair; the row repeats that of another pair, or of the input norm")
+MAKERS_SIZE = Text("the maker's name for the size, cut off rather than rounded")
+PHI_SIZE = Text("Phi-3.5-MoE has 41.87 billion parameters; 3.8 is another model of that family")
+KOREAN_47 = Text(
+    "the Korean version says 47, the English one 46: index 46 is a block that only predicts further tokens"
+)
+_MEASURES = (Text("cosine"), Text("Pearson"))
 
 
 # -- appendix E --------------------------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def appendix_e(stage: Stage) -> Section:
     for role in vector_roles(stage, (INPUT, POST), section.missing):
         _one_e(stage, section, role)
     section.notes.append(
-        say(
+        Text(
             "Means and medians are over the same layers for all pairs, those that all models have; the second table "
             "takes all layers that a pair shares, and states the best layer apart. A best layer is no summary: it is "
             "the largest of many."
@@ -91,7 +93,7 @@ def _sizes(stage: Stage, section: Section) -> None:
         rows.append((name, layers, left_out or None, stage.width(name), billions))
         if left_out:
             section.notes.append(
-                say(
+                Text(
                     "{model}: what is stored under layer {index} only predicts further tokens and is left out "
                     "everywhere; {count} layers remain.",
                     model=name,
@@ -104,7 +106,7 @@ def _sizes(stage: Stage, section: Section) -> None:
     section.tables.append(
         table(
             "e_models",
-            say("Appendix E: the models"),
+            Text("Appendix E: the models"),
             (
                 column("model", "model"),
                 column("layers", "layers"),
@@ -134,14 +136,14 @@ def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
     sizes = published()["sionic_tables"]["E1_models"]
     if name not in sizes["en"]:
         return []
-    what = say("E-1: layers of {model}", model=name)
+    what = Text("E-1: layers of {model}", model=name)
     checks = [text_check(what, sizes["en"][name][2], float(layers), 0, None)]
     korean = sizes["ko_layers"][name]
     if korean != sizes["en"][name][2]:
         checks.append(text_check(what, korean, float(layers), 0, KOREAN_47))
     if name in ("GLM", "Phi"):
         printed = sizes["en"][name][0].removesuffix("B")
-        what = say("E-1: parameters of {model}, billions", model=name)
+        what = Text("E-1: parameters of {model}, billions", model=name)
         digits, wrong = len(printed.partition(".")[2]), PHI_SIZE if name == "Phi" else None
         checks.append(text_check(what, float(printed), parameters, digits, wrong, MAKERS_SIZE))
     return checks
@@ -154,19 +156,19 @@ def _one_e(stage: Stage, section: Section, role: Role) -> None:
     if not found:
         return
     common = sorted(set.intersection(*(set(facts.layers) for facts in found)))
-    name: dict[str, object] = {"role": role.value}
+    name: dict[str, Value] = {"role": role.value}
     if common:
         rows: list[tuple[Cell, ...]] = []
         for facts in found:
             attempt(section.missing, partial(_common_row, stage, rows, facts, common), sides(facts.a, facts.b))
-        title = say("Appendix E: all pairs over the {count} layers that all have, {role}", count=len(common), **name)
+        title = Text("Appendix E: all pairs over the {count} layers that all have, {role}", count=len(common), **name)
         section.tables.append(table(f"e_same_layers_{role.value}", title, _E_COLUMNS, rows))
     own: list[tuple[Cell, ...]] = []
     for facts in found:
         attempt(section.missing, partial(_own_row, own, facts), sides(facts.a, facts.b))
-    title = say("Appendix E: all pairs, each over all layers it shares, {role}", **name)
+    title = Text("Appendix E: all pairs, each over all layers it shares, {role}", **name)
     section.tables.append(table(f"e_own_layers_{role.value}", title, _OWN_COLUMNS, own))
-    caption = say(
+    caption = Text(
         "All pairs of models, {role}: raw cosine and Pearson of every shared layer (dots), their mean (diamond) and "
         "median (bar). Grey: 95 % of independent pairs, layer by layer.",
         **name,
@@ -213,7 +215,7 @@ def _e_checks(stage: Stage, facts: PairFacts) -> list[Check]:
     measured = (finite_mean(facts.cosine), facts.mean_pearson)
     return [
         text_check(
-            say("{table}: mean {measure}, {a} and {b}", table=label, measure=measure, a=facts.a, b=facts.b),
+            Text("{table}: mean {measure}, {a} and {b}", table=label, measure=measure, a=facts.a, b=facts.b),
             known[pair][number],
             measured[number],
             2,

@@ -17,7 +17,7 @@ from kinprint.studies.metrics.zero import layer_zero, zero_wants
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Cell, Column, Picture, Section, Table, column, picture, table
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 _WHERE = (
     column("role", "role"),
@@ -66,47 +66,47 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
 }
 _NAMES = {
-    "cosine": say("Cosine"),
-    "centred": say("Centred cosine, which is Pearson's correlation"),
-    "mean_abs_diff": say("Mean absolute difference"),
-    "p99_abs_diff": say("Difference of the 99th percentiles"),
-    "rel_l2": say("Relative L2 distance"),
-    "cv_diff": say("Difference of the coefficients of variation"),
+    "cosine": Text("Cosine"),
+    "centred": Text("Centred cosine, which is Pearson's correlation"),
+    "mean_abs_diff": Text("Mean absolute difference"),
+    "p99_abs_diff": Text("Difference of the 99th percentiles"),
+    "rel_l2": Text("Relative L2 distance"),
+    "cv_diff": Text("Difference of the coefficients of variation"),
 }
 _ARRANGED = {
-    "same_layer": say("same layer of different models"),
-    "mixed": say("different layers of different models"),
-    "within": say("layers within a model"),
+    "same_layer": Text("same layer of different models"),
+    "mixed": Text("different layers of different models"),
+    "within": Text("layers within a model"),
 }
 _DEFINITIONS = {
-    "cosine": say(
+    "cosine": Text(
         "a·b/(‖a‖‖b‖) of all elements. Two vectors of positive numbers are near 1 whatever their origin: read it beside its null."
     ),
-    "centred": say(
+    "centred": Text(
         "The cosine of a − ā and b − b̄, and Pearson's correlation as the mean product of standard scores. They are one and the "
         "same number; what differs is rounding."
     ),
-    "mean_abs_diff": say(
+    "mean_abs_diff": Text(
         "Mean of |a − b|. It rises with the difference of the two scales, so it says little about origin. For large matrices its "
         "null is drawn on {rows} evenly spaced rows.",
         rows=DRAWN_ROWS,
     ),
-    "p99_abs_diff": say(
+    "p99_abs_diff": Text(
         "|Q99(|a|) − Q99(|b|)|, linear interpolation. It cannot see the order of the elements, so no permutation null exists; "
         "stored formats are coarse there, which makes exact zeros cheap."
     ),
-    "rel_l2": say(
+    "rel_l2": Text(
         "‖a − b‖ over a norm. The original divides by the norm of the first model and mirrors the result, which is another "
         "number: here both denominators are shown, and the common one, √((‖a‖² + ‖b‖²)/2), which gives √2 for orthogonal and 0 "
         "for equal sides. Null, z and p are those of the common one."
     ),
-    "cv_diff": say(
+    "cv_diff": Text(
         "|σ/|mean| of A − σ/|mean| of B|. It cannot see order. Where a mean is near zero (CV above {most}), as in attention "
         "matrices, it shows an accident of the mean and has no meaning.",
         most=f"{MAX_CV:g}",
     ),
 }
-_MATRIX_NULL = say(
+_MATRIX_NULL = Text(
     "Nulls permute one side along an axis that has no order of its own, in these roles mostly the residual dimensions (of "
     "matrices: all rows alike). z is positive towards similar for similarities, negative for distances; p is one-sided towards "
     "similar. For matrices of more than {small} elements the normal tail is used up to z = {z}; beyond, p is an upper bound.",
@@ -115,7 +115,7 @@ _MATRIX_NULL = say(
 )
 
 
-_REPLICA_GAPS = say(
+_REPLICA_GAPS = Text(
     "In replicas the mean absolute difference is made to be the published one, whatever the shapes of the two distributions; its "
     "null, and with it z and p, is that of the replicas and is not constrained."
 )
@@ -147,7 +147,7 @@ def _tensors(stage: Stage) -> Section:
         )
         for (role, (name, layer)), facts in found.facts.items()
     ]
-    listed = [table("tensors", say("Tensors and their statistics (population)"), columns, rows)] if rows else []
+    listed = [table("tensors", Text("Tensors and their statistics (population)"), columns, rows)] if rows else []
     return Section(
         tables=listed, checks=size_checks(stage), notes=[*found.notes, _MATRIX_NULL], missing=list(found.missing)
     )
@@ -175,7 +175,7 @@ def _measure_part(stage: Stage, measure: str) -> Section:
 
 
 def _table(measure: str, arrangement: str, rows: list[tuple[Cell, ...]]) -> Table:
-    title = say("{measure}: {arrangement}", measure=_NAMES[measure], arrangement=_ARRANGED[arrangement])
+    title = Text("{measure}: {arrangement}", measure=_NAMES[measure], arrangement=_ARRANGED[arrangement])
     return table(f"{measure}_{arrangement}", title, (*_WHERE, *_COLUMNS[measure]), rows)
 
 
@@ -203,7 +203,7 @@ def _cells(found: Measurements, measure: str, role: Role, a: Spot, b: Spot, valu
     if measure == "cv_diff":
         meaningful = left.meaningful_cv and right.meaningful_cv
         relative = value.value / (0.5 * (left.cv + right.cv)) if left.cv + right.cv else None
-        return (left.cv, right.cv, value.value, relative, say("yes") if meaningful else say("no: no meaning"))
+        return (left.cv, right.cv, value.value, relative, Text("yes") if meaningful else Text("no: no meaning"))
     return (value.value, *null)
 
 
@@ -212,8 +212,8 @@ def _picture(found: Measurements, measure: str, arrangement: str) -> Picture:
     roles = [role for role in found.roles if any(key[0] is role for key in found.pairs)]
     rows = [[found.grid(role, group, measure) for role in roles] for group in groups]
     rows = [row for row in rows if any(np.isfinite(grid.values).any() for grid in row)]
-    of = {"same_layer": say("layer"), "mixed": say("choice of layers"), "within": say("model")}[arrangement]
-    caption = say(
+    of = {"same_layer": Text("layer"), "mixed": Text("choice of layers"), "within": Text("model")}[arrangement]
+    caption = Text(
         "{measure}, {arrangement}: one row for each {of}, one column for each role. {cells} "
         "Every panel has a colour scale of its own.",
         measure=_FIGURES[measure],
@@ -227,12 +227,12 @@ def _picture(found: Measurements, measure: str, arrangement: str) -> Picture:
 
 _FIGURES = {
     **{name: text for name, text in _NAMES.items() if name != "rel_l2"},
-    "rel_l2_a": say("L2 distance divided by the norm of the row's tensor"),
-    "rel_l2": say("L2 distance divided by the common norm"),
+    "rel_l2_a": Text("L2 distance divided by the norm of the row's tensor"),
+    "rel_l2": Text("L2 distance divided by the common norm"),
 }
 _CELLS = {
-    False: say("Small print: mean ± sd of the permutation null."),
-    True: say("The measure cannot see order, so it has no permutation null."),
+    False: Text("Small print: mean ± sd of the permutation null."),
+    True: Text("The measure cannot see order, so it has no permutation null."),
 }
 
 
@@ -251,11 +251,11 @@ def _closer_notes(stage: Stage, found: Measurements) -> list[Text]:
         return []
     against = ", ".join(where for nearer, where in seen if not nearer)
     return [
-        say(
+        Text(
             "The original says that GLM differs less from Phi than from Solar. In norms that holds in {yes} of {all} cases{but}.",
             yes=sum(nearer for nearer, _ in seen),
             all=len(seen),
-            but=say(" (not in: {where})", where=against) if against else "",
+            but=Text(" (not in: {where})", where=against) if against else "",
         )
     ]
 
@@ -266,19 +266,19 @@ def _wants(stage: Stage) -> Iterable[Want]:
 
 METRICS_STUDY = Study(
     name="metrics",
-    title=say("Seven metrics"),
-    summary=say(
+    title=Text("Seven metrics"),
+    summary=Text(
         "Cosine, centred cosine, Pearson, mean absolute difference, difference of 99th percentiles, relative L2 and difference "
         "of the coefficients of variation, on norms and on key and value projections: model against model, mixed layers, and "
         "layers within a model, each beside its permutation null."
     ),
-    source=say("seed 002 (hyunwoongko)"),
+    source=Text("seed 002 (hyunwoongko)"),
     models=("Solar", "GLM", "Phi", "Qwen3-4B", "Qwen3-14B"),
     wants=_wants,
     parts=(
-        Part("tensors", say("What is compared"), _tensors),
+        Part("tensors", Text("What is compared"), _tensors),
         *(Part(name, title, partial(_measure_part, measure=name)) for name, title in _NAMES.items()),
-        Part("layer_zero", say("Layer 0 against later layers of the same model"), layer_zero),
+        Part("layer_zero", Text("Layer 0 against later layers of the same model"), layer_zero),
     ),
     replica_parts=("norms", "attention"),
 )

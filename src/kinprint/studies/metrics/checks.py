@@ -11,7 +11,7 @@ from kinprint.studies.metrics.plan import Measurements, Spot
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check
 from kinprint.studies.published import published
-from kinprint.studies.text import say
+from kinprint.text import Text, Value
 
 _MEASURES = {
     "cosine": "cosine",
@@ -31,12 +31,12 @@ _ROLES = {
 _MODELS = {"solar": "Solar", "glm": "GLM", "phi": "Phi", "qwen3_4b": "Qwen3-4B", "qwen3_14b": "Qwen3-14B"}
 _MIXED = {"Solar": 10, "GLM": 20, "Phi": 30}
 
-NEAR_ZERO = say(
+NEAR_ZERO = Text(
     "σ over a mean near zero, summed in float32 by the original: an accident of rounding as much as a property"
 )
-MIRRORED = say("a mirror image: the value above the diagonal is divided by Solar's norm, this cell would need GLM's")
-NOT_ABOVE = say("the text says every post norm of layer 0 stays at or above 0.92; its own figures give 0.884 for Phi")
-RECOMPUTED = say("recomputed from published means, standard deviations and distances")
+MIRRORED = Text("a mirror image: the value above the diagonal is divided by Solar's norm, this cell would need GLM's")
+NOT_ABOVE = Text("the text says every post norm of layer 0 stays at or above 0.92; its own figures give 0.884 for Phi")
+RECOMPUTED = Text("recomputed from published means, standard deviations and distances")
 
 
 def _digits(value: float, measure: str, role: Role) -> int:
@@ -57,7 +57,7 @@ def measure_checks(stage: Stage, found: Measurements, measure: str) -> list[Chec
     for role, a, b, value in _published_pairs(known, _MEASURES[measure]):
         if stage.original(a[0], b[0]) and role in found.roles:
             measured = found.get(role, a, b, measure)
-            what = say(
+            what = Text(
                 "{measure}, {role}, {a} layer {i} and {b} layer {j}",
                 measure=measure,
                 role=role.value,
@@ -107,21 +107,21 @@ def denominator_checks(stage: Stage, found: Measurements) -> list[Check]:
             continue
         over_glm = found.get(role, glm, solar, "rel_l2_a")
         measured = None if over_glm is None else over_glm.value
-        where: dict[str, object] = {"role": role.value, "layer": layer}
-        cell = say("cell GLM against Solar (mirrored), {role}, layer {layer}", **where)
+        where: dict[str, Value] = {"role": role.value, "layer": layer}
+        cell = Text("cell GLM against Solar (mirrored), {role}, layer {layer}", **where)
         checks.append(Check(cell, originals[layer][name]["solar_glm"], measured, trust="wrong", reason=MIRRORED))
-        divided = say("‖Solar − GLM‖/‖GLM‖, {role}, layer {layer}", **where)
+        divided = Text("‖Solar − GLM‖/‖GLM‖, {role}, layer {layer}", **where)
         checks.append(Check(divided, row["solar_glm_over_glm"], measured, trust="derived", reason=RECOMPUTED))
         for spot, column in ((solar, "norm_solar"), (glm, "norm_glm")):
             facts = found.facts.get((role, spot))
-            what = say("‖{model}‖, {role}, layer {layer}", model=spot[0], **where)
+            what = Text("‖{model}‖, {role}, layer {layer}", model=spot[0], **where)
             norm = None if facts is None else facts.norm
             checks.append(Check(what, row[column], norm, 2, trust="derived", reason=RECOMPUTED))
         for a, b, column in ((solar, glm, "l2_solar_glm"), (glm, phi, "l2_glm_phi"), (solar, phi, "l2_solar_phi")):
             if stage.original(a[0], b[0]):
                 ratio, facts = found.get(role, a, b, "rel_l2_a"), found.facts.get((role, a))
                 distance = None if ratio is None or facts is None else ratio.value * facts.norm
-                what = say("‖{a} − {b}‖, {role}, layer {layer}", a=a[0], b=b[0], **where)
+                what = Text("‖{a} − {b}‖, {role}, layer {layer}", a=a[0], b=b[0], **where)
                 checks.append(Check(what, row[column], distance, 2, trust="derived", reason=RECOMPUTED))
     return checks
 
@@ -136,7 +136,7 @@ def console_checks(stage: Stage, cosines: Mapping[tuple[str, Role, int, int], fl
         for key, value in row.items():
             kind, i, j = key.split("_")
             role = Role.INPUT_NORM if kind == "in" else Role.POST_ATTENTION_NORM
-            what = say("cosine of layers {i} and {j}, {model}, {role}", i=i, j=j, model=name, role=role.value)
+            what = Text("cosine of layers {i} and {j}, {model}, {role}", i=i, j=j, model=name, role=role.value)
             checks.append(Check(what, value, cosines.get((name, role, int(i), int(j)))))
     post = [
         cosines[name, Role.POST_ATTENTION_NORM, 0, layer]
@@ -145,7 +145,7 @@ def console_checks(stage: Stage, cosines: Mapping[tuple[str, Role, int, int], fl
         if (name, Role.POST_ATTENTION_NORM, 0, layer) in cosines
     ]
     if stage.original("Solar", "GLM", "Phi") and len(post) == 6:
-        least = say("least cosine of layer 0 with layers 15 and 20, post_attention_norm, Solar, GLM, Phi")
+        least = Text("least cosine of layer 0 with layers 15 and 20, post_attention_norm, Solar, GLM, Phi")
         checks.append(Check(least, 0.92, min(post), 2, trust="wrong", reason=NOT_ABOVE))
     return checks
 
@@ -158,9 +158,9 @@ def size_checks(stage: Stage) -> list[Check]:
         if stage.original(name):
             head = name == "Phi"
             counted = _parameters(stage, name, head=head) / 1e9
-            what = say("parameters with the output head, thousand millions, {model}", model=name)
+            what = Text("parameters with the output head, thousand millions, {model}", model=name)
             if not head:
-                what = say("parameters without the output head, thousand millions, {model}", model=name)
+                what = Text("parameters without the output head, thousand millions, {model}", model=name)
             checks.append(Check(what, value, counted, 3))
     return checks
 

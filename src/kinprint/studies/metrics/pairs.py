@@ -26,7 +26,7 @@ from kinprint.results.measurements import NullResult
 from kinprint.stats import null_for
 from kinprint.stats.tails import log10_p_moments, log10_p_normal
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 MEASURES = ("cosine", "centred", "pearson", "mean_abs_diff", "p99_abs_diff", "rel_l2_a", "rel_l2", "cv_diff")
 """As in `METRICS`; ``centred`` is the cosine of the centred values, computed as such to be set beside Pearson."""
@@ -162,7 +162,7 @@ def measure_pair(role: Role, name_a: str, a: Side, name_b: str, b: Side, *, seed
     if a.facts.shape != b.facts.shape:  # taking as many rows of each would compare different rows
         left, right = ("×".join(str(n) for n in side.facts.shape) for side in (a, b))
         raise Missing(
-            say(
+            Text(
                 "{role} of {a} and {b} is not comparable: the shapes are {left} and {right}",
                 role=role.value,
                 a=name_a,

@@ -18,7 +18,7 @@ from kinprint.formats.dtypes import Array
 from kinprint.studies.metrics.pairs import MAX_ROWS, Facts, Measured, Side, measure_pair, side_of
 from kinprint.studies.opened import Stage, Want, attempt
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 Spot: TypeAlias = tuple[str, int]
 """A model and a layer."""
@@ -186,17 +186,17 @@ def _remarks(stage: Stage, found: Measurements) -> None:
     alone = [name for name in stage.names if name not in names]
     if alone:
         found.notes.append(
-            say(
+            Text(
                 "{models}: compared only with themselves, as in the original (last part); their width is their own.",
                 models=", ".join(alone),
             )
         )
     if len(names) < 2:
-        found.missing.append(say("comparing models needs two of them; this run has {count}", count=len(names)))
+        found.missing.append(Text("comparing models needs two of them; this run has {count}", count=len(names)))
     if asked is not None and len(asked) > MAX_LAYERS:
         chosen = ", ".join(str(layer) for layer in chosen_layers(stage))
         found.missing.append(
-            say(
+            Text(
                 "{count} layers were asked for, {most} is the most; compared: {chosen}",
                 count=len(asked),
                 most=MAX_LAYERS,
@@ -205,7 +205,7 @@ def _remarks(stage: Stage, found: Measurements) -> None:
         )
     for role in found.roles:
         if role.info.scope != "layer":
-            found.missing.append(say("{role} is not a role of a layer with one tensor", role=role.value))
+            found.missing.append(Text("{role} is not a role of a layer with one tensor", role=role.value))
 
 
 def _sides(stage: Stage, role: Role, spots: Sequence[Spot], missing: list[Text]) -> dict[Spot, Side]:
@@ -224,7 +224,7 @@ def _sides(stage: Stage, role: Role, spots: Sequence[Spot], missing: list[Text])
         attempt(missing, partial(_add_side, stage, role, spot, values, ordered, sides))
         if spot in sides and sides[spot].values.size < math.prod(sides[spot].facts.shape):
             missing.append(
-                say(
+                Text(
                     "{role}: of the rows of {model}, {most} evenly spaced ones are compared",
                     role=role.value,
                     model=spot[0],
@@ -253,7 +253,7 @@ def _add_side(
     values = stage.values(name, role, layer) if matrix is None else matrix
     if not np.isfinite(values).all():
         raise Missing(
-            say(
+            Text(
                 "{model}: {role} of layer {layer} holds values that are not finite",
                 model=name,
                 role=role.value,
@@ -277,7 +277,7 @@ def _one_pair(stage: Stage, found: Measurements, role: Role, pair: tuple[Spot, S
         found.pairs[role, a, b] = measure_pair(role, a[0], sides[a], b[0], sides[b], seed=stage.request.seed)
     except DegenerateInput as error:
         raise Missing(
-            say(
+            Text(
                 "{role}, {a} layer {i} and {b} layer {j}: {why}",
                 role=role.value,
                 a=a[0],

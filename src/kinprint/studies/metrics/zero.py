@@ -14,7 +14,7 @@ from kinprint.studies.metrics.checks import console_checks
 from kinprint.studies.metrics.plan import roles_of
 from kinprint.studies.opened import Stage, Want, attempt
 from kinprint.studies.outcome import Cell, Section, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 ZERO_ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
@@ -37,7 +37,7 @@ def layer_zero(stage: Stage) -> Section:
     """Cosine of an early layer with later ones, within each model."""
     section = Section(
         notes=[
-            say(
+            Text(
                 "Raw cosine of layer 0 with later layers is low where layer 0 has a large spread for its mean; the null, which "
                 "knows only means and spreads, is as low."
             )
@@ -60,8 +60,8 @@ def layer_zero(stage: Stage) -> Section:
             column("cv_a", "CV of A", 3),
             column("cv_b", "CV of B", 3),
         )
-        section.tables.append(table("layer_zero", say("Layers of one model against each other"), columns, rows))
-        caption = say(
+        section.tables.append(table("layer_zero", Text("Layers of one model against each other"), columns, rows))
+        caption = Text(
             "Cosine of two layers of one model, for the pairs of layers named below. Grey: 95 % of permutations of one of them."
         )
         section.pictures.append(picture("layer_zero", caption, "metrics.figures.layer_zero", rows))

@@ -19,7 +19,7 @@ from kinprint.studies.origin.shared import EVERY, NORMS
 from kinprint.studies.origin.sigma import sigma_audit
 from kinprint.studies.origin.vocabulary import tokenizers
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 
 def _wants(stage: Stage) -> Iterable[Want]:
@@ -39,30 +39,30 @@ def _wants(stage: Stage) -> Iterable[Want]:
 
 ORIGIN = Study(
     name="origin",
-    title=say("The first accusation, audited"),
-    summary=say(
+    title=Text("The first accusation, audited"),
+    summary=Text(
         "Layer probe, window probe, “182 sigma”, random baselines, deviation cosine, decay, routers, configs, "
         "tokenizers and embeddings of two models (A and B), as first published, each beside the null, the control or "
         "the baseline that was missing."
     ),
-    source=say(
+    source=Text(
         "the first analysis of Solar-Open-100B and GLM-4.5-Air (January 2026, later withdrawn), which seed 003 refers to"
     ),
     models=("Solar", "GLM", "INTELLECT", "Phi", "DeepSeek-V2-Lite", "Qwen2.5-72B"),
     wants=_wants,
     parts=(
-        Part("layers", say("Layer probe"), layer_probe),
-        Part("controls", say("Controls"), control_pairs),
-        Part("sigma", say("“182 sigma”"), sigma_audit),
-        Part("baselines", say("Random baselines"), random_baselines),
-        Part("deviation", say("Deviation cosine"), deviation_cosine),
-        Part("decay", say("Decay and diagonal dominance"), decay_part),
-        Part("routers", say("Routers and experts"), routers_part),
-        Part("windows", say("Window probe"), window_probe),
-        Part("configs", say("Configs and tensor names"), configs),
-        Part("tokenizers", say("Tokenizers"), tokenizers),
-        Part("vocabulary", say("Vocabulary map"), vocabulary_map),
-        Part("embeddings", say("Embeddings of common tokens"), embeddings_part),
+        Part("layers", Text("Layer probe"), layer_probe),
+        Part("controls", Text("Controls"), control_pairs),
+        Part("sigma", Text("“182 sigma”"), sigma_audit),
+        Part("baselines", Text("Random baselines"), random_baselines),
+        Part("deviation", Text("Deviation cosine"), deviation_cosine),
+        Part("decay", Text("Decay and diagonal dominance"), decay_part),
+        Part("routers", Text("Routers and experts"), routers_part),
+        Part("windows", Text("Window probe"), window_probe),
+        Part("configs", Text("Configs and tensor names"), configs),
+        Part("tokenizers", Text("Tokenizers"), tokenizers),
+        Part("vocabulary", Text("Vocabulary map"), vocabulary_map),
+        Part("embeddings", Text("Embeddings of common tokens"), embeddings_part),
     ),
     replica_parts=("norms", "windows", "routers", "embeddings", "tokenizers"),
 )

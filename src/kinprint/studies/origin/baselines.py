@@ -21,12 +21,12 @@ from kinprint.studies.origin.shared import (
     origin,
 )
 from kinprint.studies.outcome import Cell, Check, Picture, Section, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 TRIALS = 400
 FULL_TRIALS = 10_000
-TWO_SAMPLES = say("published and measured are different random draws: three decimals can agree")
-WRONG_BASELINE = say(
+TWO_SAMPLES = Text("published and measured are different random draws: three decimals can agree")
+WRONG_BASELINE = Text(
     "the random vectors have mean 1 and sd 0.01, the norms neither: with each layer’s own mean and spread the baseline "
     "is the observed value"
 )
@@ -87,16 +87,16 @@ def random_baselines(stage: Stage) -> Section:
         column("excess", "mean excess over it", 5),
         column("inside", "share of layers within its 95 %", 2),
     )
-    title = say("{a} and {b} against two baselines ({n} draws of the first)", a=a, b=b, n=trials)
+    title = Text("{a} and {b} against two baselines ({n} draws of the first)", a=a, b=b, n=trials)
     section.tables.append(table("random_baselines", title, columns, rows))
     section.notes.append(
-        say(
+        Text(
             "The matched baseline needs no draws: its mean and spread over all orders are exact. For Pearson the "
             "figure to quote is the null’s standard deviation 1/√(d−1) = {sd:.4f}, not a drawn mean near 0.",
             sd=float(1 / np.sqrt(width - 1)),
         )
     )
-    caption = say(
+    caption = Text(
         "Cosine by layer beside the published baseline (dashed) and the matched one (grey: 95 %), and Pearson’s "
         "correlations of all layers beside their null."
     )
@@ -115,15 +115,15 @@ def _baseline_checks(drawn: Drawn, norms: dict[Role, NormPair], *, full: bool) -
     greatest = float(drawn.cosine.max()) if full else None  # of more draws than the short settings make
     checks = [
         Check(
-            say("cosine of random vectors, mean 1 and sd 0.01"),
+            Text("cosine of random vectors, mean 1 and sd 0.01"),
             known["cosine_mean"],
             float(drawn.cosine.mean()),
             6,
             within=5e-7,
         ),
-        Check(say("its standard deviation"), known["cosine_std"], float(drawn.cosine.std()), 6, within=5e-7),
+        Check(Text("its standard deviation"), known["cosine_std"], float(drawn.cosine.std()), 6, within=5e-7),
         Check(
-            say("its greatest value"),
+            Text("its greatest value"),
             known["cosine_max"],
             greatest,
             6,
@@ -132,14 +132,14 @@ def _baseline_checks(drawn: Drawn, norms: dict[Role, NormPair], *, full: bool) -
         ),
     ]
     for what, key, value in (
-        (say("Pearson of random vectors, mean"), "pearson_mean", float(drawn.pearson.mean())),
-        (say("Pearson of random vectors, standard deviation"), "pearson_std", float(drawn.pearson.std())),
+        (Text("Pearson of random vectors, mean"), "pearson_mean", float(drawn.pearson.mean())),
+        (Text("Pearson of random vectors, standard deviation"), "pearson_std", float(drawn.pearson.std())),
     ):
         checks.append(Check(what, known[key], value, reason=TWO_SAMPLES, within=1e-3))
     pair = norms.get(Role.INPUT_NORM)
     if pair is not None and pair.complete:
         above = float(pair.cosine.mean() - drawn.cosine.mean()) / float(drawn.cosine.std())
-        checks.append(Check(say("“sigma above random”, input_norm"), -23118.0, above, 0, "wrong", WRONG_BASELINE))
+        checks.append(Check(Text("“sigma above random”, input_norm"), -23118.0, above, 0, "wrong", WRONG_BASELINE))
     return checks
 
 
@@ -176,12 +176,12 @@ def deviation_cosine(stage: Stage) -> Section:
     right_mismatch = [(i, j) for i in range(count) for j in range(count) if i != j and i % kinds == j % kinds]
     rows: list[list[Cell]] = []
     for what, places in (
-        (say("same layer, same norm"), same),
-        (say("mismatched as published: list places, so mostly an input norm against a post norm"), published_mismatch),
-        (say("mismatched rightly: other layer, same norm"), right_mismatch),
+        (Text("same layer, same norm"), same),
+        (Text("mismatched as published: list places, so mostly an input norm against a post norm"), published_mismatch),
+        (Text("mismatched rightly: other layer, same norm"), right_mismatch),
     ):
         if not places:
-            section.missing.append(say("too few layers for “{what}”", what=what))
+            section.missing.append(Text("too few layers for “{what}”", what=what))
             continue
         i, j = np.array(places).T
         rows.append(
@@ -204,9 +204,9 @@ def deviation_cosine(stage: Stage) -> Section:
         column("deviation_independent", "mean deviation cosine if independent", 4),
         column("pearson", "mean Pearson", 4),
     )
-    section.tables.append(table("deviation", say("Cosine of a − 1 and b − 1, {a} and {b}", a=a, b=b), columns, rows))
+    section.tables.append(table("deviation", Text("Cosine of a − 1 and b − 1, {a} and {b}", a=a, b=b), columns, rows))
     section.notes.append(
-        say(
+        Text(
             "Subtracting 1 is not centring: where both means lie on the same side of 1 the result is near +1, where "
             "they lie on different sides near −1. It follows from the means; the column “if independent” shows it."
         )
@@ -244,7 +244,7 @@ def _deviation_picture(
     histograms = [np.diagonal(values)] + [
         np.array([values[i, j] for i, j in places]) for places in (published_mismatch, right_mismatch)
     ]
-    caption = say(
+    caption = Text(
         "Cosine of a − 1 and b − 1 by layer (grey: 95 % of independent pairs), and its distribution over same and "
         "mismatched pairs."
     )
@@ -256,22 +256,24 @@ def _deviation_checks(rows: list[list[Cell]], cosine: FloatArray, *, replicas: b
     matched, mismatched = origin()["final"]["matched_layers"], origin()["final"]["control_mismatched"]
     same, other = rows[0], rows[1]
     return [
-        Check(say("mean cosine, both norms"), matched["cosine_mean"], _number(same[2])),
+        Check(Text("mean cosine, both norms"), matched["cosine_mean"], _number(same[2])),
         Check(
-            say("standard deviation of the cosine, both norms"), matched["cosine_std"], float(np.diagonal(cosine).std())
+            Text("standard deviation of the cosine, both norms"),
+            matched["cosine_std"],
+            float(np.diagonal(cosine).std()),
         ),
-        Check(say("mean deviation cosine, same layers"), matched["centered_cosine_mean"], _number(same[3])),
-        Check(say("its standard deviation over layers"), matched["centered_cosine_std"], _number(same[4])),
-        Check(say("mean Pearson, both norms"), matched["pearson_mean"], _number(same[6])),
+        Check(Text("mean deviation cosine, same layers"), matched["centered_cosine_mean"], _number(same[3])),
+        Check(Text("its standard deviation over layers"), matched["centered_cosine_std"], _number(same[4])),
+        Check(Text("mean Pearson, both norms"), matched["pearson_mean"], _number(same[6])),
         Check(
-            say("mean cosine, mismatched as published"),
+            Text("mean cosine, mismatched as published"),
             mismatched["cosine_mean"],
             _number(other[2]),
             reason=remark,
             comparable=not replicas,
         ),
         Check(
-            say("mean deviation cosine, mismatched as published"),
+            Text("mean deviation cosine, mismatched as published"),
             mismatched["centered_cosine_mean"],
             _number(other[3]),
             reason=remark,

@@ -9,7 +9,7 @@ from kinprint.comparison.config_differences import compare_configs
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import accused, controls, count_check, is_published, origin
 from kinprint.studies.outcome import Cell, Check, Column, Section, Table, column, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 KEYS = (
     "model_type",
@@ -39,7 +39,7 @@ KEYS = (
 )
 WORDS = ("nextn", "mtp", "predict", "gmask", "sop")
 SCANNED_LAYERS = (46, 92)
-_YES_NO = {True: say("yes"), False: say("no")}
+_YES_NO = {True: Text("yes"), False: Text("no")}
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _EXPERT = re.compile(r"(?:^|\.)experts\.(\d+)\.")
 
@@ -51,12 +51,12 @@ def configs(stage: Stage) -> Section:
     one, two = (stage.model(name).checkpoint.config for name in (a, b))
     section.tables += [_key_table(a, b, one, two), _difference_table(a, b, one, two), _scan_table(stage)]
     section.notes.append(
-        say(
+        Text(
             "A config describes a design. Designs are published and copied; equal values are no evidence about "
             "weights. Index 46 of GLM is the block that predicts further tokens: it counts as no layer here."
         )
         if stage.original("GLM")
-        else say(
+        else Text(
             "A config describes a design. Designs are published and copied; equal values are no evidence about weights."
         )
     )
@@ -82,14 +82,14 @@ def _key_table(a: str, b: str, one: Mapping[str, object], two: Mapping[str, obje
         if key in one or key in two
     ]
     columns = (column("key", "key"), column("a", "A"), column("b", "B"), column("equal", "equal"))
-    return table("config", say("The published keys: {a} (A) and {b} (B)", a=a, b=b), columns, rows)
+    return table("config", Text("The published keys: {a} (A) and {b} (B)", a=a, b=b), columns, rows)
 
 
 def _difference_table(a: str, b: str, one: Mapping[str, object], two: Mapping[str, object]) -> Table:
     found = compare_configs(one, two)
     rows: list[list[Cell]] = [[item.key, item.a, item.b] for item in found.differences if item.key not in KEYS]
     columns = (column("key", "key"), column("a", "A"), column("b", "B"))
-    title = say("Every other difference between {a} and {b} ({n} keys are equal)", a=a, b=b, n=found.equal_keys)
+    title = Text("Every other difference between {a} and {b} ({n} keys are equal)", a=a, b=b, n=found.equal_keys)
     return table("config_differences", title, columns, rows)
 
 
@@ -104,14 +104,14 @@ def _scan_table(stage: Stage) -> Table:
         column("tensors", "tensors"),
         column("first", "least layer index"),
         column("last", "greatest layer index"),
-        *(Column(f"layer_{layer}", say("names under layer {layer}", layer=layer)) for layer in SCANNED_LAYERS),
-        *(Column(word, say("names with “{word}”", word=word)) for word in WORDS),
+        *(Column(f"layer_{layer}", Text("names under layer {layer}", layer=layer)) for layer in SCANNED_LAYERS),
+        *(Column(word, Text("names with “{word}”", word=word)) for word in WORDS),
         column("moe_layers", "layers with experts"),
         column("expert_names", "greatest number of experts named in a layer"),
         column("layers", "layers that count"),
         column("experts", "experts a layer"),
     )
-    return table("key_scan", say("What the tensor names say"), columns, rows)
+    return table("key_scan", Text("What the tensor names say"), columns, rows)
 
 
 def scan(names: Iterable[str]) -> list[Cell]:
@@ -141,7 +141,7 @@ def _checks(name: str, config: Mapping[str, object], known: Mapping[str, object]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found = config.get(key)
             measured = float(found) if isinstance(found, (int, float)) else None
-            what = say("{model}: {key}", model=name, key=key)
+            what = Text("{model}: {key}", model=name, key=key)
             checks.append(
                 Check(what, value, measured, 1) if isinstance(value, float) else count_check(what, value, measured)
             )

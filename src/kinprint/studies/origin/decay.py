@@ -11,7 +11,7 @@ from kinprint.arch import Role
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import COSINE, PEARSON, NormPair, accused, both_norms, is_published, origin
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 DRAWS = 199
 FULL_DRAWS = 1_999
@@ -77,7 +77,7 @@ def compute(norms: dict[Role, NormPair], *, draws: int, seed: int) -> Decay:
     """
     first = next(iter(norms.values()))
     if len(first.layers) < 2:
-        raise Missing(say("a matrix of layers needs at least two; {a} and {b} share one", a=first.a, b=first.b))
+        raise Missing(Text("a matrix of layers needs at least two; {a} and {b} share one", a=first.a, b=first.b))
     matrix = np.mean([pair.pairs.cosine for pair in norms.values()], axis=0)
     rng = np.random.default_rng(seed)
     units = [
@@ -117,14 +117,14 @@ def decay(stage: Stage) -> Section:
     found = compute(norms, draws=FULL_DRAWS if stage.request.full else DRAWS, seed=stage.request.seed)
     section.tables += [_table(found), _alignment_table(norms)]
     section.notes.append(
-        say(
+        Text(
             "Under a permutation of B’s residual dimensions nothing is shared but each vector’s mean and spread: a dominance "
             "inside that null says nothing about descent. Same-depth layers of any two models have similar means and "
             "spreads, which alone can put the diagonal above the rest. The published script’s own threshold is {threshold}.",
             threshold=THRESHOLD,
         )
     )
-    caption = say(
+    caption = Text(
         "Mean cosine of both norms, every layer of {a} against every layer of {b} (top left), what remains after "
         "subtracting the value that means and spreads predict (top right), the diagonal with the band of independent "
         "pairs, and the dominance beside its null.",
@@ -141,27 +141,27 @@ def _table(found: Decay) -> Table:
     early, late = found.halves
     null = found.null_dominance
     rows: list[list[Cell]] = [
-        [say("diagonal: same layer"), float(found.diagonal.mean()), float(found.null_diagonal.mean())],
-        [say("off the diagonal"), found.off_mean, off_diagonal_mean(found.null_matrix)],
-        [say("dominance: diagonal minus the rest"), found.dominance, float(null.mean())],
-        [say("sd of the dominance under permuted dimensions"), None, float(null.std(ddof=1))],
+        [Text("diagonal: same layer"), float(found.diagonal.mean()), float(found.null_diagonal.mean())],
+        [Text("off the diagonal"), found.off_mean, off_diagonal_mean(found.null_matrix)],
+        [Text("dominance: diagonal minus the rest"), found.dominance, float(null.mean())],
+        [Text("sd of the dominance under permuted dimensions"), None, float(null.std(ddof=1))],
         [
-            say("share of permuted dominances that reach it"),
+            Text("share of permuted dominances that reach it"),
             (1 + int((null >= found.dominance).sum())) / (1 + null.size),
             None,
         ],
-        [say("share of dominances that reach it with B’s layers in random order"), _reached(found), None],
-        [say("first half of the layers"), early, None],
-        [say("second half of the layers"), late, None],
-        [say("“decay”: first half minus second"), early - late, None],
-        [say("mean Pearson, both norms"), float(found.pearson.mean()), 0.0],
+        [Text("share of dominances that reach it with B’s layers in random order"), _reached(found), None],
+        [Text("first half of the layers"), early, None],
+        [Text("second half of the layers"), late, None],
+        [Text("“decay”: first half minus second"), early - late, None],
+        [Text("mean Pearson, both norms"), float(found.pearson.mean()), 0.0],
     ]
     columns = (
         column("what", "what"),
         column("value", "value", 4),
         column("independent", "if independent", 4),
     )
-    return table("decay", say("Diagonal and rest, {a} against {b}", a=found.a, b=found.b), columns, rows)
+    return table("decay", Text("Diagonal and rest, {a} against {b}", a=found.a, b=found.b), columns, rows)
 
 
 def _reached(found: Decay) -> float:
@@ -186,21 +186,21 @@ def _alignment_table(norms: dict[Role, NormPair]) -> Table:
         column("chance", "expected by chance", 1),
         column("mean", "mean of the assigned pairs", 4),
     )
-    return table("layer_alignment", say("The best one-to-one assignment of layers"), columns, rows)
+    return table("layer_alignment", Text("The best one-to-one assignment of layers"), columns, rows)
 
 
 def _checks(found: Decay) -> list[Check]:
     known = origin()["decay"]
     early, late = found.halves
     checks = [
-        Check(say("diagonal mean"), known["diagonal_mean"], float(found.diagonal.mean())),
-        Check(say("off-diagonal mean"), known["off_diagonal_mean"], found.off_mean),
-        Check(say("diagonal dominance"), known["diagonal_dominance"], found.dominance),
-        Check(say("first half of the layers"), known["early_layers_sim"], early),
-        Check(say("second half of the layers"), known["late_layers_sim"], late),
-        Check(say("“decay”: first half minus second"), known["decay"], early - late),
-        Check(say("mean Pearson, both norms"), known["pearson_mean"], float(found.pearson.mean())),
+        Check(Text("diagonal mean"), known["diagonal_mean"], float(found.diagonal.mean())),
+        Check(Text("off-diagonal mean"), known["off_diagonal_mean"], found.off_mean),
+        Check(Text("diagonal dominance"), known["diagonal_dominance"], found.dominance),
+        Check(Text("first half of the layers"), known["early_layers_sim"], early),
+        Check(Text("second half of the layers"), known["late_layers_sim"], late),
+        Check(Text("“decay”: first half minus second"), known["decay"], early - late),
+        Check(Text("mean Pearson, both norms"), known["pearson_mean"], float(found.pearson.mean())),
     ]
     for layer, published, measured in zip(found.layers, known["layerwise_mean_pre_post"], found.diagonal, strict=True):
-        checks.append(Check(say("mean cosine of both norms, layer {layer}", layer=layer), published, float(measured)))
+        checks.append(Check(Text("mean cosine of both norms, layer {layer}", layer=layer), published, float(measured)))
     return checks

@@ -15,14 +15,14 @@ from kinprint.studies.origin.scripts import is_english, is_word
 from kinprint.studies.origin.shared import accused, count_check, is_published, origin, summarised
 from kinprint.studies.origin.tokens import Comparison, Ints, compared
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 ENGLISH, WORDS = 200, 300
 PAIRS, PAIR_SEED = 50, 42
 PAIR_PLACES = (1_000, 10_000)
 """The published baseline draws pairs among these places of B's table, with seed 42."""
 
-ON_AVERAGE = say("the replicas have it on average only, and 50 pairs vary by 0.002")
+ON_AVERAGE = Text("the replicas have it on average only, and 50 pairs vary by 0.002")
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def embeddings(stage: Stage) -> Section:
     widths = [stage.part(name, Role.EMBEDDING, None).shape[1] for name in (a, b)]
     if widths[0] != widths[1]:
         raise Missing(
-            say("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=widths[0], m=widths[1])
+            Text("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=widths[0], m=widths[1])
         )
     chosen = choose(found)
     places = sorted({at for group in chosen.values() for at in group})
     if not places:
-        raise Missing(say("{a} and {b} have no English token in common", a=a, b=b))
+        raise Missing(Text("{a} and {b} have no English token in common", a=a, b=b))
     pairs = random_pairs(found)
     rows_a = read_rows(stage, a, found.ids_a[places].tolist())
     rows_b = read_rows(stage, b, [*found.ids_b[places].tolist(), *(number for pair in pairs for number in pair)])
@@ -106,18 +106,18 @@ def embeddings(stage: Stage) -> Section:
     within = _cosines(rows_b, pairs)
     if within.size < len(pairs):
         lost = len(pairs) - within.size
-        section.missing.append(say("random pairs within {b}: {n} have no row, or one of zeros", b=b, n=lost))
+        section.missing.append(Text("random pairs within {b}: {n} have no row, or one of zeros", b=b, n=lost))
     section.tables += [_summary_table(samples, within, _crossed(samples[0], rows_a, rows_b)), _token_table(samples)]
     blanks = sum(samples[0].blank)
     section.notes.append(
-        say(
+        Text(
             "Rows are matched by the tokens’ text, so different ids cannot explain a low cosine. {blanks} of the {n} "
             "“English” tokens are runs of white space; the second sample leaves them out.",
             blanks=blanks,
             n=len(samples[0].tokens),
         )
     )
-    caption = say(
+    caption = Text(
         "Cosine of the embeddings of the same token in {a} and {b}: distribution (grey: the permutation null of single "
         "tokens; step: random pairs of tokens within {b}), and against the token’s id. The axes hold all values.",
         a=a,
@@ -131,11 +131,11 @@ def embeddings(stage: Stage) -> Section:
     return section
 
 
-_BLANK = say("white space only")
+_BLANK = Text("white space only")
 _TITLES = {
-    "english": say("“English” tokens of lowest id, as published"),
-    "english_written": say("the same without runs of white space"),
-    "words": say("ASCII words of three or more letters"),
+    "english": Text("“English” tokens of lowest id, as published"),
+    "english_written": Text("the same without runs of white space"),
+    "words": Text("ASCII words of three or more letters"),
 }
 
 
@@ -151,7 +151,7 @@ def _sample(
     ids = [(int(found.ids_a[at]), int(found.ids_b[at]), at) for at in places]
     kept = [(one, two, at) for one, two, at in ids if _has(rows_a, one) and _has(rows_b, two)]
     if len(kept) < len(ids):
-        missing.append(say("{title}: {n} tokens have no row, or one of zeros", title=title, n=len(ids) - len(kept)))
+        missing.append(Text("{title}: {n} tokens have no row, or one of zeros", title=title, n=len(ids) - len(kept)))
     if len(kept) < 2:
         return None
     left, right = (np.stack([_unit(rows[entry[side]]) for entry in kept]) for side, rows in enumerate((rows_a, rows_b)))
@@ -215,8 +215,8 @@ def _summary_table(samples: Sequence[Sample], within: FloatArray, crossed: Float
         for sample in samples
     ]
     for title, values in (
-        (say("different tokens across the models"), crossed),
-        (say("random pairs of tokens within B"), within),
+        (Text("different tokens across the models"), crossed),
+        (Text("random pairs of tokens within B"), within),
     ):
         if values.size:
             rows.append([title, int(values.size), *summarised(values).values(), None, None, None, None])
@@ -232,7 +232,7 @@ def _summary_table(samples: Sequence[Sample], within: FloatArray, crossed: Float
         column("z", "z", 2),
         column("log10_p", "log10 p", 2),
     )
-    return table("embeddings", say("Cosine of embeddings"), columns, rows)
+    return table("embeddings", Text("Cosine of embeddings"), columns, rows)
 
 
 def _token_table(samples: Sequence[Sample]) -> Table:
@@ -251,7 +251,7 @@ def _token_table(samples: Sequence[Sample]) -> Table:
         column("cosine", "cosine", 4),
         column("blank", "remark"),
     )
-    return table("embedding_tokens", say("Token by token"), columns, rows, shown=10)
+    return table("embedding_tokens", Text("Token by token"), columns, rows, shown=10)
 
 
 def _checks(samples: dict[str, Sample], within: FloatArray, *, replicas: bool) -> list[Check]:
@@ -260,29 +260,29 @@ def _checks(samples: dict[str, Sample], within: FloatArray, *, replicas: bool) -
     first = samples.get("english")
     if first is not None:
         found = summarised(first.cosines)
-        what = say("{n} English tokens", n=len(first.tokens))
+        what = Text("{n} English tokens", n=len(first.tokens))
         checks += [
-            count_check(say("number of English tokens"), known["num_tokens"], float(len(first.tokens))),
-            Check(say("mean cosine of embeddings, {what}", what=what), known["mean_cosine"], found["mean"]),
-            Check(say("its standard deviation, {what}", what=what), known["std_cosine"], found["std"]),
-            Check(say("least, {what}", what=what), known["min_cosine"], found["min"]),
-            Check(say("greatest, {what}", what=what), known["max_cosine"], found["max"]),
-            count_check(say("tokens above 0.9"), known["high_similarity_count"], float((first.cosines > 0.9).sum())),
-            count_check(say("tokens below 0.1"), known["low_similarity_count"], float((first.cosines < 0.1).sum())),
+            count_check(Text("number of English tokens"), known["num_tokens"], float(len(first.tokens))),
+            Check(Text("mean cosine of embeddings, {what}", what=what), known["mean_cosine"], found["mean"]),
+            Check(Text("its standard deviation, {what}", what=what), known["std_cosine"], found["std"]),
+            Check(Text("least, {what}", what=what), known["min_cosine"], found["min"]),
+            Check(Text("greatest, {what}", what=what), known["max_cosine"], found["max"]),
+            count_check(Text("tokens above 0.9"), known["high_similarity_count"], float((first.cosines > 0.9).sum())),
+            count_check(Text("tokens below 0.1"), known["low_similarity_count"], float((first.cosines < 0.1).sum())),
         ]
     measured = float(within.mean()) if within.size else None
     reason = ON_AVERAGE if replicas else None
-    what = say("random pairs of tokens within GLM")
+    what = Text("random pairs of tokens within GLM")
     checks.append(Check(what, known["baseline_mean"], measured, reason=reason, comparable=not replicas))
     words, known = samples.get("words"), origin()["embedding_300"]
     if words is not None:
         found = summarised(words.cosines)
-        what = say("{n} ASCII words", n=len(words.tokens))
-        checks.append(count_check(say("number of ASCII words"), known["n"], float(len(words.tokens))))
+        what = Text("{n} ASCII words", n=len(words.tokens))
+        checks.append(count_check(Text("number of ASCII words"), known["n"], float(len(words.tokens))))
         checks += [
-            Check(say("mean cosine of embeddings, {what}", what=what), known["mean"], found["mean"]),
-            Check(say("its standard deviation, {what}", what=what), known["std"], found["std"]),
-            Check(say("least, {what}", what=what), known["min"], found["min"]),
-            Check(say("greatest, {what}", what=what), known["max"], found["max"]),
+            Check(Text("mean cosine of embeddings, {what}", what=what), known["mean"], found["mean"]),
+            Check(Text("its standard deviation, {what}", what=what), known["std"], found["std"]),
+            Check(Text("least, {what}", what=what), known["min"], found["min"]),
+            Check(Text("greatest, {what}", what=what), known["max"], found["max"]),
         ]
     return checks

@@ -24,7 +24,7 @@ from kinprint.studies.origin.shared import (
     summary_checks,
 )
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 _LAYER_COLUMNS = (
     column("layer", "layer"),
@@ -66,23 +66,23 @@ def layer_probe(stage: Stage) -> Section:
         found.append(pair)
         if pair.dropped:
             left_out = ", ".join(map(str, pair.dropped))
-            section.missing.append(say("{role} is constant in the layers {layers}", role=role.value, layers=left_out))
+            section.missing.append(Text("{role} is constant in the layers {layers}", role=role.value, layers=left_out))
         section.tables.append(_layer_table(pair))
         summary += _summary_rows(pair)
         if is_published(stage, a, b):
             section.checks += _layer_checks(pair)
     if not found:
         return section
-    title = say("Summary over layers, {a} against {b}", a=a, b=b)
+    title = Text("Summary over layers, {a} against {b}", a=a, b=b)
     section.tables.insert(0, table("layer_summary", title, _SUMMARY_COLUMNS, summary))
     section.notes.append(
-        say(
+        Text(
             "Norm weights are mostly positive, so independent ones have a high cosine too: the column “if independent” "
             "is the mean over all orders of one side’s elements, which keeps both vectors’ values. Where a few layers "
             "are unlike the others a mean hides it, so the median is given beside it."
         )
     )
-    caption = say(
+    caption = Text(
         "Cosine and Pearson correlation of the norm weights of {a} and {b} by layer. Grey: 95 % of independent pairs.",
         a=a,
         b=b,
@@ -105,7 +105,7 @@ def _layer_table(pair: NormPair) -> Table:
         )
         for i, layer in enumerate(pair.layers)
     ]
-    title = say("{role}: {a} against {b}, layer by layer", role=pair.role.value, a=pair.a, b=pair.b)
+    title = Text("{role}: {a} against {b}, layer by layer", role=pair.role.value, a=pair.a, b=pair.b)
     return table(f"layers_{pair.role.value}", title, _LAYER_COLUMNS, rows)
 
 
@@ -145,15 +145,15 @@ def _layer_checks(pair: NormPair) -> list[Check]:
                 (COSINE, f"{kind}_cos", pair.cosine),
                 (PEARSON, f"{kind}_pearson", pair.pearson),
             ):
-                what = say("{measure}, {role}, layer {layer}", measure=measure, role=pair.role.value, layer=layer)
+                what = Text("{measure}, {role}, layer {layer}", measure=measure, role=pair.role.value, layer=layer)
                 checks.append(Check(what, known[layer][key], float(values[i])))
     if not pair.complete:
         return checks
     category = CATEGORY[pair.role]
     for key, measure, values in (("cosine", COSINE, pair.cosine), ("pearson", PEARSON, pair.pearson)):
-        what = say("{measure}, {role}", measure=measure, role=pair.role.value)
+        what = Text("{measure}, {role}", measure=measure, role=pair.role.value)
         checks += summary_checks(what, origin()["summary"][category][key], values)
-    what = say("cosine, {role}, in the “comprehensive” script", role=pair.role.value)
+    what = Text("cosine, {role}, in the “comprehensive” script", role=pair.role.value)
     return checks + summary_checks(what, origin()["comprehensive"][category], pair.cosine)
 
 
@@ -192,10 +192,10 @@ def control_pairs(stage: Stage) -> Section:
         if any(p.role is role for p in found)
     }
     rows = [_control_row(pair, shared[pair.role]) for pair in found]
-    section.tables.append(table("controls", say("The probe on all pairs of equal width"), _CONTROL_COLUMNS, rows))
+    section.tables.append(table("controls", Text("The probe on all pairs of equal width"), _CONTROL_COLUMNS, rows))
     section.notes += _control_notes(stage)
     a, b = accused(stage)
-    caption = say(
+    caption = Text(
         "The same probe on {a} and {b} and on pairs with the controls. Shaded: 95 % of independent pairs, for each "
         "pair its own.",
         a=a,
@@ -205,7 +205,7 @@ def control_pairs(stage: Stage) -> Section:
     if is_published(stage, a, b):
         for pair in found[:2]:
             if (pair.a, pair.b) == (a, b) and pair.complete:
-                what = say("cosine, {role}, in the script with a control", role=pair.role.value)
+                what = Text("cosine, {role}, in the script with a control", role=pair.role.value)
                 known = origin()["control"]["Solar_vs_GLM"][CATEGORY[pair.role]]
                 section.checks += summary_checks(what, known, pair.cosine)
     return section
@@ -231,14 +231,14 @@ def _control_row(pair: NormPair, shared: list[int]) -> list[Cell]:
 
 def _control_notes(stage: Stage) -> list[Text]:
     notes = [
-        say(
+        Text(
             "z and p test the mean Pearson correlation under one permutation for all layers: layers of one model are "
             "correlated, so they do not count as so many measurements."
         )
     ]
     if stage.original("Solar", "GLM"):
         notes.append(
-            say(
+            Text(
                 "The published control was to be “Qwen2”; the script reads DeepSeek-V2-Lite, whose width differs, so every "
                 "control statistic is empty and the published figure shows only Solar and GLM. Models of another width are "
                 "listed as not comparable here."
@@ -246,7 +246,7 @@ def _control_notes(stage: Stage) -> list[Text]:
         )
     if stage.has("GLM", "INTELLECT") and stage.original("GLM", "INTELLECT"):
         notes.append(
-            say(
+            Text(
                 "INTELLECT-3 was trained from GLM-4.5-Air-Base: it and GLM-4.5-Air have the same parent, so they are "
                 "siblings."
             )

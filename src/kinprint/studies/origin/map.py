@@ -12,20 +12,20 @@ from kinprint.studies.origin.scripts import SCRIPTS
 from kinprint.studies.origin.shared import accused, count_check, is_published, origin
 from kinprint.studies.origin.tokens import Comparison, classes, compared
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 SCATTERED = 2_000
-SET_ORDER = say(
+SET_ORDER = Text(
     "published on 10,000 tokens in no defined order (standard error 0.008), so two decimals can agree; here on all "
     "common tokens"
 )
 _SCRIPT_NAMES = {
-    "Korean": say("Korean"),
-    "Chinese": say("Chinese"),
-    "Latin": say("Latin"),
-    "digits": say("digits"),
-    "other": say("other"),
-    "part of a character": say("part of a character"),
+    "Korean": Text("Korean"),
+    "Chinese": Text("Chinese"),
+    "Latin": Text("Latin"),
+    "digits": Text("digits"),
+    "other": Text("other"),
+    "part of a character": Text("part of a character"),
 }
 
 
@@ -35,38 +35,38 @@ def vocabulary_map(stage: Stage) -> Section:
     a, b = accused(stage)
     found = compared(stage, a, b)
     if found.common < 3:
-        raise Missing(say("{a} and {b} have {n} tokens in common: too few to compare ids", a=a, b=b, n=found.common))
+        raise Missing(Text("{a} and {b} have {n} tokens in common: too few to compare ids", a=a, b=b, n=found.common))
     spearman = METRICS["spearman"](found.ids_a, found.ids_b)
     pearson = METRICS["pearson"](found.ids_a, found.ids_b)
     rows: list[list[Cell]] = [
-        [say("common tokens"), found.common],
-        [say("Spearman correlation of their ids"), spearman],
-        [say("Pearson correlation of their ids"), pearson],
-        [say("sd of either for ids in random order"), float(1 / np.sqrt(found.common - 1))],
-        [say("different differences of ids"), len(found.shifts)],
-        [say("ids below 1,000 with the same token"), found.first_same],
-        [say("tokens of A alone"), len(found.only_a)],
-        [say("tokens of A with ids from {first}", first=found.high_from), len(found.high)],
+        [Text("common tokens"), found.common],
+        [Text("Spearman correlation of their ids"), spearman],
+        [Text("Pearson correlation of their ids"), pearson],
+        [Text("sd of either for ids in random order"), float(1 / np.sqrt(found.common - 1))],
+        [Text("different differences of ids"), len(found.shifts)],
+        [Text("ids below 1,000 with the same token"), found.first_same],
+        [Text("tokens of A alone"), len(found.only_a)],
+        [Text("tokens of A with ids from {first}", first=found.high_from), len(found.high)],
     ]
     columns = (column("what", "what"), column("value", "value", 4))
-    section.tables.append(table("vocabulary_map", say("Ids of the common tokens"), columns, rows))
+    section.tables.append(table("vocabulary_map", Text("Ids of the common tokens"), columns, rows))
     groups = {"only": found.only_a, "high": found.high}
     scripts = {name: found.scripts(tokens) for name, tokens in groups.items()}
     raw = {name: classes(tokens) for name, tokens in groups.items()}
     section.tables += [_script_table(found, scripts), _class_table(raw)]
     section.notes += [
-        say(
+        Text(
             "Byte-level tokens are decoded before they are sorted by script. Without that, as published, every Korean "
             "or Chinese token is a string of Latin-1 letters and counts as “other”."
         ),
-        say(
+        Text(
             "Both vocabularies put frequent tokens first, so ids of common tokens correlate whatever their origin: the "
             "null of random order is no test of descent."
         ),
     ]
     rng = np.random.default_rng(stage.request.seed)
     chosen = np.sort(rng.choice(found.common, min(SCATTERED, found.common), replace=False))
-    caption = say(
+    caption = Text(
         "Ids of common tokens ({n} drawn of {all}), differences of ids of all of them, and the scripts of tokens of "
         "{a} that {b} lacks, and of those with ids from {first}: after decoding, and as published.",
         n=len(chosen),
@@ -88,7 +88,7 @@ def vocabulary_map(stage: Stage) -> Section:
     section.pictures.append(picture("vocabulary_map", caption, "origin.vocabulary_figures.vocabulary_map", *arguments))
     if stage.request.replicas:
         section.notes.append(
-            say(
+            Text(
                 "How many tokens are Korean, Chinese, Latin and so on is assumed in the replicas: only the counts in the list of "
                 "published figures are theirs by design. The table of scripts shows the method, not the models."
             )
@@ -106,7 +106,7 @@ def _script_table(found: Comparison, scripts: dict[str, Counter[str]]) -> Table:
         column("high", "tokens of A with high ids"),
     )
     return table(
-        "scripts", say("Scripts after decoding (high ids: from {first})", first=found.high_from), columns, rows
+        "scripts", Text("Scripts after decoding (high ids: from {first})", first=found.high_from), columns, rows
     )
 
 
@@ -118,26 +118,26 @@ def _class_table(raw: dict[str, Counter[str]]) -> Table:
         column("only", "tokens of A alone"),
         column("high", "tokens of A with high ids"),
     )
-    return table("classes", say("Classes as published, without decoding"), columns, rows)
+    return table("classes", Text("Classes as published, without decoding"), columns, rows)
 
 
 def _map_checks(found: Comparison, high: Counter[str], pearson: float) -> list[Check]:
     known = origin()["vocab_mapping_text"]
     counts = [
-        (say("tokens in common, vocabulary map"), known["common"], found.common),
-        (say("tokens with the same id, vocabulary map"), known["same_id"], found.same_id),
-        (say("ids below 1,000 with the same token"), known["first1000_same"], found.first_same),
-        (say("tokens of Solar alone"), known["solar_only"], len(found.only_a)),
-        (say("tokens of Solar with ids from 150,000"), known["high_id_ge_150000"], len(found.high)),
+        (Text("tokens in common, vocabulary map"), known["common"], found.common),
+        (Text("tokens with the same id, vocabulary map"), known["same_id"], found.same_id),
+        (Text("ids below 1,000 with the same token"), known["first1000_same"], found.first_same),
+        (Text("tokens of Solar alone"), known["solar_only"], len(found.only_a)),
+        (Text("tokens of Solar with ids from 150,000"), known["high_id_ge_150000"], len(found.high)),
     ]
     counts += [
-        (say("among them of the class {name}, without decoding", name=name), number, high[name])
+        (Text("among them of the class {name}, without decoding", name=name), number, high[name])
         for name, number in known["high_id_types"].items()
     ]
     return [
         *(count_check(what, float(number), float(value), "text") for what, number, value in counts),
         Check(
-            say("Pearson correlation of the ids"),
+            Text("Pearson correlation of the ids"),
             known["id_corr_sample10000"],
             pearson,
             3,

@@ -16,7 +16,7 @@ from kinprint.studies.origin.shared import EVERY, accused, controls, count_check
 from kinprint.studies.origin.window_checks import column_of, window_checks
 from kinprint.studies.origin.windows import COUNT, LENGTH, ROLES, USED, WindowRow, expected_magnitude, measure
 from kinprint.studies.outcome import Cell, Missing, Picture, Section, Table, column, picture, table
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 CONTROL_ROLES = (Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q, Role.ATTN_O, Role.ROUTER)
 
@@ -50,7 +50,9 @@ def window_probe(stage: Stage) -> Section:
         section.tables.append(score)
         if published:
             section.checks.append(
-                count_check(say("the “definitive” script’s score, recomputed by its rules"), 40.0, float(total), "text")
+                count_check(
+                    Text("the “definitive” script’s score, recomputed by its rules"), 40.0, float(total), "text"
+                )
             )
     return section
 
@@ -66,7 +68,7 @@ def _control(stage: Stage, first: str, control: str, missing: list[Text]) -> lis
     widths = stage.width(first), stage.width(control)
     if widths[0] != widths[1]:
         missing.append(
-            say(
+            Text(
                 "windows of {a} and {b} are not comparable: width {n} and {m}",
                 a=first,
                 b=control,
@@ -79,11 +81,11 @@ def _control(stage: Stage, first: str, control: str, missing: list[Text]) -> lis
     try:
         rows = list(measure(stage, first, control, _shared(stage, first, control)[::EVERY], roles))
     except (Missing, DegenerateInput) as error:
-        missing.append(say("windows of {a} and {b}: {why}", a=first, b=control, why=error.message))
+        missing.append(Text("windows of {a} and {b}: {why}", a=first, b=control, why=error.message))
         return []
     if not any(row.cosine is not None for row in rows):
         missing.append(
-            say(
+            Text(
                 "windows of {a} and {b}: no tensor that both have in one shape and that is not all zero",
                 a=first,
                 b=control,
@@ -97,7 +99,7 @@ def _pictures(a: str, b: str, shown: dict[str, list[WindowRow]]) -> list[Picture
     return [
         picture(
             "window_histograms",
-            say(
+            Text(
                 "Cosines of the windows of {a} and {b} by tensor, one for each layer. Grey: 95 % of independent pairs, "
                 "averaged over layers; ticks: for norms and biases, each layer’s mean if independent.",
                 a=a,
@@ -109,7 +111,7 @@ def _pictures(a: str, b: str, shown: dict[str, list[WindowRow]]) -> list[Picture
         ),
         picture(
             "window_magnitudes",
-            say("Mean |cosine| by tensor and pair, on a logarithmic axis, beside that of independent pairs."),
+            Text("Mean |cosine| by tensor and pair, on a logarithmic axis, beside that of independent pairs."),
             "origin.figures.window_magnitudes",
             shown,
         ),
@@ -125,7 +127,7 @@ def _holes(compared: dict[str, list[WindowRow]]) -> list[Text]:
     if not listed:
         return []
     return [
-        say(
+        Text(
             "Not modelled in the replicas where these windows lie, in some layers or all, and zero there: {listed}. "
             "Nothing follows from it for the models.",
             listed=listed,
@@ -136,7 +138,7 @@ def _holes(compared: dict[str, list[WindowRow]]) -> list[Text]:
 def _notes(stage: Stage, rows: Sequence[WindowRow]) -> list[Text]:
     used = LENGTH if stage.request.full else USED
     return [
-        say(
+        Text(
             "Matrices: {count} windows of {length} elements at places given by a hash of the tensor’s name, the first "
             "{used} of each used; windows that overlap are merged. Norms and biases are read whole and once. "
             "{identical} of {windows} windows are equal byte for byte (SHA-256); {constant} more are constant on a side and "
@@ -148,7 +150,7 @@ def _notes(stage: Stage, rows: Sequence[WindowRow]) -> list[Text]:
             constant=sum(row.constant for row in rows),
             windows=sum(row.windows for row in rows),
         ),
-        say(
+        Text(
             "The null permutes the residual dimensions (columns; rows of the attention output; experts of a bias) of "
             "one side, on the whole rows that lie in the windows. Mean and sd are exact. A cosine near 0 is what "
             "independent matrices have; a script that reads it as “retrained”, and a high norm cosine as “copied”, "
@@ -203,7 +205,7 @@ def _row_table(a: str, b: str, rows: Sequence[WindowRow]) -> Table:
         ]
         for row in rows
     ]
-    title = say("Every tensor and layer, {a} (A) against {b} (B)", a=a, b=b)
+    title = Text("Every tensor and layer, {a} (A) against {b} (B)", a=a, b=b)
     return table("windows", title, _ROW_COLUMNS, cells, shown=16)
 
 
@@ -212,8 +214,8 @@ def _summary_table(compared: dict[str, list[WindowRow]]) -> Table:
     for pair, rows in compared.items():
         for role in dict.fromkeys(row.plan.role for row in rows):
             chosen = [row for row in rows if row.plan.role is role]
-            for status, count in Counter(row.status.template for row in chosen).items():
-                cells.append(_summary_row(pair, role, [row for row in chosen if row.status.template == status], count))
+            for status, count in Counter(row.status.key for row in chosen).items():
+                cells.append(_summary_row(pair, role, [row for row in chosen if row.status.key == status], count))
     columns = (
         column("pair", "pair"),
         column("role", "role"),
@@ -231,7 +233,7 @@ def _summary_table(compared: dict[str, list[WindowRow]]) -> Table:
         column("identical", "windows equal byte for byte"),
         column("constant", "windows constant on a side"),
     )
-    return table("window_summary", say("By tensor"), columns, cells)
+    return table("window_summary", Text("By tensor"), columns, cells)
 
 
 def _summary_row(pair: str, role: Role, rows: Sequence[WindowRow], count: int) -> list[Cell]:

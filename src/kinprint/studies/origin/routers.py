@@ -27,14 +27,14 @@ from kinprint.studies.origin.shared import (
 )
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import published
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 DRAWS = 3
 FULL_DRAWS = 20
 GAUSSIAN_DRAWS = 8
-ALIGNED = say("aligned cosine")
-UNFILLED = say("one of the two is not filled in the replicas")
-ROUTERS_FITTED = say("the replicas’ routers are fitted to it within two units of the fourth decimal")
+ALIGNED = Text("aligned cosine")
+UNFILLED = Text("one of the two is not filled in the replicas")
+ROUTERS_FITTED = Text("the replicas’ routers are fitted to it within two units of the fourth decimal")
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def measure(stage: Stage, a: str, b: str, *, every: int = 1) -> list[RouterRow]:
         shared = [layer for layer in shared if layer in stage.request.layers]
     chosen = shared[::every]
     if not chosen:
-        raise Missing(say("{a} and {b} share no layer with a router", a=a, b=b))
+        raise Missing(Text("{a} and {b} share no layer with a router", a=a, b=b))
     shapes = [stage.part(name, Role.ROUTER, chosen[0]).shape for name in (a, b)]
     if shapes[0][-1] != shapes[1][-1]:
         raise Missing(
-            say(
+            Text(
                 "the routers of {a} and {b} are not comparable: width {n} and {m}",
                 a=a,
                 b=b,
@@ -144,7 +144,7 @@ def routers(stage: Stage) -> Section:
     noise = gaussian_alignment(experts, width, seed=stage.request.seed)
     section.tables += [_table(a, b, rows), _control_table(stage, a, b, rows, section.missing)]
     section.notes.append(
-        say(
+        Text(
             "The best assignment of experts finds a positive mean even in noise: {mean:.4f} for independent Gaussian "
             "{experts}×{width} matrices ({n} draws, sd {sd:.4f}). The null beside each layer permutes the residual "
             "dimensions of one router, which keeps its rows’ lengths and what they have in common.",
@@ -155,7 +155,7 @@ def routers(stage: Stage) -> Section:
             n=noise.size,
         )
     )
-    caption = say(
+    caption = Text(
         "Routers of {a} and {b} by layer: cosine as stored, Pearson, and mean cosine after the best assignment of "
         "experts. Grey: 95 % of independent pairs (for the assignment: mean of the draws, pooled sd).",
         a=a,
@@ -194,7 +194,7 @@ def _table(a: str, b: str, rows: list[RouterRow]) -> Table:
         ]
         for row in rows
     ]
-    return table("routers", say("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
+    return table("routers", Text("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
 
 
 def _control_table(stage: Stage, a: str, b: str, rows: list[RouterRow], missing: list[Text]) -> Table:
@@ -207,7 +207,7 @@ def _control_table(stage: Stage, a: str, b: str, rows: list[RouterRow], missing:
             missing.append(error.text)
         except DegenerateInput as error:
             why: str | Text = UNFILLED if stage.request.replicas else error.message
-            missing.append(say("routers of {a} and {b}: {why}", a=one, b=other, why=why))
+            missing.append(Text("routers of {a} and {b}: {why}", a=one, b=other, why=why))
     columns = (
         column("pair", "pair"),
         column("n", "layers"),
@@ -216,7 +216,7 @@ def _control_table(stage: Stage, a: str, b: str, rows: list[RouterRow], missing:
         column("aligned_null", "its mean if independent", 4),
         column("null_sd", "sd of one layer if independent", 4),
     )
-    return table("router_controls", say("Aligned routers, all pairs of equal width"), columns, cells)
+    return table("router_controls", Text("Aligned routers, all pairs of equal width"), columns, cells)
 
 
 def _summary(a: str, b: str, rows: list[RouterRow]) -> list[Cell]:
@@ -243,7 +243,7 @@ def _checks(rows: list[RouterRow], noise: FloatArray, *, replicas: bool) -> list
                 (6, PEARSON, row.pearson),
                 (7, ALIGNED, row.aligned),
             ):
-                what = say("{measure}, {role}, layer {layer}", measure=name, role="router", layer=row.layer)
+                what = Text("{measure}, {role}, layer {layer}", measure=name, role="router", layer=row.layer)
                 reason = ROUTERS_FITTED if replicas and name is ALIGNED else None
                 checks.append(Check(what, known[row.layer][place], value, reason=reason))
     if [row.layer for row in rows] == sorted(known):
@@ -252,8 +252,8 @@ def _checks(rows: list[RouterRow], noise: FloatArray, *, replicas: bool) -> list
             (PEARSON, [row.pearson for row in rows], origin()["summary"]["router_or_gate"]["pearson"]),
             (ALIGNED, [row.aligned for row in rows], origin()["summary"]["router_aligned"]),
         ):
-            what = say("{measure}, {role}", measure=name, role="router")
+            what = Text("{measure}, {role}", measure=name, role="router")
             checks += summary_checks(what, group, np.array(values, dtype=np.float64))
     again = published()["recomputed_checks"]["router_alignment_null"]
-    what = say("aligned cosine of independent Gaussian 128×4096 matrices")
+    what = Text("aligned cosine of independent Gaussian 128×4096 matrices")
     return [*checks, Check(what, again["mean"], float(noise.mean()), 3, "text")]

@@ -9,13 +9,13 @@ from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import NORMS, norm_pair
 from kinprint.studies.origin.sigma import compute
 from kinprint.studies.outcome import Cell, Missing, Table, column, table
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 BANDS = (
-    (100, say("“definitive proof”")),
-    (50, say("“strong evidence”")),
-    (20, say("“moderate, not conclusive”")),
-    (0, say("“weak or none”")),
+    (100, Text("“definitive proof”")),
+    (50, Text("“strong evidence”")),
+    (20, Text("“moderate, not conclusive”")),
+    (0, Text("“weak or none”")),
 )
 
 
@@ -29,13 +29,13 @@ def score_table(
     total = sum(points)
     band = next(name for least, name in BANDS if total >= least)
     rows: list[list[Cell]] = [
-        [say("identical bytes anywhere (constant windows apart): 100"), float(identical), points[0]],
-        [say("mean norm cosine above 0.95: 30 if 0.05 above the baseline, else 10"), norm_mean, points[1]],
-        [say("mean attention cosine within 0.01 of 0: 10"), attention_mean, points[2]],
-        [say("total, {band}", band=band), None, total],
+        [Text("identical bytes anywhere (constant windows apart): 100"), float(identical), points[0]],
+        [Text("mean norm cosine above 0.95: 30 if 0.05 above the baseline, else 10"), norm_mean, points[1]],
+        [Text("mean attention cosine within 0.01 of 0: 10"), attention_mean, points[2]],
+        [Text("total, {band}", band=band), None, total],
     ]
     columns = (column("rule", "rule"), column("value", "value", 4), column("points", "points"))
-    return table("score", say("The “definitive” script’s score by its own rules, of 100"), columns, rows), total
+    return table("score", Text("The “definitive” script’s score by its own rules, of 100"), columns, rows), total
 
 
 def norm_means(stage: Stage, a: str, b: str) -> tuple[float, float] | None:

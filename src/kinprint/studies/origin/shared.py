@@ -15,7 +15,7 @@ from kinprint.stats import AllPairs, all_pairs, joint_tail
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check, Missing, Trust
 from kinprint.studies.published import published
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 NORMS = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 CATEGORY = {Role.INPUT_NORM: "norm_pre", Role.POST_ATTENTION_NORM: "norm_post"}
@@ -33,7 +33,7 @@ def accused(stage: Stage) -> tuple[str, str]:
     """
     names = [member.name for member in stage.members[:2]]
     if len(names) < 2:
-        raise Missing(say("two models are needed, A and B; {n} was given", n=len(names)))
+        raise Missing(Text("two models are needed, A and B; {n} was given", n=len(names)))
     for name in names:
         stage.model(name)
     return names[0], names[1]
@@ -127,7 +127,7 @@ def norm_pair(stage: Stage, a: str, b: str, role: Role) -> NormPair:
     pairs = all_pairs(left, right)
     keep = [i for i in range(len(layers)) if pairs.valid[i, i]]
     if not keep:
-        raise Missing(say("{a} and {b}: {role} is constant in every layer", a=a, b=b, role=role.value))
+        raise Missing(Text("{a} and {b}: {role} is constant in every layer", a=a, b=b, role=role.value))
     if len(keep) == len(layers):
         return NormPair(a, b, role, layers, left, right, pairs)
     kept, left, right = tuple(layers[i] for i in keep), left[keep], right[keep]
@@ -153,7 +153,7 @@ def both_norms(stage: Stage, a: str, b: str, missing: list[Text]) -> dict[Role, 
         raise Missing(missing.pop())
     layers = set.intersection(*(set(pair.layers) for pair in found.values()))
     if not layers:
-        raise Missing(say("{a} and {b} share no layer that has both norms", a=a, b=b))
+        raise Missing(Text("{a} and {b} share no layer that has both norms", a=a, b=b))
     same = tuple(sorted(layers))
     return {role: pair if pair.layers == same else pair.only(same) for role, pair in found.items()}
 
@@ -201,7 +201,7 @@ def summary_checks(
     measured = summarised(values)
     return [
         Check(
-            say("{statistic} of {what}", statistic=STATISTIC[name], what=what),
+            Text("{statistic} of {what}", statistic=STATISTIC[name], what=what),
             known[name],
             measured[name],
             digits,
@@ -212,12 +212,12 @@ def summary_checks(
     ]
 
 
-UNCONSTRAINED = say("the replicas were not made to have this number")
-NEEDS_FULL = say("published on more elements or draws: the long settings are needed to compare")
-COSINE, PEARSON = say("cosine"), say("Pearson")
+UNCONSTRAINED = Text("the replicas were not made to have this number")
+NEEDS_FULL = Text("published on more elements or draws: the long settings are needed to compare")
+COSINE, PEARSON = Text("cosine"), Text("Pearson")
 STATISTIC = {
-    "mean": say("mean"),
-    "std": say("standard deviation"),
-    "min": say("least"),
-    "max": say("greatest"),
+    "mean": Text("mean"),
+    "std": Text("standard deviation"),
+    "min": Text("least"),
+    "max": Text("greatest"),
 }

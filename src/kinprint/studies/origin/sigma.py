@@ -15,15 +15,15 @@ from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import accused, all_model_pairs, is_published, joint, norm_pair, origin
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import published
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 PROBED = (10, 20, 30, 40)
-WRONG_SIGMA = say(
+WRONG_SIGMA = Text(
     "an effect size over four values each, not a test: the baseline is layer 0 alone, and layer 0 is left out of the "
     "cross set; the formula gives as much for unrelated models"
 )
-WRONG_TEN_TWENTY = say("false: another group measured 0.9820, and so does this study")
-WRONG_TEN_TEN = say("0.989 is the mean of four layers; layer 10 itself has 0.981")
+WRONG_TEN_TWENTY = Text("false: another group measured 0.9820, and so does this study")
+WRONG_TEN_TEN = Text("0.989 is the mean of four layers; layer 10 itself has 0.981")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def compute(stage: Stage, a: str, b: str) -> Sigma:
     pair = norm_pair(stage, a, b, Role.INPUT_NORM)
     layers = probed_layers(pair.layers)
     if 0 not in pair.layers or len(layers) < 2:
-        raise Missing(say("{a} and {b} do not share layer 0 and at least two further layers", a=a, b=b))
+        raise Missing(Text("{a} and {b} do not share layer 0 and at least two further layers", a=a, b=b))
     rows = [pair.layers.index(layer) for layer in layers]
     zero = pair.layers.index(0)
     inner = [all_pairs(side[[zero]], side[rows]) for side in (pair.left, pair.right)]
@@ -133,7 +133,7 @@ def sigma_audit(stage: Stage) -> Section:
         if is_published(stage, a, b):
             section.notes.append(_SOLAR_NOTE)
             section.checks += _checks(stage, first)
-    caption = say(
+    caption = Text(
         "Left: the cosines behind the published number, one dot for each layer; crosses: what means and spreads alone "
         "predict. Right: the published formula on each pair of models, and on the predicted cosines. Both axes begin "
         "at 0."
@@ -142,12 +142,12 @@ def sigma_audit(stage: Stage) -> Section:
     return section
 
 
-_NOTE = say(
+_NOTE = Text(
     "The published number divides a difference of means by a spread over four values: an effect size, not a test. "
     "Layer 0 of A against later layers of B shows whether a low baseline belongs to layer 0 itself; the columns "
     "“predicted” whether it follows from the vectors’ means and spreads alone."
 )
-_SOLAR_NOTE = say(
+_SOLAR_NOTE = Text(
     "Layer 0 has a large coefficient of variation in both models, so its cosine with any later layer is low, within a model "
     "as across. No change of the tokenizer is needed to explain it: GLM, whose tokenizer was not changed, shows it too."
 )
@@ -183,7 +183,7 @@ def _formula_table(found: Sequence[Sigma]) -> Table:
         column("zero_cross", "layer 0 of A against layers of B, mean", 4),
         column("joint_z", "z of the cross set under permutation", 2),
     )
-    return table("sigma", say("The published formula on every pair"), columns, rows)
+    return table("sigma", Text("The published formula on every pair"), columns, rows)
 
 
 def _value_table(item: Sigma) -> Table:
@@ -212,7 +212,7 @@ def _value_table(item: Sigma) -> Table:
         column("zero_cross", "layer 0 of A against it in B", 4),
         column("z", "z of A against B", 2),
     )
-    title = say(
+    title = Text(
         "The cosines behind it, {a} (A) and {b} (B), each beside what the two vectors’ means and spreads predict",
         a=item.a,
         b=item.b,
@@ -252,7 +252,7 @@ def _distance_table(stage: Stage, a: str, b: str) -> Table:
         column("pearson_b", "Pearson within B", 4),
         column("pearson_across", "Pearson across", 4),
     )
-    return table("sigma_distance", say("A fair baseline: equal distance between layers, no layer 0"), columns, cells)
+    return table("sigma_distance", Text("A fair baseline: equal distance between layers, no layer 0"), columns, cells)
 
 
 def _mean(matrix: FloatArray, places: Sequence[tuple[int, int]]) -> float:
@@ -264,33 +264,33 @@ def _checks(stage: Stage, item: Sigma) -> list[Check]:
     checks: list[Check] = []
     for name, values in (("GLM", item.within_b), ("Solar", item.within_a)):
         for layer, value in zip(item.layers, values, strict=True):
-            what = say("cosine of layers 0 and {layer} of {model}, input_norm", layer=layer, model=name)
+            what = Text("cosine of layers 0 and {layer} of {model}, input_norm", layer=layer, model=name)
             checks.append(Check(what, known["within_layer0"][name][str(layer)], float(value)))
     for layer, value in zip(item.layers, item.cross, strict=True):
-        what = say("cosine of Solar and GLM, input_norm, layer {layer}, in the baseline", layer=layer)
+        what = Text("cosine of Solar and GLM, input_norm, layer {layer}, in the baseline", layer=layer)
         checks.append(Check(what, known["cross_used_for_182sigma"][str(layer)], float(value)))
     if item.layers != PROBED:
         return checks
     again = published()["recomputed_checks"]["sigma182"]
     with_zero = float(np.append(item.cross, item.cross_zero).mean())
     checks += [
-        Check(say("mean cosine across, layers 10 to 40"), 0.989, float(item.cross.mean()), 3, "text"),
-        Check(say("mean cosine within GLM, layer 0"), 0.377, float(item.within_b.mean()), 3, "text"),
-        Check(say("mean cosine within Solar, layer 0"), 0.376, float(item.within_a.mean()), 3, "text"),
-        Check(say("difference of the two means"), again["difference"], item.difference, 4, "text"),
-        Check(say("“182 sigma”"), 182.0, item.sigma, 0, "wrong", WRONG_SIGMA),
+        Check(Text("mean cosine across, layers 10 to 40"), 0.989, float(item.cross.mean()), 3, "text"),
+        Check(Text("mean cosine within GLM, layer 0"), 0.377, float(item.within_b.mean()), 3, "text"),
+        Check(Text("mean cosine within Solar, layer 0"), 0.376, float(item.within_a.mean()), 3, "text"),
+        Check(Text("difference of the two means"), again["difference"], item.difference, 4, "text"),
+        Check(Text("“182 sigma”"), 182.0, item.sigma, 0, "wrong", WRONG_SIGMA),
         Check(
-            say("mean cosine across with layer 0, as the script computes it"),
+            Text("mean cosine across with layer 0, as the script computes it"),
             again["with_layer0_as_in_script"]["cross_mean"],
             with_zero,
         ),
         Check(
-            say("difference of means with layer 0, as the script computes it"),
+            Text("difference of means with layer 0, as the script computes it"),
             again["with_layer0_as_in_script"]["difference"],
             with_zero - float(item.within_b.mean()),
         ),
-        Check(say("“Solar 10 against GLM 10 = 0.989”"), 0.989, float(item.cross[0]), 3, "wrong", WRONG_TEN_TEN),
+        Check(Text("“Solar 10 against GLM 10 = 0.989”"), 0.989, float(item.cross[0]), 3, "wrong", WRONG_TEN_TEN),
     ]
     pair = norm_pair(stage, item.a, item.b, Role.INPUT_NORM)
     ten_twenty = float(pair.pairs.cosine[pair.layers.index(10), pair.layers.index(20)])
-    return [*checks, Check(say("“Solar 10 against GLM 20 = 0.38”"), 0.38, ten_twenty, 2, "wrong", WRONG_TEN_TWENTY)]
+    return [*checks, Check(Text("“Solar 10 against GLM 20 = 0.38”"), 0.38, ten_twenty, 2, "wrong", WRONG_TEN_TWENTY)]

@@ -18,7 +18,7 @@ from kinprint.sources.session import Session
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.scripts import decode, is_byte_level, plain, script, undecoded_class
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 Ints = NDArray[np.int64]
 HIGH_ID = 150_000
@@ -84,9 +84,9 @@ def read_tokenizer(stage: Stage, name: str) -> Tokenizer:
     except Missing:
         raise
     except KinprintError as error:
-        raise Missing(say("the tokenizer of {model} cannot be read: {why}", model=name, why=error.message)) from error
+        raise Missing(Text("the tokenizer of {model} cannot be read: {why}", model=name, why=error.message)) from error
     if content is None:
-        raise Missing(say("{model} has no {file}", model=name, file=TOKENIZER_FILE))
+        raise Missing(Text("{model} has no {file}", model=name, file=TOKENIZER_FILE))
     return parse(name, content)
 
 
@@ -96,7 +96,7 @@ def parse(name: str, content: Mapping[str, object]) -> Tokenizer:
     table = model if isinstance(model, dict) else {}
     vocab = vocabulary({"model": table})
     if not vocab:
-        raise Missing(say("the tokenizer of {model} lists no vocabulary", model=name))
+        raise Missing(Text("the tokenizer of {model} lists no vocabulary", model=name))
     listed = table.get("merges")
     lines = listed if isinstance(listed, list) else []
     merges = tuple(" ".join(map(str, line)) if isinstance(line, list) else str(line) for line in lines)

@@ -13,7 +13,7 @@ from kinprint.arch import Role
 from kinprint.studies.origin.shared import COSINE, NEEDS_FULL, STATISTIC, count_check, origin, summarised
 from kinprint.studies.origin.windows import MISMATCH, MISSING, WindowRow
 from kinprint.studies.outcome import Check, Trust
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 TENSORS = {
     Role.ATTN_K: "self_attn.k_proj.weight",
@@ -27,10 +27,10 @@ TENSORS = {
 }
 """Names under which the publication lists the roles."""
 
-OTHER_WINDOWS = say("the published windows lie elsewhere in the tensors: two samples can agree only so far")
-LARGE = say("thousands, from values stored in 32 bits: hundredths can agree")
-OVERLAP = say("three windows of half the tensor overlap: elements were counted more than once")
-THRICE = say("the whole tensor was read three times and each element counted three times; the report says 262,144")
+OTHER_WINDOWS = Text("the published windows lie elsewhere in the tensors: two samples can agree only so far")
+LARGE = Text("thousands, from values stored in 32 bits: hundredths can agree")
+OVERLAP = Text("three windows of half the tensor overlap: elements were counted more than once")
+THRICE = Text("the whole tensor was read three times and each element counted three times; the report says 262,144")
 
 
 def column_of(rows: Sequence[WindowRow], name: str) -> FloatArray:
@@ -51,10 +51,10 @@ def window_checks(rows: Sequence[WindowRow], *, full: bool) -> list[Check]:
             missing = entry["status"].startswith("missing")
             if missing or "cosine" not in entry:
                 count = sum(row.status == (MISSING if missing else MISMATCH) for row in chosen)
-                what = say("layers with the status “{status}”, {role}", status=entry["status"], role=role.value)
+                what = Text("layers with the status “{status}”, {role}", status=entry["status"], role=role.value)
                 checks.append(count_check(what, entry["count"], float(count)))
                 continue
-            what = say("layers compared, {role}", role=role.value)
+            what = Text("layers compared, {role}", role=role.value)
             checks.append(count_check(what, entry["count"], float(len(measured))))
             if measured:
                 checks += _role_checks(role, entry, measured, full=full)
@@ -69,12 +69,12 @@ def _role_checks(role: Role, entry: dict[str, Any], rows: Sequence[WindowRow], *
     norm = role.info.kind == "norm"
     for measure_name, key, within, remark in (
         (COSINE, "cosine", 1e-3 if matrix else None, reason),
-        (say("relative RMSE"), "rel_rmse", None if norm else 1e-2, reason if matrix or norm else LARGE),
+        (Text("relative RMSE"), "rel_rmse", None if norm else 1e-2, reason if matrix or norm else LARGE),
     ):
         values = summarised(column_of(rows, key))
         for statistic in ("mean", "std", "min", "max"):
             told = not matrix or full or statistic == "mean"
-            what = say(
+            what = Text(
                 "{statistic} of the {measure}, {role}, windows",
                 statistic=STATISTIC[statistic],
                 measure=measure_name,
@@ -90,7 +90,7 @@ def _role_checks(role: Role, entry: dict[str, Any], rows: Sequence[WindowRow], *
                 )
             )
     magnitude = float(np.abs(column_of(rows, "cosine")).mean()) if full or not matrix else None
-    what = say("mean |cosine|, {role}, windows", role=role.value)
+    what = Text("mean |cosine|, {role}, windows", role=role.value)
     checks.append(
         Check(
             what,
@@ -100,7 +100,7 @@ def _role_checks(role: Role, entry: dict[str, Any], rows: Sequence[WindowRow], *
             within=1e-3 if matrix else None,
         )
     )
-    what = say("elements counted, {role}", role=role.value)
+    what = Text("elements counted, {role}", role=role.value)
     stored = min(math.prod(shape) for shape in rows[0].plan.shapes if shape is not None)
     trust: Trust = "wrong" if entry["n_counted"] > stored else "measured"
     remark = None if trust == "measured" else OVERLAP if matrix else THRICE

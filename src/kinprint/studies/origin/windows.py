@@ -21,7 +21,7 @@ from kinprint.model.model import take_rows
 from kinprint.stats.moments import dot_moments
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 ROLES = (
     Role.ATTN_K,
@@ -39,9 +39,9 @@ COUNT, LENGTH, SEED = 3, 262_144, 0
 USED = 32_768
 """Elements of each window that are read by default; all of them with the long settings."""
 
-OK, TRUNCATED = say("ok"), say("truncated to the smaller’s rows")
-MISSING, MISMATCH = say("missing in one or both models"), say("shape mismatch")
-UNDEFINED = say("no direction: all zero")
+OK, TRUNCATED = Text("ok"), Text("truncated to the smaller’s rows")
+MISSING, MISMATCH = Text("missing in one or both models"), Text("shape mismatch")
+UNDEFINED = Text("no direction: all zero")
 
 
 @dataclass(frozen=True)

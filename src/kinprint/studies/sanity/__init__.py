@@ -21,8 +21,8 @@ from kinprint.studies.opened import Stage, Want, attempt, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.text import Text, say
 from kinprint.studies.vectors import is_vector, require_vector
+from kinprint.text import Text, Value
 
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 _CATEGORY = {Role.INPUT_NORM: "norm_pre", Role.POST_ATTENTION_NORM: "norm_post"}
@@ -58,14 +58,14 @@ def _wants(stage: Stage) -> Iterable[Want]:
 def _shuffle_test(stage: Stage) -> Section:
     section = Section(
         notes=[
-            say(
+            Text(
                 "Shuffled: one random order for each side, the same in all layers, so that neighbouring layers, which resemble "
                 "each other, stray together. The mean over all orders needs no draw."
             )
         ]
     )
     if len(stage.names) < 2:
-        raise Missing(say("two models are needed, and {n} could be opened", n=len(stage.names)))
+        raise Missing(Text("two models are needed, and {n} could be opened", n=len(stage.names)))
     for role, (a, b) in itertools.product(_roles(stage), itertools.combinations(stage.names, 2)):
         attempt(section.missing, partial(_shuffle_pair, stage, role, a, b, section), sides(a, b))
     return section
@@ -79,12 +79,12 @@ def _shuffle_pair(stage: Stage, role: Role, a: str, b: str, section: Section) ->
     layers, left, right = stage.stacks(a, b, role)
     pairs, sd = all_pairs(left, right), float(1.0 / np.sqrt(left.shape[1] - 1))
     shuffled = np.array([METRICS["shuffled_cosine"](x, y) for x, y in zip(left, right, strict=True)])
-    values: dict[str, object] = {"a": a, "b": b, "role": role.value}
+    values: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"shuffle_{role.value}_{a}_{b}"
-    title = say("{a} (A) against {b} (B), {role}", **values)
+    title = Text("{a} (A) against {b} (B), {role}", **values)
     section.tables.append(table(name, title, _COLUMNS, _rows(layers, pairs, shuffled, sd, left, right)))
     section.tables.append(_summary(f"{name}_mean", pairs, shuffled, values))
-    caption = say(
+    caption = Text(
         "{a} and {b} ({role}): cosine as stored and with both vectors shuffled, both again as difference from the mean over all "
         "orders, and centred. Grey: 95 % of independent pairs.",
         **values,
@@ -116,14 +116,14 @@ def _rows(
     ]
 
 
-def _summary(name: str, pairs: AllPairs, shuffled: FloatArray, values: dict[str, object]) -> Table:
+def _summary(name: str, pairs: AllPairs, shuffled: FloatArray, values: dict[str, Value]) -> Table:
     """Return mean and median over the layers; a few early layers make the two differ."""
     measures: tuple[tuple[Text, FloatArray], ...] = (
-        (say("cosine"), np.diagonal(pairs.cosine)),
-        (say("cosine, both shuffled"), shuffled),
-        (say("mean over all orders"), np.diagonal(pairs.cosine_null_mean)),
-        (say("centred (Pearson)"), np.diagonal(pairs.pearson)),
-        (say("difference, stored minus shuffled"), np.diagonal(pairs.cosine) - shuffled),
+        (Text("cosine"), np.diagonal(pairs.cosine)),
+        (Text("cosine, both shuffled"), shuffled),
+        (Text("mean over all orders"), np.diagonal(pairs.cosine_null_mean)),
+        (Text("centred (Pearson)"), np.diagonal(pairs.pearson)),
+        (Text("difference, stored minus shuffled"), np.diagonal(pairs.cosine) - shuffled),
     )
     columns = (
         column("measure", "measure"),
@@ -134,7 +134,7 @@ def _summary(name: str, pairs: AllPairs, shuffled: FloatArray, values: dict[str,
     )
     functions = (np.mean, np.median, np.min, np.max)
     rows: list[list[Cell]] = [[what, *(float(function(x)) for function in functions)] for what, x in measures]
-    return table(name, say("{a} against {b}, {role}: over all layers", **values), columns, rows)
+    return table(name, Text("{a} against {b}, {role}: over all layers", **values), columns, rows)
 
 
 def _checks(role: Role, layers: tuple[int, ...], pairs: AllPairs) -> list[Check]:
@@ -143,16 +143,16 @@ def _checks(role: Role, layers: tuple[int, ...], pairs: AllPairs) -> list[Check]
     for i, layer in enumerate(layers):
         if layer in known:
             row = known[layer]
-            what: dict[str, object] = {"layer": layer, "role": role.value}
+            what: dict[str, Value] = {"layer": layer, "role": role.value}
             cosine, pearson = float(pairs.cosine[i, i]), float(pairs.pearson[i, i])
-            found.append(Check(say("cosine, {role}, layer {layer}", **what), row["cosine"], cosine))
-            found.append(Check(say("centred, {role}, layer {layer}", **what), row["cosine_centered"], pearson))
+            found.append(Check(Text("cosine, {role}, layer {layer}", **what), row["cosine"], cosine))
+            found.append(Check(Text("centred, {role}, layer {layer}", **what), row["cosine_centered"], pearson))
     shown = [i for i, layer in enumerate(layers) if layer in known]
     if len(shown) == len(known):
         summary = published()["origin"]["summary"][_CATEGORY[role]]
         cosine, pearson = (float(x[shown, shown].mean()) for x in (pairs.cosine, pairs.pearson))
-        what_cosine = say("mean cosine over 46 layers, {role}", role=role.value)
-        what_pearson = say("mean Pearson over 46 layers, {role}", role=role.value)
+        what_cosine = Text("mean cosine over 46 layers, {role}", role=role.value)
+        what_pearson = Text("mean Pearson over 46 layers, {role}", role=role.value)
         found.append(Check(what_cosine, summary["cosine"]["mean"], cosine))
         found.append(Check(what_pearson, summary["pearson"]["mean"], pearson))
         found.append(_shuffled_check(role, float(pairs.cosine_null_mean[shown, shown].mean())))
@@ -162,11 +162,11 @@ def _checks(role: Role, layers: tuple[int, ...], pairs: AllPairs) -> list[Check]
 def _shuffled_check(role: Role, expected: float) -> Check:
     """Compare the published mean, of one random order, with its expectation: no further than draws agree (sd up to 0.0007)."""
     printed = float(np.mean([row["cosine_shuffled"] for row in layerwise(_CATEGORY[role]).values()]))
-    reason = say(
+    reason = Text(
         "{printed:.4f} is one random order; measured is the mean over all orders, so three decimals can agree",
         printed=printed,
     )
-    what = say("mean cosine over 46 layers, both shuffled, {role}", role=role.value)
+    what = Text("mean cosine over 46 layers, both shuffled, {role}", role=role.value)
     return Check(what, printed, expected, digits=3, reason=reason)
 
 
@@ -193,7 +193,7 @@ def _synthetic(stage: Stage) -> Section:
         rows.append((low, high, spread, width, mean, sd, predicted, *positive, *expected))
     grid = table(
         "synthetic",
-        say("Cosine of independent normal vectors ({draws} draws each; synthetic)", draws=draws),
+        Text("Cosine of independent normal vectors ({draws} draws each; synthetic)", draws=draws),
         (
             column("mean_a", "mean A"),
             column("mean_b", "mean B"),
@@ -210,7 +210,7 @@ def _synthetic(stage: Stage) -> Section:
         rows,
         shown=45,
     )
-    caption = say(
+    caption = Text(
         "Independent vectors by mean, spread and width: cosine (mean ± sd), and the share of positive elements of each. Dashed: "
         "what means and spreads alone predict."
     )
@@ -232,16 +232,16 @@ def _drawn(
 
 SANITY = Study(
     name="sanity",
-    title=say("The shuffle test"),
-    summary=say(
+    title=Text("The shuffle test"),
+    summary=Text(
         "Raw cosine of norm weights beside the cosine after both vectors were put into random order, and after centring; then what "
         "cosine is for independent vectors that have only mean and spread."
     ),
-    source=say("the sanity check that seed 003 cites (reference 7)"),
+    source=Text("the sanity check that seed 003 cites (reference 7)"),
     models=("Solar", "GLM"),
     wants=_wants,
     parts=(
-        Part("shuffle", say("Norm weights as stored, shuffled and centred"), _shuffle_test),
-        Part("synthetic", say("Synthetic vectors"), _synthetic, uses_models=False),
+        Part("shuffle", Text("Norm weights as stored, shuffled and centred"), _shuffle_test),
+        Part("synthetic", Text("Synthetic vectors"), _synthetic, uses_models=False),
     ),
 )

@@ -19,7 +19,7 @@ from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import Part, Study
 from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of
 from kinprint.studies.scale.storage import storage as storage_part
-from kinprint.studies.text import Text, say
+from kinprint.text import Text
 
 _CATEGORY = {Role.INPUT_NORM: "norm_pre", Role.POST_ATTENTION_NORM: "norm_post"}
 
@@ -56,7 +56,7 @@ def _depths(stage: Stage, missing: list[Text]) -> list[Depth]:
 def _by_depth(stage: Stage) -> Section:
     section = Section(
         notes=[
-            say(
+            Text(
                 "‖γ‖² = d·mean² + d·variance: the first term is the common scale, the second the pattern, the part that differs "
                 "between dimensions. √d would be the norm of a weight of ones."
             )
@@ -87,18 +87,20 @@ def _by_depth(stage: Stage) -> Section:
         )
     ]
     if rows:
-        section.tables.append(table("by_depth", say("Scale and pattern by layer"), columns, rows, shown=24))
-        norms = say("‖γ‖ by layer, on a logarithmic scale. Dashed: √d, the norm of a weight of ones.")
-        parts = say("‖γ‖/√d taken apart: mean (common scale, above) and standard deviation (pattern, below), by layer.")
+        section.tables.append(table("by_depth", Text("Scale and pattern by layer"), columns, rows, shown=24))
+        norms = Text("‖γ‖ by layer, on a logarithmic scale. Dashed: √d, the norm of a weight of ones.")
+        parts = Text(
+            "‖γ‖/√d taken apart: mean (common scale, above) and standard deviation (pattern, below), by layer."
+        )
         section.pictures.append(picture("norm_by_depth", norms, "scale.figures.norms", depths))
         section.pictures.append(picture("scale_and_pattern", parts, "scale.figures.split", depths))
     section.checks += _norm_checks(stage, depths)
     return section
 
 
-RECOMPUTED = say("recomputed from the published means and standard deviations")
-PEAK = say("the published means and standard deviations give 148.7 at the peak")
-NOT_ONE = say("the text says that GLM's weights lie about 1.0; its own plot rises from 0.01 to 0.91")
+RECOMPUTED = Text("recomputed from the published means and standard deviations")
+PEAK = Text("the published means and standard deviations give 148.7 at the peak")
+NOT_ONE = Text("the text says that GLM's weights lie about 1.0; its own plot rises from 0.01 to 0.91")
 
 
 def _norm_checks(stage: Stage, depths: list[Depth]) -> list[Check]:
@@ -114,9 +116,9 @@ def _norm_checks(stage: Stage, depths: list[Depth]) -> list[Check]:
         named = {"model": d.model, "role": d.role.value}
         for what, value, measured in zip(
             (
-                say("‖γ‖ of layer 0, {model}, {role}", **named),
-                say("‖γ‖ of layer 45, {model}, {role}", **named),
-                say("greatest ‖γ‖ of layers 0 to 45, {model}, {role}", **named),
+                Text("‖γ‖ of layer 0, {model}, {role}", **named),
+                Text("‖γ‖ of layer 45, {model}, {role}", **named),
+                Text("greatest ‖γ‖ of layers 0 to 45, {model}, {role}", **named),
             ),
             known,
             (at.get(0), at.get(45), greatest),
@@ -125,14 +127,14 @@ def _norm_checks(stage: Stage, depths: list[Depth]) -> list[Check]:
             checks.append(Check(what, value, measured, 2, "derived", RECOMPUTED))
         if d.model == "Solar":
             stated = {"norm_pre": 2.80, "norm_post": 10.17}[category]
-            said = say("‖γ‖ of layer 0, {model}, {role}, in the text", **named)
+            said = Text("‖γ‖ of layer 0, {model}, {role}, in the text", **named)
             checks.append(Check(said, stated, at.get(0), 2, trust="text"))
         checks += _mean_checks(d, category)
         if (d.model, category) == ("GLM", "norm_post"):
-            checks.append(Check(say("greatest ‖γ‖ of all, in the text"), 140, greatest, 0, trust="wrong", reason=PEAK))
+            checks.append(Check(Text("greatest ‖γ‖ of all, in the text"), 140, greatest, 0, trust="wrong", reason=PEAK))
         if (d.model, category) == ("GLM", "norm_pre"):
             middle = float(np.median(d.mean))
-            stated_mean = say("typical mean of GLM's input norm, in the text")
+            stated_mean = Text("typical mean of GLM's input norm, in the text")
             checks.append(Check(stated_mean, 1.0, middle, 1, trust="wrong", reason=NOT_ONE))
     return checks
 
@@ -147,8 +149,8 @@ def _mean_checks(d: Depth, category: str) -> list[Check]:
         return []
     named = {"model": d.model, "role": d.role.value}
     return [
-        Check(say("least mean of a layer, {model}, {role}", **named), min(values), min(measured)),
-        Check(say("greatest mean of a layer, {model}, {role}", **named), max(values), max(measured)),
+        Check(Text("least mean of a layer, {model}, {role}", **named), min(values), min(measured)),
+        Check(Text("greatest mean of a layer, {model}, {role}", **named), max(values), max(measured)),
     ]
 
 
@@ -160,7 +162,7 @@ FEWEST = 4  # layers for a rank correlation to have a null worth the name
 def _growth(stage: Stage) -> Section:
     section = Section(
         notes=[
-            say(
+            Text(
                 "Slope: least squares of ‖γ‖ on the layer number. Spearman: rank correlation of ‖γ‖ with depth; its null takes "
                 "the layers as exchangeable, but neighbouring layers are alike (see the correlation of neighbours), so that z "
                 "and p describe a trend and overstate its evidence."
@@ -185,8 +187,8 @@ def _growth(stage: Stage) -> Section:
             column("log10_p", "log10 p", 1),
             column("neighbours", "correlation of neighbours", 3),
         )
-        section.tables.append(table("growth", say("Growth of ‖γ‖ with depth"), columns, rows))
-        caption = say("Rank correlation of ‖γ‖ with depth. Grey: 95 % of orders of the layers.")
+        section.tables.append(table("growth", Text("Growth of ‖γ‖ with depth"), columns, rows))
+        caption = Text("Rank correlation of ‖γ‖ with depth. Grey: 95 % of orders of the layers.")
         section.pictures.append(picture("growth", caption, "scale.figures.growth", rows))
     return section
 
@@ -194,7 +196,7 @@ def _growth(stage: Stage) -> Section:
 def _grow(d: Depth, seed: int, rows: list[tuple[Cell, ...]]) -> None:
     if len(d.layers) < FEWEST:
         raise Missing(
-            say(
+            Text(
                 "growth of {role} in {model}: {count} layers are too few",
                 role=d.role.value,
                 model=d.model,
@@ -203,7 +205,7 @@ def _grow(d: Depth, seed: int, rows: list[tuple[Cell, ...]]) -> None:
         )
     if float(np.ptp(d.norm)) == 0.0:
         raise Missing(
-            say("growth of {role} in {model}: ‖γ‖ is the same in all layers", role=d.role.value, model=d.model)
+            Text("growth of {role} in {model}: ‖γ‖ is the same in all layers", role=d.role.value, model=d.model)
         )
     depth, spearman = np.array(d.layers, dtype=np.float64), METRICS["spearman"]
     rho = spearman(depth, d.norm)
@@ -219,17 +221,17 @@ def _grow(d: Depth, seed: int, rows: list[tuple[Cell, ...]]) -> None:
 
 SCALE = Study(
     name="scale",
-    title=say("Scale of norm weights, and what low precision keeps of their pattern"),
-    summary=say(
+    title=Text("Scale of norm weights, and what low precision keeps of their pattern"),
+    summary=Text(
         "The norm of γ by depth against √d, taken apart into a common scale and a pattern; its growth with depth; and what "
         "storing γ, γ − 1, or scale and pattern apart in BF16, F16, FP8 E4M3 and FP8 E5M2 keeps of the pattern."
     ),
-    source=say("the remark on scale in seed 003, and its open question about low precision"),
+    source=Text("the remark on scale in seed 003, and its open question about low precision"),
     models=("Solar", "GLM", "INTELLECT", "Phi"),
     wants=norm_wants,
     parts=(
-        Part("by_depth", say("Scale by depth"), _by_depth),
-        Part("growth", say("Growth with depth"), _growth),
-        Part("storage", say("What storage keeps of the pattern"), storage_part),
+        Part("by_depth", Text("Scale by depth"), _by_depth),
+        Part("growth", Text("Growth with depth"), _growth),
+        Part("storage", Text("What storage keeps of the pattern"), storage_part),
     ),
 )

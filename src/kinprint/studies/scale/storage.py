@@ -17,7 +17,7 @@ from kinprint.metrics.identity import GRIDS
 from kinprint.studies.opened import Stage, Want, attempt
 from kinprint.studies.outcome import Cell, Missing, Section, Table, column, picture, table
 from kinprint.studies.scale.rounding import FORMATS, SCHEMES, Kept, before_rounding, needs_simulation, store
-from kinprint.studies.text import say
+from kinprint.text import Text
 
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
@@ -45,7 +45,7 @@ def norm_stack(stage: Stage, name: str, role: Role) -> tuple[tuple[int, ...], Fl
         If the role is no norm, or the model lacks it.
     """
     if role.info.kind != "norm":
-        raise Missing(say("{role} is no norm weight: this study looks at norms only", role=role.value))
+        raise Missing(Text("{role} is no norm weight: this study looks at norms only", role=role.value))
     return stage.stack(name, role, stage.request.layers)
 
 
@@ -79,12 +79,12 @@ def storage(stage: Stage) -> Section:
     section.tables += [_summary(found), _layers(found)]
     for role_name in dict.fromkeys(item.role for item in found):
         chosen = [item for item in found if item.role == role_name]
-        bits = say(
+        bits = Text(
             "Effective bits of the pattern of {role} by layer: columns are formats, rows ways to store. 0: the error is as large "
             "as the pattern.",
             role=role_name,
         )
-        loss = say(
+        loss = Text(
             "1 − correlation of the stored with the original pattern, {role}, γ stored as it is. Grey: 95 % of independent pairs.",
             role=role_name,
         )
@@ -105,30 +105,30 @@ def storage(stage: Stage) -> Section:
 
 
 _NOTES = (
-    say(
+    Text(
         "The common scale takes up the leading bits of every stored number, and what is left has to hold the pattern: small "
         "differences are swamped by a large common term when the number is rounded. That is not catastrophic cancellation: "
         "subtracting the mean afterwards is harmless and cannot bring back what rounding dropped."
     ),
-    say(
+    Text(
         "Error: root mean square of the change of the pattern (mean removed) over that of the pattern. Effective bits: −log2 of "
         "the error, the logarithm of the signal-to-noise ratio. Predicted: from the distance of neighbouring numbers at the "
         "mean, step/√12 over the pattern's standard deviation."
     ),
-    say(
+    Text(
         "Truth. For formats with fewer significant bits than the file's, the stored values are taken as the truth. For the "
         "file's own format and finer ones that would show no loss, because what was lost was lost before the file was written "
         "and cannot be measured; there the truth is simulated: each value is drawn evenly (seeded) from the numbers that round "
         "to the stored one. That shows what rounding of this size costs, not what these weights were."
     ),
-    say(
+    Text(
         "Ways to store: γ as it is; γ − 1 (zero-centred); scale and pattern apart, γ = s·(1 + p) with the mean s in float32 and "
         "p in the format."
     ),
 )
 
 
-_REPLICAS = say(
+_REPLICAS = Text(
     "In replicas means, standard deviations and correlations are the published ones, but not the single values: what follows "
     "describes rounding at these scales, not these models."
 )
@@ -169,11 +169,11 @@ def _predicted(truth: FloatArray, dtype: str) -> float:
 def _shown(bits: float) -> Cell:
     if math.isnan(bits):
         return None
-    return say("exact") if math.isinf(bits) else bits
+    return Text("exact") if math.isinf(bits) else bits
 
 
 def _truth(item: Stored) -> Cell:
-    return say("simulated") if item.simulated else say("stored")
+    return Text("simulated") if item.simulated else Text("stored")
 
 
 def _layers(found: list[Stored]) -> Table:
@@ -206,7 +206,7 @@ def _layers(found: list[Stored]) -> Table:
                 None if apart is None else apart.correlation,
             )
         )
-    return table("storage", say("What each format keeps of the pattern, by layer"), columns, rows, shown=16)
+    return table("storage", Text("What each format keeps of the pattern, by layer"), columns, rows, shown=16)
 
 
 def _summary(found: list[Stored]) -> Table:
@@ -234,4 +234,6 @@ def _summary(found: list[Stored]) -> Table:
             if scheme == "as_is":
                 cells += [None if worst is None else worst.layer, None if kept is None else kept.correlation]
         rows.append(tuple(cells))
-    return table("storage_summary", say("What each format keeps of the pattern: median and worst layer"), columns, rows)
+    return table(
+        "storage_summary", Text("What each format keeps of the pattern: median and worst layer"), columns, rows
+    )

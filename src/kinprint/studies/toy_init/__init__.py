@@ -18,8 +18,8 @@ from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Cell, Check, Section, Table, column, picture, table
 from kinprint.studies.published import published
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.text import Text, say
 from kinprint.studies.toy_init.experiment import FULL, NORMS, REDUCED, ToyModel, ToySetting, run_toy
+from kinprint.text import Text
 
 
 def _experiment(stage: Stage, *, distinct: bool) -> Section:
@@ -27,13 +27,13 @@ def _experiment(stage: Stage, *, distinct: bool) -> Section:
     models = run_toy(setting, progress=stage.progress)
     section = Section(notes=[_described(setting)])
     if distinct:
-        section.notes.append(say("Here each stream is text of its own: a random walk over its own transition table."))
+        section.notes.append(Text("Here each stream is text of its own: a random walk over its own transition table."))
     else:
         section.notes.append(
-            say("As in the original, the four streams are phase shifts of one sequence: other data in name only.")
+            Text("As in the original, the four streams are phase shifts of one sequence: other data in name only.")
         )
     if not stage.request.full:
-        section.notes.append(say("Reduced setting; the published one runs with --full and takes far longer."))
+        section.notes.append(Text("Reduced setting; the published one runs with --full and takes far longer."))
     tag = "distinct" if distinct else "published"
     section.tables.append(_losses(models, tag))
     pairs = [(models[0], models[1]), (models[2], models[3])]
@@ -42,7 +42,7 @@ def _experiment(stage: Stage, *, distinct: bool) -> Section:
     section.pictures.append(
         picture(
             f"toy_losses_{tag}",
-            say("Training loss of the four models by step (log scale)."),
+            Text("Training loss of the four models by step (log scale)."),
             "toy_init.figures.losses",
             [(model.name, model.losses) for model in models],
         )
@@ -50,7 +50,7 @@ def _experiment(stage: Stage, *, distinct: bool) -> Section:
     section.pictures.append(
         picture(
             f"toy_similarity_{tag}",
-            say(
+            Text(
                 "Raw cosine and Pearson between the two models of each initialisation, by layer. Grey: 95 % of independent pairs."
             ),
             "toy_init.figures.similarities",
@@ -64,7 +64,7 @@ def _experiment(stage: Stage, *, distinct: bool) -> Section:
 
 
 def _described(setting: ToySetting) -> Text:
-    return say(
+    return Text(
         "GPT-2 with {layers} layers, width {width}, {heads} heads, {positions} positions; batch {batch}, {steps} steps of "
         "Adam at {rate}; model seeds {seeds}. Trained here, by this run, on synthetic sequences.",
         layers=setting.layers,
@@ -96,9 +96,9 @@ def _losses(models: tuple[ToyModel, ...], tag: str) -> Table:
         random = float(start.std()) > NEAR_CONSTANT  # ones have no pattern to keep
         kept = float(all_pairs(start[None], final[None]).pearson[0, 0]) if random else None
         moved = float(np.sqrt(np.mean((final - start) ** 2)))
-        started = say("one") if model.initialisation == "ones" else say("N(0, 1)")
+        started = Text("one") if model.initialisation == "ones" else Text("N(0, 1)")
         rows.append((model.name, started, model.seed, model.stream, model.losses[0], model.losses[-1], moved, kept))
-    return table(f"toy_losses_{tag}", say("The four models"), columns, rows)
+    return table(f"toy_losses_{tag}", Text("The four models"), columns, rows)
 
 
 def _similarities(norm: str, models: tuple[ToyModel, ...], pairs: list[AllPairs], tag: str) -> Table:
@@ -119,7 +119,7 @@ def _similarities(norm: str, models: tuple[ToyModel, ...], pairs: list[AllPairs]
             arrays: tuple[FloatArray, ...] = (found.cosine, found.cosine_null_mean, found.pearson, found.log10_p)
             row += [float(values[layer, layer]) for values in arrays]
         rows.append((*row, float(1 / np.sqrt(width - 1))))
-    title = say("{norm}: the two models that start at one, and the two that start at random", norm=norm)
+    title = Text("{norm}: the two models that start at one, and the two that start at random", norm=norm)
     return table(f"toy_{norm}_{tag}", title, columns, rows)
 
 
@@ -132,19 +132,19 @@ def _checks(models: tuple[ToyModel, ...], compared: dict[str, list[AllPairs]], *
         found.append(Check(what, value, measured, digits, "measured", _OTHER, within, comparable=full))
 
     for model, first, last in zip(models, known["first_loss"], known["last_loss"], strict=True):
-        check(say("first loss of {model}", model=model.name), first, model.losses[0], 3, 0.1)
-        check(say("last loss of {model}", model=model.name), last, model.losses[-1], 3, 0.02)
+        check(Text("first loss of {model}", model=model.name), first, model.losses[0], 3, 0.1)
+        check(Text("last loss of {model}", model=model.name), last, model.losses[-1], 3, 0.02)
     for norm in NORMS:
         for kind, pairs, within in (("ones", compared[norm][0], 1e-4), ("rand", compared[norm][1], 0.1)):
             cosines = np.diagonal(pairs.cosine).tolist()
-            least = say("least cosine over layers, {norm}, {kind}", norm=norm, kind=kind)
-            largest = say("largest cosine over layers, {norm}, {kind}", norm=norm, kind=kind)
+            least = Text("least cosine over layers, {norm}, {kind}", norm=norm, kind=kind)
+            largest = Text("largest cosine over layers, {norm}, {kind}", norm=norm, kind=kind)
             check(least, min(known[kind][norm]), min(cosines), 5, within)
             check(largest, max(known[kind][norm]), max(cosines), 5, within)
     return found
 
 
-_OTHER = say("another random generator, and a smaller model unless --full: compare sizes, not digits")
+_OTHER = Text("another random generator, and a smaller model unless --full: compare sizes, not digits")
 
 
 def _nothing(_stage: Stage) -> list[Want]:
@@ -153,17 +153,17 @@ def _nothing(_stage: Stage) -> list[Want]:
 
 TOY_INIT = Study(
     name="toy-init",
-    title=say("Norm weights that start at one, or at random"),
-    summary=say(
+    title=Text("Norm weights that start at one, or at random"),
+    summary=Text(
         "Four small GPT-2 are trained apart, two with norm weights starting at one and two at random; their raw cosines stand "
         "beside Pearson and the permutation null."
     ),
-    source=say("seed 002 (hyunwoongko), toy experiment"),
+    source=Text("seed 002 (hyunwoongko), toy experiment"),
     models=(),
     wants=_nothing,
     parts=(
-        Part("published", say("The streams of the original"), partial(_experiment, distinct=False)),
-        Part("distinct", say("Streams that really differ"), partial(_experiment, distinct=True)),
+        Part("published", Text("The streams of the original"), partial(_experiment, distinct=False)),
+        Part("distinct", Text("Streams that really differ"), partial(_experiment, distinct=True)),
     ),
     replica_parts=(),
 )

@@ -1,1 +1,0 @@
-"""Figure functions: they take results and return a matplotlib figure. Only this package imports matplotlib."""
