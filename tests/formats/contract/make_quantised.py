@@ -7,7 +7,6 @@ from little_model import Maker
 from make_pytorch import state_dict_of, torch_file
 
 from kinprint.formats.safetensors.writer import spec_of
-from model import Maker
 from support import quantisers
 from support.layouts import write_checkpoint
 
