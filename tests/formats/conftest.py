@@ -1,8 +1,4 @@
-"""Fixtures for quantised layers (store one, open it, hold it against what it stands for), and a writer of PyTorch archives."""
-
-import importlib.util
-import sys
-from pathlib import Path
+"""Fixtures for quantised layers (store one, open it, hold it against what it stands for)."""
 
 import numpy as np
 import pytest
@@ -12,18 +8,6 @@ from kinprint.formats.plan import rows, whole
 from support.quantisers import write_layers
 
 LAYER = "model.layers.0.mlp.up_proj"
-CONTRACT = Path(__file__).parent / "contract"
-
-
-@pytest.fixture(scope="session")
-def torch_files():
-    """The contract tests' writer of PyTorch archives."""
-    for name in ("little_model", "make_pytorch"):
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, CONTRACT / f"{name}.py")
-            sys.modules[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
-    return sys.modules["make_pytorch"]
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from support.adapter_files import (
     summed,
     write_adapter,
 )
+from support.contract import make_pytorch as make
 from support.gguf_files import write_gguf
 from support.hub import HubServer
 from support.layouts import write_checkpoint
@@ -241,10 +242,9 @@ def test_other_beginnings_of_names():
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_an_adapter_in_a_pytorch_archive(transposed, adapter, opened, torch_files):
+def test_an_adapter_in_a_pytorch_archive(transposed, adapter, opened):
     """A factor may itself be made when read: torch stores transposed matrices as they lie."""
     folder = adapter()
-    make = torch_files
     tensors = {}
     for path, out in PATHS.items():
         tensors |= lora_names(path, *factors(path, out, HIDDEN))
@@ -258,9 +258,8 @@ def test_an_adapter_in_a_pytorch_archive(transposed, adapter, opened, torch_file
         assert np.array_equal(read(found, name), read(want, name)), name
 
 
-def test_a_whole_model_in_another_format_wins_as_well(adapter, opened, torch_files):
+def test_a_whole_model_in_another_format_wins_as_well(adapter, opened):
     folder = adapter()
-    make = torch_files
     value, storages = make.state_dict(base_tensors(), "F32")
     (folder / "pytorch_model.bin").write_bytes(make.torch_file(value, storages))
     found = opened(folder)

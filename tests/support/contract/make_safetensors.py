@@ -1,7 +1,6 @@
 """safetensors in three number formats and in shards."""
 
-from little_model import Maker
-
+from support.contract.little_model import Maker
 from support.layouts import write_checkpoint
 
 

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import onnx
-from little_model import Maker
 from onnx import TensorProto, helper, numpy_helper
 
 from kinprint.formats.safetensors.writer import to_bf16
+from support.contract.little_model import Maker
 
 TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16}
 

@@ -1,12 +1,11 @@
 """What every format promises, on one little model: the same roles and numbers, slices, budgets, caches, remote files, bad files.
 
-A format joins by a file make_*.py beside this one that names its makers.
+A format joins by a file make_*.py in tests/support/contract that names its makers.
 """
 
-import importlib.util
+import importlib
+import pkgutil
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,22 +13,15 @@ import pytest
 from kinprint.errors import BudgetExceeded, KinprintError
 from kinprint.formats.plan import rows, windows
 from kinprint.model.model import open_model, slice_role
+from support import contract
+from support.contract import little_model as model
 from support.hub import HubServer
 
-HERE = Path(__file__).parent
 REPO = "owner/Little"
-
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-model = _load("little_model")
-MAKERS = {name: maker for file in sorted(HERE.glob("make_*.py")) for name, maker in _load(file.stem).MAKERS.items()}
+FILES = sorted(found.name for found in pkgutil.iter_modules(contract.__path__) if found.name.startswith("make_"))
+MAKERS = {
+    name: maker for file in FILES for name, maker in importlib.import_module(f"support.contract.{file}").MAKERS.items()
+}
 every_format = pytest.mark.parametrize("name", MAKERS)
 
 

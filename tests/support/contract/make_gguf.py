@@ -1,7 +1,6 @@
 """GGUF as llama.cpp converts a Llama: rows of q and k interleaved, matrices quantised, norms in F32."""
 
-from little_model import Maker
-
+from support.contract.little_model import Maker
 from support.gguf_files import convert_llama, write_gguf
 
 

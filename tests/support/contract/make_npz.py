@@ -3,7 +3,8 @@
 import json
 
 import numpy as np
-from little_model import Maker
+
+from support.contract.little_model import Maker
 
 
 def _write(dtype, *, save=np.savez, order="C"):

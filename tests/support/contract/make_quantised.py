@@ -3,11 +3,10 @@
 import json
 from functools import partial
 
-from little_model import Maker
-from make_pytorch import state_dict_of, torch_file
-
 from kinprint.formats.safetensors.writer import spec_of
 from support import quantisers
+from support.contract.little_model import Maker
+from support.contract.make_pytorch import state_dict_of, torch_file
 from support.layouts import write_checkpoint
 
 KEPT = ("model.embed_tokens.weight", "lm_head.weight")
@@ -15,7 +14,7 @@ KEPT = ("model.embed_tokens.weight", "lm_head.weight")
 
 def _stored(quantise, tensors):
     """Return the tensors as they are stored, each with its type."""
-    stored = {}
+    stored: dict[str, object] = {}
     for name, values in tensors.items():
         if values.ndim == 2 and name not in KEPT:
             stored |= quantise(values).named(name.removesuffix(".weight"))

@@ -17,7 +17,6 @@ GOLDEN was made by torch 2.13.0 with::
 """
 
 import base64
-import importlib.util
 import io
 import os
 import pickle  # noqa: TID251 - makes the malicious files, and proves that they are
@@ -28,7 +27,6 @@ import sys
 import time
 import zipfile
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,9 +36,10 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS, choose_files
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.pytorch.archive import PYTORCH
+from support.contract import little_model as model
+from support.contract import make_pytorch as make
 from support.fuzzing import MemorySession, fuzz, spoil
 
-CONTRACT = Path(__file__).parent / "contract"
 GOLDEN = zlib.decompress(
     base64.b64decode(
         b"eNqlVstv3EQYn31kd+O2eRFaWqAUymMD7XazL2+bNpuYsm1xH4lLYBsei+P17pp47f3s2ZSCgoJQAtwQ4sAJcUJCXBAXblXEP4BAAnHg"
@@ -65,16 +64,6 @@ GOLDEN = zlib.decompress(
 )
 
 
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, CONTRACT / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_load("little_model")
-make = _load("make_pytorch")
 A = np.arange(12, dtype="<f4").reshape(3, 4)
 W = make.rebuilt("Float", "0", 12, (3, 4))
 
@@ -181,7 +170,6 @@ def test_a_large_remote_file_is_indexed_by_few_bytes(tmp_path, web, session_for)
 
 
 def test_shards_and_trainers_leavings(tmp_path, session_for):
-    model = sys.modules["little_model"]
     make.MAKERS["PyTorch BF16 sharded"].write(tmp_path, model.little_model(), dict(model.CONFIG))
     for name in ("optimizer.pt", "training_args.bin", "rng_state_0.pth"):
         (tmp_path / name).write_bytes(b"\x80\x02junk")

@@ -29,7 +29,7 @@ def little_model(seed: int = 5) -> dict[str, np.ndarray]:
     """Return float32 tensors with Hugging Face names, every value a BF16 number, so that F32, F16 and BF16 files can hold it."""
     rng = np.random.default_rng(seed)
     kv = WIDTH // HEADS * KV_HEADS
-    shapes = {"model.embed_tokens.weight": (TOKENS, WIDTH)}
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (TOKENS, WIDTH)}
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
         shapes |= {

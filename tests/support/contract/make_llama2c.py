@@ -3,7 +3,8 @@
 import struct
 
 import numpy as np
-from little_model import Maker
+
+from support.contract.little_model import Maker
 
 POSITIONS = 64
 GROUP = 64

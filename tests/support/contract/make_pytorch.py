@@ -1,6 +1,6 @@
 """PyTorch archives without torch: the pickle assembled by hand, the zip laid out as torch's own writer does it.
 
-The layout is checked against a file that torch wrote in tests/formats/test_pytorch.py.
+The layout is checked against a file that torch wrote in tests/formats/pytorch/test_archives.py.
 """
 
 import json
@@ -9,9 +9,9 @@ import struct
 import zlib
 
 import numpy as np
-from little_model import Maker
 
 from kinprint.formats.safetensors.writer import encode, to_bf16
+from support.contract.little_model import Maker
 
 KINDS = {
     "F64": "Double",
@@ -141,7 +141,8 @@ def _write(dtype, *, name="pytorch_model.bin", shards=1, wrapper=None, transpose
     def write(folder, tensors, config):
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(json.dumps(config))
-        names, weight_map = list(tensors), {}
+        names = list(tensors)
+        weight_map: dict[str, str] = {}
         for number in range(shards):
             file = name if shards == 1 else f"pytorch_model-{number + 1:05d}-of-{shards:05d}.bin"
             part = {key: tensors[key] for key in names[number::shards]}
