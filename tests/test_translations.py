@@ -78,7 +78,7 @@ def test_translations_have_the_places_of_their_sentences_and_none_is_left_over(l
             where = f"{table.relative_to(SOURCE)}: {template}"
             if {name for name, _ in places(template)} != {name for name, _ in places(translation)}:
                 wrong.append(f"{where}: other places")
-            if template not in used:
+            if template not in used and "studies" not in table.parts:  # their headings are no calls of Text
                 wrong.append(f"{where}: nothing says this")
             if said.setdefault(template, translation) != translation:
                 wrong.append(f"{where}: translated in two ways")

@@ -33,7 +33,6 @@ _NUMBER = re.compile(r"[+]?,?(?:\.\d)?[defg%]?")
 _DEPTH = 8  # how deep texts may hold texts
 _LONGEST = 200_000  # characters: a short template can repeat a long value, and a text that one
 _NO_VALUES: Mapping[str, Value] = MappingProxyType({})
-_STUDIES = "studies"  # their tables are their own: a column's "layers" is a count, an axis's is not
 _JOINTS = {"commas": (", ", ", "), "semicolons": ("; ", "; ")}
 _AND = {ENGLISH: (", ", " and "), "ko": (", ", ", ")}
 
@@ -143,9 +142,8 @@ def translations(lang: str) -> Mapping[str, str]:
 
 
 def tables(lang: str) -> list[Path]:
-    """Return the files that hold a language; studies read their own."""
-    root = Path(__file__).parent
-    return [file for file in sorted(root.rglob(f"{lang}.json")) if _STUDIES not in file.relative_to(root).parts]
+    """Return the files that hold a language."""
+    return sorted(Path(__file__).parent.rglob(f"{lang}.json"))
 
 
 def has_words(template: str) -> bool:
