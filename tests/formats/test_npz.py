@@ -29,8 +29,8 @@ ARRAYS = {
     "b1": np.array([True, False, True]),
     "scalar": np.float32(2.5),
     "empty": np.zeros((0, 4), "<f4"),
-    "turned": np.asfortranarray(RNG.standard_normal((6, 4)).astype("<f4")),
-    "turned3": np.asfortranarray(RNG.standard_normal((2, 3, 4)).astype("<f4")),
+    "transposed": np.asfortranarray(RNG.standard_normal((6, 4)).astype("<f4")),
+    "transposed3": np.asfortranarray(RNG.standard_normal((2, 3, 4)).astype("<f4")),
     "layer.0/weight": np.ones((1, 3), "<f4"),
 }
 
@@ -96,7 +96,7 @@ def test_numpy_reads_the_same(opened, save):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_rows(opened, save):
     checkpoint = opened(saved(ARRAYS, save))
-    for name in ("f4", "i8", "turned", "turned3", "f8"):
+    for name in ("f4", "i8", "transposed", "transposed3", "f8"):
         values = ARRAYS[name]
         last = len(values)
         got = checkpoint.read([rows(checkpoint.tensors[name], [(0, 1), (last - 1, last)])])[0]
@@ -301,7 +301,7 @@ def _npy(values):
     return out.getvalue()
 
 
-SMALL = {f"{name}.npy": _npy(ARRAYS[name]) for name in ("f4", "turned", "i8")}
+SMALL = {f"{name}.npy": _npy(ARRAYS[name]) for name in ("f4", "transposed", "i8")}
 SEEDS = [zipped(SMALL), zipped(SMALL, zipfile.ZIP_DEFLATED)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from kinprint.arch.roles import Axis
 from kinprint.arch.templates import Condition, DimRule, Formula
+from kinprint.text import Text
 
 _NESTED = ("text_config", "llm_config", "language_config")  # where multimodal wrappers keep the language model's config
 _LIMITS = {"layers": 9_999, "experts": 9_999, "mtp": 9_999}  # more have no place in a name (see templates)
@@ -61,7 +62,7 @@ class Dims:
         self._rules = rules
         self._config = config
         self._busy: set[str] = set()
-        self.notes: dict[str, None] = {}  # in order, without repetition
+        self.notes: dict[Text, None] = {}  # in order, without repetition
         self.values: dict[str, int] = {}
         for name in rules:
             self._resolve(name)
@@ -111,17 +112,21 @@ class Dims:
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= limit:
             return value
         if not (value == 0 and name in _MAY_BE_ZERO):
-            self.notes[f"config: {key} is {_shown(value)}, not a number from 1 to {limit}; taken as absent"] = None
+            shown = _shown(value)
+            note = Text(
+                "config: {key} is {value}, not a number from 1 to {n}; taken as absent", key=key, value=shown, n=limit
+            )
+            self.notes[note] = None
         return None
 
 
 def _shown(value: object) -> str:
     """Describe a value of unknown type and size in a few characters."""
     if isinstance(value, int):
-        return str(value) if abs(value) < 10**12 else "beyond all measure"  # str() of a huge int may raise
+        return str(value) if abs(value) < 10**12 else Text("beyond all measure")  # str() of a huge int may raise
     if isinstance(value, (str, float)):
         return repr(value[:24] if isinstance(value, str) else value)
-    return f"of type {type(value).__name__}"
+    return Text("of type {name}", name=type(value).__name__)
 
 
 _FIXED_POSITIONS = {
@@ -138,19 +143,19 @@ _FIXED_POSITIONS = {
 _GROUPS = "n_group"
 
 
-def ordered_axes(config: Mapping[str, object]) -> dict[Axis, str]:
+def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
     """Return the axes that have an order of their own in a model with this config, with the reason.
 
     Fixed sinusoidal positions are added to the residual stream of every such model in the same dimensions: two separately
     trained Whisper encoders show a norm correlation of 0.19. Experts routed in groups are alike within a group.
     """
     flat = flattened(config)
-    found: dict[Axis, str] = {}
+    found: dict[Axis, Text] = {}
     if flat.get("sinusoidal_pos_embds") is True or flat.get("model_type") in _FIXED_POSITIONS:
-        found[Axis.RESIDUAL] = "fixed sinusoidal positions give residual dimensions an order"
+        found[Axis.RESIDUAL] = Text("fixed sinusoidal positions give residual dimensions an order")
     groups = flat.get(_GROUPS)
     if isinstance(groups, int) and not isinstance(groups, bool) and groups > 1:
-        found[Axis.EXPERT] = f"experts are routed in {groups} groups, so their order has a meaning"
+        found[Axis.EXPERT] = Text("experts are routed in {n} groups, so their order has a meaning", n=groups)
     return found
 
 

@@ -13,7 +13,8 @@ from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
 from kinprint.arch.splits import Intervals, plan_split
 from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
-from kinprint.arch.templates import Architecture, Exclusion, Form, Forms, Rule, role_order
+from kinprint.arch.templates import Architecture, Exclusion, Form, Forms, NameRule, role_order
+from kinprint.text import Text
 
 LAYERS = 10_000  # no index is larger, see templates
 LAYER_STRIDE = LAYERS * len(Role)
@@ -23,6 +24,10 @@ _RESIDUAL_NORM = (RoleInfo("norm", "layer", (Axis.RESIDUAL,)), RoleInfo("norm", 
 def short(name: str) -> str:
     """Shorten a stored name for use in a message."""
     return name if len(name) <= 80 else f"{name[:60]}… ({len(name)} characters)"
+
+
+def _same_role(name: str) -> Text:
+    return Text("same role as {name}", name=short(name))
 
 
 def width_of(tensors: Iterable[RoleTensor]) -> int | None:
@@ -43,7 +48,7 @@ _new_role_tensor: partial[RoleTensor] = partial(tuple.__new__, RoleTensor)
 
 
 def _role_tensors(
-    rule: Rule, expert: int | None, names: Sequence[str], firsts: Sequence[int], shapes: Sequence[tuple[int, ...]]
+    rule: NameRule, expert: int | None, names: Sequence[str], firsts: Sequence[int], shapes: Sequence[tuple[int, ...]]
 ) -> list[RoleTensor]:
     """Make tensors of one form: either all of them have a first index, or none."""
     layers: Iterable[int | None] = firsts if firsts[0] >= 0 else repeat(None)
@@ -54,10 +59,10 @@ def _role_tensors(
     return list(map(_new_role_tensor, fields))
 
 
-class _Entry(NamedTuple):
+class _FormFacts(NamedTuple):
     """What is known about all names of one form."""
 
-    rule: Rule | None
+    rule: NameRule | None
     exclusion: Exclusion | None
     in_block: bool  # whether the first index counts blocks
     base: int  # slot of the role in layer 0
@@ -65,7 +70,7 @@ class _Entry(NamedTuple):
     axes: int
 
 
-_Aside = dict[str, tuple[_Entry, int]]  # names with their entry and first index
+_Aside = dict[str, tuple[_FormFacts, int]]  # names with their entry and first index
 
 
 def _named(form: Form) -> Iterable[tuple[str, int]]:
@@ -86,13 +91,13 @@ class Draft:
         self.excluded: list[Excluded] = []
         self.dims = Dims(architecture.dims, config)
         self._config = config
-        self._known: dict[str, tuple[Rule | None, Exclusion | None]] = {}  # by key
+        self._known: dict[str, tuple[NameRule | None, Exclusion | None]] = {}  # by key
         self._priorities: dict[int, int] = {}
-        self._fused: list[tuple[int, str, Rule, _Entry, int, tuple[int, ...]]] = []
-        self._problems: dict[str, list[str]] = {}
+        self._fused: list[tuple[int, str, NameRule, _FormFacts, int, tuple[int, ...]]] = []
+        self._problems: dict[Text, list[str]] = {}
         self._stored: KeysView[str] = {}.keys()
         self._matrices = 0  # in stacks
-        self._turned = False  # whether stacks are not stored the way round that the file says
+        self._swapped = False  # whether stacks are stored in × out where the file says out × in, or the reverse
 
     def fill(self, forms: Forms, shapes: Mapping[str, tuple[int, ...]], *, in_order: bool = False) -> None:
         """Give every stored tensor its place.
@@ -105,7 +110,7 @@ class Draft:
         packed = self._packed(forms, entries)
         mtp, layers = self.dims.values.get("mtp"), self.dims.values.get("layers")
         last = layers if mtp and layers else LAYERS
-        mtp_reason = f"multi-token-prediction layer (num_nextn_predict_layers = {mtp})"
+        mtp_reason = Text("multi-token-prediction layer (num_nextn_predict_layers = {n})", n=mtp)
         aside = None if in_order or packed else self._take_plain(forms, entries, last)
         if aside is None:
             self.found.clear()
@@ -115,39 +120,42 @@ class Draft:
             if entry.exclusion is not None:
                 self.excluded.append(Excluded(name, entry.exclusion.reason))
             elif name in packed:
-                self.excluded.append(Excluded(name, "packed by a quantiser"))
+                self.excluded.append(Excluded(name, Text("packed by a quantiser")))
             elif entry.in_block and first >= last:
                 self.excluded.append(Excluded(name, mtp_reason))
             else:
                 self._place(name, entry, first, shapes[name])
         self._split_fused()
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Text]:
         """Say what went wrong, one line for each kind of problem."""
         lines = list(self.dims.notes)
         for problem, names in self._problems.items():
-            count = f"{len(names)} tensors" if len(names) > 1 else "1 tensor"
-            lines.append(f"{count} unmapped, e.g. {short(names[0])}: {problem}")
+            name, n = short(names[0]), len(names)
+            if n > 1:
+                lines.append(Text("{n} tensors unmapped, e.g. {name}: {why}", n=n, name=name, why=problem))
+            else:
+                lines.append(Text("1 tensor unmapped, e.g. {name}: {why}", name=name, why=problem))
         return lines
 
-    def reject(self, problem: str, name: str) -> None:
+    def reject(self, problem: Text, name: str) -> None:
         """Leave a name unmapped, for a reason that the notes will give."""
         self.unmapped.append(name)
         self._problems.setdefault(problem, []).append(name)
 
-    def _entry(self, form: Form) -> _Entry:
+    def _entry(self, form: Form) -> _FormFacts:
         if form.key not in self._known:  # the experts of a layer share one
             self._known[form.key] = self.architecture.rule(form.key), self.architecture.exclusion(form.key)
         rule, exclusion = self._known[form.key]
         if rule is None or rule.indices != form.indices:
             in_block = form.indices > 0 and form.key.partition(".#")[0] in self.architecture.block_heads
-            return _Entry(None, exclusion, in_block, 0, None, 0)
+            return _FormFacts(None, exclusion, in_block, 0, None, 0)
         role = rule.roles[0]
         expert = form.later[0] if rule.has_expert else None
         axes = len(role.info.axes) + rule.stacked
-        return _Entry(rule, exclusion, rule.has_layer, _slot(role, expert), expert, axes)
+        return _FormFacts(rule, exclusion, rule.has_layer, _slot(role, expert), expert, axes)
 
-    def _take_plain(self, forms: Forms, entries: Sequence[_Entry], last: int) -> _Aside | None:
+    def _take_plain(self, forms: Forms, entries: Sequence[_FormFacts], last: int) -> _Aside | None:
         """Find the tensors that a template names whole; return the others, or None if two claim one slot."""
         aside: _Aside = {}
         taken = 0
@@ -168,18 +176,18 @@ class Draft:
                 taken += len(names)
         return aside if taken == len(self.found) else None
 
-    def _packed(self, forms: Forms, entries: Sequence[_Entry]) -> set[str]:
+    def _packed(self, forms: Forms, entries: Sequence[_FormFacts]) -> set[str]:
         """Names of tensors whose quantiser state is stored next to them."""
         exclusions = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
         names = ((name, each) for form, each in exclusions if each and each.packs for name in form.names)
         return {partner for name, exclusion in names if (partner := exclusion.packed_name(name))}
 
-    def _place(self, name: str, entry: _Entry, first: int, shape: tuple[int, ...]) -> None:
+    def _place(self, name: str, entry: _FormFacts, first: int, shape: tuple[int, ...]) -> None:
         rule, _, _, base, expert, axes = entry
         if rule is None:
-            self.reject(f"no template of {self.architecture.name} matches", name)
+            self.reject(Text("no template of {name} matches", name=self.architecture.name), name)
         elif len(shape) != axes:
-            self.reject(f"{len(shape)} axes stored, {axes} expected", name)
+            self.reject(Text("{n} axes stored, {m} expected", n=len(shape), m=axes), name)
         elif rule.role is None or rule.stacked:
             self._fused.append((rule.priority, name, rule, entry, first, shape))
         else:
@@ -188,15 +196,15 @@ class Draft:
             rival = self.found.get(slot)
             if rival is not None:
                 if (self._priorities[slot], rival.name) < (rule.priority, name):
-                    self.excluded.append(Excluded(name, f"same role as {short(rival.name)}"))
+                    self.excluded.append(Excluded(name, _same_role(rival.name)))
                     return
-                self.excluded.append(Excluded(rival.name, f"same role as {short(name)}"))
+                self.excluded.append(Excluded(rival.name, _same_role(name)))
             self.found[slot] = tensor
             self._priorities[slot] = rule.priority
 
     def _split_fused(self) -> None:
         dims = self._dims_with_shapes() if self._fused else {}
-        plans: dict[tuple[int, int], tuple[Intervals, ...] | str] = {}
+        plans: dict[tuple[int, int], tuple[Intervals, ...] | Text] = {}
         for priority, name, rule, entry, first, shape in sorted(self._fused, key=lambda item: item[:2]):
             if rule.stacked:
                 self._unstack(name, rule, first, shape, dims)
@@ -207,13 +215,13 @@ class Draft:
             if at not in plans:
                 plans[at] = plan_split(split, shape[axis], dims)
             plan = plans[at]
-            if isinstance(plan, str):
-                self.reject(f"fused tensor left whole, {plan}", name)
+            if isinstance(plan, Text):
+                self.reject(Text("fused tensor left whole, {why}", why=plan), name)
                 continue
             slots = [_slot(role, entry.expert) + first * LAYER_STRIDE for role in rule.roles]
             rival = next((self.found[slot].name for slot in slots if slot in self.found), None)
             if rival is not None:
-                self.excluded.append(Excluded(name, f"same role as {short(rival)}"))
+                self.excluded.append(Excluded(name, _same_role(rival)))
                 continue
             layer = None if first < 0 else first
             others = shape[:axis] + shape[axis + 1 :]
@@ -223,28 +231,28 @@ class Draft:
                     role, layer, entry.expert, name, logical, rows, axis, rule.transposed, rule.offset
                 )
 
-    def _unstack(self, name: str, rule: Rule, layer: int, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
+    def _unstack(self, name: str, rule: NameRule, layer: int, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
         """Give each matrix of a stack its roles."""
         count, sides = shape[0], (shape[1], shape[2])
         names = [matrix_name(name, number) for number in range(min(count, MOST_EXPERTS))]
         self._matrices += count
         if count > MOST_EXPERTS or self._matrices > MOST_MATRICES:
-            self.reject("more experts than any model has", name)
+            self.reject(Text("more experts than any model has"), name)
             return
         if not self._stored.isdisjoint(names):
-            self.reject("one of its matrices has the name of a stored tensor", name)
+            self.reject(Text("one of its matrices has the name of a stored tensor"), name)
             return
-        transposed = is_transposed(rule, sides, dims.get("hidden"), self._turned)
-        plan = transposed if isinstance(transposed, str) else plan_stack(rule, sides, int(transposed), dims)
-        if isinstance(plan, str):
-            self.reject(f"stack of experts left whole, {plan}", name)
+        transposed = is_transposed(rule, sides, dims.get("hidden"), self._swapped)
+        plan = transposed if isinstance(transposed, Text) else plan_stack(rule, sides, int(transposed), dims)
+        if isinstance(plan, Text):
+            self.reject(Text("stack of experts left whole, {why}", why=plan), name)
             return
         assert isinstance(transposed, bool)
-        self._turned = transposed != rule.transposed
+        self._swapped = transposed != rule.transposed
         slots = [_slot(role, number) + layer * LAYER_STRIDE for role, _, _ in plan for number in range(count)]
         rival = next((self.found[slot].name for slot in slots if slot in self.found), None)
         if rival is not None or not count:
-            self.excluded.append(Excluded(name, f"same role as {short(rival)}" if rival else "no experts in it"))
+            self.excluded.append(Excluded(name, _same_role(rival) if rival else Text("no experts in it")))
             return
         fields = [(role, number, rows, logical) for role, rows, logical in plan for number in range(count)]
         for slot, (role, number, rows, logical) in zip(slots, fields, strict=True):

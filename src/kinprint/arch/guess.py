@@ -11,7 +11,7 @@ from functools import cache
 
 from kinprint.arch.loading import load, read_packaged
 from kinprint.arch.roles import Role
-from kinprint.arch.templates import Architecture, Rule
+from kinprint.arch.templates import Architecture, NameRule
 
 _WEIGHTS = ("weight", "gamma", "scale", "kernel")
 _BIASES = ("bias", "beta")
@@ -40,7 +40,7 @@ def _words() -> _Words:
     )
 
 
-def guess_rule(key: str) -> Rule | None:
+def guess_rule(key: str) -> NameRule | None:
     """Guess what a tensor is from its key, or give up."""
     module, _, kind = key.lower().rpartition(".")
     if len(key) > _LONGEST_NAME or (kind not in _WEIGHTS and kind not in _BIASES):
@@ -58,7 +58,7 @@ def guess_rule(key: str) -> Rule | None:
         role = _BIAS_OF.get(role)
     if role is None:
         return None
-    return Rule(
+    return NameRule(
         role=role,
         split=None,
         transposed=False,
@@ -74,7 +74,7 @@ def guess_rule(key: str) -> Rule | None:
 class GenericArchitecture(Architecture):
     """An architecture whose rules are guessed."""
 
-    def rule(self, key: str) -> Rule | None:
+    def rule(self, key: str) -> NameRule | None:
         """Guess instead of looking up."""
         return guess_rule(key)
 

@@ -13,8 +13,9 @@ from importlib import resources
 from typing import Any
 
 from kinprint.arch.roles import Role
-from kinprint.arch.templates import Architecture, Condition, DimRule, Exclusion, Formula, Rule, Split, name_key
+from kinprint.arch.templates import Architecture, Condition, DimRule, Exclusion, Formula, NameRule, Split, name_key
 from kinprint.errors import FormatError
+from kinprint.text import Text
 
 _KEYS = {
     "summary": str,
@@ -132,7 +133,7 @@ def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
     if block.count("{layer}") != 1 or not block.endswith(".{layer}."):
         raise _fail(file, "key 'block'", f"text ending in '.{{layer}}.', got {block!r}")
     prefixes = _strings(file, "prefixes", data.get("prefixes", [""]))
-    rules: dict[str, Rule] = {}
+    rules: dict[str, NameRule] = {}
     entries = 0
     for template, rule in _templates(file, data, block):
         entries += 1
@@ -170,7 +171,7 @@ def _exclusion(file: str, entry: object) -> Exclusion:
         raise _fail(file, f"exclude pattern {pattern!r}", "text, with * at the start, the end or both")
     if packs is not None and (pattern[0] != "*" or pattern[-1] == "*"):
         raise _fail(file, f"exclude pattern {pattern!r}", "* at the start only, as 'packs' replaces the suffix")
-    return Exclusion(text, pattern.startswith("*"), pattern.endswith("*"), reason, packs)
+    return Exclusion(text, pattern.startswith("*"), pattern.endswith("*"), Text.of(reason, {}), packs)
 
 
 def _dim_rules(file: str, name: str, rules: object, known: Mapping[str, object]) -> tuple[DimRule, ...]:
@@ -198,7 +199,7 @@ def _dim_rule(file: str, name: str, rule: object, known: Mapping[str, object]) -
     raise _fail(file, f"dim {name!r}", f"a config key, =formula, positive number or flag/default/then, got {rule!r}")
 
 
-def _templates(file: str, data: Mapping[str, Any], block: str) -> Iterator[tuple[str, Rule]]:
+def _templates(file: str, data: Mapping[str, Any], block: str) -> Iterator[tuple[str, NameRule]]:
     """Expand modules to tensors: their weight and, where a role for it exists, their bias."""
     suffixes = data.get("suffixes", {})
     kinds = {kind: _strings(file, f"suffixes.{kind}", suffixes.get(kind, [kind])) for kind in ("weight", "bias")}
@@ -229,8 +230,8 @@ def _templates(file: str, data: Mapping[str, Any], block: str) -> Iterator[tuple
 
 def _rule(
     target: Role | Split, spec: Mapping[str, Any], variables: tuple[str, ...], priority: int, offset: float
-) -> Rule:
-    return Rule(
+) -> NameRule:
+    return NameRule(
         role=target if isinstance(target, Role) else None,
         split=target if isinstance(target, Split) else None,
         transposed=bool(spec.get("transposed", False)),

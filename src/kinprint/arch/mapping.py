@@ -20,6 +20,7 @@ from kinprint.arch.loading import file_names, load, load_all, selectors
 from kinprint.arch.naming import Naming, RoleTensor
 from kinprint.arch.roles import Axis, Role
 from kinprint.arch.templates import Architecture, Forms
+from kinprint.text import Text
 
 _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
 
@@ -80,7 +81,7 @@ def residual_width(naming: Naming, config: Mapping[str, object] | None = None) -
 class _Choice:
     architecture: Architecture
     guessed: bool
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
 
 def _choose(config: Mapping[str, object], keys: Counter[str]) -> _Choice:
@@ -92,17 +93,20 @@ def _choose(config: Mapping[str, object], keys: Counter[str]) -> _Choice:
             return _Choice(load(claim), False, ())
     if claims:
         fraction = _fraction(load(claims[0]), keys)
-        cause = f"config selects {claims[0]}, but its templates name only {fraction:.0%} of the tensors"
+        cause = Text(
+            "config selects {name}, but its templates name only {x:.0%} of the tensors", name=claims[0], x=fraction
+        )
     elif names:
-        cause = f"no architecture file for {short(names[0])!r}"
+        cause = Text("no architecture file for {name}", name=repr(short(names[0])))
     else:
-        cause = "no config that says which architecture this is"
+        cause = Text("no config that says which architecture this is")
     best = max(load_all(), key=lambda each: (_covered(each, keys), -each.special))
     fraction = _fraction(best, keys)
     if keys and fraction >= _ENOUGH:
-        note = f"{cause}: guessed {best.name}, whose templates name {fraction:.0%} of the tensors"
-        return _Choice(best, True, (note,))
-    return _Choice(generic(), True, (f"{cause}: roles guessed by pattern",))
+        guess = Text("guessed {name}, whose templates name {x:.0%} of the tensors", name=best.name, x=fraction)
+    else:
+        best, guess = generic(), Text("roles guessed by pattern")
+    return _Choice(best, True, (Text("{cause}: {guess}", cause=cause, guess=guess),))
 
 
 def _covered(architecture: Architecture, keys: Counter[str]) -> int:
@@ -125,10 +129,11 @@ def _drop_misfits(draft: Draft) -> None:
         axes = tensor.role.info.axes
         if any(axis is Axis.RESIDUAL and size != width for axis, size in zip(axes, tensor.shape, strict=True)):
             del draft.found[slot]
-            draft.reject(f"guessed {tensor.role.value}, but the shape does not fit a width of {width}", tensor.name)
+            why = Text("guessed {role}, but the shape does not fit a width of {n}", role=tensor.role.value, n=width)
+            draft.reject(why, tensor.name)
 
 
-def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]]:
+def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:
     last = tensors[-1].layer if tensors else None  # they are sorted by layer
     stored = 0 if last is None else last + 1
     declared = dims.values.get("layers")
@@ -136,10 +141,10 @@ def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]
         return stored, []
     if declared == stored or not tensors:
         return declared, []
-    return declared, [f"config says {declared} layers, the tensors' last block index means {stored}"]
+    return declared, [Text("config says {a} layers, the tensors' last block index means {b}", a=declared, b=stored)]
 
 
-def _experts(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str]]:
+def _experts(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:
     numbers = set(map(attrgetter("expert"), tensors)) - {None}
     stored = max(numbers) + 1 if numbers else 0
     declared = dims.values.get("experts")
@@ -147,28 +152,28 @@ def _experts(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[str
         return stored, []
     if declared == stored:
         return declared, []
-    return declared, [f"config says {declared} experts, the tensors' last expert index means {stored}"]
+    return declared, [Text("config says {a} experts, the tensors' last expert index means {b}", a=declared, b=stored)]
 
 
-def _width_notes(dims: Dims, tensors: tuple[RoleTensor, ...]) -> list[str]:
+def _width_notes(dims: Dims, tensors: tuple[RoleTensor, ...]) -> list[Text]:
     declared, stored = dims.values.get("hidden"), width_of(tensors)
     if declared is None or stored is None or declared == stored:
         return []
-    return [f"config says hidden size {declared}, the tensors are {stored} wide"]
+    return [Text("config says hidden size {a}, the tensors are {b} wide", a=declared, b=stored)]
 
 
-def _head_notes(config: Mapping[str, object], tensors: tuple[RoleTensor, ...]) -> list[str]:
+def _head_notes(config: Mapping[str, object], tensors: tuple[RoleTensor, ...]) -> list[Text]:
     roles = {tensor.role for tensor in takewhile(lambda tensor: tensor.layer is None, tensors)}
     if Role.HEAD in roles or Role.EMBEDDING not in roles:
         return []
     tied = config.get("tie_word_embeddings")
     if tied is True:
-        return ["tied embeddings: no head is stored, the embedding serves as head"]
+        return [Text("tied embeddings: no head is stored, the embedding serves as head")]
     if tied is False:
-        return ["config says the head is not tied to the embedding, yet no head is stored"]
-    return ["no head is stored"]
+        return [Text("config says the head is not tied to the embedding, yet no head is stored")]
+    return [Text("no head is stored")]
 
 
-def _quantiser_notes(draft: Draft) -> list[str]:
+def _quantiser_notes(draft: Draft) -> list[Text]:
     count = sum(each.reason == "quantiser state" for each in draft.excluded)
-    return [f"{count} tensors of quantiser state excluded: stored weights are not to scale"] if count else []
+    return [Text("{n} tensors of quantiser state excluded: stored weights are not to scale", n=count)] if count else []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kinprint.arch.roles import Role
+from kinprint.text import Text
 
 
 class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast
@@ -45,7 +46,7 @@ class Excluded:
     """A stored tensor left out on purpose."""
 
     name: str
-    reason: str
+    reason: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +80,4 @@ class Naming:
     tensors: tuple[RoleTensor, ...]
     unmapped: tuple[str, ...]
     excluded: tuple[Excluded, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]

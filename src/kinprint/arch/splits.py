@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kinprint.arch.templates import Split
+from kinprint.text import Text
 
 Intervals = tuple[tuple[int, int], ...]
 _MOST_GROUPS = 4096  # attention heads, in the finest split there is
 
 
-def plan_split(split: Split, length: int, dims: Mapping[str, int]) -> tuple[Intervals, ...] | str:
+def plan_split(split: Split, length: int, dims: Mapping[str, int]) -> tuple[Intervals, ...] | Text:
     """Find the index intervals of every part of a fused axis.
 
     Parameters
@@ -28,16 +29,17 @@ def plan_split(split: Split, length: int, dims: Mapping[str, int]) -> tuple[Inte
     """
     repeat = 1 if split.repeat is None else dims.get(split.repeat)
     if repeat is None:
-        return f"config gives no {split.repeat}"
+        return Text("config gives no {names}", names=split.repeat)
     unknown = {size for _, size in split.parts if size not in dims}
     # With interleaved groups a missing size means that the config contradicts itself (a width that its number of heads
     # does not divide), and solving for it would trust the wrong half.
     if len(unknown) > (1 if split.repeat is None else 0):
-        return f"config gives no {' and no '.join(sorted(unknown))}"
+        return Text("config gives no {names}", names=" and no ".join(sorted(unknown)))
     sizes = [dims.get(size) for _, size in split.parts]
     known = sum(size for size in sizes if size is not None)
     group, remainder = divmod(length, repeat)
-    misfit = f"sizes {' + '.join(size for _, size in split.parts)}, {repeat} times, do not add up to {length}"
+    parts = " + ".join(size for _, size in split.parts)
+    misfit = Text("sizes {sizes}, {n} times, do not add up to {m}", sizes=parts, n=repeat, m=length)
     if remainder or repeat > _MOST_GROUPS or (not unknown and known != group):
         return misfit
     if unknown:

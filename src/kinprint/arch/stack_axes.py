@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from kinprint.arch.roles import Axis, Role
 from kinprint.arch.splits import Intervals, plan_split
-from kinprint.arch.templates import Rule
+from kinprint.arch.templates import NameRule
+from kinprint.text import Text
 
 MOST_EXPERTS = 9_999  # more have no place in a name
 MOST_MATRICES = 1 << 18  # of a model; the largest have 70,000
@@ -17,31 +18,31 @@ def matrix_name(name: str, number: int) -> str:
     return f"{name}[{number}]"
 
 
-def is_transposed(rule: Rule, sides: tuple[int, int], width: int | None, turned: bool) -> bool | str:
+def is_transposed(rule: NameRule, sides: tuple[int, int], width: int | None, swapped: bool) -> bool | Text:
     """Tell whether matrices are stored in × out, or return why that cannot be told.
 
     One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
-    written the other way round: newer versions of transformers turned the experts of some families. If both sides are that wide,
-    the model's other stacks decide (`turned`: they are not as the file says).
+    written the other way round: newer versions of transformers transposed the experts of some families. If both sides are so wide,
+    the model's other stacks decide (`swapped`: they are not as the file says).
     """
     at = rule.roles[0].info.axes.index(Axis.RESIDUAL)
     expected = 1 - at if rule.transposed else at
     if width is None or sides[0] == sides[1] == width:
-        return rule.transposed != turned
+        return rule.transposed != swapped
     if width not in sides:
-        return f"matrices of {sides[0]} × {sides[1]} do not fit a width of {width}"
+        return Text("matrices of {a} × {b} do not fit a width of {n}", a=sides[0], b=sides[1], n=width)
     return rule.transposed if sides[expected] == width else not rule.transposed
 
 
 def plan_stack(
-    rule: Rule, sides: tuple[int, int], axis: int, dims: Mapping[str, int]
-) -> tuple[tuple[Role, Intervals | None, tuple[int, int]], ...] | str:
+    rule: NameRule, sides: tuple[int, int], axis: int, dims: Mapping[str, int]
+) -> tuple[tuple[Role, Intervals | None, tuple[int, int]], ...] | Text:
     """Return the roles in one matrix with their intervals along stored axis `axis` and logical shapes, or why there are none."""
     if rule.split is None:
         assert rule.role is not None
         return ((rule.role, None, (sides[axis], sides[1 - axis])),)
     plan = plan_split(rule.split, sides[axis], dims)
-    if isinstance(plan, str):
+    if isinstance(plan, Text):
         return plan
     lengths = [sum(stop - start for start, stop in rows) for rows in plan]
     return tuple(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kinprint.arch.roles import Role
+from kinprint.text import Text
 
 # Canonical decimal segments of at most four digits. Longer ones are no plausible index; as they are not replaced, their
 # names match no template and end up unmapped, which is what a hostile name deserves.
@@ -87,7 +88,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NameRule:
     """What a template says about the tensors that match it.
 
     ``indices`` is how many indices a name must have: the layer's comes first, the expert's second.
@@ -129,7 +130,7 @@ class Exclusion:
     text: str
     open_start: bool
     open_end: bool
-    reason: str
+    reason: Text
     packs: str | None
 
     def matches(self, name: str) -> bool:
@@ -176,12 +177,12 @@ class Architecture:
     model_types: tuple[str, ...]
     class_names: tuple[str, ...]
     dims: Mapping[str, tuple[DimRule, ...]]
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, NameRule]
     block_heads: frozenset[str]  # what stands before the block index, with every prefix
     exclusions: tuple[Exclusion, ...]
     special: int  # how much the file says; of two files that fit equally well the plainer one is taken
 
-    def rule(self, key: str) -> Rule | None:
+    def rule(self, key: str) -> NameRule | None:
         """Look a key up."""
         return self.rules.get(key)
 

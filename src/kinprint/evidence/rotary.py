@@ -20,15 +20,16 @@ from kinprint.errors import BudgetExceeded
 from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import plan_reads
-from kinprint.formats.rotary_order import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
+from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import Tensors
 from kinprint.model.model import Model, slice_role
+from kinprint.text import Text
 
 AGREE = 0.2
 """Mean correlation of rows from which an order counts as found; chance gives 0.00 ± 0.06 for a single row of 288."""
 
 CLEARER = 2.0  # times the correlation in the order as stored, by which the other must be better
-NOTE = (
+NOTE = Text(
     "rows of q and k stand as in Meta's checkpoints, the two of a pair next to each other; they are read in the order of "
     "Hugging Face (nothing says which it is: the other model told)"
 )
@@ -51,13 +52,13 @@ def in_one_order(a: Model, b: Model) -> tuple[Model, Model]:
         (left,), (right,) = execute_together(plans)
     except BudgetExceeded:
         return a, b
-    halves = np.arange(head_dim).reshape(-1, 2).T.ravel()  # Hugging Face's row i is Meta's row halves[i]
+    order = np.arange(head_dim).reshape(-1, 2).T.ravel()  # Hugging Face's row i is Meta's row order[i]
     as_stored = _agreement(left, right)
-    turned = _agreement(left[halves], right), _agreement(left, right[halves])
-    best = int(np.argmax(turned))
-    if turned[best] < AGREE or turned[best] < CLEARER * as_stored:
+    reordered = _agreement(left[order], right), _agreement(left, right[order])
+    best = int(np.argmax(reordered))
+    if reordered[best] < AGREE or reordered[best] < CLEARER * as_stored:
         return a, b
-    return (_turned(a, head_dim), b) if best == 0 else (a, _turned(b, head_dim))
+    return (_reordered(a, head_dim), b) if best == 0 else (a, _reordered(b, head_dim))
 
 
 def _first_keys(a: Model, b: Model) -> tuple[int, tuple[RoleTensor, RoleTensor]] | None:
@@ -96,13 +97,13 @@ def _standardised(values: Array) -> FloatArray:
     return unit
 
 
-def _turned(model: Model, head_dim: int) -> Model:
+def _reordered(model: Model, head_dim: int) -> Model:
     """Return the model with the rows of q and k put in Hugging Face's order when they are read."""
     held = dict(model.checkpoint.tensors.stored())
     for part in model.naming.tensors:
         tensor = model.checkpoint.tensors[part.name]
         fits = tensor.shape[0] % head_dim == 0 and head_dim <= tensor.shape[0] <= MAX_ROWS_IN_ORDER
         if part.role in _REORDERED and part.name in held and fits:
-            held[part.name] = in_halves(tensor, tensor.shape[0] // head_dim, HUGGING_FACE_ORDER)
+            held[part.name] = in_hugging_face_order(tensor, tensor.shape[0] // head_dim)
     checkpoint = replace(model.checkpoint, tensors=Tensors(held), notes=(*model.checkpoint.notes, NOTE))
     return replace(model, checkpoint=checkpoint)

@@ -30,6 +30,7 @@ from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.refs import ByteRange, ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
 from kinprint.sources.session import Session
+from kinprint.text import Text, joined
 
 CONFIG_NAME = "config.json"
 
@@ -52,7 +53,7 @@ class Checkpoint:
     config: Mapping[str, object]
     files: tuple[WeightFile, ...]
     tensors: Tensors
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     session: Session = field(repr=False)
     folder: Folder = field(repr=False)
     sources: tuple[Source, ...] = field(repr=False)
@@ -143,11 +144,12 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
     tensors, files, notes = _gather(names, shards, index)
     if choice is not None and choice.passed_over and wanted is None:
         chosen = choice.index_name or ", ".join(names[:3])
-        notes.append(f"read from {chosen}; the model also has {'; '.join(choice.passed_over)}: see --file")
+        also = joined(choice.passed_over)
+        notes.append(Text("read from {name}; the model also has {other}: see --file", name=chosen, other=also))
     config = config_job.result()
     stated = next((shard.config for shard in shards if shard.config is not None), None)
     if config is None and stated is None:
-        notes.append("no config.json: architecture and head counts have to be guessed from names and shapes")
+        notes.append(Text("no config.json: architecture and head counts have to be guessed from names and shapes"))
     checkpoint = Checkpoint(
         folder.provenance,
         stated or config or {},
@@ -264,7 +266,7 @@ def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *
 
 def _gather(
     names: Sequence[str], shards: Sequence[Shard], index: Mapping[str, str]
-) -> tuple[Tensors, list[WeightFile], list[str]]:
+) -> tuple[Tensors, list[WeightFile], list[Text]]:
     """Join the shards' headers, and hold them against the index."""
     rows: dict[str, Row | TensorInfo] = {}
     files: list[WeightFile] = []
@@ -284,7 +286,7 @@ def _gather(
     if agreed != len(index):
         _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
     extra = len(rows) - len(index) if index else 0
-    notes = [f"{extra} stored tensors are not in the index; they are read all the same"] if extra else []
+    notes = [Text("{n} stored tensors are not in the index; they are read all the same", n=extra)] if extra else []
     notes += dict.fromkeys(note for shard in shards for note in shard.notes)
     return tensors, files, notes
 

@@ -27,11 +27,6 @@ class OneOf:
     stack: TensorInfo
     index: int
 
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return self.stack.made.method if self.stack.made is not None else "one of several matrices"
-
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows within the stack."""
         count, *rest = self.stack.shape[1:]

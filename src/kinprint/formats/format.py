@@ -17,6 +17,7 @@ from kinprint.refs import shard_names
 from kinprint.registry import Registry
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 _BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step)", re.IGNORECASE)
 _NUMBER = re.compile(r"-\d{5}(?=-of-\d{5}\.)")
@@ -58,7 +59,7 @@ class Shard:
     further: tuple[Source, ...] = ()
     config: Mapping[str, object] | None = None
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     part: object = None
     check: Callable[[Sequence[Shard]], None] | None = None
 

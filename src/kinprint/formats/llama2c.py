@@ -21,11 +21,12 @@ from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
 from kinprint.formats.format import Format, Shard
 from kinprint.formats.plan import TensorSlice, rows
-from kinprint.formats.rotary_order import HUGGING_FACE_ORDER, MAX_ROWS_IN_ORDER, in_halves
+from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 MAGIC = 0x616B3432  # "ak42"
 HEADER_BYTES = 256  # of versions 1 and 2
@@ -138,11 +139,6 @@ class Grouped:
     scales: TensorInfo
     group: int
 
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return f"int8 with scales: groups of {self.group}"
-
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the codes of rows `start` to `stop`, and the scales of the groups they are in."""
         width = self.codes.width
@@ -181,10 +177,12 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
             continue
         heads = {"q_proj": header.heads, "k_proj": header.kv_heads}.get(tensor.name.split(".")[-2])
         if heads is not None:
-            tensor = in_halves(tensor, heads, HUGGING_FACE_ORDER)
+            tensor = in_hugging_face_order(tensor, heads)
         found[tensor.name] = tensor
-    notes = (f"{Grouped(tensors[0], tensors[0], header.group).method}; decoded when read",) if header.group else ()
-    return Shard(source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=notes)
+    note = Text("int8 with scales: groups of {n}; decoded when read", n=header.group)
+    return Shard(
+        source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=(note,) if header.group else ()
+    )
 
 
 def _check(header: Header, label: str) -> None:

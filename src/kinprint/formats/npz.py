@@ -39,6 +39,7 @@ from kinprint.formats.zip_directory import (
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 HEADER_CAP = 4096  # numpy writes 128 bytes
 INFLATED_FREE = 64 << 20  # a compressed array may have this size whatever it takes, for masks and zeros
@@ -177,7 +178,6 @@ class Inflated(Streamed):
     skip: int
     dtype: str
     label: str
-    method: str = "inflated"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:  # noqa: ARG002 - whatever is wanted, all is needed
         """Return the compressed bytes."""
@@ -341,7 +341,7 @@ def _row(member: Member, header: ArrayHeader, start: int, number: int, label: st
     packed = TensorInfo(name, "U8", (member.stored,), number, start, last)
     inflated = Inflated(packed, member, header.length, dtype, label)
     flat = TensorInfo(name, dtype, (count,), number, 0, member.stored, inflated)
-    return placed_tensor(Placed(flat, shape, strides, None, member, label, inflated.method))
+    return placed_tensor(Placed(flat, shape, strides, None, member, label))
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:
@@ -374,9 +374,12 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
         row = _row(member, header, start, number, label)
         rows[row.name] = row
     packed = sum(1 for member in arrays if member.method == DEFLATED)
-    notes = [f"{packed} arrays are compressed: each is read whole, whatever is needed of it"] if packed else []
+    notes = (
+        [Text("{n} arrays are compressed: each is read whole, whatever is needed of it", n=packed)] if packed else []
+    )
     if len(arrays) < len(members):
-        notes.append(f"{len(members) - len(arrays)} members of the archive are no arrays, and are not read")
+        others = len(members) - len(arrays)
+        notes.append(Text("{n} members of the archive are no arrays, and are not read", n=others))
     return Shard(source, reader.size, reader.bytes_read, rows, notes=tuple(notes))
 
 

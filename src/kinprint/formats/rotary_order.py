@@ -17,17 +17,14 @@ from kinprint.formats.tensors import TensorInfo
 
 MAX_ROWS_IN_ORDER = 1 << 20  # of q, in all heads: the largest models have 2**15, and each row costs an index
 
-HUGGING_FACE_ORDER = "rows of q and k put in the order of Hugging Face"
 
-
-def in_halves(stored: TensorInfo, heads: int, method: str) -> TensorInfo:
-    """Return the tensor with its rows in the order of Hugging Face; `method` is what the report says of it."""
-    order = Halves(stored, stored.shape[0] // heads, method)
-    return stored._replace(start=0, end=stored.nbytes, made=order)
+def in_hugging_face_order(stored: TensorInfo, heads: int) -> TensorInfo:
+    """Return q or k with its rows in the order of Hugging Face."""
+    return stored._replace(start=0, end=stored.nbytes, made=ReorderedRotaryRows(stored, stored.shape[0] // heads))
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
+class ReorderedRotaryRows:
     """Rows of q or k: first halves of all pairs of a head, then the second halves.
 
     Parameters
@@ -36,13 +33,10 @@ class Halves:
         The tensor in the file, in which the two rows of a pair are neighbours.
     head_dim
         Rows of a head.
-    method
-        What is done, for the report.
     """
 
     stored: TensorInfo
     head_dim: int
-    method: str
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the stored rows that rows `start` to `stop` are."""

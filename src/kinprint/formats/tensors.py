@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.refs import ByteRange
+from kinprint.text import Text
 
 if TYPE_CHECKING:
     from kinprint.formats.plan import TensorSlice
@@ -22,15 +23,19 @@ class Made(Protocol):
     Rows run along the first axis. A maker that cannot give single rows asks for all of its parts.
     """
 
-    @property
-    def method(self) -> str:
-        """What is done, for the report: "GPTQ 4-bit, groups of 128"."""
-
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return what rows `start` to `stop` are made of. Pure."""
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Return those rows (stop − start, …) from the parts' values, in the order asked for."""
+
+
+class Dequantised(Made, Protocol):
+    """How a tensor is made from codes and scales."""
+
+    @property
+    def method(self) -> Text:
+        """What is done, for the report: "GPTQ 4-bit, groups of 128"."""
 
 
 class Intake(Protocol):

@@ -404,8 +404,6 @@ class Placed:
         The member, as the directory describes it.
     label
         The file, for messages.
-    method
-        What is done, for the report; nothing, where elements are as they are stored.
     """
 
     flat: TensorInfo
@@ -414,7 +412,6 @@ class Placed:
     header: TensorInfo | None
     member: Member
     label: str
-    method: str = ""
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the elements that rows `start` to `stop` lie among, and the header that says that they are there."""

@@ -82,7 +82,7 @@ def test_experts_have_roles(gpt_oss, session_for):
     ("stem", "blocks", "scales", "reason"),
     [
         (f"{EXPERTS}.gate_up_proj", (3, 64, 3, 8), (3, 64, 3), "blocks of shape [3, 64, 3, 8]"),
-        (f"{EXPERTS}.gate_up_proj", (3, 64, 3, 16), (3, 64, 2), "with scales of shape [3, 64, 2]"),
+        (f"{EXPERTS}.gate_up_proj", (3, 64, 3, 16), (3, 64, 2), "beside scales of shape [3, 64, 2]"),
         (f"{EXPERTS}.gate_up_proj", (3, 63, 3, 16), (3, 63, 3), "not the gate_up_proj or down_proj"),
         (f"{EXPERTS}.other_proj", (3, 64, 3, 16), (3, 64, 3), "not the gate_up_proj or down_proj"),
         ("model.layers.0.mlp.down_proj", (3, 64, 3, 16), (3, 64, 3), "not the gate_up_proj or down_proj"),

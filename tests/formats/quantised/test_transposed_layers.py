@@ -1,4 +1,4 @@
-"""Layers that a quantiser turned round are turned back, piece by piece; only the columns asked for are dequantised."""
+"""Layers that a quantiser transposed are transposed back, piece by piece; only the columns asked for are dequantised."""
 
 import tracemalloc
 
@@ -19,7 +19,7 @@ def matrix(out, width, seed=3):
 
 
 @pytest.fixture
-def open_turned(tmp_path, session_for):
+def open_conv1d(tmp_path, session_for):
     def build(layer, method):
         write_layers(tmp_path, {NAME: layer}, {"model_type": "gpt2"}, quant_method=method)
         checkpoint = open_checkpoint(str(tmp_path), session_for())
@@ -35,10 +35,10 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 @pytest.mark.parametrize("piece", [1, 700, 1 << 21])
-def test_the_same_in_pieces_of_any_size(quantise, method, piece, open_turned, monkeypatch):
+def test_the_same_in_pieces_of_any_size(quantise, method, piece, open_conv1d, monkeypatch):
     monkeypatch.setattr(modules, "CHUNK_ELEMENTS", piece)
     layer = quantise(matrix(96, 128))
-    checkpoint, tensor = open_turned(layer, method)
+    checkpoint, tensor = open_conv1d(layer, method)
     assert tensor.made.method.endswith(", transposed")
     assert np.array_equal(checkpoint.read([whole(tensor)])[0], layer.values.T)
     several = [(0, 1), (5, 9), (126, 128)]
@@ -47,9 +47,9 @@ def test_the_same_in_pieces_of_any_size(quantise, method, piece, open_turned, mo
     assert checkpoint.read([rows(tensor, [(7, 7)])])[0].shape == (0, 96)
 
 
-def test_many_windows_read_each_byte_once(open_turned):
+def test_many_windows_read_each_byte_once(open_conv1d):
     layer = gptq(matrix(96, 128))
-    _, tensor = open_turned(layer, "gptq")
+    _, tensor = open_conv1d(layer, "gptq")
     wanted = windows(tensor, key="k", count=8, length=50)
     assert len(wanted.runs) > 4
     stored = sum(spec.nbytes for spec in layer.tensors.values())
@@ -57,9 +57,9 @@ def test_many_windows_read_each_byte_once(open_turned):
 
 
 @KINDS
-def test_the_matrix_is_never_held(quantise, method, open_turned, monkeypatch):
+def test_the_matrix_is_never_held(quantise, method, open_conv1d, monkeypatch):
     monkeypatch.setattr(modules, "CHUNK_ELEMENTS", 1 << 15)
-    checkpoint, tensor = open_turned(quantise(matrix(1024, 2048)), method)
+    checkpoint, tensor = open_conv1d(quantise(matrix(1024, 2048)), method)
     wanted = rows(tensor, [(100, 102)])
     checkpoint.read([wanted])
     tracemalloc.start()

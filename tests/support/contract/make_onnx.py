@@ -61,7 +61,7 @@ class Graph:
         onnx.save(helper.make_model(graph, producer_name="pytorch"), path, **options)
 
 
-def turned(graph, name, values):
+def transposed(graph, name, values):
     """Store a linear layer's weight in × out, under a made-up name."""
     weight = graph.add(f"onnx::MatMul_{graph.number()}", values.T)
     graph.node("MatMul", ["x", weight], f"{path_of(name)}/MatMul")
@@ -144,10 +144,10 @@ OUTSIDE = {
 OUTSIDE_EACH = {"save_as_external_data": True, "all_tensors_to_one_file": False, "size_threshold": 4096}
 
 MAKERS = {
-    "ONNX F32": Maker(writer(turned), "model.onnx", rows_alone=False),
+    "ONNX F32": Maker(writer(transposed), "model.onnx", rows_alone=False),
     "ONNX BF16 as it is": Maker(writer(as_it_is, dtype="BF16"), "model.onnx"),
-    "ONNX F16 outside": Maker(writer(turned, dtype="F16", **OUTSIDE), "model.onnx", rows_alone=False),
-    "ONNX F32 outside, file by file": Maker(writer(turned, **OUTSIDE_EACH), "model.onnx", rows_alone=False),
+    "ONNX F16 outside": Maker(writer(transposed, dtype="F16", **OUTSIDE), "model.onnx", rows_alone=False),
+    "ONNX F32 outside, file by file": Maker(writer(transposed, **OUTSIDE_EACH), "model.onnx", rows_alone=False),
     "ONNX int8": Maker(writer(by_channel, embedding_codes), "model.onnx", error=0.01, rows_alone=False),
     "ONNX 4-bit": Maker(writer(in_blocks), "model.onnx", error=0.08),
 }

@@ -52,7 +52,7 @@ class LoraSettings:
         it holds regular expressions: the shapes tell the ranks anyhow.
     by_root
         Whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023).
-    turned
+    transposed
         Whether the base's matrices are stored in × out (``fan_in_fan_out``); the shapes decide where they can.
     magnitudes
         Whether rows have learned lengths (DoRA, Liu et al. 2024).
@@ -67,7 +67,7 @@ class LoraSettings:
     rank_pattern: Mapping[str, float] | None = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     by_root: bool = False
-    turned: bool = False
+    transposed: bool = False
     magnitudes: bool = False
     saved: tuple[str, ...] = ()
     base: str | None = None
@@ -133,7 +133,7 @@ def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
         rank_pattern=_pattern(document.get("rank_pattern"), f"{where}: rank_pattern"),
         alpha_pattern=_needed(_pattern(alphas, f"{where}: alpha_pattern"), f"{where}: alpha_pattern"),
         by_root=bool(document.get("use_rslora")),
-        turned=bool(document.get("fan_in_fan_out")),
+        transposed=bool(document.get("fan_in_fan_out")),
         magnitudes=bool(document.get("use_dora")),
         saved=tuple(name for name in saved if isinstance(name, str)) if isinstance(saved, list) else (),
         base=declared_base(document),

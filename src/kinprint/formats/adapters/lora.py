@@ -19,6 +19,7 @@ from kinprint.formats.dtypes import FLOATS, ITEM_BYTES, Array
 from kinprint.formats.format import FORMATS
 from kinprint.formats.plan import TensorSlice, rows, whole
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
+from kinprint.text import Text, joined
 
 Rows = Mapping[str, Row | TensorInfo]
 FloatArray = npt.NDArray[np.float64]
@@ -86,25 +87,38 @@ class Adapter:
     targets: tuple[Target, ...]
     replaced: Mapping[str, TensorInfo]
 
-    def describe(self, settings: LoraSettings) -> str:
+    def describe(self, settings: LoraSettings) -> Text:
         """Return rank, alpha and targets in words."""
         ranks = sorted({target.rank for target in self.targets})
         alphas = sorted({settings.alpha_of(target.path) for target in self.targets})
         names = sorted({target.path.rsplit(".", 1)[-1] for target in self.targets})
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        shown = Text.of("{names}", {"names": printable(", ".join(names[:_SHOWN]), 300)})
+        if len(names) > _SHOWN:
+            shown = Text("{names} and {k} more", names=shown, k=len(names) - _SHOWN)
         layers = len({index for target in self.targets if (index := _layer(target.path)) is not None})
         kinds = [word for word, on in (("DoRA", settings.magnitudes), ("rsLoRA", settings.by_root)) if on]
-        text = f"{' and '.join(kinds) or 'LoRA'} adapter: {_span('rank', ranks)}, {_span('alpha', alphas)}"
-        text += f", targets {printable(', '.join(names[:_SHOWN]), 300)}{more}"
-        text += f" in {layers} layer{'s' if layers > 1 else ''}" if layers else ""
-        if self.replaced:
-            shown = printable(", ".join(sorted(self.replaced)[:3]), 200)
-            text += f"; {len(self.replaced)} tensors stored whole ({shown}{', …' if len(self.replaced) > 3 else ''})"
-        return text
+        kind, rank, alpha = " and ".join(kinds) or "LoRA", _ranks(ranks), _alphas(alphas)
+        text = Text("{kind} adapter: {rank}, {alpha}, targets {names}", kind=kind, rank=rank, alpha=alpha, names=shown)
+        if layers == 1:
+            text = Text("{what} in 1 layer", what=text)
+        elif layers:
+            text = Text("{what} in {n} layers", what=text, n=layers)
+        if not self.replaced:
+            return text
+        stored = printable(", ".join(sorted(self.replaced)[:3]), 200) + (", …" if len(self.replaced) > 3 else "")
+        return joined((text, Text("{n} tensors stored whole ({names})", n=len(self.replaced), names=stored)))
 
 
-def _span(word: str, values: Sequence[float]) -> str:
-    return f"{word} {values[0]:g}" if len(values) == 1 else f"{word}s {values[0]:g} to {values[-1]:g}"
+def _ranks(values: Sequence[float]) -> Text:
+    if len(values) == 1:
+        return Text("rank {x:g}", x=values[0])
+    return Text("ranks {x:g} to {y:g}", x=values[0], y=values[-1])
+
+
+def _alphas(values: Sequence[float]) -> Text:
+    if len(values) == 1:
+        return Text("alpha {x:g}", x=values[0])
+    return Text("alphas {x:g} to {y:g}", x=values[0], y=values[-1])
 
 
 def _layer(path: str) -> str | None:
@@ -246,7 +260,7 @@ class LowRankSum:
         W, A (rank × in) and B (out × rank).
     scale
         Factor of the product.
-    turned
+    transposed
         Whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added.
     magnitude
         Length of each output's row of weights.
@@ -256,25 +270,20 @@ class LowRankSum:
     down: TensorInfo
     up: TensorInfo
     scale: float
-    turned: bool
+    transposed: bool
     magnitude: TensorInfo | None = None
-
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return f"{'DoRA' if self.magnitude is not None else 'LoRA'} adapter of rank {self.down.shape[0]} added"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return rows of W and of one factor, and the other factor whole; lengths of columns need all rows."""
-        if self.turned and self.magnitude is not None:
+        if self.transposed and self.magnitude is not None:
             start, stop = 0, self.weight.shape[0]
         own = rows(self.weight, [(start, stop)])
-        if self.turned:
+        if self.transposed:
             found = [own, _columns(self.down, start, stop), whole(self.up)]
         else:
             found = [own, rows(self.up, [(start, stop)]), whole(self.down)]
         if self.magnitude is not None:
-            span = (0, self.magnitude.elements) if self.turned else (start, stop)
+            span = (0, self.magnitude.elements) if self.transposed else (start, stop)
             found.append(TensorSlice(self.magnitude, (span,), (span[1] - span[0],)))
         return found
 
@@ -282,7 +291,7 @@ class LowRankSum:
         """Return the rows. A row comes out the same, bit for bit, whichever others are read with it."""
         weight, one, other = parts[:3]
         rank, flat = self.down.shape[0], weight.reshape(weight.shape[0], -1)
-        if self.turned:
+        if self.transposed:
             left, right = one.T, other.reshape(-1, rank).T
         else:
             left, right = one.reshape(-1, rank), other.reshape(rank, -1)
@@ -293,10 +302,10 @@ class LowRankSum:
             for at in range(0, flat.shape[0], step):
                 some = slice(at, at + step)
                 total = _low_rank_sum(flat[some], left[some], right, self.scale)
-                if self.magnitude is not None and not self.turned:
+                if self.magnitude is not None and not self.transposed:
                     total *= _factors(total, parts[3][some], axis=1)[:, None]
                 built[some] = total
-            if self.magnitude is not None and self.turned:
+            if self.magnitude is not None and self.transposed:
                 built = (built * _factors(built, parts[3], axis=0)).astype(built.dtype)[start:stop]
         return built.reshape(-1, *self.weight.shape[1:])
 
@@ -345,7 +354,7 @@ def merge(
     tied: bool,
     label: str,
     base_label: str,
-) -> tuple[dict[str, Row | TensorInfo], tuple[str, ...]]:
+) -> tuple[dict[str, Row | TensorInfo], tuple[Text, ...]]:
     """Return the base's tensors with the adapter's changes, and notes.
 
     Parameters
@@ -372,16 +381,17 @@ def merge(
     renaming = find_renaming(list(targets), merged, label, base_label)
     notes = []
     if renaming != Renaming():
-        notes.append(f"the base's names begin with {renaming.new!r} where the adapter's begin with {renaming.old!r}")
+        a, b = repr(renaming.new), repr(renaming.old)
+        notes.append(Text("the base's names begin with {a} where the adapter's begin with {b}", a=a, b=b))
     for name, tensor in adapter.replaced.items():
         merged[renaming(name)] = _replacement(tensor, renaming(name), merged, settings, label)
     together = Tensors(merged)
-    turned = _turned(together, targets, renaming, default=settings.turned)
+    transposed = _stored_transposed(together, targets, renaming, default=settings.transposed)
     changed = {}
     for name, target in targets.items():
         tensor = together[renaming(name)]
         scale = settings.scale(target.path, target.rank)
-        changed[tensor.name] = _adapted(tensor, target, scale, label, turned=turned)
+        changed[tensor.name] = _adapted(tensor, target, scale, label, transposed=transposed)
     if len(changed) != len(targets):
         raise FormatError(f"{label}: two parts of the adapter change the same tensor of its base", hint=_AGAIN)
     return merged | changed, tuple(notes)
@@ -410,7 +420,7 @@ def _replacement(
     return tensor._replace(name=name)
 
 
-def _turned(base: Tensors, targets: Mapping[str, Target], renaming: Renaming, *, default: bool) -> bool:
+def _stored_transposed(base: Tensors, targets: Mapping[str, Target], renaming: Renaming, *, default: bool) -> bool:
     """Tell whether matrices are stored in × out. Where a shape can tell it does, for all: the setting is often wrong."""
     seen = set()
     for name, target in targets.items():
@@ -420,7 +430,7 @@ def _turned(base: Tensors, targets: Mapping[str, Target], renaming: Renaming, *,
     return seen.pop() if len(seen) == 1 else default
 
 
-def _adapted(weight: TensorInfo, target: Target, scale: float, label: str, *, turned: bool) -> TensorInfo:
+def _adapted(weight: TensorInfo, target: Target, scale: float, label: str, *, transposed: bool) -> TensorInfo:
     """Describe one tensor of the base with the adapter's product added."""
     where, down, up = f"{label}: {_quoted(target.path)}", target.down, target.up
     if weight.made is None and weight.dtype in ITEM_BYTES and weight.dtype not in FLOATS:
@@ -431,10 +441,10 @@ def _adapted(weight: TensorInfo, target: Target, scale: float, label: str, *, tu
     straight: tuple[int, ...] = (up.shape[0], *down.shape[1:])
     across: tuple[int, ...] = (down.shape[1], up.shape[0])
     flat = len(down.shape) == 2
-    if target.embedding or (flat and weight.shape == across and (turned or across != straight)):
-        expected, turned = across, True
+    if target.embedding or (flat and weight.shape == across and (transposed or across != straight)):
+        expected, transposed = across, True
     else:
-        expected, turned = straight, False
+        expected, transposed = straight, False
     if weight.shape != expected:
         raise FormatError(
             f"{where}: A is {list(down.shape)} and B {list(up.shape)}, which fit a matrix {list(expected)}; "
@@ -452,7 +462,7 @@ def _adapted(weight: TensorInfo, target: Target, scale: float, label: str, *, tu
             raise FormatError(
                 f"{where}: its lora_magnitude_vector is {list(magnitude.shape)}, expected [{up.shape[0]}]", hint=_AGAIN
             )
-    made = LowRankSum(weight, down, up, scale, turned, magnitude)
+    made = LowRankSum(weight, down, up, scale, transposed, magnitude)
     size = weight.nbytes + down.nbytes + up.nbytes + (magnitude.nbytes if magnitude is not None else 0)
     dtype = "F64" if weight.dtype == "F64" else "F32"  # the sum is no longer a number of the base's format
     return TensorInfo(weight.name, dtype, weight.shape, weight.file, 0, size, made)

@@ -23,6 +23,7 @@ from kinprint.formats.format import FIRST_READ
 from kinprint.formats.tensors import Tensors
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
 from kinprint.sources.session import Session
+from kinprint.text import Text, verbatim
 
 _LOCAL = ("folder", "file")
 
@@ -115,16 +116,21 @@ def _open_alone(found: Found, session: Session) -> Checkpoint:
         settings = read_settings(found.document, found.label)
         text = read_adapter(shard.rows, settings, found.label).describe(settings)
     except FormatError as error:  # which forbids to merge it, not to look at it
-        text = error.message
+        text = verbatim(error.message)
     base = declared_base(found.document)
-    text += f"; its base, {printable(base, 120)} (declared), was not read" if base else "; it does not name its base"
+    if base:
+        note = Text(
+            "{adapter}; its base, {base} (declared), was not read: see --base", adapter=text, base=printable(base, 120)
+        )
+    else:
+        note = Text("{adapter}; it does not name its base: see --base", adapter=text)
     file = WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)
     return Checkpoint(
         found.folder.provenance,
         {},
         (file,),
         Tensors(shard.rows),
-        (f"{text}: see --base", *shard.notes),
+        (note, *shard.notes),
         session,
         found.folder,
         (found.source,),
@@ -159,7 +165,12 @@ def _merged(base: Checkpoint, how: str, found: Found, settings: LoraSettings, se
     adapter = read_adapter(shard.rows, settings, label)
     tied = base.config.get("tie_word_embeddings") is not False
     rows, notes = merge(base.tensors, adapter, settings, tied=tied, label=label, base_label=base.label)
-    said = f"{adapter.describe(settings)}; merged into {printable(base.label)} ({how})"
+    adapted = adapter.describe(settings)
+    name = printable(base.label)
+    if how == "declared":
+        said = Text("{adapter}; merged into {base} (declared)", adapter=adapted, base=name)
+    else:
+        said = Text("{adapter}; merged into {base} (given)", adapter=adapted, base=name)
     # a single file's companions are listed whether they are there or not
     own_tokenizer = "tokenizer.json" in (folder.names or ()) and folder.provenance.kind != "url-file"
     return replace(
@@ -167,7 +178,7 @@ def _merged(base: Checkpoint, how: str, found: Found, settings: LoraSettings, se
         provenance=folder.provenance,
         files=(*base.files, WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)),
         tensors=Tensors(rows),
-        notes=(said, *notes, *shard.notes, *(f"base: {note}" for note in base.notes)),
+        notes=(said, *notes, *shard.notes, *(Text("base: {note}", note=note) for note in base.notes)),
         folder=folder if own_tokenizer else base.folder,
         sources=(*base.sources, found.source),
         documents={} if own_tokenizer else base.documents,
@@ -176,16 +187,15 @@ def _merged(base: Checkpoint, how: str, found: Found, settings: LoraSettings, se
     )
 
 
-def shared_base(a: Checkpoint, b: Checkpoint) -> str | None:
+def shared_base(a: Checkpoint, b: Checkpoint) -> Text | None:
     """Say so if the two are equal by construction but for an adapter."""
-    by_construction = (
-        "all that no adapter changes is equal by construction, and shows nothing about how they were trained"
-    )
+    why = Text("all that no adapter changes is equal by construction, and shows nothing about how they were trained")
     if a.base is not None and b.base is not None and _same_files(a.base, b.base):
-        return f"A and B are adapters merged into the same base, {printable(a.base.label)}: {by_construction}"
+        name = printable(a.base.label)
+        return Text("A and B are adapters merged into the same base, {name}: {why}", name=name, why=why)
     for one, other, adapter, base in ((a, b, "B", "A"), (b, a, "A", "B")):
         if other.base is not None and _same_files(one, other.base):
-            return f"{adapter} is an adapter merged into {base} itself: {by_construction}"
+            return Text("{one} is an adapter merged into {other} itself: {why}", one=adapter, other=base, why=why)
     return None
 
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from kinprint.errors import FormatError
 from kinprint.formats.gguf.metadata import Metadata, Number
-from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_halves
+from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text
 
 MAX_LAYERS = 9_999
 MAX_HEADS = 1 << 16
@@ -174,11 +175,12 @@ _ARCHITECTURES = (
     "chameleon bailingmoe smollm3 arcee llada nanbeige"
 )
 _INTERLEAVED = frozenset(_ARCHITECTURES.split())
-_BACK = "rows of q and k put back in the order they had before the conversion to GGUF"
-_TURNED = re.compile(r"^blk\.(?P<layer>\d{1,4})\.attn_(?P<which>[qk])\.(?:weight|bias)$")
+_ROTARY = re.compile(r"^blk\.(?P<layer>\d{1,4})\.attn_(?P<which>[qk])\.(?:weight|bias)$")
 
 
-def in_original_order(tensors: Mapping[str, TensorInfo], metadata: Metadata, notes: list[str]) -> dict[str, TensorInfo]:
+def in_original_order(
+    tensors: Mapping[str, TensorInfo], metadata: Metadata, notes: list[Text]
+) -> dict[str, TensorInfo]:
     """Undo the reordering of the rows of q and k that the conversion of some architectures does."""
     kind = metadata.text("general.architecture")
     if kind not in _INTERLEAVED:
@@ -186,20 +188,25 @@ def in_original_order(tensors: Mapping[str, TensorInfo], metadata: Metadata, not
     heads = metadata.numbers(f"{kind}.attention.head_count", MAX_LAYERS)
     kv_heads = metadata.numbers(f"{kind}.attention.head_count_kv", MAX_LAYERS) or heads
     found: dict[str, TensorInfo] = {}
-    left: dict[str, list[str]] = {}
+    left: dict[Text, list[str]] = {}
     for name, tensor in tensors.items():
-        turned = _TURNED.match(name)
+        rotary = _ROTARY.match(name)
         found[name] = tensor
-        if turned is None or not tensor.shape:
+        if rotary is None or not tensor.shape:
             continue
-        counts, layer = heads if turned["which"] == "q" else kv_heads, int(turned["layer"])
+        counts, layer = heads if rotary["which"] == "q" else kv_heads, int(rotary["layer"])
         count = counts[0] if len(counts) == 1 else counts[layer] if layer < len(counts) else None
         if not isinstance(count, int) or not 0 < count <= MAX_HEADS or tensor.shape[0] % (2 * count):
-            left.setdefault("the metadata give no number of heads that fits", []).append(name)
+            left.setdefault(Text("the metadata give no number of heads that fits"), []).append(name)
         elif tensor.shape[0] > MAX_ROWS_IN_ORDER:
-            left.setdefault(f"more than {MAX_ROWS_IN_ORDER} rows", []).append(name)
+            left.setdefault(Text("more than {n} rows", n=MAX_ROWS_IN_ORDER), []).append(name)
         elif tensor.shape[0]:
-            found[name] = in_halves(tensor, count, _BACK)
-    for reason, names in left.items():
-        notes.append(f"{len(names)} tensors of q and k left in the order of GGUF, e.g. {names[0]}: {reason}")
+            found[name] = in_hugging_face_order(tensor, count)
+    for why, names in left.items():
+        count = len(names)
+        notes.append(
+            Text(
+                "{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", n=count, name=names[0], why=why
+            )
+        )
     return found

@@ -26,6 +26,7 @@ from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -295,14 +296,15 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     rows = {place.name: TensorInfo(place.name, place.dtype, place.shape, number, *place[3:]) for place in places}
     rows = unstacked(rows, source.label)
     states = metadata.text("general.architecture") is not None
-    notes: list[str] = []
+    notes: list[Text] = []
     described = metadata
     if part is not None and part.number > 1 and any(".attn_q." in name or ".attn_k." in name for name in rows):
         described = _of_first_part(session, folder, source, guess)
     rows = in_original_order(rows, described, notes)
     kind = metadata.text("general.type")
     if kind not in (None, "model"):
-        notes.append(f"{source.label.rsplit('/', 1)[-1]} calls itself {kind!r}, not a model")
+        name = source.label.rsplit("/", 1)[-1]
+        notes.append(Text("{name} calls itself {kind}, not a model", name=name, kind=repr(kind)))
     return Shard(
         source,
         head.size,

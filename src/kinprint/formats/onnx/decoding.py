@@ -1,4 +1,4 @@
-"""Tensors that ONNX stores in another form than the model has them: turned, as codes with scales, as varints."""
+"""Tensors that ONNX stores in another form than the model has them: transposed, as codes with scales, as varints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array, add_block_format, decode
 from kinprint.formats.plan import TensorSlice, rows, whole
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text
 
-WHOLE_BYTES = 64 << 20  # a turned tensor of up to this size is read whole: one request instead of one for each row
+WHOLE_BYTES = 64 << 20  # a transposed tensor of up to this size is read whole: one request instead of one for each row
 
 
 def _halves(raw: memoryview) -> Array:
@@ -40,7 +41,7 @@ def columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
     return TensorSlice(tensor, runs, (len(runs), stop - start))
 
 
-def turned(values: Array, start: int, stop: int) -> Array:
+def transposed(values: Array, start: int, stop: int) -> Array:
     """Return what `columns` selected as rows."""
     if values.shape[1] != stop - start:
         values = values[:, start:stop]
@@ -56,23 +57,18 @@ def flat(tensor: TensorInfo) -> TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Transposed:
     """A matrix that is stored in × out."""
 
     stored: TensorInfo
-
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return "stored in × out, turned"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the stored columns that rows `start` to `stop` are."""
         return [columns(self.stored, start, stop)]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Turn them."""
-        return turned(parts[0], start, stop)
+        """Transpose them."""
+        return transposed(parts[0], start, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,6 @@ class Varints:
     dtype: str
     count: int
     width: int
-
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return f"{self.dtype} stored as varints"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Ask for all bytes, unless for no row."""
@@ -152,10 +143,14 @@ class Scaled:
     across: bool
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        which = "one scale" if self.axis is None else f"blocks of {self.block}" if self.block else "a scale a channel"
-        return f"{kind_of(self.codes.dtype)} with scales: {which}"
+        kind = kind_of(self.codes.dtype)
+        if self.axis is None:
+            return Text("{kind} with scales: one scale", kind=kind)
+        if self.block:
+            return Text("{kind} with scales: blocks of {n}", kind=kind, n=self.block)
+        return Text("{kind} with scales: a scale a channel", kind=kind)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the codes of rows `start` to `stop`, and their scales and zero points."""
@@ -225,9 +220,9 @@ class Packed:
     width: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return f"{self.bits}-bit with scales: blocks of {self.block}"
+        return Text("{bits}-bit with scales: blocks of {n}", bits=self.bits, n=self.block)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the codes of rows `start` to `stop`, and their scales and zero points."""

@@ -1,6 +1,6 @@
 """What an ONNX graph tells about its tensors: which are codes and by what they are scaled, and the names that exporters lost.
 
-torch's exporters keep the name of a parameter that is used as it is. The weight of a linear layer is turned for MatMul, and
+torch's exporters keep the name of a parameter that is used as it is. The weight of a linear layer is transposed for MatMul, and
 then called onnx::MatMul_856 or val_49. Its module is in the node's name ("/encoder/layer.0/output/dense/MatMul"), in the
 node's notes, or in the name of the bias that is added next.
 """
@@ -59,10 +59,10 @@ class Coding(NamedTuple):
 
 
 class _Derived(NamedTuple):
-    """A value that is a stored tensor, or that tensor cast, turned, or decoded."""
+    """A value that is a stored tensor, or that tensor cast, transposed, or decoded."""
 
     base: str
-    turned: bool = False
+    transposed: bool = False
     decoded: bool = False
     zero: str | None = None
 
@@ -143,7 +143,7 @@ class _Study:
             self._derived[out] = source
         elif node.operator == "Transpose" and len(self._tensors[source.base].shape) == 2:
             if node.attributes.get("perm", (1, 0)) == (1, 0):
-                self._derived[out] = source._replace(turned=not source.turned)
+                self._derived[out] = source._replace(transposed=not source.transposed)
         elif node.operator == "Gather" and self._is_code(source.base):
             self._derived[out] = source
         elif node.operator == "DequantizeLinear" and len(node.inputs) > 1 and self._is_code(source.base, wide=True):
@@ -165,7 +165,7 @@ class _Study:
             return
 
     def _decode(self, source: _Derived, out: str, scale: str, zero: str | None, axis: int, block: int) -> None:
-        if source.turned or scale not in self._derived:
+        if source.transposed or scale not in self._derived:
             return
         zero = self._derived[zero].base if zero in self._derived else None
         coding = Coding(self._derived[scale].base, zero, axis, block)
@@ -201,7 +201,7 @@ class _Study:
         if len(self._tensors[base].shape) != (3 if node.operator == "MatMulNBits" else 2):
             return
         across = node.operator != "MatMulNBits" and not (node.operator in _TURNABLE and node.attribute("transB", 0))
-        across = across != source.turned
+        across = across != source.transposed
         name = self._given(base, value)
         if is_anonymous(name):
             module = self._module(node)
@@ -288,7 +288,7 @@ class _Study:
         """Give codes the name of what they stand for: that of the value they are decoded to, or their own without its end."""
         values: dict[str, str] = {}
         for value, source in self._derived.items():
-            if source.decoded and not source.turned and not is_anonymous(value):
+            if source.decoded and not source.transposed and not is_anonymous(value):
                 values.setdefault(source.base, value)
         for base in self._found.codings:
             if base in self._found.names:
@@ -300,7 +300,7 @@ class _Study:
         for node in self._nodes:
             source = self._derived.get(node.outputs[0])
             name = node.outputs[0]
-            if node.operator != "Identity" or source is None or source.turned or source.decoded:
+            if node.operator != "Identity" or source is None or source.transposed or source.decoded:
                 continue
             if name not in self._tensors and _is_parameter(name):
                 self._found.copies[name] = source.base

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
 from kinprint.formats.dtypes import stored_bytes
 from kinprint.formats.format import Format, Shard
-from kinprint.formats.onnx.decoding import Packed, Scaled, Turned, Varints, flat, kind_of
+from kinprint.formats.onnx.decoding import Packed, Scaled, Transposed, Varints, flat, kind_of
 from kinprint.formats.onnx.graph import (
     CODES,
     FLOATS,
@@ -33,6 +33,7 @@ from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, Folder, Source, too_many_brackets
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 MAX_VARINTS = 16 << 20  # bytes; they are decoded together, and take many times that
 MAX_FURTHER = 4096
@@ -54,7 +55,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
     places = _Places(folder, source, number)
     stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
     findings = study_graph(contents)
-    notes: list[str] = []
+    notes: list[Text] = []
     rows = _named(_Builder(stored, findings, window.label), contents, findings, notes)
     return Shard(
         source,
@@ -175,14 +176,14 @@ class _Builder:
         self._codings = findings.codings
 
     def make(self, base: str, name: str, *, across: bool) -> TensorInfo:
-        """Return a stored tensor under its own name, decoded and turned as need be."""
+        """Return a stored tensor under its own name, decoded and transposed as need be."""
         tensor = self._stored[base]
         coding = self._codings.get(base)
         if coding is not None:
             return self._decoded(tensor, coding, name, across=across)
         if not across:
             return tensor._replace(name=name)
-        return TensorInfo(name, tensor.dtype, tensor.shape[::-1], tensor.file, 0, tensor.nbytes, Turned(tensor))
+        return TensorInfo(name, tensor.dtype, tensor.shape[::-1], tensor.file, 0, tensor.nbytes, Transposed(tensor))
 
     def _decoded(self, codes: TensorInfo, coding: Coding, name: str, *, across: bool) -> TensorInfo:
         scale = self._stored[coding.scale]
@@ -237,7 +238,7 @@ class _Builder:
         )
 
 
-def _named(builder: _Builder, contents: Contents, findings: Findings, notes: list[str]) -> dict[str, TensorInfo]:
+def _named(builder: _Builder, contents: Contents, findings: Findings, notes: list[Text]) -> dict[str, TensorInfo]:
     """Return the model's tensors by name, and say what was done."""
     helpers = {name for coding in findings.codings.values() for name in (coding.scale, coding.zero)}
     rows: dict[str, TensorInfo] = {}
@@ -260,7 +261,8 @@ def _named(builder: _Builder, contents: Contents, findings: Findings, notes: lis
     wrapper = wrapper_of(rows)
     if wrapper and len({name.removeprefix(wrapper) for name in rows}) == len(rows):
         rows = {name.removeprefix(wrapper): row._replace(name=name.removeprefix(wrapper)) for name, row in rows.items()}
-        notes.append(f"names are given without {wrapper[:200]!r}, the module that the model was exported in")
+        module = repr(wrapper[:200])
+        notes.append(Text("names are given without {name}, the module that the model was exported in", name=module))
     notes += _notes(rows, contents, recovered, constants)
     return rows
 
@@ -280,20 +282,23 @@ def _refuse_unknown_codes(tensor: Stored, findings: Findings, builder: _Builder)
         )
 
 
-def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, constants: int) -> list[str]:
+def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, constants: int) -> list[Text]:
     notes = []
     if recovered:
-        notes.append(f"{recovered} weights had lost their names in the export; the graph tells which they are")
-    methods: dict[str, int] = {}
+        notes.append(
+            Text("{n} weights had lost their names in the export; the graph tells which they are", n=recovered)
+        )
+    methods: dict[Text, int] = {}
     for row in rows.values():
         if isinstance(row.made, (Scaled, Packed)):
             methods[row.made.method] = methods.get(row.made.method, 0) + 1
     notes += [
-        f"{count} tensors are quantised ({method}); they are decoded when read" for method, count in methods.items()
+        Text("{n} tensors are quantised ({how}); they are decoded when read", n=count, how=method)
+        for method, count in methods.items()
     ]
     if constants:
-        notes.append(f"{constants} constants of the graph are no parameters and are left out")
-    notes += [f"{count} {what} are not read" for what, count in contents.left_out.items()]
+        notes.append(Text("{n} constants of the graph are no parameters and are left out", n=constants))
+    notes += [Text("{n} {what} are not read", n=count, what=what) for what, count in contents.left_out.items()]
     return notes
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.onnx.protobuf import LENGTH, VARINT, Field, Window, signed
+from kinprint.text import Text
 
 MAX_TENSORS = 1 << 15  # a mixture of experts taken apart has 18,000
 MAX_NODES = 1 << 16  # of the kinds that are looked at; a large language model has 10,000
@@ -144,10 +145,10 @@ class Contents:
     tensors: dict[str, Stored] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)  # what is not read, and how often it is there
+    left_out: dict[Text, int] = field(default_factory=dict)  # what is not read, and how often it is there
     graphs: int = 0
 
-    def skip(self, what: str) -> None:
+    def skip(self, what: Text) -> None:
         """Count what is not read."""
         self.left_out[what] = self.left_out.get(what, 0) + 1
 
@@ -187,14 +188,14 @@ def _graph(window: Window, whole: Field, found: Contents, depth: int) -> None:
             if stored is not None:
                 _keep(window, stored, found, depth)
         elif item.number == 15:
-            found.skip("sparse tensors")
+            found.skip(Text("sparse tensors"))
 
 
 def _keep(window: Window, stored: Stored, found: Contents, depth: int) -> None:
     found.count(len(found.tensors), MAX_TENSORS, "tensors", window.label)
     if stored.name in found.tensors:
         if depth:  # the two branches of a condition may each bring their own
-            found.skip("tensors of inner graphs whose name is taken")
+            found.skip(Text("tensors of inner graphs whose name is taken"))
             return
         raise FormatError(f"{window.label}: names {stored.name[:200]!r} twice", hint="the file is damaged")
     if not stored.name:
@@ -309,7 +310,7 @@ def _tensor(window: Window, whole: Field, found: Contents) -> Stored | None:
             window.expect(item, VARINT, "a place of data")
             elsewhere = item.start
     if code == _TEXT or (code in _UNSIGNED and math.prod(sides) < LEAST_CODES):
-        found.skip(f"tensors of {dtype_name(code)}")
+        found.skip(Text("tensors of {dtype}", dtype=dtype_name(code)))
         return None
     return _described(window, name, code, tuple(sides), data, outside if elsewhere == 1 else None)
 

@@ -33,6 +33,7 @@ from kinprint.formats.zip_directory import (
 )
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 MAX_SIDES = 64
 MAX_COUNT = 1 << 59
@@ -443,15 +444,16 @@ def _refuse_slices(folder: Folder, label: str) -> None:
         )
 
 
-def _notes(outcome: Outcome, wrapper: str, named: Mapping[str, _Tensor], stored: int) -> tuple[str, ...]:
+def _notes(outcome: Outcome, wrapper: str, named: Mapping[str, _Tensor], stored: int) -> tuple[Text, ...]:
     notes = []
     if wrapper:
-        notes.append(f"the tensors lie in the entry {wrapper!r}, which is left out of their names")
+        notes.append(Text("the tensors lie in the entry {name}, which is left out of their names", name=repr(wrapper)))
     if outcome.passed_over:
-        notes.append(f"values of these types were passed over: {', '.join(sorted(outcome.passed_over))[:300]}")
+        names = ", ".join(sorted(outcome.passed_over))[:300]
+        notes.append(Text("values of these types were passed over: {names}", names=names))
     used = len({tensor.storage.key for tensor in named.values()})
     if stored > used:
-        notes.append(f"{stored - used} of {stored} storages in the archive belong to no named tensor")
+        notes.append(Text("{n} of {m} storages in the archive belong to no named tensor", n=stored - used, m=stored))
     return tuple(notes)
 
 

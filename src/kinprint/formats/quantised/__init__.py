@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
@@ -18,7 +19,8 @@ from kinprint.formats.quantised import awq, bitsandbytes, fp8, gptq, mlx, mxfp4,
 from kinprint.formats.quantised.conv1d import as_conv1d
 from kinprint.formats.quantised.modules import Layer, Settings
 from kinprint.formats.quantised.settings import is_known, settings_of
-from kinprint.formats.tensors import Row, TensorInfo, Tensors
+from kinprint.formats.tensors import Dequantised, Row, TensorInfo, Tensors
+from kinprint.text import Text, verbatim
 
 __all__ = ["assemble"]
 
@@ -120,7 +122,7 @@ _FORMS = (  # the first that fits is taken
 
 def assemble(
     tensors: Tensors, config: Mapping[str, object], read: Read
-) -> tuple[Mapping[str, Row | TensorInfo], tuple[str, ...]]:
+) -> tuple[Mapping[str, Row | TensorInfo], tuple[Text, ...]]:
     """Put the tensors of quantised layers together.
 
     Parameters
@@ -151,12 +153,12 @@ def assemble(
         return tensors, ()
     _look_at_shapes(layers, read)
     made: dict[str, tuple[TensorInfo, ...]] = {}  # by stem
-    refused: dict[str, list[str]] = {}
+    refused: dict[Text, list[str]] = {}
     for stem, layer in layers.items():
         try:
             made[stem] = _described(layer)
         except FormatError as error:
-            refused.setdefault(error.message, []).append(stem)
+            refused.setdefault(verbatim(error.message), []).append(stem)
     sealed = {
         tensor.name: tensor
         for reason, stems in refused.items()
@@ -167,10 +169,10 @@ def assemble(
     if sealed:
         found = {name: sealed.get(name, row) for name, row in found.items()}
     for stem in clashes:
-        refused.setdefault("a tensor with the name of the result is stored too", []).append(stem)
+        refused.setdefault(Text("a tensor with the name of the result is stored too"), []).append(stem)
     notes = _notes([made[stem] for stem in made if stem not in clashes], refused)
     if len(made) > len(clashes) and aside:
-        notes += (f"{len(aside)} scales of activations, which say nothing about weights, are left out",)
+        notes += (Text("{n} scales of activations, which say nothing about weights, are left out", n=len(aside)),)
     return found, notes
 
 
@@ -235,10 +237,10 @@ def _described(layer: Layer) -> tuple[TensorInfo, ...]:
     parts = layer.parts
     form = next((form for form in _FORMS if form.mark & parts.keys() and (form.fits is None or form.fits(parts))), None)
     if form is None:
-        raise FormatError(f"no form of quantisation is known for {', '.join(sorted(parts))}")
+        raise FormatError(Text("no form of quantisation is known for {names}", names=", ".join(sorted(parts))))
     extra = sorted(suffix for suffix in parts if suffix not in form.parts)
     if extra:  # it might change what the others stand for
-        raise FormatError(f"{form.name} does not go with {', '.join(extra)}")
+        raise FormatError(Text("{name} does not go with {names}", name=form.name, names=", ".join(extra)))
     found = form.describe(layer)
     return (as_conv1d(found, layer),) if isinstance(found, TensorInfo) else tuple(found)
 
@@ -273,21 +275,27 @@ def _replaced(
     return found, clashes
 
 
-def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    methods = Counter(tensor.made.method for each in made for tensor in each if tensor.made is not None)
-    lines = [f"{count} weights are dequantised when read: {method}" for method, count in methods.most_common(_LINES)]
+def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[Text, Sequence[str]]) -> tuple[Text, ...]:
+    methods = Counter(cast(Dequantised, tensor.made).method for each in made for tensor in each)
+    lines = [
+        Text("{n} weights are dequantised when read: {how}", n=count, how=method)
+        for method, count in methods.most_common(_LINES)
+    ]
     if len(methods) > _LINES:
-        lines.append(f"and {len(methods) - _LINES} more forms of quantisation")
-    for reason, stems in list(refused.items())[:_LINES]:
-        which = f"{len(stems)} quantised layers are" if len(stems) > 1 else "1 quantised layer is"
-        lines.append(f"{which} left as stored, e.g. {stems[0][:80]}: {reason}")
+        lines.append(Text("and {n} more forms of quantisation", n=len(methods) - _LINES))
+    for why, stems in list(refused.items())[:_LINES]:
+        n, name = len(stems), stems[0][:80]
+        if n > 1:
+            lines.append(Text("{n} quantised layers are left as stored, e.g. {name}: {why}", n=n, name=name, why=why))
+        else:
+            lines.append(Text("1 quantised layer is left as stored, e.g. {name}: {why}", name=name, why=why))
     if len(refused) > _LINES:
-        rest = sum(map(len, list(refused.values())[_LINES:]))
-        lines.append(f"{rest} more quantised layers are left as stored, for {len(refused) - _LINES} more reasons")
+        n, more = sum(map(len, list(refused.values())[_LINES:])), len(refused) - _LINES
+        lines.append(Text("{n} more quantised layers are left as stored, for {m} more reasons", n=n, m=more))
     return tuple(lines)
 
 
-def _unknown(tensors: Tensors, method: str) -> tuple[str, ...]:
+def _unknown(tensors: Tensors, method: str) -> tuple[Text, ...]:
     kinds = Counter(tensor.dtype for tensor in tensors.values())
     strange = sum(count for dtype, count in kinds.items() if dtype not in _PLAIN)
     if not any(dtype in FLOATS for dtype in kinds):
@@ -295,4 +303,5 @@ def _unknown(tensors: Tensors, method: str) -> tuple[str, ...]:
             f"quantisation {method[:40]!r} is not known, and no tensor is stored as floating-point numbers",
             hint="compare a copy of the model that is not quantised, or quantised in another way",
         )
-    return (f"quantisation {method[:40]!r} is not known: {strange} tensors are left as stored",)
+    name = repr(method[:40])
+    return (Text("quantisation {name} is not known: {n} tensors are left as stored", name=name, n=strange),)

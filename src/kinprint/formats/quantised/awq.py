@@ -16,8 +16,18 @@ import numpy.typing as npt
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, whole
-from kinprint.formats.quantised.modules import SCALE_DTYPES, FloatArray, Layer, chunks, group_size, made_tensor
+from kinprint.formats.quantised.modules import (
+    SCALE_DTYPES,
+    FloatArray,
+    Layer,
+    chunks,
+    group_size,
+    made_tensor,
+    unfitting_shapes,
+    unknown_layout,
+)
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text
 
 PER_WORD = 8
 _PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7], dtype=np.uint32)  # of outputs 0 to 7, in words of 4 bits
@@ -33,9 +43,9 @@ class Awq:
     size: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return f"AWQ 4-bit, groups of {self.size}"
+        return Text("{name} {bits}-bit, groups of {n}", name="AWQ", bits=4, n=self.size)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return all parts, whichever rows are asked for."""
@@ -74,12 +84,11 @@ def describe(layer: Layer) -> TensorInfo:
     scales = layer.need("scales", SCALE_DTYPES, (2,))
     layout = (layer.settings.layout or "gemm").lower()
     if layout != "gemm" and not (layout.startswith("auto_round") and "awq" in layout):
-        raise FormatError(f"AWQ in the layout {layout[:40]!r}; known: gemm")
+        raise FormatError(unknown_layout("AWQ", layout, "gemm"))
     if layer.settings.bits and 4 not in layer.settings.bits:
-        raise FormatError(f"AWQ with {layer.settings.bits[0]} bits; known: 4")
+        raise FormatError(Text("{name} with {n} bits; known: {known}", name="AWQ", n=layer.settings.bits[0], known="4"))
     (width, words), groups = codes.shape, scales.shape[0]
     if scales.shape[1] != words * PER_WORD or zeros.shape != (groups, words):
-        shapes = f"{list(codes.shape)}, {list(zeros.shape)} and {list(scales.shape)}"
-        raise FormatError(f"qweight, qzeros and scales of shapes {shapes} do not belong together")
+        raise FormatError(unfitting_shapes(codes, zeros, scales))
     made = Awq(codes, zeros, scales, group_size(layer.settings, width, groups))
     return made_tensor(f"{layer.stem}.weight", "AWQ 4-bit", (words * PER_WORD, width), made, [codes, zeros, scales])

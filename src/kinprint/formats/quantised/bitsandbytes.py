@@ -25,6 +25,7 @@ from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, rows, whole
 from kinprint.formats.quantised.modules import FloatArray, Layer, chunks, flat, made_tensor
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text, verbatim
 
 STATES = {"weight.quant_state.bitsandbytes__nf4": "NF4", "weight.quant_state.bitsandbytes__fp4": "FP4"}
 STATE_CAP = 4096  # bytes: the JSON has 150
@@ -45,9 +46,9 @@ class Int8:
     layout: TensorInfo | None
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return "bitsandbytes int8"
+        return verbatim("bitsandbytes int8")
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' codes and scales, and how the codes are laid out."""
@@ -74,9 +75,9 @@ def describe_int8(layer: Layer) -> TensorInfo:
     scales = layer.need("SCB", ("F32", "F16", "BF16"), (1, 2))
     layout = layer.optional("weight_format", ("U8", "I8", "I32", "I64"), (0, 1))
     if scales.elements != codes.shape[0]:
-        raise FormatError(f"SCB has {scales.elements} scales for {codes.shape[0]} rows")
+        raise FormatError(Text("SCB has {n} scales for {m} rows", n=scales.elements, m=codes.shape[0]))
     if layout is not None and layout.elements != 1:
-        raise FormatError(f"weight_format has {layout.elements} entries, expected one")
+        raise FormatError(Text("weight_format has {n} entries, expected one", n=layout.elements))
     made = Int8(codes, scales, layout)
     stored = [codes, scales, *([] if layout is None else [layout])]
     return made_tensor(codes.name, "bitsandbytes int8", codes.shape, made, stored)
@@ -100,21 +101,24 @@ def read_state(raw: Array, name: str) -> State:
     try:
         value = orjson.loads(np.asarray(raw, dtype=np.uint8).tobytes())
     except orjson.JSONDecodeError as error:
-        raise FormatError(f"{name}: its quant_state is not valid JSON: {error}") from error
+        raise FormatError(
+            Text("{name}: its quant_state is not valid JSON: {why}", name=name, why=str(error))
+        ) from error
     if not isinstance(value, dict):
-        raise FormatError(f"{name}: its quant_state is a JSON {type(value).__name__}, expected an object")
+        kind = type(value).__name__
+        raise FormatError(Text("{name}: its quant_state is a JSON {kind}, expected an object", name=name, kind=kind))
     shape, offset = value.get("shape"), value.get("nested_offset", 0.0)
     if (
         not isinstance(shape, list)
         or not 0 < len(shape) <= MAX_AXES
         or not all(_counts(side, 1 << 40) for side in shape)
     ):
-        raise FormatError(f"{name}: its quant_state has no shape that makes sense")
+        raise FormatError(Text("{name}: its quant_state has no shape that makes sense", name=name))
     block, nested_block = value.get("blocksize"), value.get("nested_blocksize", 1)
     if not _counts(block, _MAX_BLOCK) or not _counts(nested_block, _MAX_BLOCK):
-        raise FormatError(f"{name}: its quant_state has no block size that makes sense")
+        raise FormatError(Text("{name}: its quant_state has no block size that makes sense", name=name))
     if type(offset) not in (int, float):
-        raise FormatError(f"{name}: its quant_state has a nested_offset that is no number")
+        raise FormatError(Text("{name}: its quant_state has a nested_offset that is no number", name=name))
     return State(tuple(shape), block, nested_block, float(offset))
 
 
@@ -136,10 +140,12 @@ class FourBit:
     kind: str
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        double = ", scales quantised too" if self.nested_absmax is not None else ""
-        return f"bitsandbytes {self.kind}, blocks of {self.state.block}{double}"
+        kind, block = self.kind, self.state.block
+        if self.nested_absmax is None:
+            return Text("bitsandbytes {kind}, blocks of {n}", kind=kind, n=block)
+        return Text("bitsandbytes {kind}, blocks of {n}, scales quantised too", kind=kind, n=block)
 
     def _spans(self, start: int, stop: int) -> tuple[int, int, int, int]:
         """Return the elements of some rows, and the blocks that hold them."""
@@ -211,14 +217,14 @@ def describe_4bit(layer: Layer) -> TensorInfo:
     """Describe the weight of a 4-bit layer."""
     codes = layer.parts.get("weight")
     if codes is None:
-        raise FormatError("no weight is stored")
+        raise FormatError(Text("no {name} is stored", name="weight"))
     if codes.made is None:
         codes = codes._replace(dtype="U8", shape=(codes.nbytes,))  # it may be stored as any type; its bytes count
     elif codes.dtype != "U8":  # in an archive: its bytes come decoded, which codes of another type do not survive
-        raise FormatError(f"4-bit codes stored as {codes.dtype} in an archive; known: U8")
+        raise FormatError(Text("4-bit codes stored as {dtype} in an archive; known: U8", dtype=codes.dtype))
     state_bytes = state_tensor(layer)
     if state_bytes is None or layer.seen is None:
-        raise FormatError(f"no quant_state of up to {STATE_CAP} bytes is stored")
+        raise FormatError(Text("no quant_state of up to {n} bytes is stored", n=STATE_CAP))
     kind = next(name for suffix, name in STATES.items() if suffix in layer.parts)
     absmax = layer.need("weight.absmax", ("U8", "F32"), (1, 2))
     table = layer.need("weight.quant_map", ("F32", "F16", "BF16"), (1,))
@@ -234,8 +240,13 @@ def describe_4bit(layer: Layer) -> TensorInfo:
         fits = fits and nested_absmax.elements == -(-blocks // state.nested_block) and nested_table.elements == 256
     if not fits:
         raise FormatError(
-            f"shape {list(state.shape)} in blocks of {state.block} does not fit {codes.nbytes} bytes of codes with "
-            f"{absmax.elements} scales"
+            Text(
+                "shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales",
+                shape=str(list(state.shape)),
+                n=state.block,
+                m=codes.nbytes,
+                k=absmax.elements,
+            )
         )
     made = FourBit(codes, absmax, table, nested_absmax, nested_table, state_bytes, state, kind)
     extra = [tensor for tensor in (nested_absmax, nested_table) if tensor is not None]

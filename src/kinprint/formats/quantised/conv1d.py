@@ -1,4 +1,4 @@
-"""GPT-2's layers, which are stored in × out, come out of a quantiser as out × in: here they are turned back.
+"""GPT-2's layers, which are stored in × out, come out of a quantiser as out × in: here they are transposed back.
 
 Both GPTQ and bitsandbytes replace such a layer (Conv1D) by a linear one with the transposed weight. The architecture files
 expect what the model itself stores.
@@ -8,30 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice
 from kinprint.formats.quantised.modules import FloatArray, Layer, chunks
-from kinprint.formats.tensors import Made, TensorInfo
+from kinprint.formats.tensors import Dequantised, TensorInfo
+from kinprint.text import Text
 
 _MODELS = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 _LAYERS = ("c_attn", "c_proj", "c_fc", "q_attn")
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TransposedConv1D:
     """The transpose of a made matrix. Any row needs all of that matrix, which is built piece by piece, and never held."""
 
-    inner: Made
+    inner: Dequantised
     rows: int
     columns: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return f"{self.inner.method}, transposed"
+        return Text("{how}, transposed", how=self.inner.method)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return all that the matrix is made of, piece after piece."""
@@ -64,8 +66,10 @@ class Turned:
 
 
 def as_conv1d(tensor: TensorInfo, layer: Layer) -> TensorInfo:
-    """Turn a tensor back if its model stores it in × out."""
-    turned = layer.settings.model_type in _MODELS and layer.stem.rpartition(".")[2] in _LAYERS
-    if not turned or tensor.made is None or len(tensor.shape) != 2:
+    """Transpose a tensor back if its model stores it in × out."""
+    as_stored = layer.settings.model_type in _MODELS and layer.stem.rpartition(".")[2] in _LAYERS
+    if not as_stored or tensor.made is None or len(tensor.shape) != 2:
         return tensor
-    return tensor._replace(shape=tensor.shape[::-1], made=Turned(tensor.made, *tensor.shape))
+    return tensor._replace(
+        shape=tensor.shape[::-1], made=TransposedConv1D(cast(Dequantised, tensor.made), *tensor.shape)
+    )

@@ -16,8 +16,17 @@ import numpy as np
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import SCALE_DTYPES, FloatArray, Layer, chunks, group_size, made_tensor
+from kinprint.formats.quantised.modules import (
+    SCALE_DTYPES,
+    FloatArray,
+    Layer,
+    chunks,
+    group_size,
+    made_tensor,
+    unlike_shapes,
+)
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text
 
 NAMES = {"F8_E4M3": "FP8 E4M3", "F8_E5M2": "FP8 E5M2", "I8": "int8"}
 DEFAULT_BLOCK = (128, 128)
@@ -34,16 +43,16 @@ class Scaled:
     wide: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        out, width = self.codes.shape
+        name, (out, width) = NAMES[self.codes.dtype], self.codes.shape
         if self.scales.elements == 1:
-            each = "one scale"
-        elif self.tall == 1:
-            each = "a scale for each row" if self.wide == width else f"groups of {self.wide}"
-        else:
-            each = f"blocks of {min(self.tall, out)} × {self.wide}"
-        return f"{NAMES[self.codes.dtype]} with scales, {each}"
+            return Text("{name} with scales, one scale", name=name)
+        if self.tall > 1:
+            return Text("{name} with scales, blocks of {n} × {m}", name=name, n=min(self.tall, out), m=self.wide)
+        if self.wide < width:
+            return Text("{name} with scales, groups of {n}", name=name, n=self.wide)
+        return Text("{name} with scales, a scale for each row", name=name)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' codes and the scales (and zeros) that touch them."""
@@ -84,11 +93,11 @@ def describe(layer: Layer) -> TensorInfo:
     codes = layer.need("weight", tuple(NAMES), (2,))
     names = [name for name in ("weight_scale", "weight_scale_inv") if name in layer.parts]
     if len(names) != 1:
-        raise FormatError(f"{len(names)} tensors of scales, expected one")
+        raise FormatError(Text("{n} tensors of scales, expected one", n=len(names)))
     scales = layer.need(names[0], SCALE_DTYPES, (0, 1, 2))
     zeros = layer.optional("weight_zero_point", (*NAMES, *SCALE_DTYPES), (0, 1, 2))
     if zeros is not None and zeros.shape != scales.shape:
-        raise FormatError(f"zeros of shape {list(zeros.shape)} beside scales of shape {list(scales.shape)}")
+        raise FormatError(unlike_shapes("zeros", zeros, scales))
     tall, wide = _block(layer, codes.shape, scales.shape)
     made = Scaled(codes, scales, zeros, tall, wide)
     stored = [codes, scales, *([] if zeros is None else [zeros])]
@@ -108,4 +117,5 @@ def _block(layer: Layer, shape: tuple[int, ...], scales: tuple[int, ...]) -> tup
                 return tall, wide
         if scales[0] == out:
             return 1, group_size(layer.settings, width, scales[1])
-    raise FormatError(f"scales of shape {list(scales)} fit neither rows, groups nor known blocks of {list(shape)}")
+    a, b = str(list(scales)), str(list(shape))
+    raise FormatError(Text("scales of shape {a} fit neither rows, groups nor known blocks of {b}", a=a, b=b))

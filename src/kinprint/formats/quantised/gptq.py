@@ -26,9 +26,12 @@ from kinprint.formats.quantised.modules import (
     group_numbers,
     group_size,
     made_tensor,
+    unfitting_shapes,
+    unknown_layout,
     unpack_words,
 )
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text
 
 BITS = (2, 3, 4, 8)
 _LAYOUTS = {"gptq": 1, "gptq_v2": 0}  # by checkpoint_format: what is added to a stored zero
@@ -47,9 +50,9 @@ class Gptq:
     added: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return f"GPTQ {self.bits}-bit, groups of {self.size}"
+        return Text("{name} {bits}-bit, groups of {n}", name="GPTQ", bits=self.bits, n=self.size)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return all parts, whichever rows are asked for."""
@@ -94,13 +97,15 @@ def describe(layer: Layer) -> TensorInfo:
     groups, out = scales.shape
     bits, rest = divmod(WORD_BITS * zeros.shape[1], out)
     if rest or bits not in BITS:
-        raise FormatError(f"qzeros with {zeros.shape[1]} words for {out} columns: no width of {BITS} bits fits")
+        n, known = zeros.shape[1], str(BITS)
+        raise FormatError(
+            Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
+        )
     if codes.shape[1] != out or codes.shape[0] % (bits if bits == 3 else 1) or zeros.shape[0] != groups:
-        shapes = f"{list(codes.shape)}, {list(zeros.shape)} and {list(scales.shape)}"
-        raise FormatError(f"qweight, qzeros and scales of shapes {shapes} do not belong together")
+        raise FormatError(unfitting_shapes(codes, zeros, scales))
     width = codes.shape[0] * WORD_BITS // bits
     if order is not None and order.shape != (width,):
-        raise FormatError(f"g_idx of shape {list(order.shape)} for {width} inputs")
+        raise FormatError(Text("g_idx of shape {shape} for {n} inputs", shape=str(list(order.shape)), n=width))
     size = group_size(layer.settings, width, groups)
     made = Gptq(codes, zeros, scales, order, bits, size, _added(layer))
     stored = [codes, zeros, scales, *([] if order is None else [order])]
@@ -113,5 +118,5 @@ def _added(layer: Layer) -> int:
     if layer.settings.method in ("auto-round", "intel/auto-round") and "auto_gptq" in layout:
         return 1  # "auto_round:auto_gptq", its packing_format
     if layout not in _LAYOUTS:
-        raise FormatError(f"GPTQ in the layout {layout[:40]!r}; known: {', '.join(_LAYOUTS)}")
+        raise FormatError(unknown_layout("GPTQ", layout, ", ".join(_LAYOUTS)))
     return _LAYOUTS[layout]

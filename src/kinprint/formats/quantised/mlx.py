@@ -28,10 +28,12 @@ from kinprint.formats.quantised.modules import (
     Layer,
     chunks,
     made_tensor,
+    unlike_shapes,
     unpack_words,
 )
 from kinprint.formats.quantised.mxfp4 import scaled
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text, verbatim
 
 BITS = (2, 3, 4, 5, 6, 8)
 MODES = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}  # floats: bits and group size
@@ -50,9 +52,9 @@ class Affine:
     size: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return f"MLX {self.bits}-bit, groups of {self.size}"
+        return Text("{name} {bits}-bit, groups of {n}", name="MLX", bits=self.bits, n=self.size)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' words, scales and biases."""
@@ -80,9 +82,9 @@ class Floats:
     mode: str
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return f"MLX {self.mode.upper()}"
+        return verbatim(f"MLX {self.mode.upper()}")
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' words and scales."""
@@ -110,11 +112,6 @@ class Sealed:
 
     stored: TensorInfo
     reason: str
-
-    @property
-    def method(self) -> str:
-        """What is done, for the report."""
-        return f"not readable: {self.reason}"
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return what would have to be read."""
@@ -144,7 +141,8 @@ def describe(layer: Layer) -> TensorInfo | list[TensorInfo]:
     found = _EXPERTS.fullmatch(layer.stem)
     count = codes.shape[0]
     if found is None or count > MAX_EXPERTS or any(part.shape[:1] != (count,) for part in layer.parts.values()):
-        raise FormatError(f"MLX codes of shape {list(codes.shape)} that are not the experts of a switch_mlp")
+        shape = str(list(codes.shape))
+        raise FormatError(Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=shape))
     experts = []
     for number in range(count):
         parts = {suffix: one_of(part, number) for suffix, part in layer.parts.items()}
@@ -157,25 +155,28 @@ def _matrix(layer: Layer) -> TensorInfo:
     codes = layer.need("weight", ("U32",), (2,))
     stated = layer.settings.layers.get(layer.stem) or layer.settings.layers.get("")
     if stated is None:
-        raise FormatError("packed codes as MLX has them, and no config that says how many bits and which group size")
+        why = Text("packed codes as MLX has them, and no config that says how many bits and which group size")
+        raise FormatError(why)
     bits, size, mode = stated
     name = f"{layer.stem}.weight"
     if mode in MODES:
         scales = layer.need("scales", ("U8",), (2,))
         if "biases" in layer.parts:
-            raise FormatError(f"MLX in the mode {mode!r} has no biases")
+            raise FormatError(Text("MLX in the mode {mode} has no biases", mode=repr(mode)))
         width = _width(codes, scales, *MODES[mode])
         return made_tensor(
             name, f"MLX {mode.upper()}", (codes.shape[0], width), Floats(codes, scales, mode), [codes, scales]
         )
     if mode != "affine":
-        raise FormatError(f"MLX in the mode {mode[:40]!r}; known: affine, {', '.join(MODES)}")
+        known = ", ".join(("affine", *MODES))
+        raise FormatError(Text("MLX in the mode {mode}; known: {known}", mode=repr(mode[:40]), known=known))
     if bits not in BITS:
-        raise FormatError(f"MLX with {bits} bits; known: {', '.join(map(str, BITS))}")
+        known = ", ".join(map(str, BITS))
+        raise FormatError(Text("{name} with {n} bits; known: {known}", name="MLX", n=bits, known=known))
     scales, biases = (layer.need(suffix, SCALE_DTYPES, (2,)) for suffix in ("scales", "biases"))
     width = _width(codes, scales, bits, size)
     if biases.shape != scales.shape:
-        raise FormatError(f"biases of shape {list(biases.shape)} beside scales of shape {list(scales.shape)}")
+        raise FormatError(unlike_shapes("biases", biases, scales))
     made = Affine(codes, scales, biases, bits, size)
     return made_tensor(name, f"MLX {bits}-bit", (codes.shape[0], width), made, [codes, scales, biases])
 
@@ -185,7 +186,12 @@ def _width(codes: TensorInfo, scales: TensorInfo, bits: int, size: int) -> int:
     (out, words), (tall, groups) = codes.shape, scales.shape
     if tall != out or groups * size * bits != words * WORD_BITS:
         raise FormatError(
-            f"MLX {bits}-bit in groups of {size}: codes of shape {list(codes.shape)} do not fit scales of shape "
-            f"{list(scales.shape)}"
+            Text(
+                "MLX {bits}-bit in groups of {n}: codes of shape {a} do not fit scales of shape {b}",
+                bits=bits,
+                n=size,
+                a=str(list(codes.shape)),
+                b=str(list(scales.shape)),
+            )
         )
     return groups * size

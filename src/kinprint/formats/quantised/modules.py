@@ -17,6 +17,7 @@ from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice
 from kinprint.formats.tensors import Made, TensorInfo
+from kinprint.text import Text
 
 FloatArray = npt.NDArray[np.float32]
 WORD_BITS = 32
@@ -67,7 +68,7 @@ class Layer:
         """Return a part that has to be there, in one of these dtypes and with one of these numbers of axes."""
         tensor = self.parts.get(suffix)
         if tensor is None:
-            raise FormatError(f"no {suffix} is stored")
+            raise FormatError(Text("no {name} is stored", name=suffix))
         return checked(tensor, suffix, dtypes, axes)
 
     def optional(self, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo | None:
@@ -79,9 +80,34 @@ class Layer:
 def checked(tensor: TensorInfo, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo:
     """Return the tensor if it has the form expected and is not empty."""
     if tensor.dtype not in dtypes or len(tensor.shape) not in axes or not tensor.elements:
-        wanted = f"{' or '.join(dtypes)} with {' or '.join(map(str, axes))} axes"
-        raise FormatError(f"{suffix} is {tensor.dtype} of shape {list(tensor.shape)}, expected {wanted}")
+        raise FormatError(
+            Text(
+                "{name} is {dtype} of shape {shape}, expected {dtypes} with {axes} axes",
+                name=suffix,
+                dtype=tensor.dtype,
+                shape=str(list(tensor.shape)),
+                dtypes=" or ".join(dtypes),
+                axes=" or ".join(map(str, axes)),
+            )
+        )
     return tensor
+
+
+def unfitting_shapes(codes: TensorInfo, zeros: TensorInfo, scales: TensorInfo) -> Text:
+    """Say that the parts of GPTQ's and AWQ's form do not belong together."""
+    shapes = [str(list(part.shape)) for part in (codes, zeros, scales)]
+    return Text("qweight, qzeros and scales of shapes {shapes:and} do not belong together", shapes=tuple(shapes))
+
+
+def unknown_layout(name: str, layout: str, known: str) -> Text:
+    """Say that a form of quantisation is laid out in a way that is not known."""
+    return Text("{name} in the layout {layout}; known: {known}", name=name, layout=repr(layout[:40]), known=known)
+
+
+def unlike_shapes(name: str, tensor: TensorInfo, scales: TensorInfo) -> Text:
+    """Say that a part does not fit the scales beside it."""
+    a, b = str(list(tensor.shape)), str(list(scales.shape))
+    return Text("{name} of shape {a} beside scales of shape {b}", name=name, a=a, b=b)
 
 
 def made_tensor(
@@ -106,7 +132,7 @@ def group_size(settings: Settings, width: int, groups: int) -> int:
         return fitting[0]
     if width % groups == 0:
         return width // groups
-    raise FormatError(f"{groups} groups of scales do not fit {width} columns")
+    raise FormatError(Text("{n} groups of scales do not fit {m} columns", n=groups, m=width))
 
 
 def group_numbers(given: Array | None, width: int, groups: int, size: int, name: str) -> npt.NDArray[np.intp]:

@@ -21,8 +21,9 @@ import numpy.typing as npt
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array, e8m0_table
 from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import FloatArray, Layer, chunks, made_tensor
+from kinprint.formats.quantised.modules import FloatArray, Layer, chunks, made_tensor, unlike_shapes
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text, verbatim
 
 MX_GROUP, NV_GROUP = 32, 16
 MAX_EXPERTS = 4096
@@ -63,9 +64,9 @@ class Expert:
     step: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return "MXFP4"
+        return verbatim("MXFP4")
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' bytes and scales."""
@@ -93,11 +94,11 @@ def describe_experts(layer: Layer) -> list[TensorInfo]:
     scales = layer.need("scales", ("U8",), (3,))
     count, out, groups, size = codes.shape
     if size != MX_GROUP // 2 or scales.shape != (count, out, groups) or count > MAX_EXPERTS:
-        raise FormatError(f"blocks of shape {list(codes.shape)} with scales of shape {list(scales.shape)}")
+        raise FormatError(unlike_shapes("blocks", codes, scales))
     stem, _, which = layer.stem.rpartition(".")
     names = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(which)
     if names is None or not stem.endswith("experts") or out % len(names):
-        raise FormatError("these are not the gate_up_proj or down_proj of gpt-oss's experts")
+        raise FormatError(Text("these are not the gate_up_proj or down_proj of gpt-oss's experts"))
     step = len(names)
     share = (codes.nbytes + scales.nbytes) // (count * step)
     return [
@@ -128,9 +129,9 @@ class Four:
     group: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        return "MXFP4" if self.group == MX_GROUP else "NVFP4"
+        return verbatim("MXFP4" if self.group == MX_GROUP else "NVFP4")
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' bytes and scales, and the scale they share."""
@@ -159,10 +160,13 @@ def describe(layer: Layer) -> TensorInfo:
         group = NV_GROUP
         common = layer.need("weight_global_scale" if divides else "weight_scale_2", ("F32",), (0, 1))
         if common.elements != 1:
-            raise FormatError(f"{common.elements} common scales, expected one")
+            raise FormatError(Text("{n} common scales, expected one", n=common.elements))
     out, width = codes.shape[0], codes.shape[1] * 2
     if scales.shape != (out, width // group) or width % group:
-        raise FormatError(f"scales of shape {list(scales.shape)} for {out} rows of {width} in groups of {group}")
+        shape = str(list(scales.shape))
+        raise FormatError(
+            Text("scales of shape {shape} for {n} rows of {m} in groups of {k}", shape=shape, n=out, m=width, k=group)
+        )
     made = Four(codes, scales, common, divides, group)
     stored = [codes, scales, *([] if common is None else [common])]
     return made_tensor(f"{layer.stem}.weight", made.method, (out, width), made, stored)

@@ -28,6 +28,7 @@ from kinprint.formats.quantised.modules import (
     made_tensor,
 )
 from kinprint.formats.tensors import TensorInfo
+from kinprint.text import Text
 
 DEFAULT_BITS = (4, 8)
 
@@ -46,10 +47,11 @@ class Packed:
     size: int
 
     @property
-    def method(self) -> str:
+    def method(self) -> Text:
         """What is done, for the report."""
-        each = "a scale for each row" if self.scales.shape[1] == 1 else f"groups of {self.size}"
-        return f"compressed-tensors int{self.bits}, {each}"
+        if self.scales.shape[1] == 1:
+            return Text("compressed-tensors int{bits}, a scale for each row", bits=self.bits)
+        return Text("compressed-tensors int{bits}, groups of {n}", bits=self.bits, n=self.size)
 
     @property
     def _per_word(self) -> int:
@@ -120,21 +122,23 @@ def describe(layer: Layer) -> TensorInfo:
     scales = layer.need("weight_scale", SCALE_DTYPES, (1, 2))
     sides = shape_tensor(layer)
     if sides is None or layer.seen is None:
-        raise FormatError("no weight_shape of two integers is stored")
+        raise FormatError(Text("no weight_shape of two integers is stored"))
     out, width = (int(side) for side in layer.seen.reshape(-1))
     bits = _bits(layer, codes.shape, (out, width))
     if len(scales.shape) == 1:
         scales = scales._replace(shape=(scales.shape[0], 1))
     if scales.shape[0] != out:
-        raise FormatError(f"scales of shape {list(scales.shape)} for {out} rows")
+        raise FormatError(Text("scales of shape {shape} for {n} rows", shape=str(list(scales.shape)), n=out))
     zeros = layer.optional("weight_zero_point", ("I32", "I8"), (2,))
     if zeros is not None:
         tall = -(-out // (WORD_BITS // bits)) if zeros.dtype == "I32" else out
         if zeros.shape != (tall, scales.shape[1]):
-            raise FormatError(f"zeros of shape {list(zeros.shape)}, expected {[tall, scales.shape[1]]}")
+            a, b = str(list(zeros.shape)), str([tall, scales.shape[1]])
+            raise FormatError(Text("zeros of shape {a}, expected {b}", a=a, b=b))
     order = layer.optional("weight_g_idx", INDEX_DTYPES, (1,))
     if order is not None and order.shape != (width,):
-        raise FormatError(f"weight_g_idx of shape {list(order.shape)} for {width} columns")
+        shape = str(list(order.shape))
+        raise FormatError(Text("weight_g_idx of shape {shape} for {n} columns", shape=shape, n=width))
     size = group_size(layer.settings, width, scales.shape[1])
     made = Packed(codes, scales, zeros, order, sides, (out, width), bits, size)
     stored = [codes, scales, sides, *(tensor for tensor in (zeros, order) if tensor is not None)]
@@ -147,5 +151,12 @@ def _bits(layer: Layer, words: tuple[int, ...], shape: tuple[int, int]) -> int:
     known = [bits for bits in layer.settings.bits if 1 <= bits <= 8] or DEFAULT_BITS
     fitting = [bits for bits in known if words == (out, -(-width // (WORD_BITS // bits)))]
     if len(set(fitting)) != 1 or width < 1:
-        raise FormatError(f"shape {[out, width]} does not fit words of shape {list(words)} with {list(known)} bits")
+        raise FormatError(
+            Text(
+                "shape {a} does not fit words of shape {b} with {bits} bits",
+                a=str([out, width]),
+                b=str(list(words)),
+                bits=str(list(known)),
+            )
+        )
     return fitting[0]
