@@ -23,7 +23,7 @@ from kinprint.formats.format import FIRST_READ
 from kinprint.formats.tensors import Tensors
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
 from kinprint.sources.session import Session
-from kinprint.text import Text, verbatim
+from kinprint.text import Text
 
 _LOCAL = ("folder", "file")
 
@@ -116,7 +116,7 @@ def _open_alone(found: Found, session: Session) -> Checkpoint:
         settings = read_settings(found.document, found.label)
         text = read_adapter(shard.rows, settings, found.label).describe(settings)
     except FormatError as error:  # which forbids to merge it, not to look at it
-        text = verbatim(error.message)
+        text = error.reason
     base = declared_base(found.document)
     if base:
         note = Text(

@@ -20,7 +20,7 @@ from kinprint.formats.quantised.conv1d import as_conv1d
 from kinprint.formats.quantised.modules import Layer, Settings
 from kinprint.formats.quantised.settings import is_known, settings_of
 from kinprint.formats.tensors import Dequantised, Row, TensorInfo, Tensors
-from kinprint.text import Text, verbatim
+from kinprint.text import Text
 
 __all__ = ["assemble"]
 
@@ -158,7 +158,7 @@ def assemble(
         try:
             made[stem] = _described(layer)
         except FormatError as error:
-            refused.setdefault(verbatim(error.message), []).append(stem)
+            refused.setdefault(error.reason, []).append(stem)
     sealed = {
         tensor.name: tensor
         for reason, stems in refused.items()
