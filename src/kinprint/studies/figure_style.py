@@ -78,6 +78,19 @@ def layer_axis(axes: Axes, label: str = "layer") -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
+def finish(axes: Axes, title: str, y: str = "", *, x: str | None = "layer", legend: str | None = None) -> None:
+    """Name a panel and its axes (`x` "layer": whole numbers only; None: no label), with a legend if a place is given."""
+    axes.set_title(title)
+    if y:
+        axes.set_ylabel(y)
+    if x == "layer":
+        layer_axis(axes)
+    elif x is not None:
+        axes.set_xlabel(x)
+    if legend is not None:
+        axes.legend(loc=legend)
+
+
 def log_y(axes: Axes) -> None:
     """Make the y axis logarithmic, its numbers in plain figures: mathematical notation is switched off for the models' names."""
     axes.set_yscale("log")

@@ -25,6 +25,7 @@ from kinprint.text import Text
 
 Progress = Callable[[str, int, int], None]
 KEPT_RUNS_BYTES = 192_000_000  # of windows, which several pairs of models share; beyond, they are read again
+S = TypeVar("S")
 T = TypeVar("T")
 MAX_LAYERS = 10_000  # more than any model has; a layer that a model lacks is reported by name
 
@@ -414,18 +415,25 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
     return None if chosen is None else tuple(sorted(chosen))
 
 
-def attempt(missing: list[Text], action: Callable[[], None], where: Text | None = None) -> None:
-    """Run one piece of a part; what is missing, or has no defined value, is noted and the rest goes on.
+def attempt(missing: list[Text], action: Callable[[], T], where: Text | None = None) -> T | None:
+    """Return what one piece of a part gives; what is missing, or has no defined value, is noted and the rest goes on.
 
     `where` names the models, for an error that knows only two vectors, a and b.
     """
     try:
-        action()
+        return action()
     except Missing as error:
         missing.append(error.text)
     except DegenerateInput as error:
         said = Text("not defined here: {why}", why=error.message)
         missing.append(said if where is None else Text("{where}: {why}", where=where, why=said))
+    return None
+
+
+def each(missing: list[Text], items: Iterable[S], action: Callable[[S], T | None]) -> list[T]:
+    """Return what `action` gives for each item it can be done on; see `attempt`."""
+    found = [attempt(missing, partial(action, item)) for item in items]
+    return [one for one in found if one is not None]
 
 
 def sides(a: str, b: str) -> Text:

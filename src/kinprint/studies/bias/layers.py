@@ -14,8 +14,8 @@ from kinprint.metrics.identity import GRIDS
 from kinprint.stats import all_pairs
 from kinprint.studies.bias.checks import statistics_checks
 from kinprint.studies.bias.facts import INPUT, POST, RELATED, extent, layer_stack, places, published_case, vector_roles
-from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
-from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
+from kinprint.studies.opened import Stage, attempt, each, require_same_shape, sides
+from kinprint.studies.outcome import Cell, Check, Missing, Section, columns
 from kinprint.text import Text
 
 RIDGE_STEP, MAX_RIDGES = 3, 16
@@ -26,39 +26,23 @@ WITHIN = 0.025
 """Pearson of the differences of Solar and GLM that no layer of the published figure exceeds."""
 
 OFF_FIGURE = Text("the figure prints no number; its line stays within this range, and the replicas are made to")
-
-
-# -- figures 8 and 9 ---------------------------------------------------------------------------------------------------
+Stack = tuple[tuple[int, ...], FloatArray]
 
 
 def statistics(stage: Stage) -> Section:
-    """Show mean, standard deviation, least and largest value of every layer."""
+    """Show mean, standard deviation, least and largest value of every layer (figure 8)."""
     section = Section()
     shown: dict[str, dict[str, list[tuple[float, ...]]]] = {}
     for role in vector_roles(stage, (INPUT, POST), section.missing):
-        rows: list[tuple[Cell, ...]] = []
-        lines = shown.setdefault(role.value, {})
-        for name in stage.names:
-            attempt(section.missing, partial(_add_statistics, stage, name, role, rows, lines))
+        lines = shown[role.value] = dict(each(section.missing, stage.names, partial(_statistics, stage, role)))
+        rows = [
+            (name, int(layer), mean, sd, sd / abs(mean) if mean else None, *others)
+            for name, found in lines.items()
+            for layer, mean, sd, *others in found
+        ]
         if rows:
-            section.tables.append(
-                table(
-                    f"statistics_{role.value}",
-                    Text("Every layer of every model, {role}", role=role.value),
-                    (
-                        column("model", "model"),
-                        column("layer", "layer"),
-                        column("mean", "mean", 4),
-                        column("sd", "sd", 4),
-                        column("cv", "sd over mean", 4),
-                        column("min", "least", 4),
-                        column("max", "largest", 4),
-                        column("length", "length", 2),
-                    ),
-                    rows,
-                    shown=12,
-                )
-            )
+            title = Text("Every layer of every model, {role}", role=role.value)
+            section.add_table(f"statistics_{role.value}", title, STATISTICS, rows, shown=12)
         if stage.request.layers is None:
             for name in filter(stage.original, lines):
                 section.checks += statistics_checks(name, role, lines[name])
@@ -66,76 +50,58 @@ def statistics(stage: Stage) -> Section:
         caption = Text(
             "Mean, standard deviation, least and largest value of every layer. Each panel has its own scale."
         )
-        section.pictures.append(picture("statistics", caption, "bias.layer_figures.statistics", shown, places(stage)))
+        section.add_picture("statistics", caption, "bias.layer_figures.statistics", shown, places(stage))
     return section
 
 
-def _add_statistics(
-    stage: Stage, name: str, role: Role, rows: list[tuple[Cell, ...]], lines: dict[str, list[tuple[float, ...]]]
-) -> None:
-    layers, values = layer_stack(stage, name, role)
-    for layer, row in zip(layers, values, strict=True):
-        mean, sd = float(row.mean()), float(row.std())
-        found = (float(layer), mean, sd, *extent(row), float(np.linalg.norm(row)))
-        lines.setdefault(name, []).append(found)
-        rows.append((name, layer, mean, sd, sd / abs(mean) if mean else None, *found[3:]))
+STATISTICS = columns("model; layer; mean .4; sd .4; cv: sd over mean .4; min: least .4; max: largest .4; length .2")
+
+
+def _statistics(stage: Stage, role: Role, name: str) -> tuple[str, list[tuple[float, ...]]]:
+    """Return layer, mean, sd, least, largest and length of every layer of a model."""
+    return name, [
+        (float(layer), float(row.mean()), float(row.std()), *extent(row), float(np.linalg.norm(row)))
+        for layer, row in zip(*layer_stack(stage, name, role), strict=True)
+    ]
 
 
 def ridges(stage: Stage) -> Section:
-    """Show how the values of every third layer are distributed; no value is left out."""
+    """Show how the values of every third layer are distributed; no value is left out (figure 9)."""
     section = Section()
     rows: list[tuple[Cell, ...]] = []
     panels: list[tuple[str, str, tuple[int, ...], FloatArray]] = []
     spacing: dict[str, float] = {}
     for role in vector_roles(stage, (INPUT, POST), section.missing):
-        for name in stage.names:
-            attempt(section.missing, partial(_add_ridges, stage, name, role, rows, panels))
-        shown = [(name, values) for one, name, _, values in panels if one == role.value]
-        spacing[role.value] = max((_spacing(stage, name, role, values) for name, values in shown), default=0.0)
+        spacing[role.value] = 0.0
+        stacks = each(section.missing, stage.names, partial(_named_stack, stage, role))
+        for name, (layers, values) in stacks:
+            outside = ((values < CLIPPED[0]) | (values > CLIPPED[1])).mean(axis=1)
+            count, share = int(np.count_nonzero(outside)), 100 * float(outside.max())
+            rows.append((name, role.value, len(layers), *extent(values), count, share))
+            step = RIDGE_STEP if len(layers) > MAX_RIDGES else 1
+            panels.append((role.value, name, layers[::step], values[::step]))
+            spacing[role.value] = max(spacing[role.value], _spacing(stage, name, role, values[::step]))
     if not panels:
         return section
-    section.tables.append(
-        table(
-            "ridges",
-            Text(
-                "Layers with values outside {low} to {high}, where the original stopped",
-                low=CLIPPED[0],
-                high=CLIPPED[1],
-            ),
-            (
-                column("model", "model"),
-                column("role", "role"),
-                column("layers", "layers"),
-                column("least", "least", 3),
-                column("largest", "largest", 3),
-                column("layers_outside", "layers with values outside"),
-                column("largest_share", "largest share of a layer outside, %", 2),
-            ),
-            rows,
-        )
+    section.add_table(
+        "ridges",
+        Text("Layers with values outside {low} to {high}, where the original stopped", low=CLIPPED[0], high=CLIPPED[1]),
+        columns(
+            "model; role; layers; least .3; largest .3; layers_outside: layers with values outside; "
+            "largest_share: largest share of a layer outside, % .2"
+        ),
+        rows,
     )
     caption = Text(
         "Values of every layer shown, as histograms over the whole range of the row; each is as high as its own "
         "largest bin. Nothing is cut off."
     )
-    section.pictures.append(picture("ridges", caption, "bias.layer_figures.ridges", panels, spacing, places(stage)))
+    section.add_picture("ridges", caption, "bias.layer_figures.ridges", panels, spacing, places(stage))
     return section
 
 
-def _add_ridges(
-    stage: Stage,
-    name: str,
-    role: Role,
-    rows: list[tuple[Cell, ...]],
-    panels: list[tuple[str, str, tuple[int, ...], FloatArray]],
-) -> None:
-    layers, values = layer_stack(stage, name, role)
-    outside = ((values < CLIPPED[0]) | (values > CLIPPED[1])).mean(axis=1)
-    least, largest = extent(values)
-    count, share = int(np.count_nonzero(outside)), 100 * float(outside.max())
-    rows.append((name, role.value, len(layers), least, largest, count, share))
-    step = RIDGE_STEP if len(layers) > MAX_RIDGES else 1
-    panels.append((role.value, name, layers[::step], values[::step]))
+def _named_stack(stage: Stage, role: Role, name: str) -> tuple[str, Stack]:
+    return name, layer_stack(stage, name, role)
 
 
 def _spacing(stage: Stage, name: str, role: Role, values: FloatArray) -> float:
@@ -145,41 +111,33 @@ def _spacing(stage: Stage, name: str, role: Role, values: FloatArray) -> float:
     return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1] - bits)
 
 
-# -- figure 10 ---------------------------------------------------------------------------------------------------------
-
-
 def difference(stage: Stage) -> Section:
-    """Look at input norm minus post-attention norm: mean and spread of every model, Pearson of all pairs."""
+    """Look at input norm minus post-attention norm: mean and spread of every model, Pearson of all pairs (figure 10)."""
     section = Section()
-    found: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
-    for name in stage.names:
-        attempt(section.missing, partial(_add_difference, stage, found, name))
+    found = dict(each(section.missing, stage.names, partial(_difference, stage)))
     if not found:
         return section
-    section.tables.append(
-        table(
-            "difference",
-            Text("Input norm minus post-attention norm"),
-            (column("model", "model"), column("layer", "layer"), column("mean", "mean", 4), column("sd", "sd", 4)),
-            [
-                (name, layer, float(row.mean()), float(row.std()))
-                for name, (layers, values) in found.items()
-                for layer, row in zip(layers, values, strict=True)
-            ],
-            shown=12,
-        )
+    section.add_table(
+        "difference",
+        Text("Input norm minus post-attention norm"),
+        columns("model; layer; mean .4; sd .4"),
+        [
+            (name, layer, float(row.mean()), float(row.std()))
+            for name, (layers, values) in found.items()
+            for layer, row in zip(layers, values, strict=True)
+        ],
+        shown=12,
     )
     lines: list[tuple[tuple[str, str], tuple[int, ...], FloatArray, float]] = []
     for a, b in itertools.combinations(found, 2):
-        attempt(section.missing, partial(_add_difference_pair, section, found, lines, a, b), sides(a, b))
+        line = attempt(section.missing, partial(_difference_pair, section, found, a, b), sides(a, b))
+        lines += [line] if line else []
     caption = Text(
         "Input norm minus post-attention norm: mean and standard deviation by layer, and Pearson of pairs of models "
         "(grey: 95 % of independent pairs). Pairs with a mean Pearson above {limit} have a panel of their own.",
         limit=RELATED,
     )
-    section.pictures.append(
-        picture("difference", caption, "bias.layer_figures.difference", found, lines, places(stage))
-    )
+    section.add_picture("difference", caption, "bias.layer_figures.difference", found, lines, places(stage))
     if stage.request.replicas and {"Solar", "GLM"} <= found.keys():
         section.notes.append(
             Text(
@@ -192,52 +150,32 @@ def difference(stage: Stage) -> Section:
     if published_case(stage, INPUT, "Solar", "GLM"):
         beyond = [float(np.count_nonzero(np.abs(r) > WITHIN)) for pair, _, r, _ in lines if pair == ("Solar", "GLM")]
         what = Text("figure 10: layers with a Pearson beyond ±{limit}, Solar and GLM", limit=WITHIN)
-        section.checks += [
-            Check(what, 0.0, count, digits=0, trust="picture", reason=OFF_FIGURE, within=0.0) for count in beyond
-        ]
+        section.checks += [Check(what, 0.0, count, 0, "picture", OFF_FIGURE, within=0.0) for count in beyond]
     return section
 
 
-def _add_difference(stage: Stage, found: dict[str, tuple[tuple[int, ...], FloatArray]], name: str) -> None:
-    before, left = layer_stack(stage, name, INPUT)
-    after, right = layer_stack(stage, name, POST)
+def _difference(stage: Stage, name: str) -> tuple[str, Stack]:
+    (before, left), (after, right) = (layer_stack(stage, name, role) for role in (INPUT, POST))
     layers = tuple(layer for layer in before if layer in after)
     if not layers:
         raise Missing(Text("{model} has no layer with both norms", model=name))
     one, other = left[[before.index(x) for x in layers]], right[[after.index(x) for x in layers]]
     require_same_shape(name, one, name, other)
-    found[name] = layers, one - other
+    return name, (layers, one - other)
 
 
-def _add_difference_pair(
-    section: Section,
-    found: dict[str, tuple[tuple[int, ...], FloatArray]],
-    lines: list[tuple[tuple[str, str], tuple[int, ...], FloatArray, float]],
-    a: str,
-    b: str,
-) -> None:
+def _difference_pair(
+    section: Section, found: dict[str, Stack], a: str, b: str
+) -> tuple[tuple[str, str], tuple[int, ...], FloatArray, float]:
     (one, left), (other, right) = found[a], found[b]
     require_same_shape(a, left, b, right)
     layers = tuple(layer for layer in one if layer in other)
     if not layers:
         raise Missing(Text("{a} and {b} share no layer with both norms", a=a, b=b))
     pairs = all_pairs(left[[one.index(x) for x in layers]], right[[other.index(x) for x in layers]])
-    pearson, sd = np.diagonal(pairs.pearson), 1.0 / math.sqrt(left.shape[1] - 1)
-    lines.append(((a, b), layers, pearson, sd))
-    section.tables.append(
-        table(
-            f"difference_{a}_{b}",
-            Text("Pearson of the differences of {a} and {b} (null sd {sd})", a=a, b=b, sd=f"{sd:.4f}"),
-            (
-                column("layer", "layer"),
-                column("pearson", "Pearson", 4),
-                column("z", "z", 2),
-                column("log10_p", "log10 p", 2),
-            ),
-            [
-                (layer, float(pearson[i]), float(pairs.z[i, i]), float(pairs.log10_p[i, i]))
-                for i, layer in enumerate(layers)
-            ],
-            shown=5,
-        )
-    )
+    values, sd = [np.diagonal(m) for m in (pairs.pearson, pairs.z, pairs.log10_p)], 1.0 / math.sqrt(left.shape[1] - 1)
+    title = Text("Pearson of the differences of {a} and {b} (null sd {sd:.4f})", a=a, b=b, sd=sd)
+    rows = [(layer, *(float(one[i]) for one in values)) for i, layer in enumerate(layers)]
+    heads = columns("layer; pearson: Pearson .4; z .2; log10_p: log10 p .2")
+    section.add_table(f"difference_{a}_{b}", title, heads, rows, shown=5)
+    return (a, b), layers, values[0], sd

@@ -14,90 +14,61 @@ from kinprint.metrics import METRICS
 from kinprint.studies.bias.checks import free, printed
 from kinprint.studies.bias.facts import INPUT, ORIGINALS, extent, layer_stack, places, published_case, vector_roles
 from kinprint.studies.bias.path import joint_path
-from kinprint.studies.opened import Stage, attempt, require_same_shape
-from kinprint.studies.outcome import Check, Missing, Section, column, picture, table
-from kinprint.text import Text, Value
+from kinprint.studies.opened import Stage, attempt, each, require_same_shape
+from kinprint.studies.outcome import Check, Missing, Section, column, columns
+from kinprint.text import Text
 
 TOY = np.array([[0.95, 0.70, 0.72], [0.70, 1.05, 0.72]])
 SURFACE_DIMENSIONS = 100
 CLAIMED_TWO = Text("the text says 0 to 2.0; the published surfaces reach 1.12")
 
 
-# -- figure 0 ----------------------------------------------------------------------------------------------------------
-
-
 def toy(_stage: Stage) -> Section:
-    """Show two vectors of three positive numbers before and after their means are taken away."""
-    before = METRICS["cosine"](*TOY)
-    after = METRICS["pearson"](*TOY)
-    rows = [
-        (label, value, math.degrees(math.acos(value)))
-        for label, value in ((Text("raw"), before), (Text("centred"), after))
-    ]
-    section = Section()
-    section.tables.append(
-        table(
-            "toy",
-            Text("Two vectors of three positive numbers (made up): {a} and {b}", a=_shown(TOY[0]), b=_shown(TOY[1])),
-            (column("which", "which"), column("cosine", "cosine", 4), column("angle", "angle, degrees", 1)),
-            rows,
-        )
-    )
+    """Show two vectors of three positive numbers before and after their means are taken away (figure 0)."""
+    section, rows, known = Section(), [], printed()["fig0"]
+    for label, when, said, measure in (
+        (Text("raw"), "before", Text("before"), "cosine"),
+        (Text("centred"), "after", Text("after"), "pearson"),
+    ):
+        cosine = METRICS[measure](*TOY)
+        angle = math.degrees(math.acos(cosine))
+        rows.append((label, cosine, angle))
+        section.checks += [
+            Check(Text("figure 0: cosine {when}", when=said), known[f"cos_{when}"], cosine, 2),
+            Check(Text("figure 0: angle {when}, degrees", when=said), known[f"angle_{when}"], angle, 0),
+        ]
+    a, b = ("(" + ", ".join(f"{value:.2f}" for value in vector) + ")" for vector in TOY)
+    title = Text("Two vectors of three positive numbers (made up): {a} and {b}", a=a, b=b)
+    section.add_table("toy", title, columns("which; cosine .4; angle: angle, degrees .1"), rows)
     still = Text("Two made-up vectors, raw: both lean towards the direction (1, 1, 1), which is their mean.")
-    section.pictures.append(picture("toy_raw", still, "bias.space_figures.toy_still", TOY, 0.0))
+    section.add_picture("toy_raw", still, "bias.space_figures.toy_still", TOY, 0.0)
     still = Text("The same vectors minus their means: both lie in the plane x + y + z = 0.")
-    section.pictures.append(picture("toy_centred", still, "bias.space_figures.toy_still", TOY, 1.0))
+    section.add_picture("toy_centred", still, "bias.space_figures.toy_still", TOY, 1.0)
     film = Text(
         "The means are taken away step by step; the camera then looks along (1, 1, 1), onto the plane x + y + z = 0."
     )
-    section.pictures.append(picture("toy_film", film, "bias.space_figures.toy_film", TOY))
-    known = printed()["fig0"]
-    for number, (when, said) in enumerate((("before", Text("before")), ("after", Text("after")))):
-        _, cosine, angle = rows[number]
-        what = Text("figure 0: cosine {when}", when=said)
-        section.checks.append(Check(what, known[f"cos_{when}"], cosine, digits=2))
-        what = Text("figure 0: angle {when}, degrees", when=said)
-        section.checks.append(Check(what, known[f"angle_{when}"], angle, digits=0))
+    section.add_picture("toy_film", film, "bias.space_figures.toy_film", TOY)
     return section
 
 
-def _shown(vector: FloatArray) -> str:
-    return "(" + ", ".join(f"{value:.2f}" for value in vector) + ")"
-
-
-# -- figure 6 ----------------------------------------------------------------------------------------------------------
-
-
 def surfaces(stage: Stage) -> Section:
-    """Show the first dimensions of all layers as a surface for each model."""
+    """Show the first dimensions of all layers as a surface for each model (figure 6)."""
     section = Section()
     for role in vector_roles(stage, (INPUT,), section.missing):
-        shown: list[tuple[str, tuple[int, ...], FloatArray]] = []
-        for name in stage.names:
-            attempt(section.missing, partial(_add_surface, stage, shown, name, role))
+        shown = each(section.missing, stage.names, partial(_surface, stage, role))
         if not shown:
             continue
         rows = [(name, len(layers), *extent(values)) for name, layers, values in shown]
-        columns = (
-            column("model", "model"),
-            column("layers", "layers"),
-            column("min", "least", 4),
-            column("max", "largest", 4),
-        )
-        count = max(values.shape[1] for _, _, values in shown)
-        named: dict[str, Value] = {"count": count, "role": role.value}
-        section.tables.append(
-            table(
-                f"surfaces_{role.value}", Text("Range of the first {count} dimensions, {role}", **named), columns, rows
-            )
+        named: dict[str, int | str] = {"count": max(values.shape[1] for _, _, values in shown), "role": role.value}
+        title = Text("Range of the first {count} dimensions, {role}", **named)
+        section.add_table(
+            f"surfaces_{role.value}", title, columns("model; layers; min: least .4; max: largest .4"), rows
         )
         caption = Text(
             "First {count} dimensions of every layer, {role}. One height scale for all models; nothing is cut off.",
             **named,
         )
-        section.pictures.append(
-            picture(f"surfaces_{role.value}", caption, "bias.space_figures.surfaces", shown, role.value)
-        )
+        section.add_picture(f"surfaces_{role.value}", caption, "bias.space_figures.surfaces", shown, role.value)
         if published_case(stage, role, *stage.names) and stage.original(*ORIGINALS):
             largest = max(row[3] for row in rows)
             what = Text("figure 6: largest value on the surfaces")
@@ -106,18 +77,15 @@ def surfaces(stage: Stage) -> Section:
     return section
 
 
-def _add_surface(stage: Stage, shown: list[tuple[str, tuple[int, ...], FloatArray]], name: str, role: Role) -> None:
+def _surface(stage: Stage, role: Role, name: str) -> tuple[str, tuple[int, ...], FloatArray]:
     layers, values = layer_stack(stage, name, role)
     if len(layers) < 2:
         raise Missing(Text("{model}: a surface needs two layers, and there is one", model=name))
-    shown.append((name, layers, values[:, :SURFACE_DIMENSIONS]))
-
-
-# -- figure 7 ----------------------------------------------------------------------------------------------------------
+    return name, layers, values[:, :SURFACE_DIMENSIONS]
 
 
 def paths(stage: Stage) -> Section:
-    """Draw the layers of all models as paths in their joint principal components."""
+    """Draw the layers of all models as paths in their joint principal components (figure 7)."""
     section = Section()
     for role in vector_roles(stage, (INPUT,), section.missing):
         attempt(section.missing, partial(_one_path, stage, section, role))
@@ -125,48 +93,29 @@ def paths(stage: Stage) -> Section:
 
 
 def _one_path(stage: Stage, section: Section, role: Role) -> None:
-    stacks = _comparable_stacks(stage, section, role)
-    found = joint_path(stacks, seed=stage.request.seed)
-    named: dict[str, Value] = {"count": len(found.layers), "role": role.value}
-    section.tables.append(
-        table(
-            f"path_variance_{role.value}",
-            Text("Joint principal components of the {count} layers that all have, {role}", **named),
-            (
-                column("component", "component"),
-                column("explained", "variance explained, %", 2),
-                column("permuted", "with each model's dimensions in random order, %", 2),
-                column("permuted_sd", "its sd", 2),
-                column("with_mean", "correlation of the score with the layer's mean", 3),
-            ),
-            [
-                (
-                    k + 1,
-                    100 * float(found.explained[k]),
-                    100 * float(found.null[k]),
-                    100 * float(found.null_sd[k]),
-                    level,
-                )
-                for k, level in enumerate(found.with_mean)
-            ],
-        )
+    found = joint_path(_comparable_stacks(stage, section.missing, role), seed=stage.request.seed)
+    named: dict[str, int | str] = {"count": len(found.layers), "role": role.value}
+    percent = [100 * np.array(shares) for shares in (found.explained, found.null, found.null_sd)]
+    section.add_table(
+        f"path_variance_{role.value}",
+        Text("Joint principal components of the {count} layers that all have, {role}", **named),
+        columns(
+            "component; explained: variance explained, % .2; "
+            "permuted: with each model's dimensions in random order, % .2; permuted_sd: its sd .2; "
+            "with_mean: correlation of the score with the layer's mean .3"
+        ),
+        [(k + 1, *(float(one[k]) for one in percent), level) for k, level in enumerate(found.with_mean)],
     )
-    section.tables.append(
-        table(
-            f"path_{role.value}",
-            Text("Scores of every layer, {role}", role=role.value),
-            (
-                column("model", "model"),
-                column("layer", "layer"),
-                *(column(f"pc{k + 1}", f"PC{k + 1}", 4) for k in range(found.scores.shape[2])),
-            ),
-            [
-                (name, layer, *map(float, found.scores[m, i]))
-                for m, name in enumerate(found.names)
-                for i, layer in enumerate(found.layers)
-            ],
-            shown=5,
-        )
+    section.add_table(
+        f"path_{role.value}",
+        Text("Scores of every layer, {role}", role=role.value),
+        (*columns("model; layer"), *(column(f"pc{k + 1}", f"PC{k + 1}", 4) for k in range(found.scores.shape[2]))),
+        [
+            (name, layer, *map(float, found.scores[m, i]))
+            for m, name in enumerate(found.names)
+            for i, layer in enumerate(found.layers)
+        ],
+        shown=5,
     )
     caption = Text(
         "Joint principal components of the {count} layers that all models have, {role}: paths in three dimensions and "
@@ -174,7 +123,7 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
         "vectors with each model's dimensions in random order (bars: 95 % of such orders).",
         **named,
     )
-    section.pictures.append(picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(stage)))
+    section.add_picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(stage))
     section.notes.append(
         Text(
             "What the first component explains is the level of the layers, which random order leaves alone: a large "
@@ -182,13 +131,12 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
         )
     )
     if published_case(stage, role, *stage.names) and set(found.names) == set(ORIGINALS):
-        for k, percent in enumerate(printed()["fig7_pca_explained_pct"]):
+        for k, value in enumerate(printed()["fig7_pca_explained_pct"]):
             what = Text("figure 7: variance explained by component {number}, %", number=k + 1)
-            measured = 100 * float(found.explained[k])
-            section.checks.append(Check(what, float(percent), measured, 1, **free(stage)))
+            section.checks.append(Check(what, float(value), float(percent[0][k]), 1, **free(stage)))
 
 
-def _comparable_stacks(stage: Stage, section: Section, role: Role) -> dict[str, tuple[tuple[int, ...], FloatArray]]:
+def _comparable_stacks(stage: Stage, missing: list[Text], role: Role) -> dict[str, tuple[tuple[int, ...], FloatArray]]:
     """Return the models that have the role and the width of the first that has it."""
     found: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
 
@@ -198,6 +146,5 @@ def _comparable_stacks(stage: Stage, section: Section, role: Role) -> dict[str, 
             require_same_shape(first, other, name, values)
         found[name] = layers, values
 
-    for name in stage.names:
-        attempt(section.missing, partial(add, name))
+    each(missing, stage.names, add)
     return found

@@ -6,14 +6,13 @@ from functools import partial
 from typing import Any
 
 from kinprint.arch import Role
-from kinprint.stats import AllPairs, all_pairs
 from kinprint.studies.bias.checks import free, text_check
-from kinprint.studies.bias.facts import INPUT, layer_stack, model_pairs, published_case, vector_roles
-from kinprint.studies.bias.matrices import SUMMARY_COLUMNS, split_matrix, summary_rows
-from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
-from kinprint.studies.outcome import Cell, Check, Section, column, table
+from kinprint.studies.bias.facts import COSINE, INPUT, PEARSON, model_pairs, published_case, vector_roles
+from kinprint.studies.bias.matrices import SUMMARY, LayerGrid, layer_grid
+from kinprint.studies.opened import Stage, attempt, sides
+from kinprint.studies.outcome import Check, Section, columns
 from kinprint.studies.published import WRONG_D2, layerwise, published
-from kinprint.text import Text, Value
+from kinprint.text import Text
 
 WRONG_OFF = Text(
     "Appendix D-2: with layer 0 on one side the cosine has to be about 0.37, for its spread alone; elsewhere it is "
@@ -30,12 +29,12 @@ COUNTED_47 = Text(
     "over 47 layers, the last of which is a block of GLM that only predicts further tokens; here over 46, which is not the "
     "same number"
 )
-_MEASURES = (Text("cosine"), Text("Pearson"))
 _DIAGONAL_STEP = 5
 _SAMPLES = ((0, 23), (10, 30), (20, 5), (25, 40), (35, 10), (46, 0))
-
-
-# -- appendix D --------------------------------------------------------------------------------------------------------
+_COLUMNS = columns(
+    "layer_a: layer of A; layer_b: layer of B; cosine .4; cosine_null: cosine if independent .4; "
+    "published_cosine: cosine as published .4; pearson: Pearson .4; z .2; published_pearson: Pearson as published .4"
+)
 
 
 def appendix_d(stage: Stage) -> Section:
@@ -48,48 +47,31 @@ def appendix_d(stage: Stage) -> Section:
 
 
 def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
-    (rows, left), (columns, right) = layer_stack(stage, a, role), layer_stack(stage, b, role)
-    require_same_shape(a, left, b, right)
-    found = all_pairs(left, right)
-    named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
+    grid = layer_grid(stage, a, b, role)
+    named = {"a": a, "b": b, "role": role.value}
     original = (a, b) == ("Solar", "GLM") and published_case(stage, role, a, b)
-    known = published()["sionic_tables"] if original else {}
-    diagonal = [(layer, layer) for layer in rows if layer in columns]
+    printed = _printed(published()["sionic_tables"]) if original else {}
+    diagonal = [(layer, layer) for layer in grid.rows if layer in grid.columns]
     sampled = diagonal[::_DIAGONAL_STEP] if stage.request.layers is None else diagonal
-    others = [pair for pair in _SAMPLES if pair[0] in rows and pair[1] in columns]
-    others = others if len(others) > 2 else _corners(rows, columns)
+    others = [pair for pair in _SAMPLES if pair[0] in grid.rows and pair[1] in grid.columns]
+    others = others if len(others) > 2 else _corners(grid.rows, grid.columns)
     for name, title, chosen in (
         ("d_same", Text("Appendix D: the same layer of {a} and {b}, {role}", **named), sampled),
         ("d_different", Text("Appendix D: different layers of {a} and {b}, {role}", **named), others),
     ):
-        said = _said(known)
-        section.tables.append(
-            table(
-                f"{name}_{role.value}",
-                title,
-                (
-                    column("layer_a", "layer of A"),
-                    column("layer_b", "layer of B"),
-                    column("cosine", "cosine", 4),
-                    column("cosine_null", "cosine if independent", 4),
-                    column("published_cosine", "cosine as published", 4),
-                    column("pearson", "Pearson", 4),
-                    column("z", "z", 2),
-                    column("published_pearson", "Pearson as published", 4),
-                ),
-                [_d_row(pair, rows, columns, found, said) for pair in chosen],
+        rows = []
+        for pair in chosen:
+            cosine, null, pearson, z = (
+                float(getattr(grid.found, key)[grid.place(*pair)])
+                for key in ("cosine", "cosine_null_mean", "pearson", "z")
             )
-        )
-    section.tables.append(
-        table(
-            f"d_summary_{role.value}",
-            Text("Appendix D: summary of {a} and {b}, {role}", **named),
-            SUMMARY_COLUMNS,
-            summary_rows(rows, columns, found),
-        )
-    )
+            said = printed.get(pair, (None, None))
+            rows.append((*pair, cosine, null, said[0], pearson, z, said[1]))
+        section.add_table(f"{name}_{role.value}", title, _COLUMNS, rows)
+    title = Text("Appendix D: summary of {a} and {b}, {role}", **named)
+    section.add_table(f"d_summary_{role.value}", title, SUMMARY, grid.summary())
     if original:
-        section.checks += _d_checks(stage, rows, columns, found)
+        section.checks += _layer_checks(grid, printed, replicas=stage.request.replicas) + _summary_checks(stage, grid)
         section.notes.append(
             Text(
                 "The columns of published values show appendix D-2 as printed; the list of published figures says what "
@@ -98,91 +80,67 @@ def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
         )
 
 
-def _corners(rows: tuple[int, ...], columns: tuple[int, ...]) -> list[tuple[int, int]]:
+def _corners(rows: tuple[int, ...], others: tuple[int, ...]) -> list[tuple[int, int]]:
     """Return some different layers of models that are too shallow for the published samples."""
-    middle = rows[len(rows) // 2], columns[len(columns) // 2]
-    wanted = ((rows[0], middle[1]), (middle[0], columns[0]), (rows[0], columns[-1]), (rows[-1], columns[0]))
+    middle = rows[len(rows) // 2], others[len(others) // 2]
+    wanted = ((rows[0], middle[1]), (middle[0], others[0]), (rows[0], others[-1]), (rows[-1], others[0]))
     return [pair for pair in dict.fromkeys(wanted) if pair[0] != pair[1]]
 
 
-def _said(known: dict[str, Any]) -> dict[tuple[int, int], tuple[float, float]]:
+def _printed(known: dict[str, Any]) -> dict[tuple[int, int], tuple[float, float]]:
     """Return (cosine, Pearson) as printed, by pair of layers."""
-    if not known:
-        return {}
     same, rows = known["D2_1_diagonal"], known["D2_2_offdiag"]["rows"]
     found = {(int(x), int(x)): (c, r) for x, c, r in zip(same["layer"], same["cosine"], same["pearson"], strict=True)}
     return found | {(int(p), int(q)): (c, r) for p, q, c, r in rows}
 
 
-def _d_row(
-    pair: tuple[int, int],
-    rows: tuple[int, ...],
-    columns: tuple[int, ...],
-    found: AllPairs,
-    said: dict[tuple[int, int], tuple[float, float]],
-) -> tuple[Cell, ...]:
-    at = rows.index(pair[0]), columns.index(pair[1])
-    cosine, pearson = said.get(pair, (None, None))
-    return (
-        *pair,
-        float(found.cosine[at]),
-        float(found.cosine_null_mean[at]),
-        cosine,
-        float(found.pearson[at]),
-        float(found.z[at]),
-        pearson,
-    )
-
-
-def _d_checks(stage: Stage, rows: tuple[int, ...], columns: tuple[int, ...], found: AllPairs) -> list[Check]:
-    known = published()["sionic_tables"]
+def _layer_checks(
+    grid: LayerGrid, printed: dict[tuple[int, int], tuple[float, float]], *, replicas: bool
+) -> list[Check]:
     checks: list[Check] = []
     measured = layerwise("norm_pre")
-    for pair, values in _said(known).items():
-        if pair[0] not in rows or pair[1] not in columns:
+    for (p, q), values in printed.items():
+        if p not in grid.rows or q not in grid.columns:
             continue
-        at = rows.index(pair[0]), columns.index(pair[1])
-        same = pair[0] == pair[1]
-        wrong = WRONG_D2 if same else WRONG_OFF
-        for label, value, matrix in zip(_MEASURES, values, (found.cosine, found.pearson), strict=True):
-            what = Text("D-2: {measure}, Solar layer {p}, GLM layer {q}", measure=label, p=pair[0], q=pair[1])
-            reason = wrong if same or matrix is found.cosine else WRONG_OFF_R
-            fixed = same or matrix is found.cosine or not stage.request.replicas
-            checks.append(Check(what, value, float(matrix[at]), trust="wrong", reason=reason, comparable=fixed))
-            if same:
-                column_name = "cosine" if matrix is found.cosine else "cosine_centered"
-                what = Text("{measure} of layer {layer}, as reference 7 measured it", measure=label, layer=pair[0])
-                checks.append(Check(what, measured[pair[0]][column_name], float(matrix[at])))
-    return checks + _d_summary_checks(stage, rows, columns, found)
+        for label, value, key, known in zip(
+            (COSINE, PEARSON), values, ("cosine", "pearson"), ("cosine", "cosine_centered"), strict=True
+        ):
+            found = float(getattr(grid.found, key)[grid.place(p, q)])
+            what = Text("D-2: {measure}, Solar layer {p}, GLM layer {q}", measure=label, p=p, q=q)
+            reason = WRONG_D2 if p == q else WRONG_OFF if label is COSINE else WRONG_OFF_R
+            fixed = reason is not WRONG_OFF_R or not replicas
+            checks.append(Check(what, value, found, trust="wrong", reason=reason, comparable=fixed))
+            if p == q:
+                what = Text("{measure} of layer {layer}, as reference 7 measured it", measure=label, layer=p)
+                checks.append(Check(what, measured[p][known], found))
+    return checks
 
 
-def _d_summary_checks(stage: Stage, rows: tuple[int, ...], columns: tuple[int, ...], found: AllPairs) -> list[Check]:
+def _summary_checks(stage: Stage, grid: LayerGrid) -> list[Check]:
     """Compare the summary as printed; means over other layers than theirs are shown without a result."""
     known = published()["sionic_tables"]["D2_3_summary"]
+    remark = free(stage)["reason"] or COUNTED_47
+    remarks = {"diag_mean": COUNTED_47, "off_mean": remark, "diff": remark, "off_std": remark}
     checks = []
-    for number, matrix in enumerate((found.cosine, found.pearson)):
-        label = _MEASURES[number]
-        same, different = split_matrix(rows, columns, matrix)
-        mean = Text("D-2: mean {measure} of the same layer", measure=label)
-        checks.append(
-            text_check(mean, known["diag_mean"][number], float(same.mean()), 4, None, COUNTED_47, comparable=False)
+    for number, (label, key, wrong) in enumerate(
+        (
+            (COSINE, "cosine", {"diag_std": WRONG_SPREAD, "off_std": WRONG_SPREAD}),
+            (PEARSON, "pearson", {"diag_std": SPREAD_R}),  # its spread over different layers nobody else measured
         )
-        remark = free(stage)["reason"] or COUNTED_47
-        for key, what, value in (
+    ):
+        same, different = grid.split(key)
+        for name, what, value in (
+            ("diag_mean", Text("D-2: mean {measure} of the same layer", measure=label), same.mean()),
             ("off_mean", Text("D-2: mean {measure} of different layers", measure=label), different.mean()),
             (
                 "diff",
                 Text("D-2: difference of the two means, {measure}", measure=label),
                 same.mean() - different.mean(),
             ),
+            ("diag_std", Text("D-2: spread of {measure}, same layer", measure=label), same.std()),
+            ("off_std", Text("D-2: spread of {measure}, different layers", measure=label), different.std()),
         ):
-            checks.append(text_check(what, known[key][number], float(value), 4, None, remark, comparable=False))
-        spread = Text("D-2: spread of {measure}, same layer", measure=label)
-        wrong = (WRONG_SPREAD, SPREAD_R)[number]
-        checks.append(text_check(spread, known["diag_std"][number], float(same.std()), 4, wrong))
-        spread = Text("D-2: spread of {measure}, different layers", measure=label)
-        # that of Pearson over pairs of layers nobody else measured
-        wrong_off, compared = (WRONG_SPREAD, True) if matrix is found.cosine else (None, False)
-        value = float(different.std())
-        checks.append(text_check(spread, known["off_std"][number], value, 4, wrong_off, remark, comparable=compared))
+            why, about = wrong.get(name), remarks.get(name)
+            printed, compared = known[name][number], name in wrong
+            checks.append(text_check(what, printed, float(value), 4, why, about, comparable=compared))
     return checks

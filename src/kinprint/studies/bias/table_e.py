@@ -7,27 +7,15 @@ from functools import partial
 
 from kinprint.arch import Naming, Role
 from kinprint.model.model import Model
-from kinprint.studies.bias.checks import text_check
-from kinprint.studies.bias.facts import (
-    INPUT,
-    POST,
-    PairFacts,
-    add_facts,
-    effective_layers,
-    finite_mean,
-    finite_median,
-    lag_one,
-    model_pairs,
-    naive_t,
-    pair_facts,
-    vector_roles,
-)
-from kinprint.studies.bias.matrices import joint_notes
+from kinprint.studies.bias.checks import known_pair, text_check
+from kinprint.studies.bias.facts import COSINE, INPUT, PEARSON, POST, compared_pairs, lag_one, naive_t, vector_roles
+from kinprint.studies.bias.matrices import JOINT, joint_cells, joint_notes
 from kinprint.studies.bias.pairs import siblings
+from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median
 from kinprint.studies.opened import Stage, attempt, sides
-from kinprint.studies.outcome import Cell, Check, Section, column, picture, table
+from kinprint.studies.outcome import Cell, Check, Section, columns
 from kinprint.studies.published import MIXED, WRONG_E3, published
-from kinprint.text import Text, Value
+from kinprint.text import Text
 
 TOO_LARGE = Text("figure 5 of the same publication prints 0.009")
 WRONG_E3_PHI = Text(
@@ -40,32 +28,31 @@ PHI_SIZE = Text("Phi-3.5-MoE has 41.87 billion parameters; 3.8 is another model 
 KOREAN_47 = Text(
     "the Korean version says 47, the English one 46: index 46 is a block that only predicts further tokens"
 )
-_MEASURES = (Text("cosine"), Text("Pearson"))
+_WRONG: dict[tuple[Role, str], tuple[Text | None, Text | None]] = {
+    (INPUT, "Solar-Phi"): (MIXED, TOO_LARGE),
+    (INPUT, "GLM-Phi"): (MIXED, None),
+    (INPUT, "INTELLECT-Phi"): (MIXED, None),
+    (POST, "Solar-GLM"): (WRONG_E3, WRONG_E3),
+    (POST, "Solar-Phi"): (None, WRONG_E3_PHI),
+    (POST, "GLM-Phi"): (None, WRONG_E3_PHI),
+}
+"""Why the published mean cosine, and Pearson, of a pair is wrong; None if it is not."""
 
+_FREE = {
+    (POST, "Solar-GLM"): None,
+    (POST, "GLM-INTELLECT"): None,
+    (POST, "Solar-Phi"): FREE_POST,
+    (POST, "GLM-Phi"): FREE_POST,
+}
+"""Why a published post-attention value bears out nothing on replicas; of a pair that is not listed nobody measured it."""
 
-# -- appendix E --------------------------------------------------------------------------------------------------------
-
-_E_COLUMNS = (
-    column("a", "A"),
-    column("b", "B"),
-    column("layers", "layers"),
-    column("cosine_mean", "mean cosine", 4),
-    column("cosine_median", "median cosine", 4),
-    column("cosine_null", "mean cosine if independent", 4),
-    column("pearson_mean", "mean Pearson", 4),
-    column("pearson_median", "median Pearson", 4),
-    column("joint_sd", "null sd of the mean", 4),
-    column("effective", "independent layers it is worth", 1),
-    column("z", "z of the mean", 2),
-    column("log10_p", "log10 p", 2),
+_BASICS = columns(
+    "a: A; b: B; layers; cosine_mean: mean cosine .4; cosine_median: median cosine .4; "
+    "cosine_null: mean cosine if independent .4; pearson_mean: mean Pearson .4; pearson_median: median Pearson .4"
 )
-_OWN_COLUMNS = (
-    *_E_COLUMNS[:8],
-    column("best_layer", "best layer"),
-    column("best_cosine", "its cosine", 4),
-    column("best_pearson", "its Pearson", 4),
-    column("lag_one", "autocorrelation of neighbouring layers", 2),
-    column("naive_t", "t if layers were independent", 2),
+_BEST = columns(
+    "best_layer: best layer; best_cosine: its cosine .4; best_pearson: its Pearson .4; "
+    "lag_one: autocorrelation of neighbouring layers .2; naive_t: t if layers were independent .2"
 )
 
 
@@ -103,20 +90,8 @@ def _sizes(stage: Stage, section: Section) -> None:
             )
         if stage.original(name) and not stage.request.layers:
             section.checks += _size_checks(name, layers, billions)
-    section.tables.append(
-        table(
-            "e_models",
-            Text("Appendix E: the models"),
-            (
-                column("model", "model"),
-                column("layers", "layers"),
-                column("left_out", "layers left out"),
-                column("width", "width"),
-                column("parameters", "parameters, billions", 2),
-            ),
-            rows,
-        )
-    )
+    heads = columns("model; layers; left_out: layers left out; width; parameters: parameters, billions .2")
+    section.add_table("e_models", Text("Appendix E: the models"), heads, rows)
 
 
 def _parameters(model: Model) -> int:
@@ -136,10 +111,10 @@ def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
     sizes = published()["sionic_tables"]["E1_models"]
     if name not in sizes["en"]:
         return []
+    english, korean = sizes["en"][name][2], sizes["ko_layers"][name]
     what = Text("E-1: layers of {model}", model=name)
-    checks = [text_check(what, sizes["en"][name][2], float(layers), 0, None)]
-    korean = sizes["ko_layers"][name]
-    if korean != sizes["en"][name][2]:
+    checks = [text_check(what, english, float(layers), 0, None)]
+    if korean != english:
         checks.append(text_check(what, korean, float(layers), 0, KOREAN_47))
     if name in ("GLM", "Phi"):
         printed = sizes["en"][name][0].removesuffix("B")
@@ -150,94 +125,61 @@ def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
 
 
 def _one_e(stage: Stage, section: Section, role: Role) -> None:
-    found: list[PairFacts] = []
-    for a, b in model_pairs(stage):
-        attempt(section.missing, partial(add_facts, stage, found, a, b, role), sides(a, b))
+    found = compared_pairs(stage, role, section.missing)
     if not found:
         return
-    common = sorted(set.intersection(*(set(facts.layers) for facts in found)))
-    name: dict[str, Value] = {"role": role.value}
-    if common:
-        rows: list[tuple[Cell, ...]] = []
-        for facts in found:
-            attempt(section.missing, partial(_common_row, stage, rows, facts, common), sides(facts.a, facts.b))
-        title = Text("Appendix E: all pairs over the {count} layers that all have, {role}", count=len(common), **name)
-        section.tables.append(table(f"e_same_layers_{role.value}", title, _E_COLUMNS, rows))
+    common = sorted(set.intersection(*(set(pair.layers) for pair in found)))
+    rows: list[tuple[Cell, ...]] = []
     own: list[tuple[Cell, ...]] = []
-    for facts in found:
-        attempt(section.missing, partial(_own_row, own, facts), sides(facts.a, facts.b))
-    title = Text("Appendix E: all pairs, each over all layers it shares, {role}", **name)
-    section.tables.append(table(f"e_own_layers_{role.value}", title, _OWN_COLUMNS, own))
+
+    def add_common(pair: LayerPair) -> None:
+        part = pair.only(common)
+        rows.append((*_basics(part), *joint_cells(stage, part)))
+
+    def add_own(pair: LayerPair) -> None:
+        best = pair.best
+        at_best = pair.layers[best], float(pair.cosine[best]), float(pair.pearson[best])
+        own.append((*_basics(pair), *at_best, lag_one(pair.pearson), naive_t(pair.pearson)))
+
+    for add in (add_common, add_own) if common else (add_own,):
+        for pair in found:
+            attempt(section.missing, partial(add, pair), sides(pair.a, pair.b))
+    if common:
+        title = Text(
+            "Appendix E: all pairs over the {count} layers that all have, {role}", count=len(common), role=role.value
+        )
+        section.add_table(f"e_same_layers_{role.value}", title, (*_BASICS, *JOINT), rows)
+    title = Text("Appendix E: all pairs, each over all layers it shares, {role}", role=role.value)
+    section.add_table(f"e_own_layers_{role.value}", title, (*_BASICS, *_BEST), own)
     caption = Text(
         "All pairs of models, {role}: raw cosine and Pearson of every shared layer (dots), their mean (diamond) and "
         "median (bar). Grey: 95 % of independent pairs, layer by layer.",
-        **name,
+        role=role.value,
     )
-    section.pictures.append(picture(f"e_{role.value}", caption, "bias.figures.pair_strips", found, role.value))
-    for facts in found:
-        if stage.request.layers is None and stage.original(facts.a, facts.b):
-            section.checks += _e_checks(stage, facts)
+    section.add_picture(f"e_{role.value}", caption, "bias.figures.pair_strips", found, role.value)
+    for pair in found:
+        if stage.request.layers is None and stage.original(pair.a, pair.b):
+            section.checks += _pair_checks(stage, pair)
 
 
-def _basics(facts: PairFacts) -> tuple[Cell, ...]:
-    return (
-        facts.a,
-        facts.b,
-        len(facts.layers),
-        finite_mean(facts.cosine),
-        finite_median(facts.cosine),
-        finite_mean(facts.cosine_null_mean),
-        facts.mean_pearson,
-        finite_median(facts.pearson),
-    )
+def _basics(pair: LayerPair) -> tuple[Cell, ...]:
+    cosine, null = (finite_mean(pair.cosine), finite_median(pair.cosine)), finite_mean(pair.null_mean)
+    return pair.a, pair.b, len(pair.layers), *cosine, null, pair.mean_pearson, finite_median(pair.pearson)
 
 
-def _common_row(stage: Stage, rows: list[tuple[Cell, ...]], facts: PairFacts, common: list[int]) -> None:
-    part = pair_facts(stage, facts.a, facts.b, facts.role, common)
-    null = part.joint(stage.request.seed)
-    rows.append((*_basics(part), null.sd, effective_layers(null), null.z, null.log10_p))
-
-
-def _own_row(rows: list[tuple[Cell, ...]], facts: PairFacts) -> None:
-    best = facts.best
-    at_best = (facts.layers[best], float(facts.cosine[best]), float(facts.pearson[best]))
-    rows.append((*_basics(facts), *at_best, lag_one(facts.pearson), naive_t(facts.pearson)))
-
-
-def _e_checks(stage: Stage, facts: PairFacts) -> list[Check]:
-    label, key = {INPUT: ("E-2", "E2_input"), POST: ("E-3", "E3_post")}.get(facts.role, ("", ""))
-    known = published()["sionic_tables"].get(key, {}) if key else {}
-    pair = next((name for name in (f"{facts.a}-{facts.b}", f"{facts.b}-{facts.a}") if name in known), None)
-    if pair is None:
+def _pair_checks(stage: Stage, pair: LayerPair) -> list[Check]:
+    label, key = {INPUT: ("E-2", "E2_input"), POST: ("E-3", "E3_post")}.get(pair.role, ("", ""))
+    known = published()["sionic_tables"].get(key, {})
+    name = known_pair(pair, known)
+    if name is None:
         return []
-    wrong = _what_is_wrong(facts.role, pair)
-    remark = _what_is_free(facts.role, pair)
-    measured = (finite_mean(facts.cosine), facts.mean_pearson)
-    return [
-        text_check(
-            Text("{table}: mean {measure}, {a} and {b}", table=label, measure=measure, a=facts.a, b=facts.b),
-            known[pair][number],
-            measured[number],
-            2,
-            wrong[number],
-            remark,
-            comparable=remark is None or not stage.request.replicas,
-        )
-        for number, measure in enumerate(_MEASURES)
-    ]
-
-
-def _what_is_wrong(role: Role, pair: str) -> tuple[Text | None, Text | None]:
-    """Return why the published cosine, and Pearson, of a pair is wrong; None if it is not."""
-    if role is INPUT:
-        return (MIXED if "Phi" in pair else None, TOO_LARGE if pair == "Solar-Phi" else None)
-    if pair == "Solar-GLM":
-        return WRONG_E3, WRONG_E3
-    return None, WRONG_E3_PHI if pair in ("Solar-Phi", "GLM-Phi") else None
-
-
-def _what_is_free(role: Role, pair: str) -> Text | None:
-    """Return why a published post-attention value bears out nothing on replicas: it was not measured, or in few layers."""
-    if role is not POST or pair in ("Solar-GLM", "GLM-INTELLECT"):
-        return None
-    return FREE_POST if pair in ("Solar-Phi", "GLM-Phi") else NOT_MEASURED
+    remark = _FREE.get((pair.role, name), NOT_MEASURED) if pair.role is POST else None
+    compared = remark is None or not stage.request.replicas
+    measured = (COSINE, finite_mean(pair.cosine)), (PEARSON, pair.mean_pearson)
+    checks = []
+    for value, wrong, (measure, mean) in zip(
+        known[name], _WRONG.get((pair.role, name), (None, None)), measured, strict=True
+    ):
+        what = Text("{table}: mean {measure}, {a} and {b}", table=label, measure=measure, a=pair.a, b=pair.b)
+        checks.append(text_check(what, value, mean, 2, wrong, remark, comparable=compared))
+    return checks
