@@ -77,10 +77,10 @@ def said_anywhere():
     for file in Path(kinprint.studies.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            place = {"Text": 0, "column": 1}.get(called)
+            place = {"Text": 0, "Claim": 0, "column": 1}.get(called)
             if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
                 found[node.args[place].value] = file.name
-            if called == "columns":
+            if called == "columns" and isinstance(node.args[0], ast.Constant):
                 found |= dict.fromkeys((str(item.heading) for item in columns(node.args[0].value)), file.name)
     return found
 

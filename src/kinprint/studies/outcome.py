@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
 
 from kinprint.errors import KinprintError, NeedsExtra
 from kinprint.text import Text
@@ -48,13 +50,15 @@ def column(key: str, heading: str, digits: int | None = None, *, scientific: boo
 
 
 _COLUMN = re.compile(r"(\w+)(?:: (.+?))?(?: \.(\d)(e?))?")
+_SHARED: dict[str, Column] = {}
 
 
 def columns(text: str) -> tuple[Column, ...]:
     """Return columns from ``key: heading .digits`` each, a semicolon between two.
 
-    A heading that is its key need not be said; ``e`` after the digits asks for scientific notation:
-    ``layer; null_mean: cosine if independent .4; gap: mean absolute difference .2e``.
+    Keys of a measured pair (`SHARED`) have a heading and digits already, which may be said otherwise; other headings that are
+    their keys need not be said. ``e`` after the digits asks for scientific notation:
+    ``layer; cosine; null_mean; gap: mean absolute difference .2e``.
     """
     found = []
     for item in text.split(";"):
@@ -62,8 +66,22 @@ def columns(text: str) -> tuple[Column, ...]:
         if match is None:
             raise ValueError(f"expected a column as 'key: heading .digits', got {item.strip()!r}")
         key, heading, digits, scientific = match.groups()
-        found.append(column(key, heading or key, int(digits) if digits else None, scientific=bool(scientific)))
+        usual = _SHARED.get(key, Column(key, Text(key)))
+        if heading is None and digits is None:
+            found.append(usual)
+        else:
+            shown = Text(heading) if heading else usual.heading
+            found.append(Column(key, shown, int(digits) if digits else None, bool(scientific)))
     return tuple(found)
+
+
+SHARED = (
+    "a: A; b: B; layer_a: layer of A; layer_b: layer of B; cosine .4; null_mean: cosine if independent .4; null_sd: its sd .5; "
+    "pearson: Pearson .4; pearson_sd: Pearson's null sd .4; z .2; log10_p: log10 p .2; cv_a: spread over mean, A .3; "
+    "cv_b: spread over mean, B .3; sd .4; median .4; min: least .4; max: greatest .4"
+)
+"""The columns of a measured pair of vectors, and of a summary of such pairs."""
+_SHARED.update((item.key, item) for item in columns(SHARED))
 
 
 @dataclass(frozen=True)
@@ -96,11 +114,15 @@ def file_name(name: str) -> str:
     return f"{plain[:MAX_NAME]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def table(
-    name: str, title: Text, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, shown: int = 60
-) -> Table:
-    """Return a table of any sequences."""
-    return Table(file_name(name), title, tuple(columns), tuple(tuple(row) for row in rows), shown)
+Row: TypeAlias = Sequence[Cell] | object
+"""Cells in order, or anything whose attributes are called like the columns."""
+
+
+def table(name: str, title: Text, columns: Sequence[Column], rows: Iterable[Row], *, shown: int = 60) -> Table:
+    """Return a table; numbers may be numpy's."""
+    cells = ([getattr(row, item.key) for item in columns] if not isinstance(row, tuple | list) else row for row in rows)
+    plain = (tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in row) for row in cells)
+    return Table(file_name(name), title, tuple(columns), tuple(plain), shown)
 
 
 @dataclass(frozen=True)
@@ -202,9 +224,9 @@ class Section:
     missing: list[Text] = field(default_factory=list)
 
     def add_table(
-        self, name: str, title: Text, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, shown: int = 60
+        self, name: str, title: Text, columns: Sequence[Column], rows: Iterable[Row], *, shown: int = 60
     ) -> None:
-        """Add a table of any sequences."""
+        """Add a table; see `table`."""
         self.tables.append(table(name, title, columns, rows, shown=shown))
 
     def add_picture(self, name: str, caption: Text, figure: str, *arguments: Any) -> None:
