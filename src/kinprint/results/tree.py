@@ -13,6 +13,7 @@ from kinprint.results.context import DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
 from kinprint.results.models import FileSummary
 from kinprint.results.plain_json import LATER, read_json, write_json
+from kinprint.text import Text
 
 TREE_SCHEMA = "kinprint.tree"
 TREE_SCHEMA_VERSION = 2
@@ -21,7 +22,8 @@ PAIRS_SCHEMA_VERSION = 2
 
 FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
 
-COUNTED, SHOWN_ONLY, TRUSTED = "hypothesis", "metadata, not counted", "metadata, counted because it was asked for"
+COUNTED, SHOWN_ONLY = Text("hypothesis"), Text("metadata, not counted")
+TRUSTED = Text("metadata, counted because it was asked for")
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,11 @@ class Cue:
         "hypothesis" for all that counts; metadata say themselves whether they were counted.
     """
 
-    name: str
-    source: str
+    name: Text
+    source: Text
     strength: float
-    says: str
-    status: str = COUNTED
+    says: Text
+    status: Text = COUNTED
 
     @property
     def counts(self) -> bool:
@@ -170,7 +172,7 @@ class FamilyTree:
     edges: tuple[TreeEdge, ...]
     links: tuple[KinLink, ...]
     pairs: tuple[PairLine, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     settings: TreeSettings
     run: TreeRun
 

@@ -16,7 +16,8 @@ from kinprint.results.findings import EditFinding
 from kinprint.results.models import TokenizerDifference
 from kinprint.results.report import Report
 from kinprint.results.tree import COUNTED, SHOWN_ONLY, TRUSTED, Cue
-from kinprint.tree.facts import ModelFacts
+from kinprint.text import Text
+from kinprint.tree.facts import CONFIG, ModelFacts
 
 STRONG = 3.0
 """Log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again."""
@@ -26,6 +27,8 @@ CLEAR = 1.6
 
 FAINT = 0.25
 """Log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow."""
+
+WEIGHTS, STRUCTURE, TOKENIZER = Text("weights"), Text("structure"), Text("tokenizer")
 
 ZEROS = 0.05  # share of zeros that one side has more, from which it counts as pruned
 MOST_MATRICES = 0.75  # share of matrices with heavier tails on one side from which kurtosis says anything
@@ -59,7 +62,8 @@ def _quantised(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator
         return
     sign = 1 if signs[1] > signs[-1] else -1
     coarse, fine = (names[1], names[0]) if sign > 0 else names
-    yield Cue("quantised", "weights", sign * STRONG, f"the weights of {coarse} lie on a grid, those of {fine} do not")
+    text = Text("the weights of {a} lie on a grid, those of {b} do not", a=coarse, b=fine)
+    yield Cue(Text("quantised"), WEIGHTS, sign * STRONG, text)
 
 
 def _pruned(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator[Cue]:
@@ -71,12 +75,9 @@ def _pruned(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator[Cu
         return
     sign = 1 if zeros[1] > zeros[0] else -1
     sparse = names[1] if sign > 0 else names[0]
-    yield Cue(
-        "zeros",
-        "weights",
-        sign * STRONG,
-        f"{max(zeros):.0%} of the weights of {sparse} are zero, against {min(zeros):.0%}",
-    )
+    most, least = max(zeros), min(zeros)
+    text = Text("{x:.0%} of the weights of {name} are zero, against {y:.0%}", x=most, name=sparse, y=least)
+    yield Cue(Text("zeros"), WEIGHTS, sign * STRONG, text)
 
 
 def _cast(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
@@ -93,11 +94,13 @@ def _cast(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
         return
     lossy = any((item.changed_share or 0.0) > 0.0 for item in casts)
     if not lossy:
-        yield Cue("cast", "weights", 0.0, f"equal numbers as {formats[0]} and as {formats[1]}: either may be the copy")
+        text = Text("equal numbers as {a} and as {b}: either may be the copy", a=formats[0], b=formats[1])
+        yield Cue(Text("cast"), WEIGHTS, 0.0, text)
         return
     sign = 1 if bits[1] < bits[0] else -1
     coarse = 1 if sign > 0 else 0
-    yield Cue("cast", "weights", sign * STRONG, f"{names[coarse]} is the other one rounded to {formats[coarse]}")
+    text = Text("{name} is the other one rounded to {dtype}", name=names[coarse], dtype=formats[coarse])
+    yield Cue(Text("cast"), WEIGHTS, sign * STRONG, text)
 
 
 def _usual_format(report: Report, side: int) -> str:
@@ -112,21 +115,28 @@ def _layers(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
     sources = [item.source for item in report.evidence.alignment.layers if item.shared and item.source is not None]
     repeats = len(sources) - len(set(sources))
     if repeats and depths[1] >= depths[0]:
-        text = f"{repeats} of the {depths[1]} layers of {names[1]} repeat others, as seen from {names[0]}"
-        yield Cue("repeated layers", "structure", STRONG, text)
+        text = Text(
+            "{n} of the {m} layers of {b} repeat others, as seen from {a}",
+            n=repeats,
+            m=depths[1],
+            b=names[1],
+            a=names[0],
+        )
+        yield Cue(Text("repeated layers"), STRUCTURE, STRONG, text)
     elif sources and depths[0] != depths[1]:
         sign = 1 if depths[0] > depths[1] else -1
         deep, flat = (names[0], names[1]) if sign > 0 else (names[1], names[0])
-        text = f"{deep} has {abs(depths[0] - depths[1])} layers more than {flat}, and they are no copies of its others"
-        yield Cue("dropped layers", "structure", sign * CLEAR, text)
+        more = abs(depths[0] - depths[1])
+        text = Text("{a} has {n} layers more than {b}, and they are no copies of its others", a=deep, n=more, b=flat)
+        yield Cue(Text("dropped layers"), STRUCTURE, sign * CLEAR, text)
 
 
 def _experts(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
     assert report.evidence is not None
     made = [item for item in report.evidence.experts if item.shared and item.source is None]
     if made:
-        text = f"{len(made)} experts of {names[1]} look like the dense MLPs of {names[0]}"
-        yield Cue("experts of a dense model", "structure", STRONG, text)
+        text = Text("{n} experts of {b} look like the dense MLPs of {a}", n=len(made), b=names[1], a=names[0])
+        yield Cue(Text("experts of a dense model"), STRUCTURE, STRONG, text)
 
 
 def _neurons(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
@@ -138,7 +148,8 @@ def _neurons(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
         return
     sign = 1 if widths[0][1] < widths[0][0] else -1
     narrow = names[1] if sign > 0 else names[0]
-    yield Cue("fewer neurons", "structure", sign * CLEAR, f"{narrow} has a subset of the other's MLP neurons")
+    text = Text("{name} has a subset of the other's MLP neurons", name=narrow)
+    yield Cue(Text("fewer neurons"), STRUCTURE, sign * CLEAR, text)
 
 
 def _vocabulary(found: TokenizerDifference, names: tuple[str, str]) -> Iterator[Cue]:
@@ -150,18 +161,21 @@ def _vocabulary(found: TokenizerDifference, names: tuple[str, str]) -> Iterator[
     if common != small or same != common:
         return
     more, fewer = (names[1], names[0]) if sign > 0 else names
-    text = f"{more} has all {small} tokens of {fewer} under the same numbers, and {large - small} more"
-    if large - small <= GROWTH * small:
-        yield Cue("vocabulary growth", "tokenizer", sign * CLEAR, text)
-    else:  # so much more that the smaller one may well be the larger one cut
-        yield Cue("vocabulary growth", "tokenizer", sign * FAINT, text)
+    text = Text(
+        "{a} has all {n} tokens of {b} under the same numbers, and {m} more", a=more, n=small, b=fewer, m=large - small
+    )
+    # so much more that the smaller one may well be the larger one cut
+    strength = CLEAR if large - small <= GROWTH * small else FAINT
+    yield Cue(Text("vocabulary growth"), TOKENIZER, sign * strength, text)
 
 
 def _low_rank(edits: Sequence[EditFinding]) -> Iterator[Cue]:
     ranks = [item.rank for item in edits if item.edit == "low_rank" and item.rank]
     if ranks:
-        text = f"they differ by matrices of rank {max(ranks)} at most, as a merged LoRA leaves; that has no direction"
-        yield Cue("low-rank difference", "weights", 0.0, text)
+        text = Text(
+            "they differ by matrices of rank {n} at most, as a merged LoRA leaves; that has no direction", n=max(ranks)
+        )
+        yield Cue(Text("low-rank difference"), WEIGHTS, 0.0, text)
 
 
 def _kurtosis(a: ModelFacts, b: ModelFacts, names: tuple[str, str]) -> Iterator[Cue]:
@@ -172,16 +186,26 @@ def _kurtosis(a: ModelFacts, b: ModelFacts, names: tuple[str, str]) -> Iterator[
         return
     heavier = sum(a.kurtosis[key] > b.kurtosis[key] for key in differing) / len(differing)
     strength = FAINT if heavier >= MOST_MATRICES else -FAINT if heavier <= 1.0 - MOST_MATRICES else 0.0
-    text = f"{heavier:.0%} of {len(differing)} matrices have heavier tails in {names[0]}; which end that marks is uncertain"
-    yield Cue("kurtosis", "weights", strength, text)
+    text = Text(
+        "{x:.0%} of {n} matrices have heavier tails in {name}; which end that marks is uncertain",
+        x=heavier,
+        n=len(differing),
+        name=names[0],
+    )
+    yield Cue(Text("kurtosis"), WEIGHTS, strength, text)
 
 
 def declared(models: Sequence[ModelFacts], child: int, parent: int, *, trusted: bool) -> Iterator[Cue]:
-    """Return what a child's own papers say of a parent, as a cue from parent to child; counted only if asked for."""
+    """Return what a child's own card and config say of a parent, as a cue from parent to child; counted only if asked for."""
     for where, what in models[child].declares:
         if names_same(what, models[parent].reference):
-            text = f"the {where} of {models[child].name} names {what} as its origin"
-            yield Cue("declared origin", "metadata", STRONG, text, TRUSTED if trusted else SHOWN_ONLY)
+            name = models[child].name
+            if where == CONFIG:
+                text = Text("the config of {name} names {other} as its origin", name=name, other=what)
+            else:
+                text = Text("the model card of {name} names {other} as its origin", name=name, other=what)
+            status = TRUSTED if trusted else SHOWN_ONLY
+            yield Cue(Text("declared origin"), Text("metadata"), STRONG, text, status)
 
 
 def names_same(declared_name: str, reference: str) -> bool:
@@ -201,6 +225,6 @@ def reversed_cue(cue: Cue) -> Cue:
     return Cue(cue.name, cue.source, -cue.strength if cue.strength else 0.0, cue.says, cue.status)
 
 
-def position(strength: float, says: str) -> Cue:
+def position(strength: float, says: Text) -> Cue:
     """Return a hint that comes from the shape of the tree."""
-    return Cue("position", "position", strength, says, COUNTED)
+    return Cue(Text("position"), Text("position"), strength, says, COUNTED)

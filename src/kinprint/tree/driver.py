@@ -21,11 +21,12 @@ from kinprint.results.report import Report
 from kinprint.results.tree import FamilyTree
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from kinprint.text import Text
 from kinprint.tree.cues import cues_of
 from kinprint.tree.facts import LINKED, RELATED, ModelFacts, PairFacts, pair_facts
 from kinprint.tree.infer import Wishes, infer_tree, with_run
 from kinprint.tree.merges import find_mixes
-from kinprint.tree.model_samples import Portrait, take_portrait
+from kinprint.tree.model_samples import ModelSample, sample_model
 
 MAX_MODELS = 40
 PAIR_BUDGET_BYTES = 32_000_000
@@ -37,15 +38,15 @@ OnReport = Callable[[int, int, Report], None]
 
 
 @dataclass(frozen=True)
-class _Member:
+class _OpenedModel:
     """A model that was opened: how to name it to the comparison, so that all pairs see the same commit."""
 
     pinned: str
-    portrait: Portrait
+    sample: ModelSample
 
     @property
     def facts(self) -> ModelFacts:
-        return self.portrait.facts
+        return self.sample.facts
 
 
 def build_tree(
@@ -98,7 +99,7 @@ def build_tree(
             pair.key for pair in pairs if pair.found in (*RELATED, *LINKED) and pair.significant(LOG10_ALPHA, count)
         )
         same = {pair.key[1] for pair in pairs if pair.found == IDENTICAL}
-        slices = [{} if number in same else member.portrait.slices for number, member in enumerate(members)]
+        slices = [{} if number in same else member.sample.slices for number, member in enumerate(members)]
         wishes = Wishes(budget_bytes, deep, trust_metadata, seed)
         tree = infer_tree(models, pairs, find_mixes(slices, shared), wishes, notes=notes)
         return with_run(tree, time.monotonic() - clock, run.bytes_delivered - before)
@@ -125,7 +126,7 @@ def _check_count(references: Sequence[str], max_models: int, budget_bytes: int |
 
 def _open_all(
     references: Sequence[str], session: Session, budget_bytes: int | None, tell: Progress
-) -> tuple[list[_Member], list[str]]:
+) -> tuple[list[_OpenedModel], list[Text]]:
     """Open the models in turn; one that is named twice, in whatever spelling, is taken once."""
     opened: list[tuple[str, Model]] = []
     seen: dict[tuple[object, ...], str] = {}
@@ -142,7 +143,7 @@ def _open_all(
             tuple((f.name, f.size, f.identity) for f in model.checkpoint.files),
         )
         if key in seen:
-            notes.append(f"{reference} is the same place as {seen[key]}, and was taken once")
+            notes.append(Text("{a} is the same place as {b}, and was taken once", a=reference, b=seen[key]))
             continue
         seen[key] = reference
         opened.append((_pinned(reference, model, session), model))
@@ -151,11 +152,11 @@ def _open_all(
             f"a tree needs two models or more, and all {len(references)} names mean {references[0]}",
             hint="name the models that may be related, one after another",
         )
-    members: list[_Member] = []
+    members: list[_OpenedModel] = []
     for (pinned, model), name in zip(opened, short_names([model.label for _, model in opened]), strict=True):
         tell("reading models", len(members), len(opened))
         with _blaming(model.label), _allowed(session, budget_bytes):
-            members.append(_Member(pinned, take_portrait(model, name, session, session.remaining_bytes)))
+            members.append(_OpenedModel(pinned, sample_model(model, name, session, session.remaining_bytes)))
     return members, notes
 
 
@@ -183,7 +184,7 @@ def short_names(labels: Sequence[str]) -> list[str]:
 class _Comparer:
     """What all comparisons have in common."""
 
-    members: Sequence[_Member]
+    members: Sequence[_OpenedModel]
     session: Session
     inquiry: Inquiry
     budget_bytes: int | None

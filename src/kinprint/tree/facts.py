@@ -16,6 +16,9 @@ RELATED = (IDENTICAL, DERIVED)
 
 LINKED = (SHARES_COMPONENTS, SHARES_INITIALISATION)
 
+CONFIG, CARD = "config", "model card"
+"""Where a model may name its parent."""
+
 FLOOR = 0.01
 """Least correlation that a distance is taken of; below, a role counts as far as can be: −ln 0.01 = 4.6."""
 

@@ -24,8 +24,9 @@ from kinprint.results.tree import (
     TreeRun,
     TreeSettings,
 )
+from kinprint.text import Text
 from kinprint.tree.arborescence import Arc, components, minimum_arborescence, spanning_forest
-from kinprint.tree.cues import STRONG, declared
+from kinprint.tree.cues import STRONG, WEIGHTS, declared
 from kinprint.tree.distances import Lengths
 from kinprint.tree.facts import LINKED, RELATED, ModelFacts, PairFacts
 from kinprint.tree.merges import Mix
@@ -64,7 +65,7 @@ def infer_tree(
     mixes: Sequence[Mix] = (),
     wishes: Wishes | None = None,
     *,
-    notes: Sequence[str] = (),
+    notes: Sequence[Text] = (),
 ) -> FamilyTree:
     """Propose a tree.
 
@@ -141,12 +142,17 @@ def _all_cues(models: Sequence[ModelFacts], related: Sequence[PairFacts], wishes
 
 def _add_mixes(cues: Cues, mixes: Sequence[Mix], models: Sequence[ModelFacts]) -> None:
     for mix in mixes:
-        one, two = (
-            f"{share:.2f} × {models[parent].name}" for share, parent in zip(mix.shares, mix.parents, strict=True)
+        text = Text(
+            "{child} = {x:.2f} × {a} + {y:.2f} × {b} explains {r:.1%} of it",
+            child=models[mix.child].name,
+            x=mix.shares[0],
+            a=models[mix.parents[0]].name,
+            y=mix.shares[1],
+            b=models[mix.parents[1]].name,
+            r=mix.r_squared,
         )
-        text = f"{models[mix.child].name} = {one} + {two} explains {mix.r_squared:.1%} of it"
         for parent in mix.parents:
-            cues.add(parent, mix.child, Cue("merge", "weights", STRONG, text))
+            cues.add(parent, mix.child, Cue(Text("merge"), WEIGHTS, STRONG, text))
 
 
 def _grow(family: Sequence[int], lengths: Lengths, cues: Cues, mixes: Sequence[Mix]) -> list[Arc]:
@@ -279,34 +285,50 @@ def _remarks(
     edges: Sequence[TreeEdge],
     arcs: Sequence[Arc],
     lengths: Lengths,
-) -> list[str]:
+) -> list[Text]:
     """Say what the tree cannot show."""
     found = []
     silent = sum(pair.found == NOT_TESTABLE for pair in pairs)
     if silent:
-        found.append(f"{silent} pairs could not be tested: whether they are related is not known")
+        found.append(Text("{n} pairs could not be tested: whether they are related is not known", n=silent))
     weak = [p for p in pairs if p.found in (*RELATED, *LINKED) and not p.significant(LOG10_ALPHA, _all(models))]
     if weak:
         found.append(
-            f"{len(weak)} pairs are related by themselves, but not after the correction for all pairs: no edge"
+            Text(
+                "{n} pairs are related by themselves, but not after the correction for all pairs: no edge", n=len(weak)
+            )
         )
     for node, near in sorted(neighbours(arcs).items()):
         off = median_bend(lengths, node, near)
-        names = ", ".join(models[other].name for other in near)
+        names = tuple(models[other].name for other in near)
         if off is not None and off > HIDDEN:
             found.append(
-                f"{models[node].name} does not lie between its neighbours ({names}): they share what it has not, as from "
-                "a common ancestor that is not among these models"
+                Text(
+                    "{name} does not lie between its neighbours ({names:commas}): they share what it has not, as from "
+                    "a common ancestor that is not among these models",
+                    name=models[node].name,
+                    names=names,
+                )
             )
         elif len(near) == 2 and not any(node in (e.parent, e.child) for e in edges if e.direction != UNDIRECTED):
             found.append(
-                f"{models[near[0]].name} – {models[node].name} – {models[near[1]].name}: a chain from either end, two children of "
-                "the one in the middle, and children of one parent that were trained alike look the same"
+                Text(
+                    "{a} – {name} – {b}: a chain from either end, two children of the one in the middle, and children of "
+                    "one parent that were trained alike look the same",
+                    a=names[0],
+                    name=models[node].name,
+                    b=names[1],
+                )
             )
     against = [edge for edge in edges if edge.direction == BACKWARD]
     if against:
-        names = ", ".join(f"{models[edge.child].name} → {models[edge.parent].name}" for edge in against)
-        found.append(f"cues for more than one parent: {names}; a merge with a model that is not here would look so")
+        arrows = tuple(f"{models[edge.child].name} → {models[edge.parent].name}" for edge in against)
+        found.append(
+            Text(
+                "cues for more than one parent: {names:commas}; a merge with a model that is not here would look so",
+                names=arrows,
+            )
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""A few slices of each model, read once: for merges among three, for the shape of its weights, and what its papers say."""
+"""A few slices of each model, read once: for merges among three, for the shape of its weights, and what its card and config say."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
 from kinprint.model.cards import SHOWN
 from kinprint.model.model import Model
 from kinprint.sources.session import Session
-from kinprint.tree.facts import ModelFacts
+from kinprint.tree.facts import CARD, CONFIG, ModelFacts
 
 ROLES = (Role.ATTN_V, Role.ATTN_O, Role.MLP_UP, Role.MLP_DOWN, Role.MLP_GATE, Role.SHARED_UP, Role.ATTN_KV_A)
 LAYERS = 3
 ELEMENTS = 1 << 14  # of one matrix
 ALLOWANCE = 16_000_000
-"""Bytes that one model's portrait may take. Rows cost little; storage by columns makes a matrix be read whole."""
+"""Bytes that the sample of one model may take. Rows cost little; storage by columns makes a matrix be read whole."""
 
 
 @dataclass(frozen=True)
-class Portrait:
+class ModelSample:
     """What was read of one model."""
 
     facts: ModelFacts
     slices: Mapping[str, FloatArray]
 
 
-def take_portrait(model: Model, name: str, session: Session, allowance: int | None = ALLOWANCE) -> Portrait:
+def sample_model(model: Model, name: str, session: Session, allowance: int | None = ALLOWANCE) -> ModelSample:
     """Read leading rows of a few matrices of up to three layers, the card and the config."""
     summary = model.summary()
     slices = _read(model, allowance)
@@ -49,7 +49,7 @@ def take_portrait(model: Model, name: str, session: Session, allowance: int | No
         kind=summary.kind,
         files=summary.files,
     )
-    return Portrait(facts, slices)
+    return ModelSample(facts, slices)
 
 
 def _read(model: Model, allowance: int | None) -> dict[str, FloatArray]:
@@ -87,6 +87,6 @@ def _declared(model: Model, session: Session) -> Iterator[tuple[str, str]]:
     """Return what the config and the card name as the model's origin, and where."""
     path = model.checkpoint.config.get("_name_or_path")
     if isinstance(path, str) and path.strip():
-        yield "config", path.strip()[:SHOWN]
+        yield CONFIG, path.strip()[:SHOWN]
     for name in read_declaration(model, session).base_models:
-        yield "model card", name
+        yield CARD, name

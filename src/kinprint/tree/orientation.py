@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue
+from kinprint.text import Text
 from kinprint.tree.arborescence import Arc
 from kinprint.tree.cues import position, reversed_cue
 from kinprint.tree.distances import Lengths, bend
@@ -91,7 +92,9 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
         off = median_bend(lengths, hub, near)
         if len(near) < LEAST_NEIGHBOURS or off is None or abs(off) > STRAIGHT:
             continue
-        text = f"{name(hub)} lies between its {len(near)} neighbours: at most one of them is its parent"
+        text = Text(
+            "{name} lies between its {n} neighbours: at most one of them is its parent", name=name(hub), n=len(near)
+        )
         for other in near:
             if len(around[other]) == 1:
                 cues.add(hub, other, position(HUB, text))
@@ -119,7 +122,7 @@ def add_single_parents(
         done.update(ready)
         for parent, node in ready:
             strength = min(log_odds(cues.of(parent, node)), _log_odds_at(SUREST))
-            text = f"{name(parent)} is taken to be the parent of {name(node)}, which has one only"
+            text = Text("{a} is taken to be the parent of {b}, which has one only", a=name(parent), b=name(node))
             for other in around[node]:
                 if other != parent and direction(cues.chance(node, other)) == UNDIRECTED:
                     cues.add(node, other, position(strength, text))
