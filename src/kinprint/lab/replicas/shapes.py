@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import orjson
 
 from kinprint.formats.safetensors.writer import TensorSpec
 from kinprint.lab.replicas.published_figures import published
@@ -55,80 +58,19 @@ _GLM_BASE: dict[str, Any] = {
 _SOLAR_EXTRA = _GLM_BASE | {"attention_bias": False}
 
 
-def _llama(kind: str, architecture: str, **extra: Any) -> dict[str, Any]:
-    return {"model_type": kind, "architectures": [architecture], "hidden_act": "silu", "rms_norm_eps": 1e-05, **extra}
+_COMMON: dict[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-05}
 
 
-SHAPES: dict[str, Shape] = {
-    "Solar": Shape(
-        "upstage/Solar-Open-100B", "glm", 48, 4096, 64, 8, 10240, 196608, 42, experts=128, active=8, moe_intermediate=1280,
-        shared=1,
-    ),
-    "GLM": Shape(
-        "zai-org/GLM-4.5-Air", "glm", 46, 4096, 96, 8, 10944, 151552, 47, experts=128, active=8, moe_intermediate=1408,
-        shared=1, dense=1, mtp=1, biased="qkv",
-    ),
-    "INTELLECT": Shape(
-        "PrimeIntellect/INTELLECT-3", "glm", 46, 4096, 96, 8, 10944, 151552, 43, experts=128, active=8,
-        moe_intermediate=1408, shared=1, dense=1, biased="qkv",
-    ),
-    "Phi": Shape(
-        "microsoft/Phi-3.5-MoE-instruct", "mixtral", 32, 4096, 32, 8, 6400, 32064, 17, experts=16, active=2, biased="qkvo",
-        config=_llama(
-            "phimoe", "PhiMoEForCausalLM", attention_bias=True, lm_head_bias=True, rope_theta=10000.0,
-            max_position_embeddings=131072,
-        ),
-    ),
-    "Mixtral": Shape(
-        "mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral", 32, 4096, 32, 8, 14336, 32000, 19, experts=8, active=2,
-        config=_llama("mixtral", "MixtralForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
-    ),
-    "Mistral": Shape(
-        "mistralai/Mistral-7B-Instruct-v0.3", "llama", 32, 4096, 32, 8, 14336, 32768, 3,
-        config=_llama("mistral", "MistralForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
-    ),
-    "Yi-6B": Shape(
-        "01-ai/Yi-1.5-6B-Chat", "llama", 32, 4096, 32, 4, 11008, 64000, 3,
-        config=_llama("llama", "LlamaForCausalLM", rope_theta=5000000.0, max_position_embeddings=4096),
-    ),
-    "Yi-9B": Shape(
-        "01-ai/Yi-1.5-9B-Chat", "llama", 48, 4096, 32, 4, 11008, 64000, 4,
-        config=_llama("llama", "LlamaForCausalLM", rope_theta=5000000.0, max_position_embeddings=4096),
-    ),
-    "InternLM2": Shape(
-        "internlm/internlm2-chat-7b", "internlm2", 32, 4096, 32, 8, 14336, 92544, 8,
-        config=_llama("internlm2", "InternLM2ForCausalLM", rope_theta=1000000, max_position_embeddings=32768),
-    ),
-    "Qwen1.5": Shape(
-        "Qwen/Qwen1.5-7B-Chat", "llama", 32, 4096, 32, 32, 11008, 151936, 4, biased="qkv",
-        config=_llama("qwen2", "Qwen2ForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
-    ),
-    "Qwen3-4B": Shape(
-        "Qwen/Qwen3-4B", "llama", 36, 2560, 32, 8, 9728, 151936, 3, qk_norm=True, tied=True,
-        config=_llama("qwen3", "Qwen3ForCausalLM", head_dim=128, rope_theta=1000000, max_position_embeddings=40960),
-    ),
-    "Qwen3-14B": Shape(
-        "Qwen/Qwen3-14B", "llama", 40, 5120, 40, 8, 17408, 151936, 8, qk_norm=True,
-        config=_llama("qwen3", "Qwen3ForCausalLM", head_dim=128, rope_theta=1000000, max_position_embeddings=40960),
-    ),
-    "Mixtral-8x22B": Shape(
-        "mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral", 56, 6144, 48, 8, 16384, 32768, 59, experts=8, active=2,
-        config=_llama("mixtral", "MixtralForCausalLM", rope_theta=1000000, max_position_embeddings=65536),
-    ),
-    "DeepSeek-V2-Lite": Shape(
-        "deepseek-ai/DeepSeek-V2-Lite", "deepseek", 27, 2048, 16, 16, 10944, 102400, 4, experts=64, active=6,
-        moe_intermediate=1408, shared=2, dense=1,
-        config=_llama(
-            "deepseek_v2", "DeepseekV2ForCausalLM", kv_lora_rank=512, q_lora_rank=None, qk_nope_head_dim=128,
-            qk_rope_head_dim=64, v_head_dim=128, moe_layer_freq=1, rope_theta=10000, max_position_embeddings=163840,
-        ),
-    ),
-    "Qwen2.5-72B": Shape(
-        "Qwen/Qwen2.5-72B-Instruct", "llama", 80, 8192, 64, 8, 29568, 152064, 37, biased="qkv",
-        config=_llama("qwen2", "Qwen2ForCausalLM", rope_theta=1000000.0, max_position_embeddings=32768),
-    ),
-}  # fmt: skip
+def _read() -> dict[str, Shape]:
+    """Return the shapes of all studied models, from models.json."""
+    told = orjson.loads((Path(__file__).parent / "models.json").read_bytes())
+    for shape in told.values():
+        if "config" in shape:
+            shape["config"] = _COMMON | shape["config"]
+    return {name: Shape(**shape) for name, shape in told.items()}
 
+
+SHAPES: dict[str, Shape] = _read()
 NAMES: tuple[str, ...] = tuple(SHAPES)
 REPOS: dict[str, str] = {name: shape.repo for name, shape in SHAPES.items()}
 
