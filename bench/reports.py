@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
+from kinprint.results.options import Options
 from kinprint.results.report import Report as Comparison
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session

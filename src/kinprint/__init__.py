@@ -14,15 +14,14 @@ from kinprint._version import __version__
 if TYPE_CHECKING:
     from kinprint.bundle import verify_bundle, write_bundle
     from kinprint.comparison.pipeline import compare
-    from kinprint.comparison.selection import Options
     from kinprint.evidence.calibration import calibrate
-    from kinprint.evidence.examine import Inquiry
     from kinprint.fingerprints.report import compare_fingerprints, make_fingerprint
     from kinprint.model.inspection import inspect
     from kinprint.model.model import Model, open_model, open_models
     from kinprint.render.page import page_html
     from kinprint.results.findings import Evidence, Verdict
     from kinprint.results.inspection import Inspection
+    from kinprint.results.options import Options
     from kinprint.results.report import Report
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
 # Resolved on first use: `kinprint --help` must not wait for numpy.
 _HOMES = {
     "Evidence": "kinprint.results.findings",
-    "Inquiry": "kinprint.evidence.examine",
     "Inspection": "kinprint.results.inspection",
     "Ledger": "kinprint.sources.ledger",
     "Model": "kinprint.model.model",
-    "Options": "kinprint.comparison.selection",
+    "Options": "kinprint.results.options",
     "Report": "kinprint.results.report",
     "Session": "kinprint.sources.session",
     "Settings": "kinprint.sources.settings",
@@ -57,7 +55,6 @@ _HOMES = {
 
 __all__ = [
     "Evidence",
-    "Inquiry",
     "Inspection",
     "Ledger",
     "Model",

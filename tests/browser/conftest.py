@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
+from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import ROOT
 from support.reports import empty_report, hostile_model, hostile_report, wide_report

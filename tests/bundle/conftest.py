@@ -27,7 +27,7 @@ from kinprint.bundle.manifest import (
 from kinprint.bundle.rereading import enclosed_bytes
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
+from kinprint.results.options import Options
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
@@ -64,15 +64,13 @@ def write_small(folder: Path, seed: int, noise: float = 0.0, **more) -> Path:
     return folder
 
 
-def run_and_bundle(
-    target: Path, a, b, *, enclose=True, options=NORMS, inquiry=None, settings=None, null=None, **session
-):
+def run_and_bundle(target: Path, a, b, *, enclose=True, options=NORMS, settings=None, **chosen):
     """Compare, bundle, and return the report."""
     settings = settings or Settings()
     with Ledger(keep=enclose) as ledger:
-        with Session(settings, budget_bytes=session.pop("budget_bytes", None), ledger=ledger, **session) as run:
-            report = compare(str(a), str(b), options, inquiry, session=run)
-        write_bundle(target, report, ledger, enclose=enclose, null=null)
+        with Session(settings, ledger=ledger) as run:
+            report = compare(a, b, options, session=run, **{"budget_bytes": None, **chosen})
+        write_bundle(target, report, ledger, enclose=enclose, null=report.settings.null)
     return report
 
 

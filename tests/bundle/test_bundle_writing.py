@@ -13,7 +13,6 @@ import pytest
 from kinprint.bundle import report_of, verify_bundle, write_bundle
 from kinprint.bundle.manifest import MAY_DIFFER
 from kinprint.errors import BadSelection, FormatError, StorageError
-from kinprint.evidence.examine import Inquiry
 from kinprint.results.report import Report
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session
@@ -171,6 +170,6 @@ def test_signed_addresses_of_controls_do_not_enter(web, bundler, tmp_path, small
     web.root = small_model(tmp_path / "served", 3).parent
     one, two = small_model(tmp_path / "one", 4), small_model(tmp_path / "two", 5)
     address = f"{web.url}/served/model.safetensors?signature=hf_secret"
-    bundler(tmp_path / "signed.zip", one, two, inquiry=Inquiry(controls=(address,), parents=(address,)))
+    bundler(tmp_path / "signed.zip", one, two, controls=address, parents=address)
     assert not [name for name, data in members(tmp_path / "signed.zip").items() if b"hf_secret" in data]
     assert verify_bundle(tmp_path / "signed.zip", offline=True).outcome == "verified"

@@ -185,7 +185,7 @@ def test_settings_that_make_no_sense(made, forged, field):
         data["settings"][field] = -1
         members["report.json"] = orjson.dumps(data)
 
-    refused(forged(made.full, change), "are no settings")
+    refused(forged(made.full, change), f"settings: {field} -1: expected . or more")
 
 
 def widened(by):

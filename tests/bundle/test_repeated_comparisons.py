@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kinprint import bundle
-from kinprint.comparison.selection import Options
 from kinprint.evidence.empirical_null import load_null
-from kinprint.evidence.examine import Inquiry
+from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.adapter_files import HIDDEN, LITTLE, PATHS, base_tensors, drawn, factors, lora_names, write_adapter
 from support.gguf_files import convert_llama, write_gguf
@@ -119,14 +118,13 @@ def test_controls_parents_and_what_was_not_there(bundler, small_model, tmp_path,
     monkeypatch.chdir(tmp_path)
     for name, seed, noise in (("a", 1, 0.0), ("b", 1, 0.02), ("other", 5, 0.0), ("kin", 1, 0.03), ("more", 8, 0.0)):
         small_model(tmp_path / name, seed, noise)
-    inquiry = Inquiry(
-        controls=("./other", "./no/such/folder", "hf://nobody/nothing"), related=("./kin",), parents=("./more",)
-    )
     report = bundler(
         tmp_path / "x.zip",
         "a/",
         "./b/model.safetensors",
-        inquiry=inquiry,
+        controls=("./other", "./no/such/folder", "hf://nobody/nothing"),
+        related="./kin",
+        parents="./more",
         budget_bytes=2_000_000,
         settings=Settings(offline=True),
     )
@@ -143,8 +141,7 @@ def test_controls_parents_and_what_was_not_there(bundler, small_model, tmp_path,
 def test_a_null_of_ones_own(bundler, made, tmp_path):
     null = replace(load_null(), name="a null of one's own")
     (tmp_path / "null.json").write_bytes(null.to_json())
-    inquiry = Inquiry(null=tmp_path / "null.json")
-    bundler(tmp_path / "x.zip", made.a, made.b, inquiry=inquiry, null=tmp_path / "null.json")
+    bundler(tmp_path / "x.zip", made.a, made.b, null=tmp_path / "null.json")
     (tmp_path / "null.json").unlink()
     found = verified(tmp_path / "x.zip", offline=True)
     assert found.null == sha256(null.to_json()).hexdigest()
@@ -159,15 +156,15 @@ def test_one_comparison_of_many_in_a_session(made, tmp_path, fast_options):
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
 
-    with Session(Settings(), budget_bytes=5_000_000) as session:
+    with Session(Settings()) as session:
         for number in range(2):
             with Ledger(keep=True) as ledger:
                 with session.recording(ledger):
-                    report = compare(str(made.a), str(made.b), fast_options, session=session)
+                    report = compare(made.a, made.b, fast_options, session=session, budget="5MB")
                 write_bundle(tmp_path / f"{number}.zip", report, ledger, enclose=True)
         assert session.ledger is None
     verified(tmp_path / "0.zip", offline=True)
-    found = verify_bundle(tmp_path / "1.zip", offline=True)  # what the first one left of the budget is hearsay
+    found = verify_bundle(tmp_path / "1.zip", offline=True)  # what was read before it is hearsay
     assert (found.outcome, found.problems, [item.what for item in found.unchecked]) == (
         "verified_in_part",
         (),
@@ -178,16 +175,15 @@ def test_one_comparison_of_many_in_a_session(made, tmp_path, fast_options):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["finetune", "unrelated", "grown"])
 def test_demo_models(bundler, tmp_path, name):
-    inquiry = Inquiry(controls=(str(DEMO / "unrelated"),), deep=name == "unrelated")
-    bundler(tmp_path / "x.zip", DEMO / "base", DEMO / name, options=Options(), inquiry=inquiry, budget_bytes=128 << 20)
+    options = Options(controls=DEMO / "unrelated", deep=name == "unrelated")
+    bundler(tmp_path / "x.zip", DEMO / "base", DEMO / name, options=options, budget_bytes=128 << 20)
     verified(tmp_path / "x.zip", offline=True)
 
 
 @pytest.mark.slow
 def test_fingerprint_methods(bundler, tmp_path):
-    inquiry = Inquiry(methods=("huref", "norms"))
-    options = Options(metrics=("pearson",))
-    bundler(tmp_path / "x.zip", DEMO / "base", DEMO / "finetune", options=options, inquiry=inquiry)
+    options = Options(metrics=("pearson",), methods=("huref", "norms"))
+    bundler(tmp_path / "x.zip", DEMO / "base", DEMO / "finetune", options=options)
     verified(tmp_path / "x.zip", offline=True)
 
 

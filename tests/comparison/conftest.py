@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.model.model import open_models
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings

@@ -6,7 +6,6 @@ from kinprint.comparison.pipeline import compare
 from kinprint.comparison.selection import (
     MAX_ELEMENTS,
     MIN_ROWS,
-    Options,
     checked_roles,
     fit_budget,
     pair_up,
@@ -14,6 +13,7 @@ from kinprint.comparison.selection import (
 )
 from kinprint.errors import BadReference, BadSelection, BudgetExceeded
 from kinprint.model.model import open_models
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import KinprintError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.model.inspection import inspect
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from support.adapter_files import lora_names, write_adapter
@@ -142,8 +142,8 @@ def test_an_unrelated_model(made, demo_folder):
 def test_a_base_that_is_given(made, demo_folder):
     """The adapter fits any model of its shape: what is found then is what was given, and the report says so."""
     adapter, other = made(4, ATTENTION), str(demo_folder / "unrelated")
-    with Session(Settings(), bases=[other]) as session:
-        report = compare(other, adapter, QUICK, session=session)
+    report = compare(other, adapter, QUICK, base=other, settings=Settings())
+    assert report.settings.bases == (other,)
     assert report.verdict.class_ == "derived"
     assert report.b.notes[0].endswith(f"merged into {other} (given)")
     assert report.notes[0].startswith("B is an adapter merged into A itself")

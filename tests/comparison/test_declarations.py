@@ -9,7 +9,6 @@ import pytest
 
 from kinprint.comparison.declarations import judge_declarations, read_declaration
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.model.model import open_model
 from kinprint.results.context import (
     DECLARED,
@@ -20,6 +19,7 @@ from kinprint.results.context import (
     UNDECLARED,
     Declaration,
 )
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from support.gguf_files import write_gguf

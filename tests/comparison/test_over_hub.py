@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
+from kinprint.results.options import Options
 from kinprint.sources.cache import RangeCache, cache_key
 from support.hub import HubServer
 

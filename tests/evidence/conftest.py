@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.evidence.assess import assess, facts_of, power_of
 from kinprint.evidence.controls import own_controls
-from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import Facts, decide
 from kinprint.lab.zoo.derive import load_state, save_state
 from kinprint.results.findings import Verdict
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 from support.places import DEMO_MODELS
@@ -115,8 +114,8 @@ def judge() -> Callable[..., Report]:
     """Compare two folders, once for each question, measuring as little as can be beside the evidence."""
 
     @cache
-    def report(a: str, b: str, **inquiry) -> Report:
-        return compare(a, b, Options(metrics=("byte_identity",)), Inquiry(**inquiry), settings=Settings())
+    def report(a: str, b: str, **chosen) -> Report:
+        return compare(a, b, Options(metrics=("byte_identity",)), **chosen, settings=Settings())
 
     return report
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kinprint.evidence.controls import FAILED, NOT_RUN, PASSED, RELATED, own_controls, run_controls
-from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import decide
 from kinprint.lab.zoo.derive import noise, upcycle
 from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from support.probes import probe_from_state
@@ -21,9 +21,9 @@ def controls(demo_probe):
     """Run controls beside the demo's base and return them by name."""
 
     def run(*unrelated, related=(), like=None):
-        inquiry = Inquiry(controls=tuple(map(str, unrelated)), related=tuple(map(str, related)))
+        options = Options(controls=unrelated, related=related)
         with Session(Settings()) as session:
-            return run_controls(inquiry, like or demo_probe("base"), session)
+            return run_controls(options, like or demo_probe("base"), session)
 
     return run
 

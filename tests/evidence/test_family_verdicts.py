@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
-from kinprint.evidence.examine import Inquiry
 from kinprint.lab.zoo import derive
+from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.places import ROOT
 
@@ -16,8 +15,8 @@ BASE = str(DEMO / "base")
 QUICK = Options(metrics=("pearson",))
 
 
-def judge(a, b, **inquiry):
-    report = compare(str(a), str(b), QUICK, Inquiry(**inquiry), settings=Settings())
+def judge(a, b, **chosen):
+    report = compare(str(a), str(b), QUICK, **chosen, settings=Settings())
     assert report.verdict is not None
     assert report.evidence is not None
     return report

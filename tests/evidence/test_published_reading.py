@@ -12,11 +12,11 @@ import pytest
 
 from kinprint.arch import Role
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.evidence.assess import assess, power_of
 from kinprint.evidence.battery import run_battery
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.results.findings import DERIVED, NO_EVIDENCE
+from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from support.layouts import write_checkpoint
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import SchemaError
 from kinprint.lab.zoo.derive import drop_layers, noise
 from kinprint.results.findings import CLASSES, Evidence, Verdict
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 

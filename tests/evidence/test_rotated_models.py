@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
-from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.neuron_gram import (
     gram_side,
     gram_table,
@@ -22,6 +20,7 @@ from kinprint.evidence.neuron_gram import (
 from kinprint.evidence.rotation import STATISTIC, examine_turned
 from kinprint.lab.zoo import derive
 from kinprint.model.weights import HeldWeights
+from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from kinprint.stats.fixedpoints import fixed_points
 from support.places import ROOT
@@ -144,7 +143,7 @@ def test_the_shipped_null_knows_the_statistic():
 
 
 def deep(a, b):
-    report = compare(str(a), str(b), Options(metrics=("pearson",)), Inquiry(deep=True), settings=Settings())
+    report = compare(str(a), str(b), Options(metrics=("pearson",), deep=True), settings=Settings())
     assert report.verdict is not None
     assert report.evidence is not None
     return report

@@ -31,9 +31,9 @@ def against(model, folder, judge):
     """Compare A with another state; the config is A's unless another is given."""
     a = folder("unlike", *model)
 
-    def report(name, state, config=None, tokenizer=None, **inquiry):
+    def report(name, state, config=None, tokenizer=None, **chosen):
         b = folder(f"unlike_{name}", state, config or model[1], tokenizer or model[2])
-        return judge(a, b, **inquiry)
+        return judge(a, b, **chosen)
 
     return report
 

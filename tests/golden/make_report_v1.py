@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 

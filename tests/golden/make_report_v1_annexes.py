@@ -10,15 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
-from kinprint.evidence.examine import Inquiry
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 from support.reports import wide_models
 
 HERE = Path(__file__).parent
-OPTIONS = Options(rows=8, metrics=("cosine", "pearson", "shuffled_cosine", "ulp_distance"))
-INQUIRY = Inquiry(controls=("other/base",), related=("base",), parents=("other/tuned",), methods=("norms",))
+OPTIONS = Options(
+    rows=8,
+    metrics=("cosine", "pearson", "shuffled_cosine", "ulp_distance"),
+    controls=("other/base",),
+    related=("base",),
+    parents=("other/tuned",),
+    methods=("norms",),
+)
 
 
 def golden_report() -> Report:
@@ -31,7 +36,7 @@ def golden_report() -> Report:
             wide_models(Path("other"), layers=3, seed=1)
             card = "---\nlicense: mit\nbase_model: base\nbase_model_relation: finetune\n---\n"
             Path("tuned/README.md").write_text(card, encoding="utf-8")
-            return timeless(compare("base", "tuned", OPTIONS, INQUIRY, settings=Settings()))
+            return timeless(compare("base", "tuned", OPTIONS, settings=Settings()))
         finally:
             os.chdir(before)
 

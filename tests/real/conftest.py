@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
-from kinprint.evidence.examine import Inquiry
 from kinprint.lab.zoo import derive
+from kinprint.results.options import DEFAULT_BUDGET_BYTES, Options
 from kinprint.results.report import Report
-from kinprint.sources.session import DEFAULT_BUDGET_BYTES
 from kinprint.sources.settings import Settings
 from support.places import ROOT
 
@@ -69,9 +67,9 @@ def judge() -> Callable[..., Report]:
     """Compare two models, once for each question, with the two measures that the tests look at."""
 
     @cache
-    def report(a: Path, b: Path, budget_bytes: int | None = DEFAULT_BUDGET_BYTES, **inquiry) -> Report:
-        options, asked = Options(metrics=("cosine", "pearson")), Inquiry(**inquiry)
-        found = compare(str(a), str(b), options, asked, budget_bytes=budget_bytes, settings=Settings())
+    def report(a: Path, b: Path, budget_bytes: int | None = DEFAULT_BUDGET_BYTES, **chosen) -> Report:
+        options = Options(metrics=("cosine", "pearson"), budget_bytes=budget_bytes, **chosen)
+        found = compare(str(a), str(b), options, settings=Settings())
         assert found.verdict is not None
         assert found.evidence is not None
         controls = {item.name: item.status for item in found.evidence.controls}

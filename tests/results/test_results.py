@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import SchemaError
 from kinprint.model.inspection import inspect
 from kinprint.results.inspection import Inspection
+from kinprint.results.options import Options
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings

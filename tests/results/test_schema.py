@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import SchemaError
 from kinprint.model.inspection import inspect
+from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER, build
 from kinprint.results.report import Report
 from kinprint.results.schema import (

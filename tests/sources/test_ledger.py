@@ -165,7 +165,7 @@ def replayed(model_folder):
             with pytest.raises(NotFound):
                 session.open_folder("./no/such/place")
         file, kept = kept_of(ledger)
-        with file, ReplaySession(ledger.record(), kept, budget_bytes=None) as again:
+        with file, ReplaySession(ledger.record(), kept) as again:
             yield model_folder, arrays, ledger, again
 
 

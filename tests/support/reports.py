@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.formats.safetensors.writer import spec_of, write_dense
 from kinprint.results.context import UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ComponentFinding
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, PairsReport, PairSummary
 from kinprint.sources.settings import Settings

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 from support.reports import (

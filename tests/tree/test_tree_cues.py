@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.results.findings import EditFinding
 from kinprint.results.models import TokenizerDifference
+from kinprint.results.options import Options
 from kinprint.tree.cues import CLEAR, FAINT, STRONG, cues_of
 from kinprint.tree.driver import METRICS, build_tree
 from kinprint.tree.facts import ModelFacts, pair_facts

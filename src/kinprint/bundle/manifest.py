@@ -219,13 +219,8 @@ def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
             hint="use the version of kinprint that wrote it, or run the comparison again",
         )
     report = _built(Report, data, REPORT)
-    chosen = report.settings
-    budget = chosen.budget_bytes
-    if chosen.rows < 1 or chosen.experts < 0 or chosen.seed < 0 or (budget is not None and budget < 0):
-        raise FormatError(
-            f"{REPORT}: rows {chosen.rows}, experts {chosen.experts}, seed {chosen.seed} and budget {budget} are no settings",
-            hint=_AGAIN,
-        )
+    if (wrong := report.settings.impossible) is not None:
+        raise FormatError(f"{REPORT}: settings: {wrong}", hint=_AGAIN)
     return report, data
 
 

@@ -42,11 +42,10 @@ from kinprint.bundle.references import check_names, declared_revisions
 from kinprint.bundle.rereading import Found, check_short, enclosed_bytes, places_of, reread
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import FormatError, KinprintError
-from kinprint.evidence.examine import Inquiry
+from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER
-from kinprint.results.report import Report, ReportSettings
+from kinprint.results.report import Report
 from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
 from kinprint.sources.ledger import Record
 from kinprint.sources.replay import ReplaySession, SharedFile
@@ -385,31 +384,14 @@ def _check_short(found: Found, record: Record, replayed: Record, state: State) -
 
 
 def _replay(contents: _Contents, found: Found) -> tuple[Report, list[str], Record]:
-    report, chosen = contents.report, contents.report.settings
-    options = Options(
-        rows=chosen.rows,
-        experts=chosen.experts,
-        layers=chosen.layers,
-        roles=chosen.roles,
-        metrics=chosen.metrics,
-        seed=chosen.seed,
-    )
-    inquiry = Inquiry(
-        controls=chosen.controls,
-        related=chosen.related,
-        parents=chosen.parents,
-        deep=chosen.deep,
-        methods=chosen.methods,
-    )
-    session = ReplaySession(
-        contents.sources.record, found.kept, budget_bytes=chosen.budget_bytes, files=chosen.files, bases=chosen.bases
-    )
+    report, options = contents.report, contents.report.settings
+    session = ReplaySession(contents.sources.record, found.kept)
     with tempfile.TemporaryDirectory(prefix="kinprint-") as folder, session:
         if contents.null is not None:
             file = Path(folder) / NULL
             file.write_bytes(contents.null)
-            inquiry = replace(inquiry, null=file)
-        again = compare(report.a.reference, report.b.reference, options, inquiry, session=session)
+            options = replace(options, null=str(file))
+        again = compare(report.a.reference, report.b.reference, options, session=session)
         assert session.ledger is not None
         return again, session.missing, session.ledger.record()
 
@@ -422,8 +404,13 @@ def _later(manifest: Manifest) -> frozenset[str]:
     """Return the fields that a report may lack: those added since, if it is of a version before this one."""
     if not _number(_stated(manifest)) < _number(__version__):
         return frozenset()
-    own = {item.name for item in fields(Report) if item.metadata == LATER}
-    return frozenset(own | {f"settings.{item.name}" for item in fields(ReportSettings) if item.metadata == LATER})
+    places = {"": fields(Report), "settings.": fields(Options)}
+    return frozenset(
+        f"{place}{item.name}"
+        for place, items in places.items()
+        for item in items
+        if LATER.items() <= item.metadata.items()
+    )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # the first that the format can hold: a bundle do
 
 
 def write_bundle(
-    path: Path, report: Report, ledger: Ledger, *, enclose: bool = False, null: Path | None = None
+    path: str | Path, report: Report, ledger: Ledger, *, enclose: bool = False, null: str | Path | None = None
 ) -> Manifest:
     """Write a comparison with all that is needed to check it.
 
@@ -69,11 +69,11 @@ def write_bundle(
         raise ValueError("the ledger is not of the comparison that the report is of")
     if enclose and not ledger.keeps:
         raise ValueError("the ledger has not kept the bytes")
-    record = ledger.record()
+    path, record = Path(path), ledger.record()
     _refuse_twins(record)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        null_bytes = null.read_bytes() if null is not None else None
+        null_bytes = Path(null).read_bytes() if null is not None else None
         path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(temporary, "w") as archive:
             manifest = _fill(archive, report, record, ledger if enclose else None, null_bytes)

@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kinprint.cli.options import Printing, format_option
+
 if TYPE_CHECKING:
     from kinprint.sources.cache import RangeCache
 
 
 @click.group("cache", invoke_without_command=True)
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["auto", "table", "json"]),
-    default="auto",
-    help="auto: a table in a terminal, JSON when piped.",
-)
+@format_option
 @click.pass_context
 def cache_command(context: click.Context, style: str) -> None:
     """Show the range cache: where it is, what it holds, how large it may grow."""
@@ -48,13 +44,12 @@ def _open() -> RangeCache | None:
 def _show(style: str) -> None:
     import orjson
 
-    from kinprint.cli.options import wants_json
     from kinprint.cli.output import terminal, write_json
 
     cache = _open()
     files = cache.files() if cache else []
     stored = [file for file in files if file.ranges]
-    if wants_json(style):
+    if Printing(style, "en").json:
         facts = {
             "folder": str(cache.root) if cache else None,
             "cap_bytes": cache.cap_bytes if cache else None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from kinprint.cli.options import shared
+from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
 from kinprint.refs import WEIGHT_SUFFIXES
+from kinprint.results.options import Options
 
 
 @click.command("calibrate")
@@ -20,16 +22,16 @@ from kinprint.refs import WEIGHT_SUFFIXES
     help="Where to write the null.",
 )
 @click.option("--name", help="How reports name this null; by default after the number of models.")
-@shared
+@comparison_options("budget_bytes")
+@format_option
+@reading_options
 def calibrate_command(
     models: tuple[str, ...],
     out: Path,
     name: str | None,
-    budget: int | None,
+    chosen: dict[str, Any],
     style: str,
-    offline: bool,
-    no_cache: bool,
-    quiet: bool,
+    reading: Reading,
 ) -> int:
     """Build an empirical null from MODELS, all known to be independent of each other.
 
@@ -39,25 +41,18 @@ def calibrate_command(
     the result with --null. Models that turn out to be related are refused.
     """
     from kinprint._util.plain import printable
-    from kinprint.cli.options import make_settings, wants_json
     from kinprint.cli.output import write_file, write_json
-    from kinprint.cli.progress import ProgressLine
     from kinprint.evidence.calibration import calibrate
-    from kinprint.sources.session import Session
 
     models = tuple(found for reference in models for found in _expanded(reference))
     if len(models) < 2:
         raise click.UsageError("calibrate needs at least two models")
-    settings = make_settings(offline=offline, no_cache=no_cache)
     label = name or f"null from {len(models)} models given to kinprint calibrate"
-    with (
-        ProgressLine(enabled=False if quiet else None) as line,
-        Session(settings, budget_bytes=budget, on_traffic=line.traffic) as session,
-    ):
+    with reading.session(Options.of(**chosen)) as (session, line):
         null = calibrate(models, session, name=label, progress=line.stage)
     target = write_file(out.parent, out.name, null.to_json())
     click.echo(f"wrote {printable(str(target))}", err=True)
-    if wants_json(style):
+    if Printing(style, "en").json:
         write_json(null.to_json())
     else:
         for sample in null.samples:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinprint.cli.options import Reading, shared, split, which_weights
+from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.errors import BadSelection
+from kinprint.results.options import Options, split_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SUFFIX = ".kfp"
 RELATED_CODE = 14
@@ -18,12 +24,10 @@ def is_fingerprint(reference: str) -> bool:
     return reference.endswith(SUFFIX)
 
 
-def for_methods(budget: int | None, methods: str | None, *references: str) -> int | None:
-    """Lift the budget that nobody gave where methods read whole matrices of models on this machine."""
-    from click.core import ParameterSource
-
-    given = click.get_current_context().get_parameter_source("budget") is not ParameterSource.DEFAULT
-    return budget if given or not methods or not all(Path(text).exists() for text in references) else None
+def lift_budget(options: Options, chosen: dict[str, Any], *references: str) -> Options:
+    """Lift the budget that nobody gave, where methods read whole matrices of models on this machine."""
+    here = all(Path(text).exists() for text in references)
+    return replace(options, budget_bytes=None) if here and "budget_bytes" not in chosen else options
 
 
 @click.command("fingerprint")
@@ -33,60 +37,48 @@ def for_methods(budget: int | None, methods: str | None, *references: str) -> in
 )
 @click.option("--method", "methods", metavar="NAMES", help="Only these methods, comma-separated, or all.")
 @click.option("--list", "listed", is_flag=True, help="List all methods: what they need, what cannot hide from them.")
-@which_weights
-@shared
+@comparison_options("budget_bytes", "files", "bases")
+@printing_options
+@reading_options
 def fingerprint_command(
     model: str | None,
     out: Path | None,
     methods: str | None,
     listed: bool,
-    bases: tuple[str, ...],
-    files: tuple[str, ...],
-    budget: int | None,
-    style: str,
-    offline: bool,
-    no_cache: bool,
-    quiet: bool,
+    chosen: dict[str, Any],
+    printing: Printing,
+    reading: Reading,
 ) -> int:
     """Write the fingerprint of MODEL: a small file that others can compare with, without the weights."""
     if listed:
-        return _list_methods(style)
+        return _list_methods(printing)
     if model is None:
         raise click.UsageError("give a MODEL, or --list")
-    from kinprint.cli.options import make_settings, wants_json
-    from kinprint.cli.output import terminal, write_json
-    from kinprint.cli.progress import ProgressLine
     from kinprint.fingerprints.file import write_fingerprint
     from kinprint.fingerprints.report import make_fingerprint
     from kinprint.fingerprints.run import chosen_methods
-    from kinprint.sources.session import Session
 
-    chosen = chosen_methods(split(methods)) if methods else None
+    wanted = split_names(methods)
     target = out or Path(f"{_stem(model)}{SUFFIX}")
     if not is_fingerprint(target.name):
         raise BadSelection(f"cannot write {target.name!r}", hint=f"a fingerprint's name ends in {SUFFIX}")
-    with (
-        ProgressLine(enabled=False if quiet else None) as line,
-        Session(
-            make_settings(offline=offline, no_cache=no_cache),
-            budget_bytes=for_methods(budget, "all", model),
-            on_traffic=line.traffic,
-            bases=bases,
-            files=files,
-        ) as session,
-    ):
-        found = make_fingerprint(model, session, chosen, line.stage)
+    with reading.session(lift_budget(Options.of(**chosen), chosen, model)) as (session, line):
+        found = make_fingerprint(model, session, chosen_methods(wanted) if wanted else None, line.stage)
         read = session.bytes_delivered
     size = write_fingerprint(target, found)
-    if wants_json(style):
+
+    def data() -> bytes:
         import orjson
 
         shown = {"file": str(target), "bytes": size, "bytes_read": read, "description": found.description}
-        write_json(orjson.dumps(shown, option=orjson.OPT_INDENT_2))
-    else:
+        return orjson.dumps(shown, option=orjson.OPT_INDENT_2)
+
+    def tables(console: Console) -> None:
         from kinprint.render.terminal.fingerprints import print_fingerprint
 
-        print_fingerprint(found.description, target.name, size, read, terminal())
+        print_fingerprint(found.description, target.name, size, read, console)
+
+    printing.show(data, tables)
     return 0
 
 
@@ -96,9 +88,7 @@ def _stem(reference: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in last).strip(".") or "model"
 
 
-def _list_methods(style: str) -> int:
-    from kinprint.cli.options import wants_json
-    from kinprint.cli.output import terminal, write_json
+def _list_methods(printing: Printing) -> int:
     from kinprint.fingerprints.all_methods import METHODS
 
     facts = [
@@ -114,33 +104,39 @@ def _list_methods(style: str) -> int:
         }
         for method in METHODS.values()
     ]
-    if wants_json(style):
+
+    def data() -> bytes:
         import orjson
 
-        write_json(orjson.dumps(facts, option=orjson.OPT_INDENT_2))
-    else:
+        return orjson.dumps(facts, option=orjson.OPT_INDENT_2)
+
+    def tables(console: Console) -> None:
         from kinprint.render.terminal.fingerprints import print_catalogue
 
-        print_catalogue(facts, terminal())
+        print_catalogue(facts, console)
+
+    printing.show(data, tables)
     return 0
 
 
-def compare_files(a: str, b: str, methods: tuple[str, ...], out: Path | None, reading: Reading, *, seed: int) -> int:
+def compare_files(
+    a: str, b: str, chosen: dict[str, Any], out: Path | None, printing: Printing, reading: Reading
+) -> int:
     """Compare where at least one side is a fingerprint file; return the exit code."""
     from kinprint.cli.judging import EXIT_CODES
-    from kinprint.cli.options import wants_json
-    from kinprint.cli.output import terminal, write_file, write_json
+    from kinprint.cli.output import write_file
     from kinprint.fingerprints.report import RELATED, compare_fingerprints
 
-    with reading.session(for_methods(reading.budget, "all", a, b)) as (session, line):
-        report = compare_fingerprints(a, b, methods, session, seed=seed, tell=line.stage)
-    data = report.to_json()
+    options = Options.of(**chosen)
+    with reading.session(lift_budget(options, chosen, a, b)) as (session, line):
+        report = compare_fingerprints(a, b, options.methods, session, seed=options.seed, tell=line.stage)
     if out is not None:
-        click.echo(f"wrote {write_file(out, 'report.json', data)}", err=True)
-    if wants_json(reading.style):
-        write_json(data)
-    else:
+        click.echo(f"wrote {write_file(out, 'report.json', report.to_json())}", err=True)
+
+    def tables(console: Console) -> None:
         from kinprint.render.terminal.fingerprints import print_fingerprint_report
 
-        print_fingerprint_report(report, terminal())
+        print_fingerprint_report(report, console)
+
+    printing.show(report.to_json, tables)
     return RELATED_CODE if report.class_ == RELATED else EXIT_CODES[report.class_]

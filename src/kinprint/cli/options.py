@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kinprint._util.sizes import parse_size
 from kinprint.errors import BadReference
+from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from kinprint.cli.progress import ProgressLine
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_BUDGET = "128MB"
+LANGUAGES = ("en", "ko")
 
 
-def read_budget(_context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+def read_size(_context: click.Context, parameter: click.Parameter, value: str) -> int | None:
     """Turn 64MB into bytes, and "none" into no limit."""
     if value.lower() in ("none", "unlimited"):
         return None
@@ -33,85 +38,172 @@ def read_budget(_context: click.Context, parameter: click.Parameter, value: str)
         raise click.BadParameter(error.message, param=parameter) from error
 
 
-def shared(function: F) -> F:
-    """Add the options of every command that reads models."""
-    for option in (
-        click.option(
-            "--budget",
-            callback=read_budget,
-            default=DEFAULT_BUDGET,
-            show_default=True,
-            metavar="SIZE",
-            help=BUDGET_HELP,
-        ),
-        click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP),
-        click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
-        click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress."),
-    ):
-        function = option(function)
-    return function
+# -- options of a comparison ---------------------------------------------------------------------------------------------
 
 
-def which_weights(function: F) -> F:
-    """Add the options that say which weights of a model are meant: a file among several, the base of an adapter."""
-    function = click.option("--base", "bases", multiple=True, metavar="MODEL", help=BASE_HELP)(function)
-    return click.option("--file", "files", multiple=True, metavar="NAME", help=FILE_HELP)(function)
+def comparison_options(*names: str, base: Options | None = None) -> Callable[[F], F]:
+    """Add the options of comparisons, all or those named, and hand over as `chosen` those that the user gave.
+
+    Parameters
+    ----------
+    names
+        Fields of `Options`.
+    base
+        Where the defaults that help shows are taken from.
+    """
+    defaults = base or Options()
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def packed(**given: Any) -> Any:
+            context = click.get_current_context()
+            values = {name: given.pop(name) for name, _ in options_of(Options, names or None)}
+            chosen = {
+                name: value
+                for name, value in values.items()
+                if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+            }
+            return function(chosen=chosen, **given)
+
+        for name, described in reversed(list(options_of(Options, names or None))):
+            packed = _click_option(name, described, getattr(defaults, name))(packed)
+        return packed  # type: ignore[return-value]
+
+    return add
 
 
-FILE_HELP = "Read this weight file in models that have it, instead of choosing the best format."
-BASE_HELP = "The model that a LoRA adapter among those named belongs to, instead of the one it declares."
-AUTO_HELP = "auto: tables in a terminal, JSON when piped."
-BUDGET_HELP = "Read at most this much in all, headers and tokenizers included; none for no limit."
+def _click_option(name: str, described: CommandOption, default: Any) -> Callable[[F], F]:
+    def read(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            return described.read(value)
+        except BadReference as error:
+            raise click.BadParameter(error.message, param=parameter) from error
+
+    shown = described.text(default) if described.written != SWITCH else None
+    return click.option(
+        described.flag,
+        name,
+        callback=read,
+        default=None if described.written == EACH else default if described.written in (NUMBER, SWITCH) else shown,
+        show_default=shown is not None,
+        is_flag=described.written == SWITCH,
+        multiple=described.written == EACH,
+        type=click.IntRange(described.least) if described.written == NUMBER else None,
+        metavar=described.metavar,
+        help=described.help,
+    )
+
+
+# -- how a command reads and prints ----------------------------------------------------------------------------------------
+
+
+def _packing(name: str, kind: type, *options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return what adds options to a command, and hands their values over as one object called `name`."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def packed(**given: Any) -> Any:
+            made = kind(**{item.name: given.pop(item.name) for item in fields(kind)})
+            return function(**{name: made}, **given)
+
+        for option in reversed(options):
+            packed = option(packed)
+        return packed  # type: ignore[return-value]
+
+    return add
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a command reads models: what `shared` and `which_weights` ask for, in one piece."""
+    """How a command reads models."""
 
-    budget: int | None
-    style: str
-    bases: tuple[str, ...]
-    files: tuple[str, ...]
     offline: bool
     no_cache: bool
     quiet: bool
 
-    @contextmanager
-    def session(self, budget: int | None, ledger: Ledger | None = None) -> Iterator[tuple[Session, ProgressLine]]:
-        """Open a session with a progress line."""
+    @property
+    def settings(self) -> Settings:
+        """The environment's settings, with the command's own wishes on top."""
+        from kinprint.sources.settings import Settings
+
+        settings = Settings.from_env()
+        return replace(
+            settings,
+            offline=self.offline or settings.offline,
+            range_cache=None if self.no_cache else settings.range_cache,
+        )
+
+    def progress(self) -> ProgressLine:
+        """Return the line of progress, silent if nobody wants it."""
         from kinprint.cli.progress import ProgressLine
+
+        return ProgressLine(enabled=False if self.quiet else None)
+
+    @contextmanager
+    def session(
+        self, limits: Options | None = None, ledger: Ledger | None = None
+    ) -> Iterator[tuple[Session, ProgressLine]]:
+        """Open a session with a progress line; `limits` for what has no options of its own: budget, files and bases."""
         from kinprint.sources.session import Session
 
+        chosen = {} if limits is None else {"files": limits.files, "bases": limits.bases}
+        budget = None if limits is None else limits.budget_bytes
         with (
-            ProgressLine(enabled=False if self.quiet else None) as line,
-            Session(
-                make_settings(offline=self.offline, no_cache=self.no_cache),
-                budget_bytes=budget,
-                on_traffic=line.traffic,
-                bases=self.bases,
-                files=self.files,
-                ledger=ledger,
-            ) as session,
+            self.progress() as line,
+            Session(self.settings, budget_bytes=budget, on_traffic=line.traffic, ledger=ledger, **chosen) as session,
         ):
             yield session, line
 
 
-def make_settings(*, offline: bool, no_cache: bool) -> Settings:
-    """Return the environment's settings with the command's own wishes on top."""
-    from kinprint.sources.settings import Settings
-
-    settings = Settings.from_env()
-    return replace(
-        settings, offline=offline or settings.offline, range_cache=None if no_cache else settings.range_cache
-    )
-
-
-def wants_json(style: str) -> bool:
-    """Whether to print JSON: asked for, or nobody reads a terminal."""
-    return style == "json" or (style == "auto" and not sys.stdout.isatty())
+reading_options = _packing(
+    "reading",
+    Reading,
+    click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
+    click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress."),
+)
+"""Adds the options of every command that reads models, handed over as `reading`."""
 
 
-def split(text: str | None) -> tuple[str, ...]:
-    """Return the names in a comma-separated list."""
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+@dataclass(frozen=True)
+class Printing:
+    """How a command prints what it found."""
+
+    style: str
+    lang: str
+
+    @property
+    def json(self) -> bool:
+        """Whether to print JSON: asked for, or nobody reads a terminal."""
+        return self.style == "json" or (self.style == "auto" and not sys.stdout.isatty())
+
+    def show(self, data: Callable[[], bytes], tables: Callable[[Console], None]) -> None:
+        """Print JSON, or tables in a terminal."""
+        from kinprint.cli.output import terminal, write_json
+
+        if self.json:
+            write_json(data())
+        else:
+            tables(terminal())
+
+
+format_option = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["auto", "table", "json"]),
+    default="auto",
+    help="auto: tables in a terminal, JSON when piped.",
+)
+printing_options = _packing(
+    "printing",
+    Printing,
+    format_option,
+    click.option(
+        "--lang",
+        type=click.Choice(LANGUAGES),
+        default="en",
+        show_default=True,
+        help="Language of tables and pages; JSON holds data and is the same in each.",
+    ),
+)
+"""Adds the options of every command that prints, handed over as `printing`."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
-LANGUAGES = ("en", "ko")
 PAIR_TABLES = ("measurements", "tests", "pairs")
 ALL_PAIRS_TABLE = "verdicts"
 
@@ -37,7 +36,6 @@ class Outputs:
     cyclonedx: Path | None = None
     sarif: Path | None = None
     table: str | None = None  # by default the first of a pair's, or the only one of many models
-    lang: str = "en"
 
     def check(self, further: Mapping[str, Path | None] | None = None) -> None:
         """Refuse targets that cannot be written, before anything is read.
@@ -107,13 +105,13 @@ class Outputs:
                 f"  next: choose {', '.join(PAIR_TABLES[:-1])} or {PAIR_TABLES[-1]}"
             )
 
-    def write(self, report: Report) -> None:
+    def write(self, report: Report, lang: str) -> None:
         """Write all that was asked for of a report on two models, and say where."""
         table = self.table or PAIR_TABLES[0]
         self.fill(
             {
                 "--out": report.to_json,
-                "--html": lambda: _html(report, self.lang),
+                "--html": lambda: _html(report, lang),
                 "--markdown": lambda: _markdown(report),
                 "--csv": lambda: _csv(report, table),
                 "--parquet": lambda: _parquet(report, table),
@@ -139,9 +137,6 @@ def report_outputs(function: F) -> F:
 
     for option in (
         click.option(
-            "--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of --html."
-        ),
-        click.option(
             "--table",
             type=click.Choice([*PAIR_TABLES, ALL_PAIRS_TABLE]),
             help="What --csv and --parquet hold. Of two models: every measurement (the default), the tests of the evidence, or "
@@ -164,7 +159,7 @@ def report_outputs(function: F) -> F:
 def _refuse_idle(outputs: Outputs) -> None:
     """Refuse options that would do nothing: whoever gives one expects a file that is then not there."""
     context = click.get_current_context()
-    for option, forms in (("lang", ("html",)), ("table", ("csv", "parquet"))):
+    for option, forms in (("table", ("csv", "parquet")),):
         chosen = context.get_parameter_source(option) is not ParameterSource.DEFAULT
         if chosen and all(getattr(outputs, form) is None for form in forms):
             raise click.UsageError(f"--{option} needs {' or '.join(f'--{form} FILE' for form in forms)}")

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from kinprint.cli.judging import exit_code
-from kinprint.cli.options import Reading, wants_json
+from kinprint.cli.options import Printing, Reading
 from kinprint.cli.outputs import ALL_PAIRS_TABLE, Outputs, save
+from kinprint.results.options import Options, options_of
 
 if TYPE_CHECKING:
-    from kinprint.comparison.selection import Options
+    from rich.console import Console
+
     from kinprint.results.report import Report
     from kinprint.results.tree import PairsReport
 
 
 def compare_all_pairs(
     models: tuple[str, ...],
-    options: Options,
+    chosen: dict[str, Any],
     outputs: Outputs,
+    printing: Printing,
     reading: Reading,
     *,
-    deep: bool,
     brief: bool,
     fail_on: tuple[str, ...] | None,
 ) -> int:
     """Compare every pair, write and print what was found, and return the exit code."""
-    from kinprint.tree import PAIR_BUDGET_BYTES, compare_many
-    from kinprint.tree.all_pairs import PAIR_METRICS
-
-    # A budget that nobody chose is the tree's for each pair: the one for two models would be multiplied by their number.
-    chosen = click.get_current_context().get_parameter_source("budget") is not ParameterSource.DEFAULT
-    budget = reading.budget if chosen else PAIR_BUDGET_BYTES
+    from kinprint.tree import compare_many
 
     def keep(a: int, b: int, report: Report) -> None:
         if outputs.out is not None:
@@ -44,26 +39,23 @@ def compare_all_pairs(
             one, two = sorted((a + 1, b + 1))
             save(outputs.out / "pairs" / f"{one}-{two}.json", report.to_json())
 
-    with reading.session(None) as (session, line):
-        report = compare_many(
-            models,
-            replace(options, metrics=options.metrics or PAIR_METRICS),
-            on_report=keep,
-            budget_bytes=budget,
-            deep=deep,
-            seed=options.seed,
-            session=session,
-            progress=line.stage,
-        )
-    write_pairs(report, outputs)
-    show_pairs(report, reading.style, brief=brief)
+    with reading.session() as (session, line):
+        report = compare_many(models, on_report=keep, session=session, progress=line.stage, **chosen)
+    write_pairs(report, outputs, printing.lang)
+    show_pairs(report, printing, brief=brief)
     standing = [pair for pair in report.pairs if pair.stands]
     found = [pair.class_ for pair in standing] + [pair.declared.state for pair in standing if pair.declared]
     return 0 if fail_on is None else exit_code(found, fail_on)
 
 
-def refuse_pair_options(given: list[str], count: int, outputs: Outputs) -> None:
+def refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, outputs: Outputs) -> None:
     """Refuse options that only a comparison of two models has, and say how to have what they would give.
+
+    Parameters
+    ----------
+    chosen, further : options of the comparison that were given, and others, by their names.
+    count : number of models.
+    outputs : what is written, and where.
 
     Raises
     ------
@@ -73,6 +65,7 @@ def refuse_pair_options(given: list[str], count: int, outputs: Outputs) -> None:
     folder = outputs.out or Path("OUT")
     way = "compare the pair alone, or " + ("" if outputs.out is not None else "give --out OUT, then ")
     refuse_table_of_pair(outputs, folder, f"{count} models were given", way)
+    given = [described.flag for _, described in options_of(Options, chosen) if described.pair_only] + further
     if not given:
         return
     option, later = given[0], "compare the pair alone"
@@ -101,12 +94,12 @@ def _of_saved_pair(folder: Path, *options: str) -> str:
     return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), *options])
 
 
-def write_pairs(report: PairsReport, outputs: Outputs) -> None:
+def write_pairs(report: PairsReport, outputs: Outputs, lang: str) -> None:
     """Write all that was asked for of a report on many models, and say where."""
     outputs.fill(
         {
             "--out": report.to_json,
-            "--html": lambda: _html(report, outputs.lang),
+            "--html": lambda: _html(report, lang),
             "--markdown": lambda: _markdown(report),
             "--csv": lambda: _csv(report),
             "--parquet": lambda: _parquet(report),
@@ -152,13 +145,12 @@ def _sarif(report: PairsReport) -> bytes:
     return pairs_sarif(report)
 
 
-def show_pairs(report: PairsReport, style: str, *, brief: bool) -> None:
+def show_pairs(report: PairsReport, printing: Printing, *, brief: bool) -> None:
     """Print the report as tables or JSON."""
-    from kinprint.cli.output import terminal, write_json
 
-    if wants_json(style):
-        write_json(report.to_json())
-    else:
+    def tables(console: Console) -> None:
         from kinprint.render.terminal.pairs import print_pairs
 
-        print_pairs(report, terminal(), details=not brief)
+        print_pairs(report, console, details=not brief)
+
+    printing.show(report.to_json, tables)

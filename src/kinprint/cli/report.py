@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kinprint._version import __version__
-from kinprint.cli.options import AUTO_HELP
+from kinprint.cli.options import Printing, printing_options
 from kinprint.cli.outputs import Outputs, report_outputs
 from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
 
@@ -22,8 +22,8 @@ WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
 @report_outputs
 @click.option("--summary", "brief", is_flag=True, help="Print the table by role only, not every layer and metric.")
 @click.option("--explain", is_flag=True, help="Show every rule behind the verdict, its inputs, and whether it fired.")
-@click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP)
-def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, style: str) -> int:
+@printing_options
+def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, printing: Printing) -> int:
     """Show a report that compare wrote (report.json, or an evidence bundle), or write it in another form.
 
     Nothing is read but the file, and nothing is computed anew.
@@ -40,14 +40,14 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, sty
         refuse_table_of_pair(outputs, file.parent, f"{file} is on all pairs of several models")
         with _naming(file):
             pairs = PairsReport.from_json(raw)
-        write_pairs(pairs, outputs)
-        show_pairs(pairs, style, brief=brief)
+        write_pairs(pairs, outputs, printing.lang)
+        show_pairs(pairs, printing, brief=brief)
         return 0
     outputs.refuse_table_of_many(f"{file} is on two models")
     with _naming(file):
         report = Report.from_json(raw)
-    outputs.write(report)
-    show_report(report, style, brief=brief, explain=explain)
+    outputs.write(report, printing.lang)
+    show_report(report, printing, brief=brief, explain=explain)
     return 0
 
 

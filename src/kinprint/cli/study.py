@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kinprint.cli.options import split
+from kinprint.cli.options import LANGUAGES, Reading
+from kinprint.results.options import split_names
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -42,9 +43,7 @@ ALL = "all"
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder to write into; each of several studies gets its own in it [default: study-NAME].",
 )
-@click.option(
-    "--lang", type=click.Choice(["en", "ko"]), default="en", show_default=True, help="Language of RESULTS.md."
-)
+@click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of RESULTS.md.")
 @click.option("--full", is_flag=True, help="The long settings of the original, where a study has shorter ones.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
 @click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1).")
@@ -87,34 +86,32 @@ def study_command(
     from multiprocessing import get_context
 
     from kinprint.arch import Role
-    from kinprint.cli.options import make_settings
-    from kinprint.cli.progress import ProgressLine
     from kinprint.comparison.selection import checked_roles
     from kinprint.sources.session import Session
     from kinprint.studies.opened import Request, read_layers
     from kinprint.studies.recipe import run_study
     from kinprint.studies.writing import write_outcome
 
-    given = tuple(part for text in models for part in split(text))
+    given = tuple(part for text in models for part in split_names(text))
     request = Request(
         layers=read_layers(layers),
-        roles=tuple(Role(role) for role in checked_roles(split(roles))),
+        roles=tuple(Role(role) for role in checked_roles(split_names(roles))),
         full=full,
         replicas=replicas,
         seed=seed,
     )
-    settings = make_settings(offline=offline, no_cache=no_cache or replicas)
+    reading = Reading(offline, no_cache or replicas, quiet)
     outcomes: list[Outcome] = []
     written: list[Future[Path]] = []
     with ExitStack() as stack:
-        line = stack.enter_context(ProgressLine(enabled=False if quiet else None))
+        line = stack.enter_context(reading.progress())
         made = _replicas(studies, stack, seed, line) if replicas else {}
         # Figures take longer to draw than numbers to compute: the next study computes while those of this one are drawn.
         writer = stack.enter_context(ThreadPoolExecutor(1))
         pool: Executor = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")))
         for study in studies:
             chosen = tuple(f"{name}={made[name]}" for name in study.models) if replicas else given
-            with Session(settings, on_traffic=line.traffic) as session:
+            with Session(reading.settings, on_traffic=line.traffic) as session:
                 outcome = run_study(study.name, session, models=chosen, request=request, progress=line.stage)
             folder = _folder(out, study, several=len(studies) > 1)
             write = partial(write_outcome, outcome, folder, language=lang, command=_command(), pool=pool)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinprint.cli.options import AUTO_HELP, read_budget, which_weights
+from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
+from kinprint.results.options import PAIR_BUDGET_BYTES, Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command("tree")
@@ -15,7 +20,6 @@ from kinprint.cli.options import AUTO_HELP, read_budget, which_weights
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Write tree.json and tree.svg into this folder."
 )
 @click.option("--summary", "brief", is_flag=True, help="Print the drawing only, not the evidence of each edge.")
-@click.option("--deep", is_flag=True, help="Look for reordered neurons and residual dimensions in every pair.")
 @click.option(
     "--trust-metadata", is_flag=True, help="Let what model cards and configs declare turn edges; it never makes one."
 )
@@ -26,73 +30,47 @@ from kinprint.cli.options import AUTO_HELP, read_budget, which_weights
     show_default=True,
     help="Refuse more models than this: all pairs are compared.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of resampling and permutations.")
-@click.option(
-    "--budget",
-    callback=read_budget,
-    default="32MB",
-    show_default=True,
-    metavar="SIZE",
-    help="Read at most this much for each pair, headers and tokenizers included; none for no limit.",
-)
-@click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP)
-@click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1).")
-@click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@which_weights
+@comparison_options("budget_bytes", "seed", "deep", "files", "bases", base=Options(budget_bytes=PAIR_BUDGET_BYTES))
+@printing_options
+@reading_options
 def tree_command(
     models: tuple[str, ...],
     out: Path | None,
     brief: bool,
-    deep: bool,
     trust_metadata: bool,
     max_models: int,
-    seed: int,
-    budget: int | None,
-    style: str,
-    offline: bool,
-    no_cache: bool,
-    quiet: bool,
-    bases: tuple[str, ...],
-    files: tuple[str, ...],
+    chosen: dict[str, Any],
+    printing: Printing,
+    reading: Reading,
 ) -> int:
     """Propose a family tree of several models.
 
-    Every pair is compared, and only pairs that the tests find related can be joined. Which of two came first is a hypothesis
-    from hints (grids, zeros, repeated layers, experts, vocabularies, merges); an edge stays undirected where they do not
-    suffice. What cards and configs declare is shown, and counts only with --trust-metadata.
+    Every pair is compared, within --budget each, and only pairs that the tests find related can be joined. Which of two
+    came first is a hypothesis from hints (grids, zeros, repeated layers, experts, vocabularies, merges); an edge stays
+    undirected where they do not suffice. What cards and configs declare is shown, and counts only with --trust-metadata.
     """
-    from kinprint.cli.options import make_settings, wants_json
-    from kinprint.cli.output import terminal, write_file, write_json
-    from kinprint.cli.progress import ProgressLine
-    from kinprint.sources.session import Session
+    from kinprint.cli.output import write_file
     from kinprint.tree import build_tree
 
-    settings = make_settings(offline=offline, no_cache=no_cache)
-    with (
-        ProgressLine(enabled=False if quiet else None) as line,
-        Session(settings, on_traffic=line.traffic, bases=bases, files=files) as session,
-    ):
+    with reading.session() as (session, line):
         tree = build_tree(
             models,
-            budget_bytes=budget,
-            deep=deep,
             trust_metadata=trust_metadata,
             max_models=max_models,
-            seed=seed,
             session=session,
             progress=line.stage,
+            **chosen,
         )
-    data = tree.to_json()
     if out is not None:
         from kinprint.render.drawing.tree_svg import tree_svg
 
-        for name, content in (("tree.json", data), ("tree.svg", tree_svg(tree))):
+        for name, content in (("tree.json", tree.to_json()), ("tree.svg", tree_svg(tree))):
             click.echo(f"wrote {write_file(out, name, content)}", err=True)
-    if wants_json(style):
-        write_json(data)
-    else:
+
+    def tables(console: Console) -> None:
         from kinprint.render.terminal.tree import print_tree
 
-        print_tree(tree, terminal(), details=not brief)
+        print_tree(tree, console, details=not brief)
+
+    printing.show(tree.to_json, tables)
     return 0

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kinprint.cli.options import AUTO_HELP, read_budget
+from kinprint.cli.options import Printing, Reading, printing_options, read_size
 from kinprint.errors import FormatError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _LOOK = 200
 _REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
@@ -27,13 +31,13 @@ _REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
 )
 @click.option(
     "--max-size",
-    callback=read_budget,
+    callback=read_size,
     default="4GiB",
     show_default=True,
     metavar="SIZE",
     help="Refuse a bundle that is larger than this when unpacked; none for no limit.",
 )
-@click.option("--format", "style", type=click.Choice(["auto", "table", "json"]), default="auto", help=AUTO_HELP)
+@printing_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def verify_command(
     bundle: Path,
@@ -42,8 +46,8 @@ def verify_command(
     no_cache: bool,
     allow_local: bool,
     max_size: int | None,
-    style: str,
     quiet: bool,
+    printing: Printing,
 ) -> int:
     """Check BUNDLE, an evidence bundle written by compare --bundle.
 
@@ -58,28 +62,27 @@ def verify_command(
     such file.
     """
     from kinprint.bundle import verify_bundle
-    from kinprint.cli.options import make_settings, wants_json
-    from kinprint.cli.output import terminal, write_json
-    from kinprint.cli.progress import ProgressLine
 
     _refuse_report(bundle)
-    with ProgressLine(enabled=False if quiet else None) as line:
+    reading = Reading(offline, no_cache, quiet)
+    with reading.progress() as line:
         found = verify_bundle(
             bundle,
             offline=offline,
-            settings=make_settings(offline=offline, no_cache=no_cache),
+            settings=reading.settings,
             max_bytes=max_size,
             allow_local=allow_local,
             use_cache=use_cache and not no_cache,
             announce=lambda said: click.echo(said, err=True),
             progress=line.stage,
         )
-    if wants_json(style):
-        write_json(found.to_json())
-    else:
+
+    def tables(console: Console) -> None:
         from kinprint.render.terminal.verification import print_verification
 
-        print_verification(found, terminal())
+        print_verification(found, console)
+
+    printing.show(found.to_json, tables)
     return found.exit_code
 
 

@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +21,10 @@ from kinprint.arch import Role, ordered_axes
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
 from kinprint.comparison.measuring import Job, Values, chosen_metrics, in_chunks, measure, not_compared
-from kinprint.comparison.selection import Options, Pair, fit_budget, pair_up, parse_layers
+from kinprint.comparison.selection import Pair, checked_roles, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.empirical_null import load_null
-from kinprint.evidence.examine import Inquiry, examine
+from kinprint.evidence.examine import examine
 from kinprint.evidence.layer_grids import layer_grids
 from kinprint.evidence.probe import Probe, Sample
 from kinprint.evidence.reading import Scope, new_probe
@@ -35,12 +37,12 @@ from kinprint.metrics import Metric
 from kinprint.model.model import Model, RoleSlice, open_models
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.model.weights import StoredWeights
-from kinprint.refs import public
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import TokenizerDifference
-from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report, ReportSettings, Run
+from kinprint.results.options import Options
+from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report, Run
 from kinprint.sources.ledger import Ledger
-from kinprint.sources.session import DEFAULT_BUDGET_BYTES, Session
+from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
@@ -49,45 +51,45 @@ Progress = Callable[[str, int, int], None]
 
 
 def compare(
-    a: str,
-    b: str,
+    a: str | Path,
+    b: str | Path,
     options: Options | None = None,
-    inquiry: Inquiry | None = None,
     *,
-    budget_bytes: int | None = DEFAULT_BUDGET_BYTES,
     settings: Settings | None = None,
     session: Session | None = None,
     progress: Progress | None = None,
+    **chosen: Any,
 ) -> Report:
     """Compare two models and return measurements, evidence and verdict.
 
     Parameters
     ----------
     a, b : models, as the command line takes them (hub id, folder, file or URL).
-    options : which layers, roles, metrics, and how many rows of each matrix.
-    inquiry : controls, possible further parents, and whether to look for reordered neurons in any case.
-    budget_bytes : limit on all bytes read, headers and tokenizers included; None for no limit.
+    options : what to look at, and how much of it; see `kinprint.Options`.
     settings : where and how to read; by default from the environment.
-    session : an open session to use instead of making one; its own budget then applies.
+    session : an open session, whose connections and caches to share instead of opening others.
     progress : called with (stage, done, total) as the work proceeds.
+    chosen : options by name, instead of `options` or on top of them: ``compare(a, b, deep=True, control=["c"])``.
     """
-    options = options or Options()
-    inquiry = replace(inquiry or Inquiry(), seed=options.seed)
+    options = Options.of(options, **chosen)
+    options.check()
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
-    null = load_null(inquiry.null)  # and so does a broken null
-    methods = chosen_methods(inquiry.methods)
+    options = replace(options, metrics=tuple(metric.name for metric in metrics))
+    checked_roles(options.roles)  # and so do a misspelt role, and a broken null
+    null = load_null(options.null)
+    methods = chosen_methods(options.methods)
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or _quiet
-    own = partial(Session, settings, budget_bytes=budget_bytes, ledger=Ledger())
-    with nullcontext(session) if session else own() as run:
+    opened = nullcontext(session) if session else Session(settings, ledger=Ledger())
+    with opened as run, run.reading(options.budget_bytes, files=options.files, bases=options.bases):
+        before = run.bytes_delivered
         tell("opening", 0, 1)
-        first, second = in_one_order(*open_models([a, b], run))
+        first, second = in_one_order(*open_models([os.fspath(a), os.fspath(b)], run))
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
         declarations = read_declaration(first, run), read_declaration(second, run)
         pairs, skipped = pair_up(*models, options)
-        inquiry = replace(inquiry, scope=_scope(options, *models))
         left = run.remaining_bytes
         affordable = None if left is None else int(left * MEASURED_SHARE)
         pairs, unaffordable = fit_budget(pairs, *models, rows=options.rows, budget_bytes=affordable)
@@ -97,7 +99,10 @@ def compare(
         blocked = [pair for pair in pairs if pair.reason is not None]
         comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
         status, reason = _status(comparisons, [*skipped, *unaffordable])
-        verdict, evidence = examine(models, probes, run, _tokens(tokenizer, tokens, *models), inquiry, null, tell)
+        scope = _scope(options, *models)
+        verdict, evidence = examine(
+            models, probes, run, _tokens(tokenizer, tokens, *models), options, scope, null, tell
+        )
         found = (
             run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
             if methods
@@ -111,8 +116,8 @@ def compare(
             reason=reason,
             a=first.summary(),
             b=second.summary(),
-            settings=_settings(options, inquiry, metrics, run),
-            bytes_read=run.bytes_delivered,
+            settings=options.public(),
+            bytes_read=run.bytes_delivered - before,
             bytes_planned=sum(plan.nbytes for batch in batches for plan in batch.plans),
             config=config,
             tokenizer=tokenizer,
@@ -191,26 +196,6 @@ def _tokens(found: TokenizerDifference, tokens: TokenPairs | None, a: Model, b: 
         rows = [part.shape[0] for model in (a, b) for part in model.naming.tensors if part.role is Role.EMBEDDING]
         return tuple((number, number) for number in range(min(rows, default=0)))
     return tokens
-
-
-def _settings(options: Options, inquiry: Inquiry, metrics: Sequence[Metric], session: Session) -> ReportSettings:
-    return ReportSettings(
-        budget_bytes=session.budget_bytes,
-        rows=options.rows,
-        experts=options.experts,
-        layers=options.layers,
-        roles=options.roles,
-        metrics=tuple(metric.name for metric in metrics),
-        seed=options.seed,
-        controls=tuple(map(public, inquiry.controls)),
-        related=tuple(map(public, inquiry.related)),
-        parents=tuple(map(public, inquiry.parents)),
-        deep=inquiry.deep,
-        methods=inquiry.methods,
-        files=session.files,
-        bases=tuple(map(public, session.bases)),
-        null=str(inquiry.null) if inquiry.null else None,
-    )
 
 
 def _run(session: Session, started: datetime, elapsed_s: float) -> Run:

@@ -12,24 +12,11 @@ from kinprint.errors import BadSelection
 from kinprint.formats.plan import Run
 from kinprint.model.model import Model, RoleSlice, slice_role
 from kinprint.results.measurements import Skipped
+from kinprint.results.options import Options
 
-DEFAULT_ROWS = 32
-DEFAULT_EXPERTS = 1
 MAX_ELEMENTS = 32_768  # of one matrix: enough to see a correlation of 0.03, and what a test costs grows with it
 MIN_PERMUTED_ROWS = 16  # where the rows are what is permuted (o_proj): 4! = 24 orders could show nothing
 MIN_ROWS = 4  # fewer rows say little; then layers are left out instead
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to compare and how much of it."""
-
-    rows: int = DEFAULT_ROWS
-    experts: int = DEFAULT_EXPERTS
-    layers: str | None = None
-    roles: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.probe import Probe
@@ -12,10 +10,8 @@ from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_model
 from kinprint.refs import public
 from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
-
-if TYPE_CHECKING:
-    from kinprint.evidence.examine import Inquiry
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 RELATED = "related"
@@ -35,14 +31,14 @@ def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozense
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], able
 
 
-def run_controls(inquiry: Inquiry, a: Probe, session: Session) -> list[ControlFinding]:
+def run_controls(options: Options, a: Probe, session: Session) -> list[ControlFinding]:
     """Run A against each control that the user gave. One that cannot be read is reported, not dropped."""
     found = []
-    wanted = [(ref, NO_EVIDENCE) for ref in inquiry.controls] + [(ref, RELATED) for ref in inquiry.related]
+    wanted = [(ref, NO_EVIDENCE) for ref in options.controls] + [(ref, RELATED) for ref in options.related]
     for reference, expected in wanted:
         try:
             probe = read_alike(open_model(reference, session), a, session.remaining_bytes)
-            found.append(_judged(public(reference), expected, assess(a, probe, seed=inquiry.seed)))
+            found.append(_judged(public(reference), expected, assess(a, probe, seed=options.seed)))
         except KinprintError as error:
             found.append(ControlFinding(public(reference), expected, NOT_RUN, None, None, None, error.message))
     return found

@@ -70,13 +70,13 @@ class EmpiricalNull:
         return orjson.dumps(self, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def load_null(path: Path | None = None) -> EmpiricalNull:
+def load_null(path: str | Path | None = None) -> EmpiricalNull:
     """Read a null made by `kinprint calibrate`, or the one that ships with the package."""
     if path is None:
         raw = resources.files("kinprint.evidence").joinpath("data", DEFAULT_NULL).read_bytes()
     else:
         try:
-            raw = path.read_bytes()
+            raw = Path(path).read_bytes()
         except OSError as error:
             raise NotFound(
                 f"cannot read the null {path}: {error.strerror}", hint="kinprint calibrate makes one"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -19,12 +18,13 @@ from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.neuron_gram import turned_controls
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import EVERYTHING, TOKEN_ROWS, Scope, plan_extras, read_wants
+from kinprint.evidence.reading import TOKEN_ROWS, Scope, plan_extras, read_wants
 from kinprint.evidence.rotation import TurnedEvidence, examine_turned
 from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
 from kinprint.results.findings import Evidence, EvidenceTest, MergeFinding, Verdict
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
 
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
@@ -33,41 +33,14 @@ CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doub
 Tell = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class Inquiry:
-    """What the user asked of the engine beyond the two models.
-
-    Attributes
-    ----------
-    controls, related
-        Models known to be unrelated to A, and known to be related to it.
-    parents
-        Further models that B may be a merge of, beside A.
-    deep
-        Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
-    methods
-        Fingerprint methods to run as well, by name; ("all",) for every one.
-    null
-        File of an empirical null; None for the one that ships.
-    scope
-        Which layers and roles may be looked at.
-    """
-
-    controls: tuple[str, ...] = ()
-    related: tuple[str, ...] = ()
-    parents: tuple[str, ...] = ()
-    deep: bool = False
-    methods: tuple[str, ...] = ()
-    null: Path | None = None
-    seed: int = 0
-    scope: Scope = EVERYTHING
-
-
 @dataclass
 class _Diary:
-    """What was read when, for the report."""
+    """What one examination may look at, and what it read when, for the report."""
 
     session: Session
+    options: Options
+    scope: Scope  # layers and roles that may be looked at
+    null: EmpiricalNull
     stages: list[str] = field(default_factory=list)
 
     def allowance(self, share: float) -> int | None:
@@ -83,43 +56,44 @@ def examine(
     probes: tuple[Probe, Probe],
     session: Session,
     tokens: Sequence[tuple[int, int]] | None,
-    inquiry: Inquiry,
+    options: Options,
+    scope: Scope,
     null: EmpiricalNull,
     tell: Tell,
 ) -> tuple[Verdict, Evidence]:
-    """Judge two models of which the comparison's slices are in the probes."""
-    diary = _Diary(session)
+    """Judge two models of which the comparison's slices are in the probes; `scope` says which layers and roles may be looked at."""
+    diary = _Diary(session, options, scope, null)
     a, b = probes
     diary.note(f"comparison: {len(a.samples)} slices of A and {len(b.samples)} of B")
     tell("evidence", 0, 4)
-    wants = plan_extras(models, probes, sample_tokens(tokens), inquiry.scope)
+    wants = plan_extras(models, probes, sample_tokens(tokens), scope)
     spent = read_wants(models, probes, wants, diary.allowance(EXTRA_SHARE))
     diary.note(
         f"exact tests: {spent:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need"
     )
-    assessment = assess(a, b, seed=inquiry.seed)
+    assessment = assess(a, b, seed=options.seed)
     tell("evidence", 1, 4)
     if _all_same(assessment):
         identity, spent = confirm_identity(models, assessment.identity, diary.allowance(1.0))
         assessment = replace(assessment, identity=identity)
         diary.note(f"identity: {spent:,} further bytes; {identity.share_read:.1%} of all weights are now known")
-    assessment, neurons = _escalate(models, probes, assessment, inquiry, null, diary)
-    assessment, basis = _rebase(models, probes, assessment, tokens, inquiry, null, diary)
-    assessment, turned = _turn(models, probes, assessment, basis, tokens, inquiry, null, diary)
+    assessment, neurons = _escalate(models, probes, assessment, diary)
+    assessment, basis = _rebase(models, probes, assessment, tokens, diary)
+    assessment, turned = _turn(models, probes, assessment, basis, tokens, diary)
     tell("evidence", 2, 4)
     basis_word = _basis_word(probes, basis, turned)
     edits = EditEvidence()
     if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
-        edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), inquiry.scope)
+        edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), scope)
         diary.note(f"kind of edit: {edits.spent:,} further bytes, for larger slices of a few matrices")
-    merge = _merge(models, probes, inquiry, session, diary) if inquiry.parents else None
+    merge = _merge(models, probes, diary) if options.parents else None
     tell("evidence", 3, 4)
-    own, able = own_controls(a, seed=inquiry.seed)
+    own, able = own_controls(a, seed=options.seed)
     if turned.tests:
         own += turned_controls(
-            StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=inquiry.seed, allowed=inquiry.scope.allows
+            StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=options.seed, allowed=scope.allows
         )
-    controls = [*own, *run_controls(inquiry, a, session)]
+    controls = [*own, *run_controls(options, a, session)]
     diary.note(f"controls: {sum(item.status != 'not run' for item in controls)} run")
     diary.note(f"self and shuffled self look at {CONTROL_LAYERS} layers at most")
     power = power_of(a, b, assessment)
@@ -134,7 +108,7 @@ def examine(
         basis=basis_word,
         able=able,
         untested=[
-            *inquiry.scope.limits,
+            *scope.limits,
             *(text for text in (neurons.untested, basis.untested, turned.untested, edits.untested) if text),
         ],
         null=null.name if any(test.name.startswith("neuron_match") for test in assessment.tests) else None,
@@ -175,15 +149,13 @@ def _escalate(
     models: tuple[Model, Model],
     probes: tuple[Probe, Probe],
     assessment: Assessment,
-    inquiry: Inquiry,
-    null: EmpiricalNull,
     diary: _Diary,
 ) -> tuple[Assessment, NeuronEvidence]:
     """Match neurons where other parts share and the MLPs do not, or where the user wants to be sure."""
     mlp = next((item for item in assessment.components if item.component == "mlp"), None)
     experts = any(item.shared for item in assessment.experts)
     suspicious = assessment.log10_p <= LOG10_ALPHA and (mlp is None or mlp.shared < mlp.tested) and not experts
-    if not suspicious and not inquiry.deep:
+    if not suspicious and not diary.options.deep:
         why = (
             "the MLPs share in place"
             if assessment.log10_p <= LOG10_ALPHA
@@ -196,9 +168,9 @@ def _escalate(
         models,
         _candidates(assessment),
         allowance=diary.allowance(0.8),
-        null=null,
-        seed=inquiry.seed,
-        scope=inquiry.scope,
+        null=diary.null,
+        seed=diary.options.seed,
+        scope=diary.scope,
     )
     diary.note(f"reordered neurons: {neurons.spent:,} further bytes, {len(neurons.tests)} layers")
     if not neurons.tests:
@@ -230,16 +202,16 @@ def _rebase(
     probes: tuple[Probe, Probe],
     assessment: Assessment,
     tokens: Sequence[tuple[int, int]] | None,
-    inquiry: Inquiry,
-    null: EmpiricalNull,
     diary: _Diary,
 ) -> tuple[Assessment, BasisEvidence]:
     """Align the residual stream by shared tokens where widths differ, or where nothing was found and the user asks."""
     widths_differ = probes[0].hidden != probes[1].hidden
-    if not widths_differ and not (inquiry.deep and _open(assessment)):
+    if not widths_differ and not (diary.options.deep and _open(assessment)):
         silent = assessment.log10_p > LOG10_ALPHA
         return assessment, BasisEvidence(untested="reordered residual dimensions: see --deep" if silent else None)
-    found = align_basis(models, probes, assessment.layer_map, tokens, allowance=diary.allowance(0.8), seed=inquiry.seed)
+    found = align_basis(
+        models, probes, assessment.layer_map, tokens, allowance=diary.allowance(0.8), seed=diary.options.seed
+    )
     diary.note(f"residual stream aligned by tokens: {found.spent:,} further bytes, {len(found.tests)} tests after it")
     if found.match is not None and not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in found.tests):
         # neurons may be reordered as well
@@ -247,10 +219,10 @@ def _rebase(
             models,
             assessment.layer_map,
             allowance=diary.allowance(0.8),
-            null=null,
-            seed=inquiry.seed,
+            null=diary.null,
+            seed=diary.options.seed,
             columns=found.match,
-            scope=inquiry.scope,
+            scope=diary.scope,
         )
         diary.note(f"neurons matched after that: {matched.spent:,} further bytes, {len(matched.tests)} layers")
         found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
@@ -265,8 +237,6 @@ def _turn(
     assessment: Assessment,
     basis: BasisEvidence,
     tokens: Sequence[tuple[int, int]] | None,
-    inquiry: Inquiry,
-    null: EmpiricalNull,
     diary: _Diary,
 ) -> tuple[Assessment, TurnedEvidence]:
     """Look for a rotated residual basis where the user asks, and nothing was found or only through a poor map of dimensions."""
@@ -274,19 +244,19 @@ def _turn(
     unsolved = _open(assessment)
     # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
     blurred = basis.match is not None and basis.match.share < CLEAR_COLUMNS
-    if not (inquiry.deep and (unsolved or blurred)):
+    if not (diary.options.deep and (unsolved or blurred)):
         return assessment, TurnedEvidence(untested="rotated residual basis: see --deep" if silent else None)
     a, b = StoredWeights(models[0]), StoredWeights(models[1])
-    starts = token_rotations(models, tokens, diary.allowance(0.3), seed=inquiry.seed)
+    starts = token_rotations(models, tokens, diary.allowance(0.3), seed=diary.options.seed)
     found = examine_turned(
         a,
         b,
-        null=null,
+        null=diary.null,
         log10_alpha=LOG10_ALPHA,
         allowance=diary.allowance(0.9),
-        seed=inquiry.seed,
+        seed=diary.options.seed,
         starts=starts,
-        allowed=inquiry.scope.allows,
+        allowed=diary.scope.allows,
     )
     diary.note(f"rotated residual basis: {a.bytes_read + b.bytes_read:,} further bytes, {len(found.tests)} tests")
     if not found.tests:
@@ -316,9 +286,7 @@ def _candidates(assessment: Assessment) -> Mapping[int, int]:
     return assessment.layers.layer_map if assessment.layers.alignment.kind != NO_MAP else assessment.layer_map
 
 
-def _merge(
-    models: tuple[Model, Model], probes: tuple[Probe, Probe], inquiry: Inquiry, session: Session, diary: _Diary
-) -> MergeFinding | None:
-    found, spent, problem = merge_of(models, probes, inquiry.parents, session, diary.allowance(0.9))
+def _merge(models: tuple[Model, Model], probes: tuple[Probe, Probe], diary: _Diary) -> MergeFinding | None:
+    found, spent, problem = merge_of(models, probes, diary.options.parents, diary.session, diary.allowance(0.9))
     diary.note(f"merge: {spent:,} further bytes" + (f"; {problem}" if problem else ""))
     return found

@@ -12,8 +12,9 @@ from kinprint.arch import RoleTensor
 from kinprint.formats.tensors import TensorInfo
 from kinprint.model.model import Model, open_model, slice_role
 from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection, NormStatistics, RoleInventory
+from kinprint.results.options import DEFAULT_BUDGET_BYTES
 from kinprint.results.report import SCHEMA_VERSION
-from kinprint.sources.session import DEFAULT_BUDGET_BYTES, Session
+from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
 Progress = Callable[[str, int, int], None]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 from kinprint.results.models import ModelSummary
+from kinprint.results.options import Options
 from kinprint.results.report import Report
-
-_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+from kinprint.results.tree import PairsReport
 
 
 def command_of(report: Report) -> str:
@@ -18,35 +18,24 @@ def command_of(report: Report) -> str:
     that a later version with other defaults does the same. Controls, parents and bases stand as they were given: a report
     does not hold their commits.
     """
-    settings = report.settings
-    words = ["kinprint", "compare"]
-    options: list[tuple[str, str | None]] = [
-        ("--budget", written_size(settings.budget_bytes)),
-        ("--rows", str(settings.rows)),
-        ("--experts", str(settings.experts)),
-        ("--seed", str(settings.seed)),
-        ("--layers", settings.layers),
-        ("--roles", _joined(settings.roles)),
-        ("--metrics", _joined(settings.metrics)),
-        ("--method", _joined(settings.methods)),
-        ("--null", settings.null),
-        *_each("--control", settings.controls),
-        *_each("--related", settings.related),
-        *_each("--parent", settings.parents),
-        *_each("--base", settings.bases),
-        *_each("--file", settings.files),
+    return _compare_again(report.settings.arguments(), [pinned(report.a), pinned(report.b)])
+
+
+def pairs_command(report: PairsReport) -> str:
+    """Return one line for a POSIX shell that compares the same models again, those of the hub at the same commits."""
+    tree = report.tree.settings
+    # reports of the first versions state no more than these three
+    stated = report.settings or Options(budget_bytes=tree.budget_bytes, seed=tree.seed, deep=tree.deep)
+    models = [
+        model.reference if model.commit is None else pinned_reference(model.reference, model.commit)
+        for model in report.tree.models
     ]
-    for name, value in options:
-        if value is None:
-            continue
-        # a value that starts with a dash would be taken for an option of its own
-        words += [f"{name}={value}"] if value.startswith("-") else [name, value]
-    if settings.deep:
-        words.append("--deep")
-    models = [pinned(report.a), pinned(report.b)]
-    if any(model.startswith("-") for model in models):
-        words.append("--")
-    return shlex.join([*words, *models])
+    return _compare_again(stated.arguments(many=True), models)
+
+
+def _compare_again(options: Sequence[str], models: Sequence[str]) -> str:
+    dashes = ["--"] if any(model.startswith("-") for model in models) else []
+    return shlex.join(["kinprint", "compare", *options, *dashes, *models])
 
 
 def pinned(model: ModelSummary) -> str:
@@ -78,21 +67,3 @@ def _pinned_page(address: str, commit: str) -> str:
             _, slash, file = rest.partition("/")
             return f"{start}{step}{commit}{slash}{file}"
     return f"{address.rstrip('/')}/tree/{commit}"
-
-
-def written_size(count: int | None) -> str:
-    """Write a budget as the command line takes it, without rounding."""
-    if count is None:
-        return "none"
-    for factor, unit in _UNITS:
-        if count and count % factor == 0:
-            return f"{count // factor}{unit}"
-    return str(count)
-
-
-def _joined(names: tuple[str, ...]) -> str | None:
-    return ",".join(names) or None
-
-
-def _each(option: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
-    return ((option, value) for value in values)

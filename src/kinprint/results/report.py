@@ -12,33 +12,13 @@ from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
 from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
+from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER, read_json, write_json
 
 SCHEMA = "kinprint.report"
 SCHEMA_VERSION = 2
 READABLE = (1, SCHEMA_VERSION)
 """Versions that open: a report of schema 1 has English sentences without their data."""
-
-
-@dataclass(frozen=True)
-class ReportSettings:
-    """What the user chose; together with the commits it determines every number in the report."""
-
-    budget_bytes: int | None
-    rows: int
-    experts: int
-    layers: str | None
-    roles: tuple[str, ...]
-    metrics: tuple[str, ...]
-    seed: int
-    controls: tuple[str, ...] = ()
-    related: tuple[str, ...] = ()
-    parents: tuple[str, ...] = ()
-    deep: bool = False
-    methods: tuple[str, ...] = field(default=(), metadata=LATER)
-    files: tuple[str, ...] = field(default=(), metadata=LATER)
-    bases: tuple[str, ...] = field(default=(), metadata=LATER)
-    null: str | None = field(default=None, metadata=LATER)  # file of an empirical null, where one was given
 
 
 @dataclass(frozen=True)
@@ -71,7 +51,7 @@ class Report:
     reason: str | None
     a: ModelSummary
     b: ModelSummary
-    settings: ReportSettings
+    settings: Options
     bytes_read: int
     bytes_planned: int
     config: ConfigDifference

@@ -12,6 +12,7 @@ from kinprint._util.plain import printable
 from kinprint.results.context import DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
 from kinprint.results.models import FileSummary
+from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER, read_json, write_json
 from kinprint.text import Text
 
@@ -285,6 +286,7 @@ class PairsReport:
     clusters: tuple[tuple[int, ...], ...]
     pairs: tuple[PairSummary, ...]
     tree: FamilyTree
+    settings: Options | None = field(default=None, metadata=LATER)  # of each comparison
 
     def pair(self, one: int, two: int) -> PairSummary | None:
         """Return the comparison of two models, in whatever order, or of those that stand for them."""

@@ -203,7 +203,6 @@ class ReplaySession(Session):
     ----------
     record : what a ledger holds.
     kept : the bytes, by number of the source and name of the file.
-    budget_bytes, files, bases : as of the session that was recorded.
 
     `missing` lists what was asked for and is not in the record.
     """
@@ -212,12 +211,8 @@ class ReplaySession(Session):
         self,
         record: Record,
         kept: Mapping[tuple[int, str], Kept],
-        *,
-        budget_bytes: int | None,
-        files: Sequence[str] = (),
-        bases: Sequence[str] = (),
     ) -> None:
-        super().__init__(Settings(offline=True), budget_bytes=budget_bytes, files=files, bases=bases, ledger=Ledger())
+        super().__init__(Settings(offline=True), ledger=Ledger())
         self.missing: list[str] = []
         self._delivered = record.delivered_before
         self._lookups = {item.what: item for item in record.lookups}

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from kinprint._util.sizes import format_size
-from kinprint.errors import BadSelection, BudgetExceeded, FileTooLarge, KinprintError
+from kinprint.errors import BadSelection, BadSetting, BudgetExceeded, FileTooLarge, KinprintError
 from kinprint.refs import ByteRange, ModelRef, parse_ref, quotable
 from kinprint.sources.base import SMALL_FILE_CAP, Buffer, Folder, Request, Sink, Source, Traffic
 from kinprint.sources.buffers import Recycler
@@ -26,8 +26,6 @@ from kinprint.sources.local import LocalFolder
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.settings import Settings
 from kinprint.sources.web import WebFolder
-
-DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -90,6 +88,32 @@ class Session:
         finally:
             self.ledger = before
 
+    @contextmanager
+    def reading(
+        self, budget_bytes: int | None, *, files: Sequence[str] = (), bases: Sequence[str] = ()
+    ) -> Iterator[None]:
+        """Read at most so many further bytes inside this context, these weight files and these bases of adapters.
+
+        Raises
+        ------
+        BadSetting
+            If the session has choices of its own that differ: a report states one set of them, and must not name the wrong one.
+        """
+        own = (self.budget_bytes, self.files, self.bases)
+        limit = None if budget_bytes is None else self._delivered + budget_bytes
+        chosen = (limit, tuple(files), tuple(bases))
+        for name, mine, given in zip(("budget_bytes", "files", "bases"), own, chosen, strict=True):
+            if mine not in (None, (), given):
+                raise BadSetting(
+                    f"the session is limited to {name} {mine!r}, and {given!r} is asked for",
+                    hint="choose it in the options, and leave the session without",
+                )
+        self.budget_bytes, self.files, self.bases = chosen
+        try:
+            yield
+        finally:
+            self.budget_bytes, self.files, self.bases = own
+
     def find(self, reference: str | ModelRef) -> ModelRef:
         """Return what a reference stands for: on this machine, on the hub, or on another server."""
         if not isinstance(reference, str):
@@ -119,7 +143,7 @@ class Session:
             return LocalFolder(ref.text, ref.path.parent, self.traffic, only=ref.path.name)
         return LocalFolder(ref.text, ref.path, self.traffic)
 
-    def require_files(self) -> None:
+    def require_files(self, names: Sequence[str] | None = None) -> None:
         """Refuse a file that the user named and no model has: a slip of the pen must not choose another one.
 
         Raises
@@ -127,7 +151,7 @@ class Session:
         BadSelection
             If there is such a file.
         """
-        missing = [name for name in self.files if name not in self.files_found]
+        missing = [name for name in (self.files if names is None else names) if name not in self.files_found]
         if missing:
             raise BadSelection(
                 f"no model here has a file called {missing[0]!r}", hint="see kinprint inspect for the files"

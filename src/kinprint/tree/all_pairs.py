@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from kinprint.comparison.selection import Options
 from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, FamilyTree, PairsReport, PairSummary
-from kinprint.tree.driver import METRICS, OnReport, build_tree
+from kinprint.tree.driver import METRICS, TREE_OPTIONS, OnReport, build_tree
 from kinprint.tree.facts import LINKED, RELATED, PairFacts, judged, over_pairs
 
-PAIR_METRICS = (*METRICS, "cosine")
+PAIRS_OPTIONS = replace(TREE_OPTIONS, metrics=(*METRICS, "cosine"))
 """What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""
 
 NORMS = ("input_norm", "post_attention_norm")
@@ -20,7 +22,7 @@ NORMS = ("input_norm", "post_attention_norm")
 
 
 def compare_many(
-    references: list[str] | tuple[str, ...],
+    models: Sequence[str | Path],
     options: Options | None = None,
     *,
     on_report: OnReport | None = None,
@@ -30,23 +32,29 @@ def compare_many(
 
     Parameters
     ----------
-    references : models, as the command line takes them.
+    models : models, as the command line takes them.
     options : what each comparison looks at.
     on_report : called with each pair's numbers and its full report, which is not kept: ten models make 45 of them.
-    wishes : as `kinprint.build_tree` takes them.
+    wishes : as `kinprint.build_tree` takes them, options by name among them.
     """
     found: list[PairSummary] = []
+    stated: list[Options] = []
 
     def keep(a: int, b: int, report: Report) -> None:
         found.append(summarise(a, b, report))
+        stated.append(report.settings)
         if on_report is not None:
             on_report(a, b, report)
 
-    options = options or Options(metrics=PAIR_METRICS)
-    tree = build_tree(references, options=options, on_report=keep, **wishes)
+    tree = build_tree(models, options or PAIRS_OPTIONS, on_report=keep, **wishes)
     count = tree.settings.pairs
     return PairsReport(
-        PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), tuple(corrected(pair, count) for pair in found), tree
+        PAIRS_SCHEMA,
+        PAIRS_SCHEMA_VERSION,
+        clusters_of(tree),
+        tuple(corrected(pair, count) for pair in found),
+        tree,
+        stated[0],
     )
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 from kinprint._util.sizes import format_size
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import BadSelection, BadSetting, KinprintError
-from kinprint.evidence.examine import Inquiry
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_model
 from kinprint.refs import parse_ref
 from kinprint.results.findings import IDENTICAL
+from kinprint.results.options import PAIR_BUDGET_BYTES, Options
 from kinprint.results.report import Report
 from kinprint.results.tree import FamilyTree
 from kinprint.sources.session import Session
@@ -29,9 +31,9 @@ from kinprint.tree.merges import find_mixes
 from kinprint.tree.model_samples import ModelSample, sample_model
 
 MAX_MODELS = 40
-PAIR_BUDGET_BYTES = 32_000_000
 SECONDS_A_PAIR = 2  # of small local models on two cores; more where bytes come from afar
 METRICS = ("pearson",)  # all that the tree needs beside the evidence; the others would double the time
+TREE_OPTIONS = Options(budget_bytes=PAIR_BUDGET_BYTES, metrics=METRICS)  # for each pair
 
 Progress = Callable[[str, int, int], None]
 OnReport = Callable[[int, int, Report], None]
@@ -50,33 +52,29 @@ class _OpenedModel:
 
 
 def build_tree(
-    references: Sequence[str],
+    models: Sequence[str | Path],
+    options: Options | None = None,
     *,
-    budget_bytes: int | None = PAIR_BUDGET_BYTES,
-    deep: bool = False,
     trust_metadata: bool = False,
     max_models: int = MAX_MODELS,
-    seed: int = 0,
     settings: Settings | None = None,
     session: Session | None = None,
     progress: Progress | None = None,
-    options: Options | None = None,
     on_report: OnReport | None = None,
+    **chosen: Any,
 ) -> FamilyTree:
     """Compare all pairs of models and propose their family tree.
 
     Parameters
     ----------
-    references : models, as the command line takes them.
-    budget_bytes : limit on the bytes read for each pair, headers included, and for each model's own slices; None for none.
-    deep : look for reordered neurons and residual dimensions in any case.
+    models : models, as the command line takes them.
+    options : what each comparison looks at; by default what the tree needs, within 32 MB for each pair.
     trust_metadata : let what cards and configs declare turn edges; it never makes one.
     max_models : refuse more: the work grows with their square.
-    seed : of resampling and Monte-Carlo permutations.
-    settings, session : where and how to read. The budget of a session that is handed in is moved along, pair by pair.
+    settings, session : where and how to read.
     progress : called with (stage, done, total).
-    options : what each comparison looks at; by default what the tree needs, and no more.
     on_report : called with the numbers of two models and the report on them, for every pair that was compared.
+    chosen : options by name, instead of `options` or on top of them: ``build_tree(models, deep=True)``.
 
     Raises
     ------
@@ -84,24 +82,25 @@ def build_tree(
         If fewer than two different models are named, or more than `max_models`.
     """
     clock, tell = time.monotonic(), progress or _quiet
-    _check_count(references, max_models, budget_bytes)
+    options = Options.of(options or TREE_OPTIONS, **chosen)
+    options.check()
+    references = [os.fspath(model) for model in models]
+    _check_count(references, max_models, options.budget_bytes)
     with nullcontext(session) if session else Session(settings) as run:
         before = run.bytes_delivered
-        members, notes = _open_all(references, run, budget_bytes, tell)
-        if run.files:
-            run.require_files()
-        options = replace(options or Options(metrics=METRICS), seed=seed)
-        comparer = _Comparer(members, run, Inquiry(deep=deep), budget_bytes, options, on_report)
-        pairs = _compare_all(comparer, tell)
-        models = [member.facts for member in members]
-        count = len(models) * (len(models) - 1) // 2
+        members, notes = _open_all(references, run, options, tell)
+        if options.files:
+            run.require_files(options.files)
+        pairs = _compare_all(_Comparer(members, run, options, on_report), tell)
+        found = [member.facts for member in members]
+        count = len(found) * (len(found) - 1) // 2
         shared = frozenset(
             pair.key for pair in pairs if pair.found in (*RELATED, *LINKED) and pair.significant(LOG10_ALPHA, count)
         )
         same = {pair.key[1] for pair in pairs if pair.found == IDENTICAL}
         slices = [{} if number in same else member.sample.slices for number, member in enumerate(members)]
-        wishes = Wishes(budget_bytes, deep, trust_metadata, seed)
-        tree = infer_tree(models, pairs, find_mixes(slices, shared), wishes, notes=notes)
+        wishes = Wishes(options.budget_bytes, options.deep, trust_metadata, options.seed)
+        tree = infer_tree(found, pairs, find_mixes(slices, shared), wishes, notes=notes)
         return with_run(tree, time.monotonic() - clock, run.bytes_delivered - before)
 
 
@@ -125,7 +124,7 @@ def _check_count(references: Sequence[str], max_models: int, budget_bytes: int |
 
 
 def _open_all(
-    references: Sequence[str], session: Session, budget_bytes: int | None, tell: Progress
+    references: Sequence[str], session: Session, options: Options, tell: Progress
 ) -> tuple[list[_OpenedModel], list[Text]]:
     """Open the models in turn; one that is named twice, in whatever spelling, is taken once."""
     opened: list[tuple[str, Model]] = []
@@ -133,7 +132,7 @@ def _open_all(
     notes = []
     for number, reference in enumerate(references):
         tell("opening models", number, len(references))
-        with _blaming(reference), _allowed(session, budget_bytes):
+        with _blaming(reference), _within(session, options):
             model = open_model(reference, session)
         where = model.checkpoint.provenance
         key = (
@@ -155,7 +154,7 @@ def _open_all(
     members: list[_OpenedModel] = []
     for (pinned, model), name in zip(opened, short_names([model.label for _, model in opened]), strict=True):
         tell("reading models", len(members), len(opened))
-        with _blaming(model.label), _allowed(session, budget_bytes):
+        with _blaming(model.label), _within(session, options):
             members.append(_OpenedModel(pinned, sample_model(model, name, session, session.remaining_bytes)))
     return members, notes
 
@@ -186,8 +185,6 @@ class _Comparer:
 
     members: Sequence[_OpenedModel]
     session: Session
-    inquiry: Inquiry
-    budget_bytes: int | None
     options: Options
     on_report: OnReport | None
 
@@ -195,8 +192,8 @@ class _Comparer:
         """Compare two models, the dense and the shallow first: maps of layers and of experts are made for the second."""
         first, second = sorted((one, two), key=self._size)
         a, b = self.members[first], self.members[second]
-        with _blaming(f"{a.facts.name} and {b.facts.name}"), _allowed(self.session, self.budget_bytes):
-            report = compare(a.pinned, b.pinned, self.options, self.inquiry, session=self.session)
+        with _blaming(f"{a.facts.name} and {b.facts.name}"):
+            report = compare(a.pinned, b.pinned, self.options, session=self.session)
         if self.on_report is not None:
             self.on_report(first, second, report)
         names = a.facts.name, b.facts.name
@@ -223,15 +220,9 @@ def _compare_all(comparer: _Comparer, tell: Progress) -> list[PairFacts]:
     return found
 
 
-@contextmanager
-def _allowed(session: Session, budget_bytes: int | None) -> Iterator[None]:
-    """Give the session so many bytes from here on: connections and threads are shared by all pairs, budgets are not."""
-    before = session.budget_bytes
-    session.budget_bytes = None if budget_bytes is None else session.bytes_delivered + budget_bytes
-    try:
-        yield
-    finally:
-        session.budget_bytes = before
+def _within(session: Session, options: Options) -> AbstractContextManager[None]:
+    """Give each model the budget of a pair: connections and threads are shared by all pairs, budgets are not."""
+    return session.reading(options.budget_bytes, files=options.files, bases=options.bases)
 
 
 @contextmanager

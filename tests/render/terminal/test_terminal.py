@@ -14,11 +14,11 @@ from rich.console import Console
 
 from kinprint._util.plain import printable
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.model.inspection import inspect
 from kinprint.render.terminal.layout import number
 from kinprint.render.terminal.report import _log_p, _method, _z, print_cache, print_inspection, print_report
 from kinprint.results.measurements import NullResult, Skipped
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 from support.layouts import write_checkpoint

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
-from kinprint.evidence.examine import Inquiry
 from kinprint.render.texts.words import Words
 from kinprint.results.measurements import NOT_COMPARABLE
+from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 from support.places import ROOT
@@ -25,7 +24,7 @@ NAMES = {
     "Report": {"schema"},
     "ModelSummary": {"reference", "kind", "location", "revision", "commit", "architecture", "unmapped"},
     "FileSummary": {"name", "identity"},
-    "ReportSettings": {
+    "Options": {
         "layers",
         "roles",
         "metrics",
@@ -74,7 +73,7 @@ def said(value, where="Report"):
 
 
 def read(a: Path, b: Path, options: Options = FEW, **asked) -> Report:
-    return compare(str(a), str(b), options, Inquiry(**asked), settings=Settings(offline=True))
+    return compare(str(a), str(b), options, **asked, settings=Settings(offline=True))
 
 
 def untranslated(reports):

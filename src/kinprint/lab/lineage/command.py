@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kinprint.cli.options import split
+from kinprint.results.options import split_names
 
 DEFAULT_LIMIT, SLOW_LIMIT = 3, 1
 
@@ -83,7 +83,7 @@ def lineage_command(
         bench = run_benchmark(
             zoo,
             out,
-            methods=split(methods),
+            methods=split_names(methods),
             verdict=not no_verdict,
             limit=None if every_pair else limit,
             slow_limit=None if every_pair else SLOW_LIMIT,

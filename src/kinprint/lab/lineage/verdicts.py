@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 
 from kinprint.comparison.pipeline import compare
-from kinprint.comparison.selection import Options
 from kinprint.errors import KinprintError
-from kinprint.evidence.examine import Inquiry
 from kinprint.lab.lineage.scoring import Outcome
 from kinprint.lab.zoo.store import Zoo
 from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE, SHARES_COMPONENTS, SHARES_INITIALISATION
+from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
@@ -35,8 +34,7 @@ def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> Outcome:
                 report = compare(
                     str(folders[0]),
                     str(folders[1]),
-                    Options(metrics=("pearson",), seed=seed),
-                    Inquiry(deep=True),
+                    Options(budget_bytes=None, metrics=("pearson",), seed=seed, deep=True),
                     session=session,
                 )
         except KinprintError as error:

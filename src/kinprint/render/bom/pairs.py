@@ -24,8 +24,8 @@ from kinprint.render.bom.parts import (
     serial_of,
     written,
 )
-from kinprint.render.page.pairs import pairs_command
 from kinprint.render.parentage import DESCENT, NO_PROOF, direction_among, model_ref, pair_ref, related
+from kinprint.render.repeat_command import pairs_command
 from kinprint.render.tables.pairs import DOES_NOT_STAND, facts_of
 from kinprint.render.tables.tidy import Cell
 from kinprint.results.context import Declaration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -13,7 +12,7 @@ from kinprint.render.drawing.tree_svg import tree_svg
 from kinprint.render.page.markup import Voice
 from kinprint.render.page.payload import embedded
 from kinprint.render.page.report import environment, inlined
-from kinprint.render.repeat_command import pinned_reference, written_size
+from kinprint.render.repeat_command import pairs_command
 from kinprint.render.terminal.pairs import MARKS
 from kinprint.results.tree import PairsReport, TreeModel
 
@@ -67,20 +66,6 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
         )
     )
     return text.encode()
-
-
-def pairs_command(report: PairsReport) -> str:
-    """Return one line for a POSIX shell that compares the same models again, those of the hub at the same commits."""
-    settings = report.tree.settings
-    words = ["kinprint", "compare", "--budget", written_size(settings.budget_bytes), "--seed", str(settings.seed)]
-    words += ["--deep"] if settings.deep else []
-    models = [_pinned(model) for model in report.tree.models]
-    words += ["--"] if any(model.startswith("-") for model in models) else []
-    return shlex.join([*words, *models])
-
-
-def _pinned(model: TreeModel) -> str:
-    return model.reference if model.commit is None else pinned_reference(model.reference, model.commit)
 
 
 def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[frozenset[int], int]) -> Cell:

@@ -22,6 +22,7 @@ from kinprint.render.repeat_command import command_of
 from kinprint.render.terminal.layout import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
 from kinprint.results.findings import CLASSES
+from kinprint.results.options import SIZE, options_of
 from kinprint.results.report import Report
 
 _SCRIPTS = ("core.js", "rows.js", "chart.js", "heat.js", "page.js")
@@ -74,18 +75,14 @@ def _view(report: Report, voice: Voice) -> dict[str, Any]:
 
 
 def _settings(report: Report) -> list[tuple[str, str]]:
-    chosen = report.settings
-    lists = ("roles", "metrics", "controls", "related", "parents", "methods", "files", "bases")
-    return [
-        ("budget", DASH if chosen.budget_bytes is None else format_size(chosen.budget_bytes)),
-        ("rows", str(chosen.rows)),
-        ("experts", str(chosen.experts)),
-        ("layers", chosen.layers or DASH),
-        ("seed", str(chosen.seed)),
-        ("deep", "--deep" if chosen.deep else DASH),
-        ("null", chosen.null or DASH),
-        *((name, ", ".join(getattr(chosen, name)) or DASH) for name in lists),
-    ]
+    """Return every option of the comparison with its value as people read it."""
+    found = []
+    for name, described in options_of(report.settings):
+        value = getattr(report.settings, name)
+        size = described.written == SIZE and value is not None
+        shown = format_size(value) if size else ", ".join(value) if isinstance(value, tuple) else described.text(value)
+        found.append((name, shown if shown and value is not None else DASH))
+    return found
 
 
 def _title(report: Report, voice: Voice) -> str:

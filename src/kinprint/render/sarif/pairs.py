@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kinprint._util.plain import printable
-from kinprint.render.page.pairs import pairs_command
 from kinprint.render.parentage import pair_ref
+from kinprint.render.repeat_command import pairs_command
 from kinprint.render.sarif.log import SHOWN, Judged, place_of, sarif_log
 from kinprint.render.tables.pairs import facts_of
 from kinprint.render.tables.tidy import Cell

@@ -1,0 +1,281 @@
+"""What a comparison can be asked for: one dataclass, from Python and the command line to the report that states it.
+
+A new option of `kinprint compare` is one field here. The command line makes its option from the field, the report stores it,
+the command that repeats a comparison and the page show it, and verification runs with it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from kinprint._util.sizes import parse_size
+from kinprint.errors import BadSelection
+from kinprint.refs import public
+from kinprint.results.plain_json import LATER
+
+DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
+PAIR_BUDGET_BYTES = 32_000_000  # of each pair of many models: there are many
+_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+TEXT, NUMBER, SIZE, SWITCH = "text", "number", "size", "switch"
+NAMES, EACH = "names", "each"  # several values: in one argument, separated by commas; or each after the option's name
+_LISTS = (NAMES, EACH)
+
+
+@dataclass(frozen=True)
+class CommandOption:
+    """How a field of `Options` is given on the command line.
+
+    Attributes
+    ----------
+    name, written, metavar
+        Name without dashes; how values are written (``TEXT``, ``NUMBER``, ``SIZE``, ``SWITCH``, ``NAMES``, ``EACH``); what
+        stands for a value in help.
+    help
+        One sentence on what the option does.
+    pair_only
+        Whether the option makes sense for two models only.
+    models
+        Whether the values name models: addresses may hold secrets, which no report keeps.
+    least
+        Smallest number that makes sense.
+    """
+
+    name: str
+    written: str
+    help: str
+    metavar: str | None = None
+    pair_only: bool = False
+    models: bool = False
+    least: int | None = None
+
+    @property
+    def flag(self) -> str:
+        """Name as it is typed."""
+        return f"--{self.name}"
+
+    def read(self, value: Any) -> Any:
+        """Return a value as the field holds it: from a list, a path, a size or comma-separated names."""
+        if self.written == SIZE and isinstance(value, str):
+            return None if value.lower() in ("none", "unlimited") else parse_size(value)
+        if self.written == TEXT:
+            return None if value is None else os.fspath(value)
+        if self.written not in _LISTS:
+            return value
+        if value is None:
+            return ()
+        if self.written == NAMES and isinstance(value, str):
+            return split_names(value)
+        return (os.fspath(value),) if isinstance(value, str | os.PathLike) else tuple(map(os.fspath, value))
+
+    def write(self, value: Any) -> list[str]:
+        """Return the arguments that give this value on a command line; none where it is the absence of a choice."""
+        if self.written == SWITCH:
+            return [self.flag] if value else []
+        if self.written == EACH:
+            return [word for each in value for word in _argument(self.flag, each)]
+        text = self.text(value)
+        return [] if text is None else _argument(self.flag, text)
+
+    def text(self, value: Any) -> str | None:
+        """Return a value as one text, or None where it is the absence of a choice."""
+        if self.written == SIZE:
+            return written_size(value)
+        if self.written == SWITCH:
+            return self.flag if value else None
+        if self.written in _LISTS:
+            return ",".join(value) or None
+        return None if value is None else str(value)
+
+
+def option(default: Any, name: str, written: str, about: str, *, later: bool = False, **more: Any) -> Any:
+    """Return a field of `Options`; `later` marks one that reports of the first versions lack."""
+    described = {"option": CommandOption(name, written, about, **more)}
+    return field(default=default, metadata=described | (LATER if later else {}))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose; together with the commits of the models it determines every number in a report.
+
+    Values may be given as a person writes them: a list or a single name for several, a path for a name, ``"64MB"`` for a size.
+
+    Attributes
+    ----------
+    budget_bytes
+        Limit on all bytes read, headers and tokenizers included; None for no limit.
+    rows, experts, layers, roles
+        Rows of each matrix, experts of each layer, layers such as ``"0,5,10-20"`` and roles to look at; empty for all roles.
+    metrics
+        Metrics to compute; empty for all, which a report then names.
+    seed
+        Seed of Monte-Carlo permutations.
+    controls, related
+        Models known to be unrelated to A, and known to be related to it.
+    parents
+        Further models that B may be a merge of, beside A.
+    deep
+        Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
+    methods
+        Fingerprint methods to run as well, by name; ``"all"`` for every one.
+    files, bases
+        Weight files to read in models that have them; models that adapters belong to.
+    null
+        File of an empirical null; None for the one that ships.
+    """
+
+    budget_bytes: int | None = option(
+        DEFAULT_BUDGET_BYTES,
+        "budget",
+        SIZE,
+        "Read at most this much in all, headers and tokenizers included; none for no limit.",
+        metavar="SIZE",
+        least=0,
+    )
+    rows: int = option(32, "rows", NUMBER, "Rows read of each matrix, at most.", least=1)
+    experts: int = option(1, "experts", NUMBER, "Experts sampled in each layer.", least=0)
+    layers: str | None = option(None, "layers", TEXT, "Only these layers, such as 0,5,10-20.")
+    roles: tuple[str, ...] = option((), "roles", NAMES, "Only these roles, comma-separated (see kinprint inspect).")
+    metrics: tuple[str, ...] = option((), "metrics", NAMES, "Only these metrics, comma-separated (docs/metrics.md).")
+    seed: int = option(0, "seed", NUMBER, "Seed of the Monte-Carlo permutations.", least=0)
+    controls: tuple[str, ...] = option(
+        (), "control", EACH, "A model known to be unrelated to A.", metavar="MODEL", pair_only=True, models=True
+    )
+    related: tuple[str, ...] = option(
+        (), "related", EACH, "A model known to be related to A.", metavar="MODEL", pair_only=True, models=True
+    )
+    parents: tuple[str, ...] = option(
+        (),
+        "parent",
+        EACH,
+        "A further model B may be a merge of, beside A.",
+        metavar="MODEL",
+        pair_only=True,
+        models=True,
+    )
+    deep: bool = option(False, "deep", SWITCH, "Look for reordered neurons and residual dimensions in any case.")
+    methods: tuple[str, ...] = option(
+        (),
+        "method",
+        NAMES,
+        "Also run these fingerprint methods, comma-separated, or all (kinprint fingerprint --list). Local models are then read "
+        "without a budget unless you give one.",
+        metavar="NAMES",
+        pair_only=True,
+        later=True,
+    )
+    files: tuple[str, ...] = option(
+        (),
+        "file",
+        EACH,
+        "Read this weight file in models that have it, instead of choosing the best format.",
+        metavar="NAME",
+        later=True,
+    )
+    bases: tuple[str, ...] = option(
+        (),
+        "base",
+        EACH,
+        "The model that a LoRA adapter among those named belongs to, instead of the one it declares.",
+        metavar="MODEL",
+        models=True,
+        later=True,
+    )
+    null: str | None = option(
+        None, "null", TEXT, "Empirical null made by kinprint calibrate.", metavar="FILE", pair_only=True, later=True
+    )
+
+    def __post_init__(self) -> None:
+        for name, described in options_of(self):
+            object.__setattr__(self, name, described.read(getattr(self, name)))
+
+    @classmethod
+    def of(cls, base: Options | None = None, **chosen: Any) -> Options:
+        """Return options with some chosen by keyword: names of fields, or of the command line's options (`control`, `budget`).
+
+        Parameters
+        ----------
+        base : what the others are taken from; by default the defaults.
+        chosen : values by name.
+
+        Raises
+        ------
+        TypeError
+            If there is no such option, or one is given twice.
+        """
+        names = {described.name: name for name, described in options_of(cls)}
+        found: dict[str, Any] = {}
+        for given, value in chosen.items():
+            name = names.get(given, given)
+            if name not in names.values():
+                near = difflib.get_close_matches(given, [*names, *names.values()], n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(names.values())}"
+                raise TypeError(f"a comparison has no option {given!r}; {hint}")
+            if name in found:
+                raise TypeError(f"the option {name!r} is given twice")
+            found[name] = value
+        return replace(base or cls(), **found)
+
+    @property
+    def impossible(self) -> str | None:
+        """What is no choice at all, in words; None if all are."""
+        for name, described in options_of(self):
+            value = getattr(self, name)
+            if described.least is not None and value is not None and value < described.least:
+                return f"{name} {value}: expected {described.least} or more"
+        return None
+
+    def check(self) -> None:
+        """Refuse numbers that are no choice, before anything is read.
+
+        Raises
+        ------
+        BadSelection
+            If there is one.
+        """
+        if (wrong := self.impossible) is not None:
+            raise BadSelection(wrong)
+
+    def public(self) -> Options:
+        """Return the options as a report may state them: of addresses no part that may be secret."""
+        named = [name for name, described in options_of(self) if described.models]
+        return Options.of(self, **{name: tuple(map(public, getattr(self, name))) for name in named})
+
+    def arguments(self, *, many: bool = False) -> list[str]:
+        """Return the arguments of `kinprint compare` that choose these options, defaults included; `many` for many models."""
+        chosen = [(name, described) for name, described in options_of(self) if not (many and described.pair_only)]
+        return [word for name, described in chosen for word in described.write(getattr(self, name))]
+
+
+def options_of(
+    options: Options | type[Options], names: Iterable[str] | None = None
+) -> Iterator[tuple[str, CommandOption]]:
+    """Yield the fields of options with how they are given on the command line; all, or those named."""
+    wanted = None if names is None else frozenset(names)
+    for item in fields(options):
+        if wanted is None or item.name in wanted:
+            yield item.name, item.metadata["option"]
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Return the names in a comma-separated list."""
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def written_size(count: int | None) -> str:
+    """Write a size as the command line takes it, without rounding."""
+    if count is None:
+        return "none"
+    for factor, unit in _UNITS:
+        if count and count % factor == 0:
+            return f"{count // factor}{unit}"
+    return str(count)
+
+
+def _argument(flag: str, value: str) -> list[str]:
+    # a value that starts with a dash would be taken for an option of its own
+    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
