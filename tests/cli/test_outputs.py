@@ -368,7 +368,7 @@ def test_one_pair_of_many_is_explained(three, inside, demo):
 def test_pairs_are_named_by_the_smaller_number_first(forms, inside, monkeypatch, tmp_path):
     report = Report.from_json((forms / "out" / "report.json").read_bytes())
 
-    def backwards(_models, _options, *, on_report, **_wishes):
+    def backwards(_models, *, on_report, **_wishes):
         on_report(2, 0, report)  # as where the first model is the deeper one
         return pairs_report()
 

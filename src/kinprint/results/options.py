@@ -194,7 +194,7 @@ class Options:
             object.__setattr__(self, name, described.read(getattr(self, name)))
 
     @classmethod
-    def of(cls, base: Options | None = None, **chosen: Any) -> Options:
+    def of(cls, base: Options | None = None, /, **chosen: Any) -> Options:
         """Return options with some chosen by keyword: names of fields, or of the command line's options (`control`, `budget`).
 
         Parameters

@@ -14,8 +14,6 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from kinprint.errors import SchemaError
 from kinprint.text import Text, text_from_data
 
@@ -67,6 +65,8 @@ def holds_text(kind: Any) -> bool:
 
 def write_json(value: Any, *, indent: bool = True) -> bytes:
     """Return a dataclass as JSON (UTF-8)."""
+    import orjson  # here: `kinprint --help` reads the options of reports, and must not wait for it
+
     option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
     return orjson.dumps(value, default=to_plain, option=option)
 
@@ -95,6 +95,8 @@ def _data(found: Any) -> Any:
 
 def read_json(kind: type[T], raw: bytes, what: str, schema: str, versions: tuple[int, ...]) -> T:
     """Read a dataclass back, as one of the newest version; a schema of a version that is not listed is refused, not guessed at."""
+    import orjson
+
     try:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
