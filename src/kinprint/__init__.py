@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kinprint.evidence.calibration import calibrate
     from kinprint.fingerprints.report import compare_fingerprints, make_fingerprint
     from kinprint.model.inspection import inspect
-    from kinprint.model.model import Model, open_model, open_models
+    from kinprint.model.model import Model, open, open_model, open_models  # noqa: A004 - read as kinprint.open
     from kinprint.render.page import page_html
     from kinprint.results.findings import Evidence, Verdict
     from kinprint.results.inspection import Inspection
@@ -46,6 +46,7 @@ _HOMES = {
     "compare_many": "kinprint.tree",
     "inspect": "kinprint.model.inspection",
     "make_fingerprint": "kinprint.fingerprints.report",
+    "open": "kinprint.model.model",
     "open_model": "kinprint.model.model",
     "open_models": "kinprint.model.model",
     "page_html": "kinprint.render.page",
@@ -71,6 +72,7 @@ __all__ = [
     "compare_many",
     "inspect",
     "make_fingerprint",
+    "open",
     "open_model",
     "open_models",
     "page_html",

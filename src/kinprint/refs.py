@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,14 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
         raise NotFound(f"no such file or folder: {quotable(text)}", hint=f"a model is {_FORMS}")
     hint = f"for a repository without an owner write hf://{text}" if re.fullmatch(_NAME, text) else None
     raise BadReference(f"cannot read {quotable(text)!r} as a model: expected {_FORMS}", hint=hint)
+
+
+def path_text(reference: str | os.PathLike[str]) -> str:
+    """Return a reference as text; a path that does not exist must not be taken for the name of a repository."""
+    text = os.fspath(reference)
+    if isinstance(reference, str) or Path(text).is_absolute() or Path(text).exists():
+        return text
+    return os.path.join(".", text)  # noqa: PTH118 - Path drops the dot
 
 
 def shown(url: str) -> str:

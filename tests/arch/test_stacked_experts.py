@@ -10,7 +10,8 @@ from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised.modules import flat
 from kinprint.formats.tensors import TensorInfo, Tensors
 from kinprint.model.inspection import inspect
-from kinprint.model.model import open_model, slice_role
+from kinprint.model.model import open_model
+from kinprint.model.reader import Want
 from support.layouts import write_checkpoint
 
 WIDTH, NEURONS, EXPERTS = 16, 12, 3
@@ -72,10 +73,9 @@ def check(model, made):
         for expert in range(EXPERTS):
             part, values = parts[role, expert], made[name][expert]
             assert (part.shape, part.layer) == (values.shape, 0)
-            item = slice_role(model, part)
-            assert np.array_equal(item.logical(model.checkpoint.read([item.stored])[0]), values)
-            some = slice_role(model, part, (3, 8), (1, 5))
-            assert np.array_equal(some.logical(model.checkpoint.read([some.stored])[0]), values[3:8, 1:5])
+            whole, some = model.read([Want(*part.key), Want(*part.key, (3, 8), (1, 5))])
+            assert np.array_equal(whole.values, values)
+            assert np.array_equal(some.values, values[3:8, 1:5])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -116,7 +116,7 @@ def test_rows_of_an_expert_cost_their_bytes(store):
     model = store("qwen3_moe", {f"mlp.experts.{name}": stack for name, stack in by_name(made, False).items()})
     up = next(part for part in model.naming.tensors if part.role == "expert_up" and part.expert == 2)
     assert up.name == BLOCK + "mlp.experts.gate_up_proj[2]"
-    assert slice_role(model, up, (2, 5)).stored.nbytes == 3 * WIDTH * 2
+    assert model.cost(Want(*up.key, (2, 5))) == 3 * WIDTH * 2
 
 
 def test_inspection_counts_bytes_once(store, tmp_path, settings_for):

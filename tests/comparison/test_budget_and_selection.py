@@ -2,11 +2,11 @@
 
 import pytest
 
+from kinprint.arch.roles import role_named
 from kinprint.comparison.pipeline import compare
 from kinprint.comparison.selection import (
     MAX_ELEMENTS,
     MIN_ROWS,
-    checked_roles,
     fit_budget,
     pair_up,
     parse_layers,
@@ -57,10 +57,10 @@ def test_layers_that_do_not_exist():
 
 def test_misspelt_names_give_hints(llama, run):
     with pytest.raises(BadReference) as caught:
-        checked_roles(["input_nrom"])
+        role_named("input_nrom")
     assert caught.value.hint == "did you mean 'input_norm'?"
     with pytest.raises(BadReference) as caught:
-        checked_roles(["zzz"])
+        role_named("zzz")
     assert "attn_q" in caught.value.hint
     with pytest.raises(BadSelection) as unknown:
         compare("nowhere", "nowhere", Options(metrics=("cosin",)))
@@ -115,7 +115,7 @@ def test_pairs_join_role_layer_and_expert(models):
 
 
 def cost(pairs, a, b):
-    return sum(item.stored.nbytes for pair in pairs for item in pair.slices(a, b))
+    return sum(model.cost(pair.want) for pair in pairs for model in (a, b))
 
 
 @pytest.mark.parametrize("budget", [0, 1_000, 5_000, 14_000, 20_000, 100_000, 200_000, 400_000, 10_000_000])

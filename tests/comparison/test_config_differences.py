@@ -8,7 +8,8 @@ import pytest
 
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.model.model import open_models
-from kinprint.model.tokenizers import compare_tokenizers, compare_vocabularies, vocabulary
+from kinprint.model.tokenizers import compare_tokenizers, compare_vocabularies
+from kinprint.model.tokens import vocabulary
 from support.hub import HubServer
 
 BPE = {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}}

@@ -157,7 +157,7 @@ def test_a_gguf_declares_its_origin_in_its_metadata(tmp_path):
     }
     write_gguf(tmp_path / "x.gguf", metadata, {"token_embd.weight": ("F32", values)})
     with Session(Settings(range_cache=None)) as session:
-        found = read_declaration(open_model(str(tmp_path / "x.gguf"), session), session)
+        found = read_declaration(open_model(str(tmp_path / "x.gguf"), session))
     assert (found.base_models, found.licence) == (("Owner/Base", "one/other"), "llama3")
     assert found.where == ("metadata of the file",)
     assert found.reason is None

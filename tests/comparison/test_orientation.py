@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from kinprint.arch import Role
-from kinprint.model.model import open_model, slice_role, take_rows
+from kinprint.model.model import open_model
+from kinprint.model.reader import Want, take_rows
 
 D, HEADS, KV, DIM, F, V = 32, 4, 2, 8, 48, 20
 BASE = {"hidden_size": D, "num_attention_heads": HEADS, "num_hidden_layers": 1, "vocab_size": V, "intermediate_size": F}
@@ -84,8 +85,7 @@ def test_slices_are_what_numpy_takes(checkpoint, session_for, family):
         part = parts[Role(role)]
         assert part.shape == values.shape
         for wanted in (None, (0, 1), (0, 5), (3, 17), (len(values) - 2, len(values)), (0, len(values))):
-            item = slice_role(model, part, wanted)
-            got = item.logical(model.checkpoint.read([item.stored])[0])
+            got = model.read([Want(*part.key, wanted)])[0].values
             np.testing.assert_array_equal(
                 got, values if wanted is None else values[slice(*wanted)], str((role, wanted))
             )
@@ -95,7 +95,7 @@ def test_a_sample_of_rows_reads_no_more_than_its_bytes(checkpoint, session_for):
     tensors, _, config = internlm2(np.random.default_rng(4))
     model = open_model(checkpoint("m", tensors, config, dtype="F32"), session_for())
     part = next(part for part in model.naming.tensors if part.role is Role.ATTN_K)
-    assert slice_role(model, part, (3, 12)).stored.nbytes == 9 * D * 4
+    assert model.cost(Want(*part.key, (3, 12))) == 9 * D * 4
 
 
 def test_gemma_offset_is_added_to_what_the_model_uses_only(checkpoint, session_for):
@@ -103,10 +103,9 @@ def test_gemma_offset_is_added_to_what_the_model_uses_only(checkpoint, session_f
     stored = np.linspace(-0.5, 0.5, D)
     folder = checkpoint("m", {"model.layers.0.input_layernorm.weight": stored}, config, dtype="F64")
     model = open_model(folder, session_for())
-    item = slice_role(model, model.naming.tensors[0])
-    raw = model.checkpoint.read([item.stored])[0]
-    np.testing.assert_array_equal(item.logical(raw), stored + 1)
-    np.testing.assert_array_equal(item.oriented(raw), stored)
+    (sample,) = model.read([Want(*model.naming.tensors[0].key)])
+    np.testing.assert_array_equal(sample.values, stored + 1)
+    np.testing.assert_array_equal(sample.stored, stored)
 
 
 def test_take_rows_joins_intervals_end_to_end():

@@ -9,6 +9,7 @@ from kinprint.comparison.measuring import Values, measure
 from kinprint.comparison.selection import Pair
 from kinprint.comparison.summary import RoleStack
 from kinprint.metrics import METRICS
+from kinprint.model.reader import Sample
 
 METRIC = [METRICS["pearson"]]
 
@@ -31,7 +32,7 @@ def correlated_layers(rng, layers, shape, memory):
 def one_model_pair(seed, role, layers, shape, memory, finish):
     rng = np.random.default_rng([seed, 77])  # not the stream that permutations are drawn from
     left, right = (correlated_layers(rng, layers, shape, memory) for _ in range(2))
-    left, right = ([Values(x := finish(values), x, "F64") for values in side] for side in (left, right))
+    left, right = ([Values(Sample(x := finish(values), "F64", x.shape)) for values in side] for side in (left, right))
     jobs = [(pair_of(role, layer, shape), a, b) for layer, (a, b) in enumerate(zip(left, right, strict=True))]
     stack, found = RoleStack(role), measure(jobs, METRIC, seed=seed)
     for one, (_, a, b) in zip(found, jobs, strict=True):

@@ -10,9 +10,9 @@ from kinprint.arch import Role
 from kinprint.evidence.assess import assess
 from kinprint.evidence.battery import Place, head_test, matrix_test, norm_test, row_test, run_battery
 from kinprint.evidence.controls import classify
-from kinprint.evidence.probe import Sample
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.lab.zoo.derive import load_state
+from kinprint.model.reader import Sample
 from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, OFF, TESTED
 from support.places import ROOT
 from support.probes import free_orders, probe_from_state

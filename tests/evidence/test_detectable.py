@@ -8,8 +8,9 @@ import pytest
 from kinprint.arch import Role
 from kinprint.evidence.assess import POWER, assess, power_of
 from kinprint.evidence.battery import Place, norm_test, row_test
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.model.reader import Sample
 from kinprint.results.findings import NO_EVIDENCE
 
 TRIALS = 200

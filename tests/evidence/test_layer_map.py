@@ -8,8 +8,9 @@ import pytest
 from kinprint.evidence.assess import SEARCHED, assess
 from kinprint.evidence.battery import run_battery
 from kinprint.evidence.layer_map import LAYER_ALPHA, align_layers, layer_p
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
 from kinprint.lab.zoo.derive import drop_layers, noise, replace_norms, stack_layers
+from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED
 from kinprint.stats.combine import bonferroni, holm
 from support.probes import probe_from_state

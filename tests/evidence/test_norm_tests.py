@@ -7,7 +7,8 @@ import pytest
 
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.evidence.battery import RESIDUAL_ORDER, run_battery
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
+from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED
 
 DRAWS = 999

@@ -14,7 +14,8 @@ from kinprint.arch import Role
 from kinprint.comparison.pipeline import compare
 from kinprint.evidence.assess import assess, power_of
 from kinprint.evidence.battery import run_battery
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
+from kinprint.model.reader import Sample
 from kinprint.results.findings import DERIVED, NO_EVIDENCE
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings

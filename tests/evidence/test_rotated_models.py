@@ -14,7 +14,6 @@ from kinprint.evidence.neuron_gram import (
     gram_test,
     hold_gram,
     neuron_sets,
-    spaced,
     turned_controls,
 )
 from kinprint.evidence.rotation import STATISTIC, examine_turned
@@ -125,11 +124,6 @@ def test_controls_of_the_turned_tests_find_a_copy_and_nothing_else(base, small, 
         "kinprint.evidence.neuron_gram.fixed_points", lambda *_, **__: fixed_points(np.eye(40), np.eye(40))
     )
     assert [item.status for item in turned_controls(held(base), log10_alpha=-6.0)] == ["passed", "failed"]
-
-
-def test_spaced_takes_middles():
-    assert spaced([0, 1, 2], 8) == [0, 1, 2]
-    assert spaced(list(range(12)), 4) == [1, 4, 7, 10]
 
 
 def test_the_shipped_null_knows_the_statistic():

@@ -7,7 +7,8 @@ import pytest
 
 from kinprint.arch import Role
 from kinprint.evidence.battery import HEAD_ORDER, NEURON_ORDER, Place, head_test, row_test, run_battery
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
+from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED
 
 LAYERS, ROWS, WIDTH = 4, 32, 64

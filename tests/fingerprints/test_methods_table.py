@@ -10,7 +10,7 @@ from kinprint.cli.main import main
 from kinprint.errors import BadSelection, DegenerateInput, NeedsExtra
 from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, summarise
 from kinprint.fingerprints.all_methods import METHODS
-from kinprint.fingerprints.base import CHANGES, NEEDS, Chance, Method, PortableMethod, Score, evenly
+from kinprint.fingerprints.base import CHANGES, NEEDS, Chance, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, finding, run_methods, shipped_null, statistic_of
 from kinprint.lab.zoo import derive
 from kinprint.model.tokens import common_rows, sample_ids, sample_tokens, token_key
@@ -150,7 +150,6 @@ def test_tokens_are_chosen_alike_by_models_that_never_met():
     assert len(sample_tokens(one, 100, 200).ids) == 100
     by_number = sample_ids(1000, 50)
     assert not np.isin(by_number.keys, [token_key(text) for text in one]).any()
-    assert evenly([1, 2, 3, 4, 5], 3) == [1, 3, 5]
 
 
 # -- commands ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from kinprint.errors import BudgetExceeded, KinprintError
 from kinprint.formats.plan import rows, windows
-from kinprint.model.model import open_model, slice_role
+from kinprint.model.model import open_model
 from support import contract
 from support.contract import little_model as model
 from support.hub import HubServer
@@ -45,8 +45,7 @@ def named(opened):
 
 
 def read_role(opened, part, wanted=None):
-    item = slice_role(opened, part, wanted)
-    return item.logical(opened.checkpoint.read([item.stored])[0])
+    return opened.tensor(*part.key, rows=wanted)
 
 
 @every_format

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinprint.model.cards import CARD_CAP, MOST, SHOWN, Card, read_card
+from kinprint.model.cards import CARD_CAP, MOST, SHOWN, Card, parse_card
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from kinprint.model.cards import CARD_CAP, MOST, SHOWN, Card, read_card
     ],
 )
 def test_the_origin_a_card_declares(card, expected):
-    assert list(read_card(card).base_models) == expected
+    assert list(parse_card(card).base_models) == expected
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_the_origin_a_card_declares(card, expected):
     ],
 )
 def test_the_licence(front, licence):
-    assert read_card(f"---\n{front}\n---\n").licence == licence
+    assert parse_card(f"---\n{front}\n---\n").licence == licence
 
 
 def test_the_relation_and_lengths():
-    card = read_card(f"---\nbase_model_relation: merge\nbase_model: [{', '.join(['x' * 999] * 90)}]\n---\n")
+    card = parse_card(f"---\nbase_model_relation: merge\nbase_model: [{', '.join(['x' * 999] * 90)}]\n---\n")
     assert card.relation == "merge"
     assert len(card.base_models) == MOST
     assert {len(name) for name in card.base_models} == {SHOWN}
@@ -59,7 +59,7 @@ def test_the_relation_and_lengths():
     ],
 )
 def test_spellings_of_yaml(front, bases):
-    card = read_card(f"---\n{front}\n---\n")
+    card = parse_card(f"---\n{front}\n---\n")
     assert (card.base_models, card.unclear) == (bases, False)
 
 
@@ -67,14 +67,14 @@ def test_spellings_of_yaml(front, bases):
     "value", [">-\n  a/b", "|\n  a/b", "&x a/b", "*x", "{name: a/b}", "[a/b,\n c/d", "\n  - !x a/b"]
 )
 def test_what_is_not_read_is_not_taken_for_silence(value):
-    assert read_card(f"---\nbase_model: {value}\n---\n").unclear
+    assert parse_card(f"---\nbase_model: {value}\n---\n").unclear
 
 
 def test_many_bases_are_not_all_kept():
-    card = read_card("---\nbase_model:\n" + "\n".join(f"- a/b{number}" for number in range(MOST + 1)) + "\n---\n")
+    card = parse_card("---\nbase_model:\n" + "\n".join(f"- a/b{number}" for number in range(MOST + 1)) + "\n---\n")
     assert card.unclear
     assert len(card.base_models) == MOST
 
 
 def test_a_large_card_is_read_in_no_time():
-    assert read_card("---\n" + "a: [" * (CARD_CAP // 4)) == Card()
+    assert parse_card("---\n" + "a: [" * (CARD_CAP // 4)) == Card()

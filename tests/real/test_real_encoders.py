@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kinprint.model.model import open_model, slice_role
+from kinprint.model.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
@@ -99,7 +99,7 @@ def test_real_norms_of_unrelated_models_behave_as_the_null_says(weights, e5):
         for folder in (weights("minilm"), e5):
             model = open_model(str(folder), session)
             parts = [part for part in model.naming.tensors if part.role.value in NORMS]
-            values = np.stack(model.checkpoint.read([slice_role(model, part).stored for part in parts])).astype(float)
+            values = np.stack([model.tensor(*part.key) for part in parts])
             centred = values - values.mean(axis=1, keepdims=True)
             stacks.append(centred / np.linalg.norm(centred, axis=1, keepdims=True))
     z = stacks[0] @ stacks[1].T * np.sqrt(stacks[0].shape[1] - 1)

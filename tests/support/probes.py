@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.arch import Axis, Naming, Role, RoleTensor, name_tensors, ordered_axes, residual_width
-from kinprint.evidence.probe import Key, Probe, Sample
+from kinprint.evidence.probe import Probe
 from kinprint.lab.zoo.derive import Config, State
+from kinprint.model.reader import Sample
 
 ROWS = 32
 TOKENS = 64
@@ -39,7 +40,7 @@ def probe_from_state(tensors: State, config: Config, *, rows: int = ROWS, label:
         if part.expert is not None and part.expert >= EXPERTS:
             continue
         values = _logical(tensors[part.name], part)
-        key: Key = (part.role, part.layer, part.expert)
+        key = part.key
         cut = (0, min(rows, len(values))) if values.ndim == 2 else None
         probe.samples[key] = Sample(
             np.ascontiguousarray(values[:rows] if cut else values), "F32", values.shape, part.offset, cut

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
+
+T = TypeVar("T")
 
 NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
 """A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
@@ -57,3 +60,27 @@ def ranks(values: NDArray[Any]) -> FloatArray:
     _, inverse, counts = np.unique(values.ravel(), return_inverse=True, return_counts=True)
     shared: FloatArray = np.cumsum(counts) - (counts - 1) / 2.0
     return shared[inverse].reshape(values.shape)
+
+
+def evenly_spaced(
+    items: Sequence[T], count: int, at: Literal["starts", "middles", "ends", "nearest"] = "starts"
+) -> list[T]:
+    """Return at most `count` of the items, evenly spaced.
+
+    Parameters
+    ----------
+    at : where in `count` equal parts: at their starts, or in their middles. With "ends" and "nearest" the first and the last item
+        are among those chosen, and the others are rounded down, or to the nearest; a single one is the last.
+    """
+    n = len(items)
+    if n <= count:
+        return list(items)
+    if at == "starts":
+        return [items[k * n // count] for k in range(count)]
+    if at == "middles":
+        return [items[int((k + 0.5) * n / count)] for k in range(count)]
+    if count == 1:
+        return [items[-1]]
+    if at == "ends":
+        return [items[k * (n - 1) // (count - 1)] for k in range(count)]
+    return [items[round(k * (n - 1) / (count - 1))] for k in range(count)]

@@ -2,7 +2,7 @@
 
 from kinprint.arch.configs import ordered_axes
 from kinprint.arch.mapping import architectures, name_tensors, residual_width
-from kinprint.arch.naming import Excluded, Naming, RoleTensor
+from kinprint.arch.naming import Excluded, Naming, RoleTensor, TensorKey
 from kinprint.arch.roles import Axis, Role
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Naming",
     "Role",
     "RoleTensor",
+    "TensorKey",
     "architectures",
     "name_tensors",
     "ordered_axes",

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from kinprint.arch.roles import Role
 from kinprint.text import Text
 
+TensorKey = tuple[Role, int | None, int | None]
+"""Role, layer, expert: no two tensors of a model have the same."""
+
 
 class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast
     """One role, and the stored tensor (or the part of it) that plays it.
@@ -39,6 +42,11 @@ class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and 
     axis: int
     transposed: bool
     offset: float
+
+    @property
+    def key(self) -> TensorKey:
+        """Role, layer and expert."""
+        return self.role, self.layer, self.expert
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,12 @@ rows are not (the vocabulary names them), positions are not.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+from kinprint.errors import BadSelection
 
 
 class Axis(StrEnum):
@@ -168,3 +172,39 @@ def _table() -> dict[Role, RoleInfo]:
 
 for _role, _info in _table().items():
     _role.info = _info
+
+
+def role_named(name: str) -> Role:
+    """Return the role of that name.
+
+    Raises
+    ------
+    BadSelection
+        If there is none.
+    """
+    known = [role.value for role in Role]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"roles: {', '.join(known)}"
+        raise BadSelection(f"no role is called {name!r}", hint=hint)
+    return Role(name)
+
+
+class MlpRoles(NamedTuple):
+    """The matrices of one MLP, and which expert stands for all where there are several."""
+
+    gate: Role
+    up: Role
+    down: Role
+    expert: int | None
+
+
+MLPS = (
+    MlpRoles(Role.MLP_GATE, Role.MLP_UP, Role.MLP_DOWN, None),
+    MlpRoles(Role.SHARED_GATE, Role.SHARED_UP, Role.SHARED_DOWN, None),
+    MlpRoles(Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_DOWN, 0),
+)
+"""Dense, shared and routed: in a layer the first that a model has stands for its MLP."""
+
+DENSE_ROLES = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
+"""The matrices of a dense MLP that an expert's are copies of, if a mixture was made from a dense model (upcycling)."""

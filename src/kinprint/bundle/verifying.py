@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from kinprint._util.plain import printable
+from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint._version import __version__
 from kinprint.bundle.access import Access, hosts_of
@@ -50,8 +51,6 @@ from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead,
 from kinprint.sources.ledger import Record
 from kinprint.sources.replay import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def verify_bundle(
     FormatError, SchemaError
         If it is no bundle, or one that this program cannot read. What does not agree is no error, but in the result.
     """
-    tell = progress or _quiet
+    tell = progress or quiet
     state = State(offline=offline, cached=use_cache)
     with open_container(path, max_bytes) as container, tempfile.TemporaryFile(prefix="kinprint-") as temporary:
         tell("reading the bundle", 0, 3)
@@ -431,7 +430,3 @@ def _versions(manifest: Manifest) -> tuple[str, ...]:
     if manifest.arithmetic != arithmetic():
         found.append("another processor")
     return tuple(found)
-
-
-def _quiet(_stage: str, _done: int, _total: int) -> None:
-    pass

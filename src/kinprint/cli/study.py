@@ -85,8 +85,7 @@ def study_command(
     from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
     from multiprocessing import get_context
 
-    from kinprint.arch import Role
-    from kinprint.comparison.selection import checked_roles
+    from kinprint.arch.roles import role_named
     from kinprint.sources.session import Session
     from kinprint.studies.opened import Request, read_layers
     from kinprint.studies.recipe import run_study
@@ -95,7 +94,7 @@ def study_command(
     given = tuple(part for text in models for part in split_names(text))
     request = Request(
         layers=read_layers(layers),
-        roles=tuple(Role(role) for role in checked_roles(split_names(roles))),
+        roles=tuple(map(role_named, split_names(roles))),
         full=full,
         replicas=replicas,
         seed=seed,

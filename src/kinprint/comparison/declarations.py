@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 
 from kinprint._util.plain import printable
-from kinprint.errors import KinprintError, NotFound
 from kinprint.formats.format import ORIGIN
-from kinprint.model.cards import CARD, CARD_CAP, MOST, SHOWN, read_card
+from kinprint.model.cards import CARD, MOST, NO_CARD, SHOWN, card_text, parse_card
 from kinprint.model.model import Model
 from kinprint.results.context import (
     DECLARED,
@@ -21,19 +20,17 @@ from kinprint.results.context import (
     DeclaredFinding,
 )
 from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, Verdict
-from kinprint.sources.session import Session
 
 ADAPTER_CONFIG = "adapter_config.json"
-NO_CARD = f"there is no {CARD}"
 _SHARED = (IDENTICAL, DERIVED, SHARES_COMPONENTS)
 _NAME = 80  # characters of a name in a sentence
 
 
-def read_declaration(model: Model, session: Session) -> Declaration:
+def read_declaration(model: Model) -> Declaration:
     """Return what the card says, and the config of an adapter. Context is not worth failing for: a reason is kept instead."""
     checkpoint = model.checkpoint
-    card, reason = _card_of(model, session)
-    said = read_card((card or b"").decode("utf-8", "replace"))
+    card, reason = card_text(checkpoint)
+    said = parse_card(card or "")
     bases, licence, relation = list(said.base_models), said.licence, said.relation
     where = [CARD] if bases or licence else []
     if ORIGIN in checkpoint.documents:  # a file that says itself what a card would
@@ -54,19 +51,6 @@ def read_declaration(model: Model, session: Session) -> Declaration:
     # on the hub a card is expected, and that there is none is known
     known = not said.unclear and (card is not None or (checkpoint.provenance.kind == "hub" and reason == NO_CARD))
     return Declaration(tuple(bases[:MOST]), relation, licence, tuple(where), None if where else reason, known)
-
-
-def _card_of(model: Model, session: Session) -> tuple[bytes | None, str | None]:
-    """Return the card, or why there is none."""
-    if model.checkpoint.provenance.kind in ("file", "url-file"):
-        return None, "a single file has no card"
-    try:
-        card = session.read_small(model.checkpoint.folder, CARD, CARD_CAP)
-    except NotFound:
-        return None, NO_CARD
-    except KinprintError as error:
-        return None, f"the card could not be read: {error.message}"
-    return card, NO_CARD if card is None else None
 
 
 def judge_declarations(

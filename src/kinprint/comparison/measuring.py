@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.comparison.selection import Pair
@@ -16,7 +16,7 @@ from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.metrics import METRICS, CosineIdentity, Metric, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
-from kinprint.model.model import FloatArray
+from kinprint.model.reader import Sample
 from kinprint.results.measurements import (
     NO_NULL,
     NOT_COMPARABLE,
@@ -35,13 +35,11 @@ CHUNK = 1 << 16  # elements of one side measured together: a few passes over the
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 
 
-@dataclass(frozen=True)
 class Values:
-    """One side of a pair as read: as the model uses it, and as it is stored."""
+    """One side of a pair as read, and as the model uses it: converted once, because every metric looks at it."""
 
-    logical: FloatArray
-    stored: Array
-    dtype: str
+    def __init__(self, sample: Sample) -> None:
+        self.sample, self.logical = sample, sample.values
 
 
 Job = tuple[Pair, Values, Values]
@@ -90,7 +88,7 @@ def _compared(
     if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
         reason = measured[0].reason if measured else "no metric fits"
     side_a, side_b = (
-        TensorSide(part.name, values.dtype, part.shape, _nonfinite(values.logical))
+        TensorSide(part.name, values.sample.dtype, part.shape, _nonfinite(values.logical))
         for part, values in ((pair.a, a), (pair.b, b))
     )
     return TensorComparison(
@@ -202,9 +200,9 @@ class _Place:
     def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
         self._axis_name = axis_name
         self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
-        self._stored = _turn(a.stored, axis), _turn(b.stored, axis)
-        self._grid = _coarser(a.dtype, b.dtype)
-        self._same_dtype = a.dtype == b.dtype
+        self._stored = _turn(a.sample.stored, axis), _turn(b.sample.stored, axis)
+        self._grid = _coarser(a.sample.dtype, b.sample.dtype)
+        self._same_dtype = a.sample.dtype == b.sample.dtype
         self._seed = seed
         self._nulls = PermutationNulls(*(X[None] for X in self.rows), seed=seed) if axis is not None else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,25 +16,26 @@ from typing import Any
 
 import numpy as np
 
+from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.arch import Role, ordered_axes
+from kinprint.arch.roles import role_named
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
 from kinprint.comparison.measuring import Job, Values, chosen_metrics, in_chunks, measure, not_compared
-from kinprint.comparison.selection import Pair, checked_roles, fit_budget, pair_up, parse_layers
+from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import examine
 from kinprint.evidence.layer_grids import layer_grids
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
 from kinprint.fingerprints.run import chosen_methods, run_methods
 from kinprint.formats.adapters.opening import shared_base
-from kinprint.formats.checkpoint import execute_together
-from kinprint.formats.plan import ReadPlan, plan_reads
 from kinprint.metrics import Metric
-from kinprint.model.model import Model, RoleSlice, open_models
+from kinprint.model.model import Model, open_models
+from kinprint.model.reader import ModelPlan, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.model.weights import StoredWeights
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
@@ -47,7 +48,6 @@ from kinprint.sources.settings import Settings
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
-Progress = Callable[[str, int, int], None]
 
 
 def compare(
@@ -75,11 +75,12 @@ def compare(
     options.check()
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
     options = replace(options, metrics=tuple(metric.name for metric in metrics))
-    checked_roles(options.roles)  # and so do a misspelt role, and a broken null
+    for name in options.roles:
+        role_named(name)  # and so do a misspelt role, and a broken null
     null = load_null(options.null)
     methods = chosen_methods(options.methods)
     started, clock = datetime.now(UTC), time.monotonic()
-    tell = progress or _quiet
+    tell = progress or quiet
     opened = nullcontext(session) if session else Session(settings, ledger=Ledger())
     with opened as run, run.reading(options.budget_bytes, files=options.files, bases=options.bases):
         before = run.bytes_delivered
@@ -88,7 +89,7 @@ def compare(
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)
-        declarations = read_declaration(first, run), read_declaration(second, run)
+        declarations = read_declaration(first), read_declaration(second)
         pairs, skipped = pair_up(*models, options)
         left = run.remaining_bytes
         affordable = None if left is None else int(left * MEASURED_SHARE)
@@ -158,7 +159,7 @@ def _measure_all(
         return measure(jobs, metrics, seed=seed, ordered=ordered)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches, a, b), strict=True):
+        for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches), strict=True):
             jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
             chunks = in_chunks(jobs)
             found: dict[int, TensorComparison] = {}
@@ -172,7 +173,8 @@ def _measure_all(
             for k, (pair, left, right) in enumerate(jobs):
                 comparisons.append(found[k])
                 stacks.setdefault(found[k].role, RoleStack(pair.role)).add(found[k], left.logical, right.logical)
-                _keep(probes, pair, left, right)
+                for probe, values in zip(probes, (left, right), strict=True):
+                    probe.samples[pair.want.key] = values.sample
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
     return comparisons, summary
 
@@ -182,12 +184,6 @@ def _scope(options: Options, a: Model, b: Model) -> Scope:
     layers = parse_layers(options.layers, max(a.naming.layers, b.naming.layers)) if options.layers else None
     roles = frozenset(Role(name) for name in options.roles) if options.roles else None
     return Scope(None if layers is None else frozenset(layers), roles)
-
-
-def _keep(probes: tuple[Probe, Probe], pair: Pair, a: Values, b: Values) -> None:
-    for probe, part, values in zip(probes, (pair.a, pair.b), (a, b), strict=True):
-        sample = Sample(values.stored, values.dtype, part.shape, part.offset, pair.rows, pair.columns)
-        probe.samples[pair.role, pair.layer, pair.expert] = sample
 
 
 def _tokens(found: TokenizerDifference, tokens: TokenPairs | None, a: Model, b: Model) -> TokenPairs | None:
@@ -215,10 +211,6 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
     )
 
 
-def _quiet(_stage: str, _done: int, _total: int) -> None:
-    pass
-
-
 # -- reading in batches ------------------------------------------------------------------------------------------------
 
 
@@ -227,8 +219,7 @@ class _Batch:
     """Pairs read together: all vectors, or one role's matrices. Bounds what is in memory at a time."""
 
     pairs: tuple[Pair, ...]
-    slices: tuple[tuple[RoleSlice, ...], tuple[RoleSlice, ...]]
-    plans: tuple[ReadPlan, ReadPlan]
+    plans: tuple[ModelPlan, ModelPlan]
 
 
 def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]:
@@ -240,28 +231,17 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
         key = "transposed" if shares else pair.role.value
         groups.setdefault(key if pair.is_matrix else "", []).append(pair)
     for group in groups.values():
-        left, right = zip(*(pair.slices(a, b) for pair in group), strict=True)
-        plans = tuple(plan_reads([item.stored for item in side], max_gap_bytes=0) for side in (left, right))
-        yield _Batch(tuple(group), (left, right), (plans[0], plans[1]))
+        wants = [pair.want for pair in group]
+        yield _Batch(tuple(group), (a.plan(wants), b.plan(wants)))
 
 
-def _read_ahead(
-    session: Session, batches: Sequence[_Batch], a: Model, b: Model
-) -> Iterator[tuple[list[Values], list[Values]]]:
-    """Yield the batches' values; the next batch is on its way while the caller measures this one."""
+def _read_ahead(session: Session, batches: Sequence[_Batch]) -> Iterator[list[list[Values]]]:
+    """Yield the batches' values, of A and of B; the next batch is on its way while the caller measures this one."""
 
-    def fetch(batch: _Batch) -> tuple[list[Values], list[Values]]:
-        arrays = execute_together([(a.checkpoint, batch.plans[0]), (b.checkpoint, batch.plans[1])])
-        left, right = (
-            [
-                Values(item.logical(raw), item.oriented(raw), item.stored.tensor.dtype)
-                for item, raw in zip(*side, strict=True)
-            ]
-            for side in zip(batch.slices, arrays, strict=True)
-        )
-        return left, right
+    def fetch(batch: _Batch) -> list[list[Values]]:
+        return [list(map(Values, side)) for side in read_together(batch.plans)]
 
-    ahead: Future[tuple[list[Values], list[Values]]] | None = None
+    ahead: Future[list[list[Values]]] | None = None
     for number, batch in enumerate(batches):
         current = ahead.result() if ahead else fetch(batch)
         ahead = session.coordinate(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Axis, Role, RoleTensor
+from kinprint.arch.roles import role_named
 from kinprint.errors import BadSelection
 from kinprint.formats.plan import Run
-from kinprint.model.model import Model, RoleSlice, slice_role
+from kinprint.model.model import Model
+from kinprint.model.reader import Want
 from kinprint.results.measurements import Skipped
 from kinprint.results.options import Options
 
@@ -37,20 +39,10 @@ class Pair:
         """Whether rows can be left out."""
         return len(self.a.shape) == 2
 
-    def slices(self, a: Model, b: Model) -> tuple[RoleSlice, RoleSlice]:
-        """Return what to read on either side."""
-        return slice_role(a, self.a, self.rows, self.columns), slice_role(b, self.b, self.rows, self.columns)
-
-
-def checked_roles(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the role names, or say which of them is none."""
-    known = [role.value for role in Role]
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"roles: {', '.join(known)}"
-            raise BadSelection(f"no role is called {name!r}", hint=hint)
-    return tuple(names)
+    @property
+    def want(self) -> Want:
+        """What to read on either side."""
+        return Want(self.role, self.layer, self.expert, self.rows, self.columns)
 
 
 def parse_layers(text: str | None, count: int) -> set[int] | None:
@@ -79,21 +71,21 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
     """Pair tensors by role, layer and expert. Whatever has no partner, or was not asked for, is counted with a reason."""
     shared_layers = min(a.naming.layers, b.naming.layers)
     layers = parse_layers(options.layers, shared_layers) if shared_layers else None
-    roles = {Role(name) for name in checked_roles(options.roles)}
-    experts = _sample(min(a.naming.experts, b.naming.experts), options.experts)
-    right = {(part.role, part.layer, part.expert): part for part in b.naming.tensors}
+    roles = set(map(role_named, options.roles))
+    experts = set(evenly_spaced(range(min(a.naming.experts, b.naming.experts)), max(options.experts, 0)))
+    right = dict(b.parts)
     pairs: list[Pair] = []
     left_out: Counter[str] = Counter()
     names: dict[str, list[str]] = {}
     for part in a.naming.tensors:
-        partner = right.pop((part.role, part.layer, part.expert), None)
+        partner = right.pop(part.key, None)
         reason = None
         if roles and part.role not in roles:
             reason = "its role was not asked for"
         elif layers is not None and part.layer is not None and part.layer not in layers:
             reason = "its layer was not asked for"
         elif partner is None:
-            reason = _lonely("A", "B", part, b)
+            reason = _unpaired("A", "B", part, b)
         elif part.expert is not None and part.expert not in experts:
             reason = f"its expert was not sampled ({len(experts)} of {a.naming.experts} experts are; see --experts)"
         if reason is not None:
@@ -103,25 +95,19 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
             pairs.append(_check(Pair(part.role, part.layer, part.expert, part, partner)))
     for part in right.values():
         asked_for = not roles or part.role in roles
-        reason = _lonely("B", "A", part, a) if asked_for else "its role was not asked for"
+        reason = _unpaired("B", "A", part, a) if asked_for else "its role was not asked for"
         left_out[reason] += 1
         names.setdefault(reason, []).append(part.name)
     skipped = [Skipped("tensors", count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
     return pairs, skipped
 
 
-def _lonely(side: str, other: str, part: RoleTensor, model: Model) -> str:
+def _unpaired(side: str, other: str, part: RoleTensor, model: Model) -> str:
     if part.layer is not None and part.layer >= model.naming.layers:
         return f"model {other} has only {model.naming.layers} layers"
     if part.expert is not None and part.expert >= model.naming.experts > 0:
         return f"model {other} has only {model.naming.experts} experts"
     return f"only model {side} has the role {part.role} there"
-
-
-def _sample(count: int, wanted: int) -> set[int]:
-    """Return up to `wanted` experts, evenly spaced from the first."""
-    take = min(count, max(wanted, 0))
-    return {index * count // take for index in range(take)} if take else set()
 
 
 def _check(pair: Pair) -> Pair:
@@ -205,12 +191,13 @@ def _cost(pairs: Sequence[Pair], a: Model, b: Model) -> int:
     seen: set[tuple[int, str]] = set()
     total = 0
     for pair in pairs:
-        for number, item in enumerate(pair.slices(a, b)):
-            if item.part.transposed:
-                if (number, item.part.name) in seen:
+        want = pair.want
+        for number, (model, part) in enumerate(((a, pair.a), (b, pair.b))):
+            if part.transposed:
+                if (number, part.name) in seen:
                     continue
-                seen.add((number, item.part.name))
-            total += item.stored.nbytes
+                seen.add((number, part.name))
+            total += model.cost(want)
     return total
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
-from kinprint.model.model import FloatArray
 from kinprint.results.measurements import OK, NullResult, RoleSummary, TensorComparison
 from kinprint.stats import joint_independent, joint_tail, rows_taken
 

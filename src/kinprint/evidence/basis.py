@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, match_columns, rotation
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, places, row_test
 from kinprint.evidence.common_start import Origin, origin_of
-from kinprint.evidence.probe import Key, Probe, Sample
-from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.probe import Probe
+from kinprint.evidence.reading import token_wants
 from kinprint.model.model import Model
+from kinprint.model.reader import Sample, read_together
 from kinprint.results.findings import EvidenceTest
 
 BASIS_TOKENS = 1024
@@ -131,21 +132,14 @@ def shared_embeddings(
     models: tuple[Model, Model], tokens: Sequence[tuple[int, int]], allowance: int | None
 ) -> tuple[tuple[FloatArray, FloatArray] | None, int]:
     """Read the embeddings of up to `BASIS_TOKENS` shared tokens; None where a side has none or they do not fit."""
-    key: Key = (Role.EMBEDDING, None, None)
-    parts = [parts_of(model).get(key) for model in models]
+    parts = [model.parts.get((Role.EMBEDDING, None, None)) for model in models]
     if parts[0] is None or parts[1] is None:
         return None, 0
     usable = [pair for pair in tokens if pair[0] < parts[0].shape[0] and pair[1] < parts[1].shape[0]]
-    count = min(BASIS_TOKENS, len(usable))
-    chosen = [usable[index * len(usable) // count] for index in range(count)] if count else []
-    sides = new_probe(models[0]), new_probe(models[1])
-    wants = [
-        Want(side, "tokens", key, part, tuple((pair[side], pair[side] + 1) for pair in chosen))
-        for side, part in enumerate(parts)
-        if part is not None and chosen
-    ]
-    spent = read_wants(models, sides, wants, allowance)
-    found = [probe.tokens.get(key) for probe in sides]
-    if found[0] is None or found[1] is None or not (found[0].finite and found[1].finite):
-        return None, spent
-    return (found[0].values, found[1].values), spent
+    wants = token_wants(evenly_spaced(usable, BASIS_TOKENS))
+    cost = sum(model.cost(want) for model, want in zip(models, wants, strict=True))
+    if not usable or (allowance is not None and cost > allowance):
+        return None, 0
+    plans = [model.plan([want]) for model, want in zip(models, wants, strict=True)]
+    (left,), (right,) = read_together(plans)
+    return (left.values, right.values) if left.finite and right.finite else None, cost

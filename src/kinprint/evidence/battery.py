@@ -17,7 +17,8 @@ from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
+from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.results.measurements import NullResult
 from kinprint.stats import block_nulls, check_range, joint_independent, joint_tail, null_for

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import PurePosixPath
 
 import numpy as np
 
+from kinprint._util.numeric import evenly_spaced
+from kinprint._util.progress import Progress
 from kinprint._version import __version__
 from kinprint.align.neuron_assignment import match_rows
 from kinprint.align.residual_basis import ColumnMatch, match_columns
@@ -19,11 +21,12 @@ from kinprint.evidence.basis import LEAST_TOKENS, shared_embeddings
 from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
 from kinprint.evidence.neuron_matching import ALIGNED_STATISTIC, STATISTIC, moved
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.reading import read_probe
 from kinprint.evidence.rotation import STATISTIC as ROTATED_STATISTIC
 from kinprint.evidence.rotation import choose_pairs, fit, held_out
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_models
+from kinprint.model.reader import Want
 from kinprint.model.tokenizers import compare_tokenizers
 from kinprint.model.weights import StoredWeights
 from kinprint.sources.session import Session
@@ -41,7 +44,7 @@ def calibrate(
     name: str,
     note: str = "",
     groups: Mapping[str, str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> EmpiricalNull:
     """Measure on every pair of independent models what neuron matching finds by chance.
 
@@ -104,16 +107,13 @@ def _fingerprint(probe: Probe) -> str:
 
 def _probe(model: Model) -> Probe:
     """Read whole gate and up matrices and what the exact tests need, in a few layers."""
-    probe = new_probe(model)
-    count = model.naming.layers
-    layers = {index * count // MAX_LAYERS for index in range(MAX_LAYERS)} if count > MAX_LAYERS else set(range(count))
+    layers = evenly_spaced(range(model.naming.layers), MAX_LAYERS)
     wants = []
-    for key, part in parts_of(model).items():
+    for key, part in model.parts.items():
         if key[0] in CHECKED and key[1] in layers:
             rows = None if key[0] in ROLES or part.shape[0] <= _CHECK_ROWS else (0, _CHECK_ROWS)
-            wants.append(Want(0, "sample", key, part, (rows,)))
-    read_wants([model], [probe], wants, None)
-    return probe
+            wants.append(Want(*key, rows))
+    return read_probe(model, wants, None)
 
 
 def _check_independent(a: Probe, b: Probe) -> None:

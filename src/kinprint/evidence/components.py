@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kinprint.arch import Axis, Role
+from kinprint.arch.roles import DENSE_ROLES
 from kinprint.evidence.battery import LayerMap, Place, corner, row_test
 from kinprint.evidence.layer_map import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
 from kinprint.evidence.probe import Probe
@@ -25,7 +26,6 @@ _WHOLE = {
 }
 _LAYERED = {"attention": ATTENTION, "mlp": MLP}
 LEAST_UNITS = 64  # permuted units below which a part that shows nothing counts as not tested
-_DENSE = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
 
 
 def component_map(
@@ -147,7 +147,7 @@ def _experts(probe: Probe) -> dict[int, list[int]]:
     """Return the experts read in each layer."""
     found: dict[int, set[int]] = {}
     for role, layer, expert in probe.samples:
-        if role in _DENSE and layer is not None and expert is not None:
+        if role in DENSE_ROLES and layer is not None and expert is not None:
             found.setdefault(layer, set()).add(expert)
     return {layer: sorted(experts) for layer, experts in found.items()}
 
@@ -156,7 +156,7 @@ def _likeliest(a: Probe, b: Probe, source: int, layer: int, options: Sequence[in
     """Return the expert of A whose up (or gate) rows look most like those of one expert of B."""
     if len(options) == 1:
         return options[0]
-    for role in _DENSE:
+    for role in DENSE_ROLES:
         mine = b.samples.get((role, layer, expert))
         if mine is not None:
             wanted = corner(mine)
@@ -169,7 +169,7 @@ def _likeliest(a: Probe, b: Probe, source: int, layer: int, options: Sequence[in
 
 def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, expert: int) -> float | None:
     ps = []
-    for role, dense in _DENSE.items():
+    for role, dense in DENSE_ROLES.items():
         mine = b.samples.get((role, layer, expert))
         other = a.samples.get((role, source, option) if option is not None else (dense, source, None))
         if mine is None or other is None or mine.stored.shape[1] != other.stored.shape[1]:

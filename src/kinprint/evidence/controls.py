@@ -5,9 +5,10 @@ from __future__ import annotations
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.reading import read_probe
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_model
+from kinprint.model.reader import Want
 from kinprint.refs import public
 from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
 from kinprint.results.options import Options
@@ -46,16 +47,14 @@ def run_controls(options: Options, a: Probe, session: Session) -> list[ControlFi
 
 def read_alike(model: Model, like: Probe, allowance: int | None) -> Probe:
     """Read of a model the same slices that another probe has, as far as it has such tensors and the budget lets."""
-    probe = new_probe(model)
     wants = []
-    for key, part in parts_of(model).items():
+    for key, part in model.parts.items():
         sample = like.samples.get(key)
         if sample is None or len(part.shape) != len(sample.shape):
             continue
         if sample.rows is None or sample.rows[1] <= part.shape[0]:
-            wants.append(Want(0, "sample", key, part, (sample.rows,), sample.columns))
-    read_wants([model], [probe], wants, allowance)
-    return probe
+            wants.append(Want(*key, sample.rows, sample.columns))
+    return read_probe(model, wants, allowance)
 
 
 def classify(assessment: Assessment) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Axis, Role, RoleTensor
 from kinprint.edits import MixtureSums, PairEdit, describe, explain_edit
 from kinprint.edits.rounding import stored_bits
@@ -17,9 +18,10 @@ from kinprint.evidence.battery import places
 from kinprint.evidence.common_start import Origin, origin_of
 from kinprint.evidence.controls import read_alike
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.probe import Key, Probe, Sample
-from kinprint.evidence.reading import EVERYTHING, Scope, Want, new_probe, parts_of, read_wants
+from kinprint.evidence.probe import Probe
+from kinprint.evidence.reading import EVERYTHING, Parts, ProbeRead, Scope, fill_probes, new_probe
 from kinprint.model.model import Model, open_model
+from kinprint.model.reader import Sample, Want
 from kinprint.refs import public
 from kinprint.results.findings import EditFinding, MergeFinding
 from kinprint.sources.session import Session
@@ -55,9 +57,9 @@ def examine_edits(
     """Read more rows of a few matrices in layers that match, and describe what was done to them."""
     a, b = probes
     layer_map = assessment.layers.layer_map or dict(assessment.layer_map)
-    wants = _plan((parts_of(models[0], scope), parts_of(models[1], scope)), models[0], layer_map, _in_place(assessment))
+    reads = _plan((scope.parts(models[0]), scope.parts(models[1])), models[0], layer_map, _in_place(assessment))
     sides = new_probe(models[0]), new_probe(models[1])
-    spent = read_wants(models, sides, wants, allowance)
+    spent = fill_probes(models, sides, reads, allowance)
     matrices: Matrices = {}
     for place in places(*sides, layer_map):
         if place.a.stored.shape == place.b.stored.shape and place.a.finite and place.b.finite:
@@ -82,32 +84,23 @@ def _in_place(assessment: Assessment) -> dict[str, set[int]]:
     }
 
 
-Parts = dict[Key, RoleTensor]
-
-
 def _plan(
     parts: tuple[Parts, Parts], model: Model, layer_map: dict[int, int], in_place: dict[str, set[int]]
-) -> list[Want]:
+) -> list[ProbeRead]:
     """Ask for the same leading rows of a few roles, in up to three matching layers, on both sides."""
-    layers = sorted(layer_map)
-    if len(layers) > EDIT_LAYERS:
-        layers = [layers[index * (len(layers) - 1) // (EDIT_LAYERS - 1)] for index in range(EDIT_LAYERS)]
-    wants = []
-    for layer in layers:
+    reads = []
+    for layer in evenly_spaced(sorted(layer_map), EDIT_LAYERS, at="ends"):
         for role in EDIT_ROLES:
             if layer not in in_place["attn" if role.value.startswith("attn") else "mlp"]:
                 continue
             expert = 0 if role.info.scope == "expert" else None
-            keys: tuple[Key, Key] = (role, layer_map[layer], expert), (role, layer, expert)
-            if any(key not in side for key, side in zip(keys, parts, strict=True)):
-                continue
-            one, two = (side[key] for key, side in zip(keys, parts, strict=True))
-            if one.shape != two.shape:
+            one, two = parts[0].get((role, layer_map[layer], expert)), parts[1].get((role, layer, expert))
+            if one is None or two is None or one.shape != two.shape:
                 continue
             rows = min(one.shape[0], max(8, SLICE_BYTES // max(1, _row_bytes(model, one))))
             run = None if rows == one.shape[0] else (0, rows)
-            wants += [Want(0, "sample", keys[0], one, (run,)), Want(1, "sample", keys[1], two, (run,))]
-    return wants
+            reads += [ProbeRead(side, "sample", Want(*part.key, run)) for side, part in enumerate((one, two))]
+    return reads
 
 
 def _row_bytes(model: Model, part: RoleTensor) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kinprint._util.numeric import evenly_spaced
 from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.evidence.assess import Assessment, assess, conclude, facts_of, power_of
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
@@ -18,7 +19,7 @@ from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.neuron_gram import turned_controls
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import TOKEN_ROWS, Scope, plan_extras, read_wants
+from kinprint.evidence.reading import TOKEN_ROWS, Scope, fill_probes, plan_extras
 from kinprint.evidence.rotation import TurnedEvidence, examine_turned
 from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
 from kinprint.model.model import Model
@@ -66,8 +67,8 @@ def examine(
     a, b = probes
     diary.note(f"comparison: {len(a.samples)} slices of A and {len(b.samples)} of B")
     tell("evidence", 0, 4)
-    wants = plan_extras(models, probes, sample_tokens(tokens), scope)
-    spent = read_wants(models, probes, wants, diary.allowance(EXTRA_SHARE))
+    extras = plan_extras(models, probes, sample_tokens(tokens), scope)
+    spent = fill_probes(models, probes, extras, diary.allowance(EXTRA_SHARE))
     diary.note(
         f"exact tests: {spent:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need"
     )
@@ -135,9 +136,7 @@ def sample_tokens(tokens: Sequence[tuple[int, int]] | None) -> list[tuple[int, i
     """Return up to `TOKEN_ROWS` shared tokens, evenly spaced from a quarter on: the first are special tokens and bytes."""
     if not tokens:
         return None
-    late = tokens[len(tokens) // 4 :]
-    count = min(TOKEN_ROWS, len(late))
-    return [late[index * len(late) // count] for index in range(count)]
+    return evenly_spaced(tokens[len(tokens) // 4 :], TOKEN_ROWS)
 
 
 def _all_same(assessment: Assessment) -> bool:

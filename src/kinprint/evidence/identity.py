@@ -2,54 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kinprint.arch import Role, RoleTensor
 from kinprint.evidence.verdict import Identity
 from kinprint.formats.checkpoint import Checkpoint, execute_together
-from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, whole
+from kinprint.formats.plan import ReadPlan, Run, plan_reads, rows, whole
 from kinprint.formats.tensors import TensorInfo
-from kinprint.model.model import Model, slice_role
+from kinprint.model.model import Model
+from kinprint.model.reader import take_rows
 
 BATCH_BYTES = 32_000_000  # of one side, held at a time
 _NO_WEIGHTS = ("rotary buffer", "index buffer")  # what may be missing from one side
 
-Slices = Callable[[Run | None], tuple[TensorSlice, TensorSlice]]
+
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor of one side, or those rows of it that play a role."""
+
+    checkpoint: Checkpoint
+    tensor: TensorInfo
+    intervals: Sequence[Run] | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        if self.intervals is not None:
+            return sum(stop - start for start, stop in self.intervals)
+        return self.tensor.shape[0] if self.tensor.shape else 1
+
+    def plan(self, run: Run | None) -> ReadPlan:
+        """Plan to read some rows, or with None all."""
+        if run is None and self.intervals is None:
+            return plan_reads([whole(self.tensor)])
+        intervals = self.intervals or ((0, self.count),)
+        return plan_reads([rows(self.tensor, intervals if run is None else take_rows(intervals, run))])
 
 
 @dataclass(frozen=True)
 class _Twins:
-    """Two tensors that have to be equal: how to plan the same rows of both, how many there are, and their bytes."""
+    """Two tensors that have to be equal."""
 
-    sides: tuple[Checkpoint, Checkpoint]
-    slices: Slices
-    count: int
-    nbytes: int
+    sides: tuple[_Stored, _Stored]
 
-    def plans(self) -> list[tuple[ReadPlan, ReadPlan]]:
+    def plans(self) -> list[tuple[ReadPlan, ...]]:
         """Plan to read some rows at a time; all at once where that takes fewer bytes (a compressed array has no rows)."""
-        step = max(1, 2 * self.count * BATCH_BYTES // max(self.nbytes, 1))
-        whole_plan = [self._plan(None)]
-        if step >= self.count:
+        count, nbytes = self.sides[0].count, sum(side.tensor.nbytes for side in self.sides)
+        step = max(1, 2 * count * BATCH_BYTES // max(nbytes, 1))
+        whole_plan = [tuple(side.plan(None) for side in self.sides)]
+        if step >= count:
             return whole_plan
-        cut = [self._plan((start, min(self.count, start + step))) for start in range(0, self.count, step)]
+        runs = [(start, min(count, start + step)) for start in range(0, count, step)]
+        cut = [tuple(side.plan(run) for side in self.sides) for run in runs]
         return cut if _cost(cut) <= _cost(whole_plan) else whole_plan
 
-    def _plan(self, run: Run | None) -> tuple[ReadPlan, ReadPlan]:
-        left, right = self.slices(run)
-        return plan_reads([left]), plan_reads([right])
-
-    def equal(self, plans: Sequence[tuple[ReadPlan, ReadPlan]]) -> bool:
+    def equal(self, plans: Sequence[tuple[ReadPlan, ...]]) -> bool:
         """Read and compare."""
+        checkpoints = [side.checkpoint for side in self.sides]
         for pair in plans:
-            (left,), (right,) = execute_together(list(zip(self.sides, pair, strict=True)))
+            (left,), (right,) = execute_together(list(zip(checkpoints, pair, strict=True)))
             if left.tobytes() != right.tobytes():
                 return False
         return True
 
 
-def _cost(plans: Iterable[tuple[ReadPlan, ReadPlan]]) -> int:
+def _cost(plans: Iterable[tuple[ReadPlan, ...]]) -> int:
     return sum(plan.nbytes for pair in plans for plan in pair)
 
 
@@ -85,20 +103,13 @@ def _by_name(a: Checkpoint, b: Checkpoint) -> list[_Twins] | None:
         one, two = a.tensors[name], b.tensors[name]
         if one.shape != two.shape or one.dtype != two.dtype:
             return None
-
-        def slices(
-            run: Run | None, pair: tuple[TensorInfo, TensorInfo] = (one, two)
-        ) -> tuple[TensorSlice, TensorSlice]:
-            left, right = (whole(side) if run is None else rows(side, [run]) for side in pair)
-            return left, right
-
-        found.append(_Twins((a, b), slices, one.shape[0] if one.shape else 1, one.nbytes + two.nbytes))
+        found.append(_Twins((_Stored(a, one), _Stored(b, two))))
     return found
 
 
 def _by_role(a: Model, b: Model) -> list[_Twins] | None:
     """Pair what plays the same part, None if either model has anything else or anything stored in another way."""
-    parts = [{(part.role, part.layer, part.expert): part for part in model.naming.tensors} for model in (a, b)]
+    parts = [dict(model.parts) for model in (a, b)]
     for model in (a, b):
         if model.naming.unmapped or any(item.reason not in _NO_WEIGHTS for item in model.naming.excluded):
             return None
@@ -122,10 +133,7 @@ def _twins(one: tuple[Model, RoleTensor], two: tuple[Model, RoleTensor]) -> _Twi
         return None
     if any(part.transposed for _, part in (one, two)):
         return None
-
-    def slices(run: Run | None) -> tuple[TensorSlice, TensorSlice]:
-        left, right = (slice_role(model, part, run).stored for model, part in (one, two))
-        return left, right
-
-    nbytes = sum(tensor.nbytes for tensor in stored)
-    return _Twins((one[0].checkpoint, two[0].checkpoint), slices, one[1].shape[0] if one[1].shape else 1, nbytes)
+    left, right = (
+        _Stored(model.checkpoint, tensor, part.rows) for (model, part), tensor in zip((one, two), stored, strict=True)
+    )
+    return _Twins((left, right))

@@ -12,7 +12,8 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.probe import Probe, Sample
+from kinprint.evidence.probe import Probe
+from kinprint.model.reader import Sample
 from kinprint.results.context import Grid, LayerGrid
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.stats.matrix_layer_grid import grid_pairs

@@ -12,9 +12,11 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.align.layer_alignment import IDENTITY, NONE, best_map, choose_map, pair_scores
 from kinprint.arch import Axis, Role
+from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, matrix_test, orders_of, row_test
-from kinprint.evidence.probe import Probe, Sample, layer_keys, residual_columns
+from kinprint.evidence.probe import Probe, layer_keys, residual_columns
+from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
 from kinprint.stats.combine import bonferroni, holm
 
@@ -26,9 +28,7 @@ LAYER_ALPHA = -4.0
 """log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
 
 ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A)
-MLP = (
-    Role.MLP_GATE, Role.MLP_UP, Role.SHARED_GATE, Role.SHARED_UP, Role.EXPERT_GATE, Role.EXPERT_UP,
-)  # fmt: skip
+MLP = tuple(role for mlp in MLPS for role in (mlp.gate, mlp.up))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.rotation import Index, Neurons, Rows, gram_profiles
 from kinprint.arch import Role
+from kinprint.arch.roles import MLPS
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.battery import NEURON_ORDER, ORDER_Z, waves
 from kinprint.model.weights import Weights
@@ -32,11 +33,6 @@ COPIED = 0.8
 """Share of neurons found in place beyond which two layers of one model are taken for copies."""
 NO_MLP = "a side has no MLP matrices whose parts are known"
 GRAM = "gram_fixed_points"
-SETS = (
-    (Role.MLP_GATE, Role.MLP_UP, Role.MLP_DOWN, None),
-    (Role.SHARED_GATE, Role.SHARED_UP, Role.SHARED_DOWN, None),
-    (Role.EXPERT_GATE, Role.EXPERT_UP, Role.EXPERT_DOWN, 0),
-)
 Allowed = Callable[[Role, int | None], bool]
 
 
@@ -62,7 +58,7 @@ def neuron_sets(model: Weights, allowed: Allowed = everything) -> dict[int, Neur
     """Return for each layer the matrices that make its MLP: dense, else shared, else the first expert."""
     found: dict[int, NeuronSet] = {}
     for layer in range(model.layers):
-        for gate, up, down, expert in SETS:
+        for gate, up, down, expert in MLPS:
             if not (model.has(up, layer, expert) and model.has(down, layer, expert) and allowed(up, layer)):
                 continue
             found[layer] = NeuronSet(gate if model.has(gate, layer, expert) else None, up, down, expert)
@@ -81,13 +77,6 @@ def neurons_cost(model: Weights, layer: int, where: NeuronSet, rows: tuple[int, 
     """Return the bytes of a layer's neurons, or of some rows of gate and up."""
     roles = [role for role in (where.gate, where.up, None if rows else where.down) if role is not None]
     return sum(model.nbytes(role, layer, expert=where.expert, rows=rows) for role in roles)
-
-
-def spaced(items: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` of the items, from the middles of equal parts."""
-    if len(items) <= count:
-        return list(items)
-    return [items[int((index + 0.5) * len(items) / count)] for index in range(count)]
 
 
 # -- first stage: neurons in their order ---------------------------------------------------------------------------------
@@ -135,7 +124,7 @@ def gram_side(
 ) -> GramSide:
     """Read up to `rows` neurons of some layers, and make the profiles of half of them with the other half as references."""
     sets = neuron_sets(model, allowed)
-    layers = spaced(sorted(sets), count)
+    layers = evenly_spaced(sorted(sets), count, at="middles")
     if not layers:
         raise DegenerateInput(NO_MLP)
     limit = min(rows, *(model.shape(sets[layer].up, layer, sets[layer].expert)[0] for layer in layers))
@@ -271,7 +260,7 @@ def turned_controls(
     expected = ((TURNED_SELF, DERIVED, False), (TURNED_SHUFFLED, NO_EVIDENCE, True))
     try:
         sets = neuron_sets(model, allowed)
-        layer = spaced(sorted(sets), 1)[0]
+        layer = evenly_spaced(sorted(sets), 1, at="middles")[0]
         where = sets[layer]
         rows = (0, min(GRAM_ROWS, model.shape(where.up, layer, where.expert)[0]))
         gate = None if where.gate is None else model.folded(where.gate, layer, expert=where.expert, rows=rows)

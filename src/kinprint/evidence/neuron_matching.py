@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.neuron_assignment import NeuronMatch, gate_up_agreement, recovered_map
 from kinprint.align.residual_basis import ColumnMatch
-from kinprint.arch import Role, RoleTensor
+from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import EmpiricalNull
-from kinprint.evidence.probe import Key
-from kinprint.evidence.reading import EVERYTHING, Scope, parts_of
-from kinprint.formats.checkpoint import execute_together
-from kinprint.formats.plan import plan_reads
-from kinprint.model.model import FloatArray, Model, RoleSlice, slice_role
+from kinprint.evidence.reading import EVERYTHING, Parts, Scope
+from kinprint.formats.plan import MAX_GAP_BYTES
+from kinprint.model.model import Model
+from kinprint.model.reader import Want, read_together
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.stats.combine import bonferroni
 
@@ -27,11 +27,8 @@ LEAST_COLUMNS = 256
 DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of them matches
 STATISTIC = "neuron_agreement"
 ALIGNED_STATISTIC = "aligned_neuron_agreement"  # after residual dimensions were paired by shared tokens
-_PAIRS = (
-    (Role.MLP_GATE, Role.MLP_UP, None),
-    (Role.SHARED_GATE, Role.SHARED_UP, None),
-    (Role.EXPERT_GATE, Role.EXPERT_UP, 0),
-)
+
+GateUp = tuple[Want, Want]
 
 
 @dataclass(frozen=True)
@@ -60,71 +57,51 @@ def match_neurons(
     With `columns` the residual dimensions of B are first brought into A's order.
     """
     a, b = models
-    parts = parts_of(a, scope), parts_of(b, scope)
-    chosen = _chosen(parts, layer_map)
+    chosen = _chosen(scope.parts(a), scope.parts(b), layer_map)
     if not chosen:
         return NeuronEvidence(untested="reordered neurons: no layer has gate and up matrices on both sides")
-    taken: list[tuple[int, tuple[Key, ...], list[RoleSlice]]] = []
+    taken: list[tuple[GateUp, GateUp]] = []
     spent = 0
-    for layer, keys in chosen:
-        slices = [
-            slice_role(models[side], parts[side][key]) for side in (0, 1) for key in keys[2 * side : 2 * side + 2]
-        ]
-        cost = sum(item.stored.nbytes for item in slices)
+    for sides in chosen:
+        cost = sum(model.cost(want) for model, wants in zip(models, sides, strict=True) for want in wants)
         if allowance is not None and spent + cost > allowance:
             needed = f"one layer takes {cost / 1e6:.0f} MB and {max(0, allowance - spent) / 1e6:.0f} MB are left"
             if not taken:
                 return NeuronEvidence(untested=f"reordered neurons: {needed}; see --budget")
             break
         spent += cost
-        taken.append((layer, keys, slices))
+        taken.append(sides)
     tests, by_layer, kinds = [], {}, Counter[str]()
-    for layer, keys, slices in taken:
-        test, kind = _test(
-            layer,
-            keys,
-            moved(_read(models, slices, cut=columns is None), columns),
-            _Null(null, columns),
-            len(taken),
-            seed,
-        )
+    for sides in taken:
+        matrices = moved(_read(models, sides, cut=columns is None), columns)
+        test, kind = _test(sides[1], matrices, _Null(null, columns), len(taken), seed)
         tests.append(test)
-        if test.log10_p is not None:
-            by_layer[layer] = test.log10_p
+        if test.log10_p is not None and test.layer is not None:
+            by_layer[test.layer] = test.log10_p
         if kind is not None:
             kinds[kind] += 1
     common = kinds.most_common(1)
     return NeuronEvidence(tuple(tests), by_layer, common[0][0] if common else None, spent)
 
 
-def _chosen(
-    parts: tuple[dict[Key, RoleTensor], dict[Key, RoleTensor]], layer_map: Mapping[int, int]
-) -> list[tuple[int, tuple[Key, ...]]]:
-    """Return layers of B, evenly spaced, each with the keys of gate and up in A and in B."""
-    found: list[tuple[int, tuple[Key, ...]]] = []
+def _chosen(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[GateUp, GateUp]]:
+    """Return gate and up of evenly spaced layers of B, each after those of the layer of A that it matches."""
+    found: list[tuple[GateUp, GateUp]] = []
     for layer, source in sorted(layer_map.items()):
-        for gate, up, expert in _PAIRS:
-            keys = (gate, source, expert), (up, source, expert), (gate, layer, expert), (up, layer, expert)
-            if all(key in parts[side] for side in (0, 1) for key in keys[2 * side : 2 * side + 2]):
-                found.append((layer, keys))
+        for mlp in MLPS:
+            one, two = ((Want(mlp.gate, at, mlp.expert), Want(mlp.up, at, mlp.expert)) for at in (source, layer))
+            if all(want.key in parts for wants, parts in ((one, a), (two, b)) for want in wants):
+                found.append((one, two))
                 break
-    if len(found) <= MAX_LAYERS:
-        return found
-    return [found[index * len(found) // MAX_LAYERS] for index in range(MAX_LAYERS)]
+    return evenly_spaced(found, MAX_LAYERS)
 
 
-def _read(models: Sequence[Model], slices: Sequence[RoleSlice], *, cut: bool) -> list[FloatArray]:
-    plans = [
-        (model.checkpoint, plan_reads([item.stored for item in slices[2 * side : 2 * side + 2]]))
-        for side, model in enumerate(models)
-    ]
-    raw = [array for side in execute_together(plans) for array in side]
-    oriented = [item.oriented(array) for item, array in zip(slices, raw, strict=True)]
+def _read(models: Sequence[Model], sides: tuple[GateUp, GateUp], *, cut: bool) -> list[FloatArray]:
+    plans = [model.plan(wants, max_gap_bytes=MAX_GAP_BYTES) for model, wants in zip(models, sides, strict=True)]
+    samples = [sample for side in read_together(plans) for sample in side]
     # a part of the columns tells rows apart as well, and the null permutes just these
-    width = max(LEAST_COLUMNS, MAX_ELEMENTS // max(len(array) for array in oriented)) if cut else None
-    return [
-        matrix[:, :width].astype(np.float64) + item.part.offset for item, matrix in zip(slices, oriented, strict=True)
-    ]
+    width = max(LEAST_COLUMNS, MAX_ELEMENTS // max(len(sample.stored) for sample in samples)) if cut else None
+    return [sample.stored[:, :width].astype(np.float64) + sample.offset for sample in samples]
 
 
 def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[FloatArray]:
@@ -155,9 +132,9 @@ class _Null:
 
 
 def _test(
-    layer: int, keys: tuple[Key, ...], matrices: Sequence[FloatArray], null: _Null, layers: int, seed: int
+    wants: GateUp, matrices: Sequence[FloatArray], null: _Null, layers: int, seed: int
 ) -> tuple[EvidenceTest, str | None]:
-    scope = f"{keys[2][0].value} and {keys[3][0].value}"
+    layer, scope = wants[0].layer, " and ".join(want.role.value for want in wants)
     name = "neuron_match" if null.columns is None else "neuron_match_aligned"
     try:
         match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed, null_rows=NULL_ROWS, beyond=null.largest)
@@ -170,7 +147,7 @@ def _test(
         name,
         scope,
         layer,
-        expert=keys[2][2],
+        expert=wants[0].expert,
         statistic=float(match.agreement),
         null_mean=match.null_mean * _scale(match),
         null_sd=match.null_sd * _scale(match),

@@ -7,34 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
-from kinprint.arch import Axis, Role
-from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import Run
-
-Key = tuple[Role, int | None, int | None]  # role, layer, expert
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Rows of one tensor, out × in. ``rows`` and ``columns`` say which were read (None: all)."""
-
-    stored: Array
-    dtype: str
-    shape: tuple[int, ...]
-    offset: float = 0.0
-    rows: Run | None = None
-    columns: Run | None = None
-
-    @property
-    def values(self) -> FloatArray:
-        """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
-        return self.stored.astype(np.float64) + self.offset
-
-    @property
-    def finite(self) -> bool:
-        """Whether the slice holds neither NaN nor infinity."""
-        return bool(np.isfinite(self.stored).all()) if self.stored.dtype.kind == "f" else True
+from kinprint._util.numeric import evenly_spaced
+from kinprint.arch import Axis, Role, TensorKey
+from kinprint.model.reader import Sample
 
 
 @dataclass(frozen=True)
@@ -69,9 +44,9 @@ class Probe:
     hidden: int | None = None
     kv_heads: int | None = None
     ordered: Mapping[Axis, str] = field(default_factory=dict)
-    samples: dict[Key, Sample] = field(default_factory=dict)
-    heads: dict[Key, Sample] = field(default_factory=dict)
-    tokens: dict[Key, Sample] = field(default_factory=dict)
+    samples: dict[TensorKey, Sample] = field(default_factory=dict)
+    heads: dict[TensorKey, Sample] = field(default_factory=dict)
+    tokens: dict[TensorKey, Sample] = field(default_factory=dict)
     stored_roles: frozenset[Role] = frozenset()
     stored_elements: int = 0
 
@@ -94,7 +69,7 @@ class Probe:
         read = sorted({key[1] for key in self.samples if key[1] is not None})
         if len(read) <= count:
             return self
-        kept: set[int | None] = {None, *(read[index * len(read) // count] for index in range(count))}
+        kept: set[int | None] = {None, *evenly_spaced(read, count)}
         samples = {key: sample for key, sample in self.samples.items() if key[1] in kept}
         heads = {key: sample for key, sample in self.heads.items() if key[1] in kept}
         return replace(self, samples=samples, heads=heads)
@@ -113,7 +88,7 @@ class Probe:
                 order[name, count] = rng.permutation(count)
             return order[name, count]
 
-        def shuffle(key: Key, sample: Sample) -> Sample:
+        def shuffle(key: TensorKey, sample: Sample) -> Sample:
             role, layer, expert = key
             stored = sample.stored
             for position, axis in enumerate(role.info.axes):
@@ -149,10 +124,10 @@ def residual_columns(role: Role) -> bool:
     return len(axes) == 2 and axes[1] is Axis.RESIDUAL and axes[0] is not Axis.RESIDUAL
 
 
-def layer_keys(probe: Probe, roles: Iterable[Role]) -> dict[int, list[Key]]:
+def layer_keys(probe: Probe, roles: Iterable[Role]) -> dict[int, list[TensorKey]]:
     """Return for each layer the keys of these roles, in order of role and expert."""
     wanted = list(roles)
-    found: dict[int, list[Key]] = {}
+    found: dict[int, list[TensorKey]] = {}
     for key in sorted(
         (key for key in probe.samples if key[0] in wanted and key[1] is not None),
         key=lambda key: (key[1], wanted.index(key[0]), -1 if key[2] is None else key[2]),

@@ -14,15 +14,15 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.arch import Role, RoleTensor
+from kinprint.arch import Role
 from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.errors import BudgetExceeded
-from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import plan_reads
+from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import Tensors
-from kinprint.model.model import Model, slice_role
+from kinprint.model.model import Model
+from kinprint.model.reader import Want, read_together
 from kinprint.text import Text
 
 AGREE = 0.2
@@ -43,15 +43,13 @@ def in_one_order(a: Model, b: Model) -> tuple[Model, Model]:
     found = _first_keys(a, b)
     if found is None:
         return a, b
-    head_dim, parts = found
-    plans = [
-        (model.checkpoint, plan_reads([slice_role(model, part, (0, head_dim)).stored]))
-        for model, part in zip((a, b), parts, strict=True)
-    ]
+    head_dim, layer = found
+    want = Want(Role.ATTN_K, layer, rows=(0, head_dim))
     try:
-        (left,), (right,) = execute_together(plans)
+        (one,), (two,) = read_together([model.plan([want], max_gap_bytes=MAX_GAP_BYTES) for model in (a, b)])
     except BudgetExceeded:
         return a, b
+    left, right = one.stored, two.stored
     order = np.arange(head_dim).reshape(-1, 2).T.ravel()  # Hugging Face's row i is Meta's row order[i]
     as_stored = _agreement(left, right)
     reordered = _agreement(left[order], right), _agreement(left, right[order])
@@ -61,8 +59,8 @@ def in_one_order(a: Model, b: Model) -> tuple[Model, Model]:
     return (_reordered(a, head_dim), b) if best == 0 else (a, _reordered(b, head_dim))
 
 
-def _first_keys(a: Model, b: Model) -> tuple[int, tuple[RoleTensor, RoleTensor]] | None:
-    """Return the rows of a head and the matrices k of the first layer that both have in one shape, if they can be read so."""
+def _first_keys(a: Model, b: Model) -> tuple[int, int | None] | None:
+    """Return the rows of a head and the first layer whose matrices k both have in one shape, if they can be read so."""
     heads = kv_heads_of(flattened(a.checkpoint.config)) or kv_heads_of(flattened(b.checkpoint.config))
     if heads is None or not (_plain(a) and _plain(b)):
         return None
@@ -70,7 +68,7 @@ def _first_keys(a: Model, b: Model) -> tuple[int, tuple[RoleTensor, RoleTensor]]
     for layer, part in keys[0].items():
         other = keys[1].get(layer)
         if other is not None and other.shape == part.shape and part.shape[0] % (2 * heads) == 0:
-            return part.shape[0] // heads, (part, other)
+            return part.shape[0] // heads, layer
     return None
 
 

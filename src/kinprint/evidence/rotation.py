@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.neuron_assignment import NeuronMatch, gate_up_agreement
 from kinprint.align.rotation import (
     WIDE,
@@ -42,7 +42,6 @@ from kinprint.evidence.neuron_gram import (
     neuron_sets,
     neurons_cost,
     read_neurons,
-    spaced,
 )
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
@@ -101,7 +100,7 @@ def choose_pairs(a: Weights, b: Weights, allowed: Allowed = everything) -> list[
     sets = sorted(neuron_sets(a, allowed)), sorted(neuron_sets(b, allowed))
     if not sets[0] or not sets[1]:
         raise DegenerateInput(NO_MLP)
-    picked = spaced(sets[1], FIT_LAYERS + HELD_OUT)
+    picked = evenly_spaced(sets[1], FIT_LAYERS + HELD_OUT, at="middles")
     if len(picked) < 2:
         raise DegenerateInput("a single layer: there is none left to test on")
     count_a, count_b = len(sets[0]), len(sets[1])
@@ -118,14 +117,14 @@ def _search(
     """
     sets = neuron_sets(a, allowed), neuron_sets(b, allowed)
     layers_a, layers_b = sorted(sets[0]), sorted(sets[1])
-    candidates = spaced(layers_b, SEARCHED)
+    candidates = evenly_spaced(layers_b, SEARCHED, at="middles")
     blocks = {layer: read_neurons(b, layer, sets[1][layer]) for layer in candidates}
     anchor = layers_a[len(layers_a) // 3]
     one = read_neurons(a, anchor, sets[0][anchor])
     fits = [(find_rotation([(one, blocks[layer])], seed=seed), layer) for layer in candidates]
     found, chosen = max(fits, key=lambda item: item[0].agreement)
     pairs = []
-    for layer in spaced([layer for layer in layers_a if layer != anchor], HELD_OUT):
+    for layer in evenly_spaced([layer for layer in layers_a if layer != anchor], HELD_OUT, at="middles"):
         other = read_neurons(a, layer, sets[0][layer])
         rest = [candidate for candidate in candidates if candidate != chosen]
         if rest:

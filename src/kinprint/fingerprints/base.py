@@ -8,7 +8,7 @@ where one model must be held against the other (an assignment, say), only `score
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -149,12 +149,3 @@ def register(method: type[Method]) -> type[Method]:
         raise ValueError(f"method {method.name!r} declares what is not known: {', '.join(unknown)}")
     METHODS.add(method.name, method())
     return method
-
-
-def evenly(items: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` of the items, evenly spaced, first and last among them."""
-    if len(items) <= count:
-        return list(items)
-    if count == 1:
-        return [items[-1]]
-    return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]

@@ -23,7 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput, NeedsExtra
-from kinprint.model.tokenizers import TOKENIZER_FILE
+from kinprint.model.tokens import TOKENIZER_FILE
 from kinprint.model.weights import HeldWeights, Matrix, Weights
 
 EXTRA = "torch"

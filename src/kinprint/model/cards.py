@@ -10,8 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kinprint.errors import KinprintError, NotFound
+from kinprint.formats.checkpoint import Checkpoint
+
 CARD = "README.md"
 CARD_CAP = 1 << 20
+NO_CARD = f"there is no {CARD}"
 SHOWN = 200
 MOST = 64
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -29,7 +33,20 @@ class Card:
     unclear: bool = False
 
 
-def read_card(text: str) -> Card:
+def card_text(checkpoint: Checkpoint) -> tuple[str | None, str | None]:
+    """Return the text of a model's card, or why there is none."""
+    if checkpoint.provenance.kind in ("file", "url-file"):
+        return None, "a single file has no card"
+    try:
+        raw = checkpoint.session.read_small(checkpoint.folder, CARD, CARD_CAP)
+    except NotFound:
+        return None, NO_CARD
+    except KinprintError as error:
+        return None, f"the card could not be read: {error.message}"
+    return (None, NO_CARD) if raw is None else (raw.decode("utf-8", "replace"), None)
+
+
+def parse_card(text: str) -> Card:
     """Return what the front matter says; a card without one says nothing."""
     front = _FRONT.match(text.replace("\r\n", "\n"))
     if front is None:

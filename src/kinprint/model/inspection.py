@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
 
+from kinprint._util.progress import Progress
 from kinprint.arch import RoleTensor
+from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.formats.tensors import TensorInfo
-from kinprint.model.model import Model, open_model, slice_role
+from kinprint.model.model import Model, open_model
+from kinprint.model.reader import Want
 from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection, NormStatistics, RoleInventory
 from kinprint.results.options import DEFAULT_BUDGET_BYTES
 from kinprint.results.report import SCHEMA_VERSION
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-
-Progress = Callable[[str, int, int], None]
 
 
 def inspect(
@@ -66,33 +66,17 @@ def _inventory(model: Model) -> tuple[RoleInventory, ...]:
 
 def _norm_statistics(model: Model) -> tuple[NormStatistics, ...]:
     parts = [part for part in model.naming.tensors if part.role.info.kind == "norm"]
-    slices = [slice_role(model, part) for part in parts]
-    arrays = model.checkpoint.read([item.stored for item in slices])
+    samples = model.read([Want(*part.key) for part in parts], max_gap_bytes=MAX_GAP_BYTES)
     lines = []
-    for part, item, raw in zip(parts, slices, arrays, strict=True):
-        values = item.logical(raw).ravel()
+    for part, sample in zip(parts, samples, strict=True):
+        values = sample.values.ravel()
         finite = values[np.isfinite(values)]
-        bad = int(values.size - finite.size)
-        if finite.size == 0:
-            lines.append(
-                NormStatistics(part.role.value, part.layer, int(values.size), bad, None, None, None, None, None)
-            )
-            continue
-        mean, std = float(finite.mean()), float(finite.std())
-        cv = std / abs(mean) if abs(mean) > 0 else None
-        lines.append(
-            NormStatistics(
-                part.role.value,
-                part.layer,
-                int(values.size),
-                bad,
-                mean,
-                std,
-                float(finite.min()),
-                float(finite.max()),
-                cv,
-            )
-        )
+        size, bad = int(values.size), int(values.size - finite.size)
+        figures: list[float | None] = [None] * 5
+        if finite.size:
+            mean, std = float(finite.mean()), float(finite.std())
+            figures = [mean, std, float(finite.min()), float(finite.max()), std / abs(mean) if mean else None]
+        lines.append(NormStatistics(part.role.value, part.layer, size, bad, *figures))
     return tuple(lines)
 
 

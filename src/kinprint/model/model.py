@@ -1,38 +1,168 @@
-"""A named model: an open checkpoint whose tensors have roles, and slices of a role in its logical orientation."""
+"""An open model: a checkpoint whose tensors have roles, and what it holds of config, tokens and card."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from kinprint.arch import Naming, RoleTensor, name_tensors, residual_width
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Naming, Role, RoleTensor, TensorKey, name_tensors, residual_width
+from kinprint.arch.roles import role_named
+from kinprint.errors import BadSelection
 from kinprint.formats.checkpoint import Checkpoint, open_checkpoint
-from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import Run, TensorSlice, rows, whole
+from kinprint.formats.plan import Run
+from kinprint.model.cards import Card, card_text, parse_card
+from kinprint.model.reader import ModelPlan, Sample, Want, plan_wants, read_together, want_slices
+from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
+from kinprint.refs import path_text
 from kinprint.results.measurements import Skipped
 from kinprint.results.models import FileSummary, ModelSummary
 from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
 
-FloatArray = npt.NDArray[np.float64]
+
+@dataclass(frozen=True)
+class RolePresence:
+    """Where a model has a role: its layers (empty for a tensor of the whole model), its experts, and the logical shapes."""
+
+    layers: tuple[int, ...]
+    experts: int
+    shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A checkpoint with roles."""
+    """A checkpoint with roles. As a context manager it closes the session that `kinprint.open` made for it.
+
+    Examples
+    --------
+    >>> with kinprint.open("demo/models/base") as model:        # doctest: +SKIP
+    ...     model.tensor("attn_q", layer=3, rows=(0, 8)).shape
+    (8, 96)
+    """
 
     checkpoint: Checkpoint
     naming: Naming
     hidden: int | None
+    owns_session: bool = False
 
     @property
     def label(self) -> str:
         """The model as the user named it."""
         return self.checkpoint.label
+
+    # -- tensors -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def parts(self) -> Mapping[TensorKey, RoleTensor]:
+        """Where each tensor is stored, by role, layer and expert."""
+        return {part.key: part for part in self.naming.tensors}
+
+    def part(self, role: Role, layer: int | None = None, expert: int | None = None) -> RoleTensor:
+        """Return where a tensor is stored.
+
+        Raises
+        ------
+        BadSelection
+            If the model has no such tensor.
+        """
+        found = self.parts.get((role, layer, expert))
+        if found is None:
+            raise self._absent(role, layer, expert)
+        return found
+
+    def _absent(self, role: Role, layer: int | None, expert: int | None) -> BadSelection:
+        place = "".join(
+            f", {word} {number}" for word, number in (("layer", layer), ("expert", expert)) if number is not None
+        )
+        there = self.roles.get(role.value)
+        if there is None:
+            hint = f"its roles: {', '.join(self.roles)}"
+        elif not there.layers:
+            hint = "the role belongs to no layer: leave layer out"
+        else:
+            spread = f"layers {there.layers[0]} to {there.layers[-1]}"
+            hint = f"it is there in {spread}" + (f", experts 0 to {there.experts - 1}" if there.experts else "")
+        return BadSelection(f"{self.label} has no tensor {role.value}{place}", hint=hint)
+
+    @cached_property
+    def roles(self) -> Mapping[str, RolePresence]:
+        """Which roles there are, with their layers and shapes."""
+        grouped: dict[str, list[RoleTensor]] = {}
+        for part in self.naming.tensors:
+            grouped.setdefault(part.role.value, []).append(part)
+        return {
+            role: RolePresence(
+                tuple(dict.fromkeys(part.layer for part in parts if part.layer is not None)),
+                len({part.expert for part in parts if part.expert is not None}),
+                tuple(dict.fromkeys(part.shape for part in parts)),
+            )
+            for role, parts in grouped.items()
+        }
+
+    def cost(self, want: Want) -> int:
+        """Return the bytes that a want takes by itself. Pure."""
+        return sum(item.stored.nbytes for item in want_slices(self.checkpoint, self.part(*want.key), want))
+
+    def plan(self, wants: Sequence[Want], *, max_gap_bytes: int = 0) -> ModelPlan:
+        """Plan to read what is wanted, as byte ranges merged across gaps of up to `max_gap_bytes`. Pure."""
+        parts = [self.part(*want.key) for want in wants]
+        return plan_wants(self.checkpoint, parts, wants, max_gap_bytes=max_gap_bytes)
+
+    def read(self, wants: Sequence[Want], *, max_gap_bytes: int = 0) -> list[Sample]:
+        """Read what is wanted, in the order given."""
+        return read_together([self.plan(wants, max_gap_bytes=max_gap_bytes)])[0]
+
+    def tensor(
+        self, role: Role | str, layer: int | None = None, expert: int | None = None, rows: Run | None = None
+    ) -> FloatArray:
+        """Return a tensor, or the rows ``(start, stop)`` of it, as the model uses it: float64, out × in.
+
+        Raises
+        ------
+        BadSelection
+            If there is no such role, or the model has it neither in this layer nor for this expert, or has no such rows.
+        """
+        named = role_named(role)
+        count = self.part(named, layer, expert).shape[0]
+        if rows is not None and not 0 <= rows[0] < rows[1] <= count:
+            raise BadSelection(
+                f"{self.label}: cannot read rows {rows[0]} to {rows[1]} of {named.value}, which has {count}",
+                hint=f"expected (start, stop) with 0 <= start < stop <= {count}",
+            )
+        return self.read([Want(named, layer, expert, rows)])[0].values
+
+    # -- what comes with them ------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """What config.json says, or the file's own metadata; empty if neither does."""
+        return self.checkpoint.config
+
+    @cached_property
+    def tokens(self) -> Mapping[str, int]:
+        """The vocabulary: token to id; empty without a tokenizer that can be read."""
+        content = self.checkpoint.read_json(TOKENIZER_FILE)
+        return {} if content is None else vocabulary(content)
+
+    @cached_property
+    def card(self) -> Card:
+        """What the model card declares of origin and licence; empty without one."""
+        return parse_card(card_text(self.checkpoint)[0] or "")
+
+    def close(self) -> None:
+        """Close the session, if `kinprint.open` made it for this model."""
+        if self.owns_session:
+            self.checkpoint.session.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def summary(self) -> ModelSummary:
         """Return what a report says about this model."""
@@ -59,6 +189,29 @@ class Model:
         )
 
 
+def open(  # noqa: A001 - read as kinprint.open
+    reference: str | Path, *, settings: Settings | None = None, budget_bytes: int | None = None
+) -> Model:
+    """Open a model by itself: headers and config are read now, tensors when they are asked for.
+
+    Parameters
+    ----------
+    reference : hub id, folder, file or URL.
+    settings : where and how to read; by default from the environment.
+    budget_bytes : limit on all bytes read; None for no limit.
+
+    Returns
+    -------
+    A model that closes what it opened: use it as a context manager, or call ``close()``.
+    """
+    session = Session(settings, budget_bytes=budget_bytes)
+    try:
+        return replace(open_model(path_text(reference), session), owns_session=True)
+    except BaseException:
+        session.close()
+        raise
+
+
 def open_model(reference: str, session: Session, *, alone: bool = False) -> Model:
     """Open a checkpoint and name its tensors. Reads headers and config, no tensor.
 
@@ -75,54 +228,3 @@ def open_models(references: Sequence[str], session: Session) -> list[Model]:
     """Open several models at once; the first failure, in the order given, is raised."""
     jobs = [session.coordinate(partial(open_model, reference, session)) for reference in references]
     return [job.result() for job in jobs]
-
-
-@dataclass(frozen=True)
-class RoleSlice:
-    """Rows of a role, as stored bytes to read and the steps that make them logical."""
-
-    part: RoleTensor
-    stored: TensorSlice
-    keep: Run | None  # logical rows to keep after reading; None where the read was already exact
-    columns: Run | None = None  # logical columns to keep after reading; None for all
-
-    def logical(self, values: Array) -> FloatArray:
-        """Return the slice as float64, out × in, as the model uses it (norm offset added)."""
-        return self.oriented(values).astype(np.float64) + self.part.offset
-
-    def oriented(self, values: Array) -> Array:
-        """Return the stored values, out × in, unchanged: what identity and ulp distance look at."""
-        part = self.part
-        if part.transposed:
-            columns = part.rows or ((0, values.shape[1]),)
-            values = np.concatenate([values[:, start:stop] for start, stop in columns], axis=1).T
-        if self.keep is not None:
-            values = values[self.keep[0] : self.keep[1]]
-        return values if self.columns is None else values[:, self.columns[0] : self.columns[1]]
-
-
-def slice_role(model: Model, part: RoleTensor, wanted: Run | None = None, columns: Run | None = None) -> RoleSlice:
-    """Plan the logical rows `wanted` (half-open; None means all) of a role, and which of their columns are kept.
-
-    Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D, the experts of Llama 4) keeps a
-    logical row in a stored column, so the whole matrix is read.
-    """
-    tensor = model.checkpoint.tensors[part.name]
-    if part.transposed:
-        return RoleSlice(part, whole(tensor), wanted, columns)
-    if wanted is None and part.rows is None:
-        return RoleSlice(part, whole(tensor), None, columns)
-    intervals = part.rows or ((0, tensor.shape[0]),)
-    stored = rows(tensor, intervals if wanted is None else take_rows(intervals, wanted))
-    return RoleSlice(part, stored, None, columns)
-
-
-def take_rows(intervals: Sequence[Run], wanted: Run) -> list[Run]:
-    """Translate logical rows into stored ones: `intervals` laid end to end are the logical rows."""
-    taken, at = [], 0
-    for start, stop in intervals:
-        low, high = max(wanted[0], at), min(wanted[1], at + stop - start)
-        if low < high:
-            taken.append((start + low - at, start + high - at))
-        at += stop - start
-    return taken

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
 from kinprint.model.model import Model
+from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.results.measurements import NOT_COMPARABLE, OK
 from kinprint.results.models import TokenizerDifference
 from kinprint.sources.base import SMALL_FILE_CAP
-
-TOKENIZER_FILE = "tokenizer.json"
 
 TokenPairs = tuple[tuple[int, int], ...]  # ids of the same token in A and in B
 
@@ -115,23 +114,6 @@ def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> To
     if merges_a is None or merges_b is None:
         return result
     return replace(result, merges_a=len(merges_a), merges_b=len(merges_b), merges_common=len(merges_a & merges_b))
-
-
-def vocabulary(tokenizer: Mapping[str, object]) -> dict[str, int]:
-    """Return token to id: the model's table (BPE and WordPiece map, Unigram lists) and the added tokens."""
-    model = tokenizer.get("model")
-    table = model.get("vocab") if isinstance(model, dict) else None
-    found: dict[str, int] = {}
-    if isinstance(table, dict):
-        found = {token: number for token, number in table.items() if isinstance(number, int)}
-    elif isinstance(table, list):
-        entries = [entry[0] if isinstance(entry, list) and entry else None for entry in table]
-        found = {token: number for number, token in enumerate(entries) if isinstance(token, str)}
-    added = tokenizer.get("added_tokens")
-    for entry in added if isinstance(added, list) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("content"), str) and isinstance(entry.get("id"), int):
-            found[entry["content"]] = entry["id"]
-    return found
 
 
 def _merges(tokenizer: Mapping[str, object]) -> set[str] | None:

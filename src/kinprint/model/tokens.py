@@ -1,7 +1,8 @@
-"""Which tokens methods look at: chosen by a hash of their text, so that two models choose the same ones without meeting.
+"""A model's vocabulary, and which of its tokens methods look at.
 
-The tokens whose hashes are least are a uniform sample of a vocabulary, and the least of two vocabularies overlap as the
-vocabularies do (the bottom-k sketch of Cohen & Kaplan 2007). A fingerprint made years ago can so be held against a new one.
+Tokens are chosen by a hash of their text, so that two models choose the same ones without meeting. The tokens whose hashes
+are least are a uniform sample of a vocabulary, and the least of two vocabularies overlap as the vocabularies do (the bottom-k
+sketch of Cohen & Kaplan 2007). A fingerprint made years ago can so be held against a new one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+TOKENIZER_FILE = "tokenizer.json"
 Keys = NDArray[np.uint64]
+
+
+def vocabulary(tokenizer: Mapping[str, object]) -> dict[str, int]:
+    """Return token to id: the model's table (BPE and WordPiece map, Unigram lists) and the added tokens."""
+    model = tokenizer.get("model")
+    table = model.get("vocab") if isinstance(model, dict) else None
+    found: dict[str, int] = {}
+    if isinstance(table, dict):
+        found = {token: number for token, number in table.items() if isinstance(number, int)}
+    elif isinstance(table, list):
+        entries = [entry[0] if isinstance(entry, list) and entry else None for entry in table]
+        found = {token: number for number, token in enumerate(entries) if isinstance(token, str)}
+    added = tokenizer.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("content"), str) and isinstance(entry.get("id"), int):
+            found[entry["content"]] = entry["id"]
+    return found
 
 
 @dataclass(frozen=True)

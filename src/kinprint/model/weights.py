@@ -15,13 +15,17 @@ from kinprint.arch import Naming, Role, RoleTensor, name_tensors
 from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import Run, plan_reads
-from kinprint.model.model import Model, slice_role
-from kinprint.model.tokenizers import TOKENIZER_FILE, vocabulary
-from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, token_key
+from kinprint.formats.plan import MAX_GAP_BYTES, Run
+from kinprint.model.model import Model
+from kinprint.model.reader import Want, read_together
+from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, token_key, vocabulary
 
 Matrix = NDArray[np.float32]
 """Matrices stay in float32, which holds every BF16 and F16 value exactly; statistics over them are float64."""
+
+TOKEN_GAP_BYTES = (
+    1 << 16
+)  # between rows of the embedding, which are many and short: reading on is faster than asking again
 
 # Which norm's scale meets a matrix's input. Blocks that normalise their output instead (OLMo 2) have neither.
 _NORM_BEFORE = {
@@ -61,7 +65,7 @@ class Weights(ABC):
         self.shared: Keys | None = None
         self.bytes_read = 0
         self.folder: Path | None = None
-        self._parts = {(part.role, part.layer, part.expert): part for part in naming.tensors}
+        self._parts = {part.key: part for part in naming.tensors}
 
     # -- sizes --------------------------------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class StoredWeights(Weights):
     """The weights of an open model, read when asked for and not kept."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(model.label, model.naming, model.checkpoint.config, model.hidden)
+        super().__init__(model.label, model.naming, model.config, model.hidden)
         self.model = model
         where = model.checkpoint.provenance
         if where.kind in ("folder", "file"):
@@ -200,34 +204,27 @@ class StoredWeights(Weights):
 
     def vocabulary(self) -> Mapping[str, int] | None:
         """Return the tokenizer's table; read once."""
-        return self._vocabulary
-
-    @cached_property
-    def _vocabulary(self) -> Mapping[str, int] | None:
-        content = self.model.checkpoint.read_json(TOKENIZER_FILE)
-        return vocabulary(content) or None if content is not None else None
+        return self.model.tokens or None
 
     def _cost(self, part: RoleTensor, rows: Run | None) -> int:
-        return slice_role(self.model, part, rows).stored.nbytes
+        return self.model.cost(Want(*part.key, rows))
 
     def _values(self, part: RoleTensor, rows: Run | None) -> Array:
-        item = slice_role(self.model, part, rows)
-        (values,) = self.model.checkpoint.read([item.stored])
-        self.bytes_read += item.stored.nbytes
-        return item.oriented(values)
+        want = Want(*part.key, rows)
+        (sample,) = self.model.read([want], max_gap_bytes=MAX_GAP_BYTES)
+        self.bytes_read += self.model.cost(want)
+        return sample.stored
 
     def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array:
-        runs: list[list[int]] = []
+        runs: list[Run] = []
         for number in dict.fromkeys(numbers):
             if runs and runs[-1][1] == number:
-                runs[-1][1] = number + 1
+                runs[-1] = (runs[-1][0], number + 1)
             else:
-                runs.append([number, number + 1])
-        slices = [slice_role(self.model, part, (start, stop)) for start, stop in runs]
-        plan = plan_reads([item.stored for item in slices], max_gap_bytes=1 << 16)
+                runs.append((number, number + 1))
+        plan = self.model.plan([Want(*part.key, tuple(runs))], max_gap_bytes=TOKEN_GAP_BYTES)
         self.bytes_read += plan.nbytes
-        arrays = self.model.checkpoint.execute(plan)
-        return np.concatenate([item.oriented(values) for item, values in zip(slices, arrays, strict=True)])
+        return read_together([plan])[0][0].stored
 
 
 class HeldWeights(Weights):

@@ -14,10 +14,10 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role, RoleTensor
 from kinprint.comparison.selection import parse_layers
 from kinprint.errors import DegenerateInput, KinprintError
-from kinprint.formats.checkpoint import execute_together
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import Run, TensorSlice, plan_reads
-from kinprint.model.model import Model, RoleSlice, open_model, slice_role
+from kinprint.formats.plan import Run
+from kinprint.model import reader
+from kinprint.model.model import Model, open_model
 from kinprint.sources.session import Session
 from kinprint.studies.outcome import MemberOutcome, Missing
 from kinprint.studies.studied_models import Casting, Known
@@ -238,16 +238,15 @@ class Stage:
         grouped: dict[str, list[int]] = {}
         for number, want in enumerate(wants):
             grouped.setdefault(want.model, []).append(number)
-        slices = [self._slice(want) for want in wants]
         plans = [
-            (self.model(name).checkpoint, plan_reads([slices[number].stored for number in numbers], max_gap_bytes=0))
+            self.model(name).plan(
+                [reader.Want(want.role, want.layer, elements=want.runs) for want in map(wants.__getitem__, numbers)]
+            )
             for name, numbers in grouped.items()
         ]
         found: dict[int, Array] = {}
-        for numbers, arrays in zip(grouped.values(), execute_together(plans), strict=True):
-            for number, values in zip(numbers, arrays, strict=True):
-                runs = wants[number].runs is not None
-                found[number] = values if runs else slices[number].oriented(values)
+        for numbers, samples in zip(grouped.values(), reader.read_together(plans), strict=True):
+            found |= {number: sample.stored for number, sample in zip(numbers, samples, strict=True)}
         return [found[number] for number in range(len(wants))]
 
     def stream(self, groups: Sequence[Sequence[Want]]) -> Iterator[list[Array]]:
@@ -258,15 +257,6 @@ class Stage:
             follows = number + 1 < len(groups)
             ahead = self.session.coordinate(partial(self.read, groups[number + 1])) if follows else None
             yield current
-
-    def _slice(self, want: Want) -> RoleSlice:
-        part = self.part(want.model, want.role, want.layer)
-        model = self.model(want.model)
-        if want.runs is None:
-            return slice_role(model, part)
-        tensor = model.checkpoint.tensors[part.name]
-        count = sum(stop - start for start, stop in want.runs)
-        return RoleSlice(part, TensorSlice(tensor, want.runs, (count,)), None)
 
     # -- values ------------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, BadSetting, KinprintError
@@ -35,7 +36,6 @@ SECONDS_A_PAIR = 2  # of small local models on two cores; more where bytes come 
 METRICS = ("pearson",)  # all that the tree needs beside the evidence; the others would double the time
 TREE_OPTIONS = Options(budget_bytes=PAIR_BUDGET_BYTES, metrics=METRICS)  # for each pair
 
-Progress = Callable[[str, int, int], None]
 OnReport = Callable[[int, int, Report], None]
 
 
@@ -81,7 +81,7 @@ def build_tree(
     BadSelection
         If fewer than two different models are named, or more than `max_models`.
     """
-    clock, tell = time.monotonic(), progress or _quiet
+    clock, tell = time.monotonic(), progress or quiet
     options = Options.of(options or TREE_OPTIONS, **chosen)
     options.check()
     references = [os.fspath(model) for model in models]
@@ -155,7 +155,7 @@ def _open_all(
     for (pinned, model), name in zip(opened, short_names([model.label for _, model in opened]), strict=True):
         tell("reading models", len(members), len(opened))
         with _blaming(model.label), _within(session, options):
-            members.append(_OpenedModel(pinned, sample_model(model, name, session, session.remaining_bytes)))
+            members.append(_OpenedModel(pinned, sample_model(model, name, session.remaining_bytes)))
     return members, notes
 
 
@@ -234,7 +234,3 @@ def _blaming(what: str) -> Iterator[None]:
         if what not in error.message:
             error.message = f"{what}: {error.message}"
         raise
-
-
-def _quiet(_stage: str, _done: int, _total: int) -> None:
-    pass

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Role
 from kinprint.comparison.declarations import read_declaration
-from kinprint.evidence.reading import Want, new_probe, parts_of, read_wants
+from kinprint.evidence.reading import read_probe
 from kinprint.model.cards import SHOWN
 from kinprint.model.model import Model
-from kinprint.sources.session import Session
+from kinprint.model.reader import Want
 from kinprint.tree.facts import CARD, CONFIG, ModelFacts
 
 ROLES = (Role.ATTN_V, Role.ATTN_O, Role.MLP_UP, Role.MLP_DOWN, Role.MLP_GATE, Role.SHARED_UP, Role.ATTN_KV_A)
@@ -31,7 +31,7 @@ class ModelSample:
     slices: Mapping[str, FloatArray]
 
 
-def sample_model(model: Model, name: str, session: Session, allowance: int | None = ALLOWANCE) -> ModelSample:
+def sample_model(model: Model, name: str, allowance: int | None = ALLOWANCE) -> ModelSample:
     """Read leading rows of a few matrices of up to three layers, the card and the config."""
     summary = model.summary()
     slices = _read(model, allowance)
@@ -45,7 +45,7 @@ def sample_model(model: Model, name: str, session: Session, allowance: int | Non
         experts=summary.experts,
         parameters=summary.parameters,
         kurtosis={key: found for key, values in slices.items() if (found := kurtosis(values)) is not None},
-        declares=tuple(_declared(model, session)),
+        declares=tuple(_declared(model)),
         kind=summary.kind,
         files=summary.files,
     )
@@ -53,23 +53,18 @@ def sample_model(model: Model, name: str, session: Session, allowance: int | Non
 
 
 def _read(model: Model, allowance: int | None) -> dict[str, FloatArray]:
-    parts = parts_of(model)
-    layers = sorted({key[1] for key in parts if key[1] is not None})
-    if len(layers) > LAYERS:
-        layers = [layers[index * (len(layers) - 1) // (LAYERS - 1)] for index in range(LAYERS)]
+    layers = sorted({key[1] for key in model.parts if key[1] is not None})
     wants = []
-    for layer in layers:
+    for layer in evenly_spaced(layers, LAYERS, at="ends"):
         for role in ROLES:
-            part = parts.get((role, layer, None))
+            part = model.parts.get((role, layer, None))
             if part is None or len(part.shape) != 2 or 0 in part.shape:
                 continue
             rows = min(part.shape[0], max(1, ELEMENTS // part.shape[1]))
-            wants.append(Want(0, "sample", (role, layer, None), part, (None if rows == part.shape[0] else (0, rows),)))
-    probe = new_probe(model)
-    read_wants([model], [probe], wants, allowance)
+            wants.append(Want(role, layer, rows=None if rows == part.shape[0] else (0, rows)))
     return {
         f"{role.value} {layer} of {model.naming.layers}": sample.values[:, : max(1, ELEMENTS // sample.stored.shape[0])]
-        for (role, layer, _), sample in probe.samples.items()
+        for (role, layer, _), sample in read_probe(model, wants, allowance).samples.items()
         if sample.finite
     }
 
@@ -83,10 +78,10 @@ def kurtosis(values: FloatArray) -> float | None:
     return float(np.mean(np.square(np.square(centred)))) / variance**2
 
 
-def _declared(model: Model, session: Session) -> Iterator[tuple[str, str]]:
+def _declared(model: Model) -> Iterator[tuple[str, str]]:
     """Return what the config and the card name as the model's origin, and where."""
     path = model.checkpoint.config.get("_name_or_path")
     if isinstance(path, str) and path.strip():
         yield CONFIG, path.strip()[:SHOWN]
-    for name in read_declaration(model, session).base_models:
+    for name in read_declaration(model).base_models:
         yield CARD, name

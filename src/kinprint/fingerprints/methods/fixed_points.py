@@ -18,23 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.arch import Role
+from kinprint.arch.roles import MLPS, MlpRoles
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, row_test
-from kinprint.evidence.probe import Sample
 from kinprint.fingerprints.base import HEAD_PERMUTATION, RESCALING, Chance, Features, PortableMethod, Score, register
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
+from kinprint.model.reader import Sample
 from kinprint.model.weights import Matrix, Weights
 
 ROWS = 32
 LAYERS = 8
 MAX_BYTES = 4_000_000
-
-# gate, up and which expert; the first that a layer has
-_BLOCKS = (
-    (Role.MLP_GATE, Role.MLP_UP, None),
-    (Role.SHARED_GATE, Role.SHARED_UP, None),
-    (Role.EXPERT_GATE, Role.EXPERT_UP, 0),
-)
 
 
 @register
@@ -50,12 +44,12 @@ class NeuronFixedPoints(PortableMethod):
 
     def extract(self, model: Weights) -> Features:
         """Keep 32 rows of gate and up of layers at both ends."""
-        found = [(layer, block) for layer in range(model.layers) if (block := _block(model, layer)) is not None]
+        found = [(layer, mlp) for layer in range(model.layers) if (mlp := _mlp(model, layer)) is not None]
         if not found:
             raise DegenerateInput(f"{model.label} has no MLP rows to compare")
         arrays: dict[str, NDArray[Any]] = {}
-        for end, chosen in _ends(found, model.shape(found[0][1][1], found[0][0], found[0][1][2])[1]).items():
-            for back, (layer, (gate, up, expert)) in enumerate(chosen):
+        for end, chosen in _ends(found, model.shape(found[0][1].up, found[0][0], found[0][1].expert)[1]).items():
+            for back, (layer, (gate, up, _, expert)) in enumerate(chosen):
                 for name, role in (("gate", gate), ("up", up)):
                     if model.has(role, layer, expert):
                         rows = min(ROWS, model.shape(role, layer, expert)[0])
@@ -99,14 +93,11 @@ class NeuronFixedPoints(PortableMethod):
         return Score(test.statistic / test.n, chance=chance, details=details, layers=layers)
 
 
-_Block = tuple[Role, Role, int | None]
+def _mlp(model: Weights, layer: int) -> MlpRoles | None:
+    return next((mlp for mlp in MLPS if model.has(mlp.up, layer, mlp.expert)), None)
 
 
-def _block(model: Weights, layer: int) -> _Block | None:
-    return next((block for block in _BLOCKS if model.has(block[1], layer, block[2])), None)
-
-
-def _ends(found: list[tuple[int, _Block]], width: int) -> dict[str, list[tuple[int, _Block]]]:
+def _ends(found: list[tuple[int, MlpRoles]], width: int) -> dict[str, list[tuple[int, MlpRoles]]]:
     """Share the layers that the allowance permits between the two ends, counting from each; no layer is on both sides."""
     count = max(2, min(LAYERS, MAX_BYTES // (2 * ROWS * width * 2)))
     count = min(count, len(found))

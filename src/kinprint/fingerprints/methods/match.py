@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import ranks
+from kinprint._util.numeric import evenly_spaced, ranks
 from kinprint.align.neuron_assignment import assigned
-from kinprint.arch import Role
+from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
     HEAD_PERMUTATION,
@@ -38,7 +38,6 @@ from kinprint.fingerprints.base import (
     Chance,
     Method,
     Score,
-    evenly,
     register,
 )
 from kinprint.model.weights import Matrix, Weights
@@ -54,12 +53,6 @@ SHOWS = -3.0
 
 LOCATED = 0.1
 """Share of probed neurons on which gate and up must agree for a layer to count as found; unrelated trained layers reach 0.04."""
-
-GATED = (
-    (Role.MLP_GATE, Role.MLP_UP, None),
-    (Role.SHARED_GATE, Role.SHARED_UP, None),
-    (Role.EXPERT_GATE, Role.EXPERT_UP, 0),
-)
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ def neurons_of(model: Weights) -> Neurons:
     """Return the gate and up rows of a model, norms folded in; of a mixture its shared expert's, or the first expert's."""
     places = {}
     for layer in range(model.layers):
-        for gate, up, expert in GATED:
+        for gate, up, _, expert in MLPS:
             if model.has(gate, layer, expert) and model.has(up, layer, expert):
                 places[layer] = gate, up, expert
                 break
@@ -129,13 +122,15 @@ def score_neurons(sides: tuple[Neurons, Neurons], *, seed: int) -> Score:
     tries, located = 0, None
     measured: list[_Layer] = []
     if len(layers[0]) == len(layers[1]):
-        measured = _measure(sides, evenly_paired(list(zip(*layers, strict=True))), avoid=0, seed=seed)
+        measured = _measure(
+            sides, evenly_spaced(list(zip(*layers, strict=True)), LAYERS, at="nearest"), avoid=0, seed=seed
+        )
         tries = 1
     if not measured or fisher([layer.log10_p for layer in measured]) > SHOWS:
         located = locate(sides, layers, seed=seed)
         if located or not measured:
             pairs = [(first, second) for second, (first, _) in located.items()] or _by_depth(layers)
-            measured = _measure(sides, evenly_paired(pairs), avoid=PROBE_NEURONS, seed=seed)
+            measured = _measure(sides, evenly_spaced(pairs, LAYERS, at="nearest"), avoid=PROBE_NEURONS, seed=seed)
         tries += 1
     rho = [layer.rho for layer in measured]
     value, n = float(np.mean(rho)), min(layer.n for layer in measured)
@@ -163,12 +158,7 @@ def _told(located: Mapping[int, tuple[int, float]], total: int) -> str:
 
 def _by_depth(layers: tuple[Sequence[int], Sequence[int]]) -> list[tuple[int, int]]:
     count = min(len(layers[0]), len(layers[1]))
-    return list(zip(evenly(layers[0], count), evenly(layers[1], count), strict=True))
-
-
-def evenly_paired(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return at most `LAYERS` of the pairs, evenly spaced."""
-    return [pairs[index] for index in evenly(range(len(pairs)), LAYERS)]
+    return list(zip(*(evenly_spaced(side, count, at="nearest") for side in layers), strict=True))
 
 
 @dataclass(frozen=True)

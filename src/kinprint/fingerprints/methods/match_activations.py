@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kinprint._util.numeric import evenly_spaced
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Method, Score, evenly, register
+from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Method, Score, register
 from kinprint.fingerprints.forward import Runner, common_places
 from kinprint.fingerprints.methods.match import Neurons, score_neurons
 from kinprint.model.weights import Matrix, Weights
@@ -44,7 +45,7 @@ class MatchActivations(Method):
             raise DegenerateInput(
                 f"tokens of the two end together at {len(places)} places: expected at least {LEAST_PLACES}"
             )
-        chosen = [places[index] for index in evenly(range(len(places)), PLACES)]
+        chosen = evenly_spaced(places, PLACES, at="nearest")
         sides = tuple(
             _neurons(runner.neurons([place[side] for place in chosen]), len(chosen))
             for side, runner in enumerate(runners)

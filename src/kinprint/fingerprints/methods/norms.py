@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import Place, norm_test
-from kinprint.evidence.probe import Sample
 from kinprint.fingerprints.base import (
     HEAD_PERMUTATION,
     NEURON_PERMUTATION,
@@ -33,6 +32,7 @@ from kinprint.fingerprints.base import (
     register,
 )
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
+from kinprint.model.reader import Sample
 from kinprint.model.weights import Matrix, Weights
 
 ROLES = tuple(role for role in Role if role.info.kind == "norm" and role.info.axes == (Axis.RESIDUAL,))

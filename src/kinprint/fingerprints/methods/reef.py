@@ -28,7 +28,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
     CHANGES,
@@ -39,7 +39,6 @@ from kinprint.fingerprints.base import (
     Features,
     PortableMethod,
     Score,
-    evenly,
     register,
 )
 from kinprint.fingerprints.cka_null import cka_chance
@@ -66,7 +65,7 @@ class REEF(PortableMethod):
     def extract(self, model: Weights) -> Features:
         """Run the prompts, and keep a Gram matrix of each of some layers."""
         outputs = list(Runner(model).last_tokens())
-        chosen = evenly(range(len(outputs)), LAYERS)
+        chosen = evenly_spaced(range(len(outputs)), LAYERS, at="nearest")
         grams = np.array([packed(outputs[layer]) for layer in chosen])
         return Features(
             self.name,

@@ -29,10 +29,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import CHANGES, Features, PortableMethod, Score, evenly, register
+from kinprint.fingerprints.base import CHANGES, Features, PortableMethod, Score, register
 from kinprint.model.weights import Matrix, Weights
 
 POINTS = 48
@@ -55,7 +55,7 @@ class Spectral(PortableMethod):
 
     def extract(self, model: Weights) -> Features:
         """Keep 48 numbers for each product of each layer (of at most 48 layers, evenly spaced)."""
-        layers = evenly(model.layers_with(*_ROLES), LAYERS)
+        layers = evenly_spaced(model.layers_with(*_ROLES), LAYERS, at="nearest")
         if not layers:
             raise DegenerateInput(f"{model.label} has no layer with query, key, value and output matrices")
         rows: dict[str, list[FloatArray]] = {name: [] for name in PRODUCTS}

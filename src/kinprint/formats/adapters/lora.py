@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from kinprint._util.numeric import FloatArray
 from kinprint._util.plain import printable
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, LoraSettings
@@ -22,7 +22,6 @@ from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.text import Text, joined
 
 Rows = Mapping[str, Row | TensorInfo]
-FloatArray = npt.NDArray[np.float64]
 
 MAX_TENSORS = 1 << 18
 MAX_NAME = 1000  # of a tensor: paths are searched and compared by their ends

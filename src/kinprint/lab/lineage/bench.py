@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kinprint._util.progress import Progress
 from kinprint.errors import BadSelection
 from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
 from kinprint.fingerprints.run import METHODS_NULL, chosen_methods, statistic_of
 from kinprint.lab.lineage.pages import Benchmark
-from kinprint.lab.lineage.running import Progress, peaks, run_trials
+from kinprint.lab.lineage.running import peaks, run_trials
 from kinprint.lab.lineage.scoring import costs, table
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, trials_of
 from kinprint.lab.lineage.verdicts import VERDICT

@@ -6,12 +6,13 @@ import json
 import os
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
+from kinprint._util.progress import Progress
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.fingerprints.base import Features, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, share_tokens
@@ -22,7 +23,6 @@ from kinprint.lab.zoo.members import keys_of
 from kinprint.lab.zoo.store import Zoo
 from kinprint.model.weights import HeldWeights
 
-Progress = Callable[[str, int, int], None]
 Key = tuple[str, str, str]
 RESULTS = "results.jsonl"
 LACKING = "an optional dependency is missing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kinprint.lab.lineage.running import Progress
+from kinprint._util.progress import Progress
 from kinprint.lab.zoo.build import build
 from kinprint.lab.zoo.members import Member, Training
 from kinprint.lab.zoo.plan import FULL

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.lab.replicas.fits import DENSE, MOE_LAYERS, MoeFit, correlation_of, fit_console, fit_dense, fit_moe
 from kinprint.lab.replicas.published_figures import (
     CATEGORY,
@@ -28,8 +28,6 @@ from kinprint.lab.replicas.published_figures import (
     published,
 )
 from kinprint.lab.replicas.solver import quantile_ranks
-
-FloatArray = NDArray[np.float64]
 
 LAYERS = {
     "Solar": 48,

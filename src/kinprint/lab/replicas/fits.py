@@ -11,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.lab.replicas.published_figures import INPUT, console_pairs, published
-
-FloatArray = NDArray[np.float64]
 
 NULL_SD = 1 / np.sqrt(4095)
 HARD = 2e-6

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.lab.replicas.descendant import descend
 from kinprint.lab.replicas.design import LAYERS, REACH, SHARED, WIDTH, WIDTHS, Design, design, layer_correlation
 from kinprint.lab.replicas.published_figures import HW_LAYERS, INPUT, KINDS, POST, Vector
-from kinprint.lab.replicas.solver import HEAVY, Conditions, FloatArray, bend, to_grid, worst_miss
+from kinprint.lab.replicas.solver import HEAVY, Conditions, bend, to_grid, worst_miss
 
 Norms = dict[tuple[str, str], NDArray[np.float32]]
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from kinprint._util.numeric import FloatArray
+
 Overlap = tuple[FloatArray, float, float, float]  # partner, side on which x lies, wanted overlap, unit of its residual
 
 MANTISSA_BITS = 7

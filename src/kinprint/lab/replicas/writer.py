@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from kinprint._util.progress import Progress
 from kinprint.errors import BadSelection
 from kinprint.formats.safetensors.writer import TensorSpec, layout, split_shards, to_bf16
 from kinprint.lab.replicas.matrices import (
@@ -30,7 +31,6 @@ from kinprint.lab.replicas.tokenizers import make_tokenizers
 
 PARTS = ("norms", "attention", "windows", "routers", "embeddings", "tokenizers")
 
-Progress = Callable[[str, int, int], None]
 Norms = Mapping[tuple[str, str], NDArray[np.float32]]
 
 _KINDS = ("input_norm", "post_attention_norm")

@@ -10,13 +10,14 @@ import importlib.util
 import json
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from kinprint._util.files import write_whole
+from kinprint._util.progress import Progress
 from kinprint.errors import BadSetting, NeedsExtra, NotFound
 from kinprint.lab.zoo.derive import save_state
 from kinprint.lab.zoo.members import Loaded, Member, Training, keys_of
@@ -25,7 +26,6 @@ from kinprint.lab.zoo.relations import Record
 from kinprint.lab.zoo.store import FILE, Zoo, hashes_of
 from kinprint.lab.zoo.workers import Task, run_tasks
 
-Progress = Callable[[str, int, int], None]
 MODELS = "models"
 NOTE_FILE = "member.json"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -13,10 +13,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from kinprint._util.progress import Progress
 from kinprint.errors import KinprintError
 from kinprint.lab.zoo.members import Member, Training
 
-Progress = Callable[[str, int, int], None]
 _ENDING_SECONDS = 5
 # Matrix products of this size gain nothing from a second thread, and two workers would fight for the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.errors import KinprintError
-from kinprint.model.tokenizers import TOKENIZER_FILE, vocabulary
+from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.sources.session import Session
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.scripts import decode, is_byte_level, plain, script, undecoded_class

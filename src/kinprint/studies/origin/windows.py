@@ -17,7 +17,7 @@ from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import Run, windows
 from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
-from kinprint.model.model import take_rows
+from kinprint.model.reader import take_rows
 from kinprint.stats.moments import dot_moments
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Missing

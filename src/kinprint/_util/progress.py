@@ -1,0 +1,12 @@
+"""How long work tells how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, how much of it is done, and how much there is."""
+
+
+def quiet(_stage: str, _done: int, _total: int) -> None:
+    """Tell nobody."""

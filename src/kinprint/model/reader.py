@@ -1,0 +1,185 @@
+"""The one reader of tensors by role: what is wanted is planned purely, so that its bytes are known, and read together.
+
+A `Want` names rows of the tensor that plays a role. ``model.cost(want)`` tells its bytes, ``model.plan(wants)`` turns wants into
+merged byte ranges, ``model.read(wants)`` reads them, and `read_together` reads the plans of several models in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Role, RoleTensor, TensorKey
+from kinprint.formats.checkpoint import Checkpoint, execute_together
+from kinprint.formats.dtypes import Array
+from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, whole
+
+
+@dataclass(frozen=True)
+class Want:
+    """What is wanted of the tensor of one role. All indices are half-open.
+
+    Attributes
+    ----------
+    role, layer, expert
+        Which tensor.
+    rows
+        One run of logical rows, or several, joined in the order given; None for all.
+    columns
+        Logical columns to keep; cut after reading, so that they save memory and no bytes. None for all.
+    elements
+        Instead of rows: ascending runs of elements in stored order, returned flat.
+    """
+
+    role: Role
+    layer: int | None = None
+    expert: int | None = None
+    rows: Run | tuple[Run, ...] | None = None
+    columns: Run | None = None
+    elements: tuple[Run, ...] | None = None
+
+    @property
+    def key(self) -> TensorKey:
+        """Role, layer and expert."""
+        return self.role, self.layer, self.expert
+
+    @property
+    def runs(self) -> tuple[Run | None, ...]:
+        """The runs of rows; (None,) for all rows."""
+        if self.rows is None or (self.rows and isinstance(self.rows[0], int)):
+            return (self.rows,)
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values read of one tensor, out × in.
+
+    Attributes
+    ----------
+    stored
+        The numbers as stored: what identity and ulp distance look at.
+    dtype
+        Number format in the file.
+    shape
+        Logical shape of the whole tensor.
+    offset
+        What the model adds to the stored values (Gemma stores a norm's weight minus one).
+    rows, columns
+        Which were read; None for all, and for rows of several runs.
+    """
+
+    stored: Array
+    dtype: str
+    shape: tuple[int, ...]
+    offset: float = 0.0
+    rows: Run | None = None
+    columns: Run | None = None
+
+    @property
+    def values(self) -> FloatArray:
+        """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
+        return self.stored.astype(np.float64) + self.offset
+
+    @property
+    def finite(self) -> bool:
+        """Whether the slice holds neither NaN nor infinity."""
+        return bool(np.isfinite(self.stored).all()) if self.stored.dtype.kind == "f" else True
+
+
+@dataclass(frozen=True)
+class _RoleSlice:
+    """One run of a want: the stored bytes to read, and the steps that give them the logical orientation."""
+
+    part: RoleTensor
+    stored: TensorSlice
+    keep: Run | None = None  # logical rows to keep after reading; None where the read was already exact
+    columns: Run | None = None
+    flat: bool = False
+
+    def oriented(self, values: Array) -> Array:
+        """Return the stored values, out × in, unchanged."""
+        if self.flat:
+            return values
+        if self.part.transposed:
+            kept = self.part.rows or ((0, values.shape[1]),)
+            values = np.concatenate([values[:, start:stop] for start, stop in kept], axis=1).T
+        if self.keep is not None:
+            values = values[self.keep[0] : self.keep[1]]
+        return values if self.columns is None else values[:, self.columns[0] : self.columns[1]]
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What is read of one model for some wants. Pure: nothing is read until `read_together`."""
+
+    checkpoint: Checkpoint
+    wants: tuple[Want, ...]
+    slices: tuple[tuple[_RoleSlice, ...], ...]  # of each want, one for each run of its rows
+    reads: ReadPlan
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that will be read: what several wants share counts once, gaps that are read through count."""
+        return self.reads.nbytes
+
+    def samples(self, arrays: Sequence[Array]) -> Iterator[Sample]:
+        """Yield what each want gets from the arrays of all slices, in their order."""
+        left = iter(arrays)
+        for want, slices in zip(self.wants, self.slices, strict=True):
+            pieces = [item.oriented(next(left)) for item in slices]
+            stored = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            part, runs = slices[0].part, want.runs
+            run = runs[0] if len(runs) == 1 else None
+            yield Sample(stored, slices[0].stored.tensor.dtype, part.shape, part.offset, run, want.columns)
+
+
+def plan_wants(
+    checkpoint: Checkpoint, parts: Sequence[RoleTensor], wants: Sequence[Want], *, max_gap_bytes: int = 0
+) -> ModelPlan:
+    """Plan to read wants of a checkpoint, of which `parts` say where each tensor is stored."""
+    slices = tuple(tuple(want_slices(checkpoint, part, want)) for part, want in zip(parts, wants, strict=True))
+    stored = [item.stored for group in slices for item in group]
+    return ModelPlan(checkpoint, tuple(wants), slices, plan_reads(stored, max_gap_bytes=max_gap_bytes))
+
+
+def read_together(plans: Sequence[ModelPlan]) -> list[list[Sample]]:
+    """Read the plans of several models of one session: one wait for all of them. Returns the samples of each plan."""
+    arrays = execute_together([(plan.checkpoint, plan.reads) for plan in plans])
+    return [list(plan.samples(found)) for plan, found in zip(plans, arrays, strict=True)]
+
+
+def want_slices(checkpoint: Checkpoint, part: RoleTensor, want: Want) -> Iterator[_RoleSlice]:
+    """Yield a slice for each run of a want.
+
+    Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D, the experts of Llama 4) keeps a
+    logical row in a stored column, so the whole matrix is read.
+    """
+    tensor = checkpoint.tensors[part.name]
+    if want.elements is not None:
+        count = sum(stop - start for start, stop in want.elements)
+        yield _RoleSlice(part, TensorSlice(tensor, want.elements, (count,)), flat=True)
+        return
+    for run in want.runs:
+        if part.transposed:
+            yield _RoleSlice(part, whole(tensor), run, want.columns)
+        elif run is None and part.rows is None:
+            yield _RoleSlice(part, whole(tensor), None, want.columns)
+        else:
+            intervals = part.rows or ((0, tensor.shape[0]),)
+            stored = rows(tensor, intervals if run is None else take_rows(intervals, run))
+            yield _RoleSlice(part, stored, None, want.columns)
+
+
+def take_rows(intervals: Sequence[Run], wanted: Run) -> list[Run]:
+    """Translate logical rows into stored ones: `intervals` laid end to end are the logical rows."""
+    taken, at = [], 0
+    for start, stop in intervals:
+        low, high = max(wanted[0], at), min(wanted[1], at + stop - start)
+        if low < high:
+            taken.append((start + low - at, start + high - at))
+        at += stop - start
+    return taken
