@@ -38,6 +38,7 @@ from kinprint.model.model import Model, open_models
 from kinprint.model.reader import ModelPlan, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.model.weights import StoredWeights
+from kinprint.refs import path_text
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import TokenizerDifference
 from kinprint.results.options import Options
@@ -85,7 +86,7 @@ def compare(
     with opened as run, run.reading(options.budget_bytes, files=options.files, bases=options.bases):
         before = run.bytes_delivered
         tell("opening", 0, 1)
-        first, second = in_one_order(*open_models([os.fspath(a), os.fspath(b)], run))
+        first, second = in_one_order(*open_models([path_text(a), path_text(b)], run))
         models, checkpoints = (first, second), (first.checkpoint, second.checkpoint)
         config = compare_configs(first.checkpoint.config, second.checkpoint.config)
         tokenizer, tokens = compare_tokenizers(*models, share=TOKENIZER_SHARE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +16,7 @@ from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, BadSetting, KinprintError
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_model
-from kinprint.refs import parse_ref
+from kinprint.refs import parse_ref, path_text
 from kinprint.results.findings import IDENTICAL
 from kinprint.results.options import PAIR_BUDGET_BYTES, Options
 from kinprint.results.report import Report
@@ -84,7 +83,7 @@ def build_tree(
     clock, tell = time.monotonic(), progress or quiet
     options = Options.of(options or TREE_OPTIONS, **chosen)
     options.check()
-    references = [os.fspath(model) for model in models]
+    references = [path_text(model) for model in models]
     _check_count(references, max_models, options.budget_bytes)
     with nullcontext(session) if session else Session(settings) as run:
         before = run.bytes_delivered
