@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"[+]?,?(?:\.\d)?[defg%]?")
 _DEPTH = 8  # how deep texts may hold texts
 _LONGEST = 200_000  # characters: a short template can repeat a long value, and a text that one
 _NO_VALUES: Mapping[str, Value] = MappingProxyType({})
-_JOINTS = {"commas": (", ", ", "), "semicolons": ("; ", "; ")}
+_JOINTS = {"commas": (", ", ", "), "semicolons": ("; ", "; "), "spaces": (" ", " ")}
 _AND = {ENGLISH: (", ", " and "), "ko": (", ", ", ")}
 
 
@@ -118,7 +118,7 @@ def text_from_data(data: Any, depth: int = _DEPTH) -> Text:
 
 
 def joined(parts: Iterable[Value], how: str = "semicolons") -> Text:
-    """Return texts one after another: ``semicolons``, ``commas`` or ``and`` between them."""
+    """Return texts one after another: ``semicolons``, ``commas``, ``spaces`` or ``and`` between them."""
     found = tuple(parts)
     if len(found) == 1 and isinstance(found[0], Text):
         return found[0]

@@ -12,6 +12,7 @@ import orjson
 
 from kinprint._util.plain import printable
 from kinprint.results.verification import Problem
+from kinprint.text import Text, verbatim
 
 SAME_MACHINE = 1e-9
 """Relative difference that counts as rounding where software and processor are the same: threads may add in another order."""
@@ -140,5 +141,7 @@ def _problem(path: str, left: object, right: object) -> Problem:
     return Problem("field", path, _said(left), _said(right))
 
 
-def _said(value: object) -> str:
-    return "nothing" if value is _MISSING or value is _NO_FIELD else printable(orjson.dumps(value).decode(), _SHOWN)
+def _said(value: object) -> Text:
+    if value is _MISSING or value is _NO_FIELD:
+        return Text("nothing")
+    return verbatim(printable(orjson.dumps(value).decode(), _SHOWN))

@@ -20,7 +20,18 @@ from kinprint.results.verification import (
     Problem,
     Unchecked,
     Verification,
+    presentable,
 )
+from kinprint.text import Text, joined
+
+_KINDS = {
+    "member": Text("member"),
+    "manifest": Text("manifest"),
+    "source": Text("source"),
+    "range": Text("range"),
+    "read": Text("read"),
+    "field": Text("field"),
+}
 
 
 @dataclass
@@ -37,7 +48,7 @@ class State:
     null: str | None = None
     agreement: Agreement | None = None
     tolerance: float = SAME_MACHINE
-    versions: tuple[str, ...] = ()
+    versions: tuple[Text, ...] = ()
 
 
 def conclude(path: Path, digest: str, report: Report, state: State) -> Verification:
@@ -61,7 +72,7 @@ def conclude(path: Path, digest: str, report: Report, state: State) -> Verificat
         sentence=_sentence(outcome, state, agreement),
         a=printable(report.a.reference),
         b=printable(report.b.reference),
-        verdict=printable(report.verdict.sentence, 600) if report.verdict else None,
+        verdict=presentable(report.verdict.sentence) if report.verdict else None,
         offline=state.offline,
         cached=state.cached,
         models=tuple(state.models[:MOST_SHOWN]),
@@ -82,41 +93,77 @@ def conclude(path: Path, digest: str, report: Report, state: State) -> Verificat
     )
 
 
-def _sentence(outcome: str, state: State, agreement: Agreement) -> str:
+def _sentence(outcome: str, state: State, agreement: Agreement) -> Text:
     if outcome == FAILED:
-        first = state.problems[0]
-        more = f" and {len(state.problems) - 1:,} more" if len(state.problems) > 1 else ""
-        said = f"{len(state.problems):,} difference{'s' if len(state.problems) > 1 else ''}"
-        return f"Verification failed: {said}, {first.kind} {first.where}{more}."
+        first, count = state.problems[0], len(state.problems)
+        kind = _KINDS.get(first.kind, first.kind)
+        if count == 1:
+            return Text("Verification failed: 1 difference, {kind} {where}.", kind=kind, where=first.where)
+        return Text(
+            "Verification failed: {n:,} differences, {kind} {where} and {m:,} more.",
+            n=count,
+            kind=kind,
+            where=first.where,
+            m=count - 1,
+        )
     if outcome == NOT_CHECKED:
-        reason = "; ".join(dict.fromkeys(item.reason for item in state.unchecked[:3]))
-        return f"The archive is sound, but its figures could not be checked: {reason}."
-    figures = f"{agreement.figures:,} figures computed anew agree"
+        why = joined(dict.fromkeys(item.reason for item in state.unchecked[:3]))
+        return Text("The archive is sound, but its figures could not be checked: {why}.", why=why)
+    figures = Text("{n:,} figures computed anew agree", n=agreement.figures)
     if agreement.close:
-        figures += f", {len(agreement.close):,} of them within rounding ({state.tolerance:g})"
+        figures = Text(
+            "{figures}, {n:,} of them within rounding ({x:g})",
+            figures=figures,
+            n=len(agreement.close),
+            x=state.tolerance,
+        )
     if outcome == IN_PART:
-        first_open, count = state.unchecked[0], len(state.unchecked)
-        more = f"; and {count - 1:,} more" if count > 1 else ""
-        said = f"Verified in part: {figures}, but not checked was {first_open.what}: {first_open.reason}{more}."
-    elif state.offline:
-        failures = f", and {state.failures:,} failures that it records," if state.failures else ""
-        said = (
-            f"Verified from the enclosed bytes: {figures}. "
-            f"That these are the models' bytes{failures} was not checked (--offline)."
+        said = _in_part(state, figures)
+    elif not state.offline:
+        said = Text("Verified: all ranges are as recorded, and {figures}.", figures=figures)
+    elif not state.failures:
+        said = Text(
+            "Verified from the enclosed bytes: {figures}. That these are the models' bytes was not checked (--offline).",
+            figures=figures,
         )
     else:
-        said = f"Verified: all ranges are as recorded, and {figures}."
-    return said + "".join(f" {remark}" for remark in _remarks(state))
+        said = Text(
+            "Verified from the enclosed bytes: {figures}. That these are the models' bytes, and {n:,} failures that it "
+            "records, was not checked (--offline).",
+            figures=figures,
+            n=state.failures,
+        )
+    return joined((said, *_remarks(state)), "spaces")
 
 
-def _remarks(state: State) -> list[str]:
+def _in_part(state: State, figures: Text) -> Text:
+    first, count = state.unchecked[0], len(state.unchecked)
+    if count == 1:
+        return Text(
+            "Verified in part: {figures}, but not checked was {what}: {why}.",
+            figures=figures,
+            what=first.what,
+            why=first.reason,
+        )
+    return Text(
+        "Verified in part: {figures}, but not checked was {what}: {why}; and {n:,} more.",
+        figures=figures,
+        what=first.what,
+        why=first.reason,
+        n=count - 1,
+    )
+
+
+def _remarks(state: State) -> list[Text]:
     """Return what the result rests on that is not this program's or this user's own."""
     found = []
     if state.null is not None:
-        found.append(f"The null is an empirical null supplied with the bundle (sha256 {state.null}).")
-    foreign = dict.fromkeys(item.location for item in state.models if "not on your hub" in item.said)
+        found.append(
+            Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
+        )
+    foreign = dict.fromkeys(item.location for item in state.models if item.foreign)
     if foreign:
-        found.append(f"Not read on your hub: {', '.join(list(foreign)[:4])}.")
+        found.append(Text("Not read on your hub: {places:commas}.", places=tuple(foreign)[:4]))
     if state.cached and not state.offline:
-        found.append("Ranges may be from the caches of this machine (--use-cache).")
+        found.append(Text("Ranges may be from the caches of this machine (--use-cache)."))
     return found

@@ -15,6 +15,7 @@ from kinprint.results.verification import Problem
 from kinprint.sources.base import Provenance
 from kinprint.sources.ledger import Lookup, Record, SourceRecord
 from kinprint.sources.settings import Settings
+from kinprint.text import Text, verbatim
 
 COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 LOCAL = ("folder", "file")
@@ -60,7 +61,8 @@ def check_names(record: Record) -> dict[int, list[Problem]]:
     }
     for item in record.lookups:
         if item.source is not None and not _means(item, record.sources[item.source]):
-            said = Problem("source", item.what, "a name", f"stands for {record.sources[item.source].text}")
+            stands_for = Text("stands for {name}", name=record.sources[item.source].text)
+            said = Problem("source", item.what, Text("a name"), stands_for)
             found[item.source].append(said)
     return {number: problems for number, problems in found.items() if problems}
 
@@ -84,7 +86,7 @@ def _contradictions(source: SourceRecord, *, free_revision: bool) -> Iterator[Pr
     try:
         parsed = _parse(source)
     except (BadReference, ValueError):
-        yield Problem("source", source.text, f"a {source.kind}", "no name of one")
+        yield Problem("source", source.text, Text("a {kind}", kind=source.kind), Text("no name of one"))
         return
     revision = source.revision if free_revision and parsed.revision is None else parsed.revision
     pairs = [
@@ -98,11 +100,15 @@ def _contradictions(source: SourceRecord, *, free_revision: bool) -> Iterator[Pr
         pairs += _places(source, where)
     for what, recorded, meant in pairs:
         if recorded != meant:
-            yield Problem("source", f"{source.text}: {what}", str(recorded), f"{meant}, by its name")
+            yield Problem("source", f"{source.text}: {what}", verbatim(str(recorded)), _by_name(meant))
     for file in source.files:  # what a file is called in messages, which a report may quote
         label = _label(source, where, file.name) if where is not None else file.name
         if file.label not in (label, file.name) or (source.kind == "hub" and file.label != label):
-            yield Problem("source", f"{source.text}: label of {file.name}", file.label, f"{label}, by its name")
+            yield Problem("source", f"{source.text}: label of {file.name}", verbatim(file.label), _by_name(label))
+
+
+def _by_name(meant: str | None) -> Text:
+    return Text("{what}, by its name", what=str(meant))
 
 
 def _label(source: SourceRecord, where: Provenance, name: str) -> str:

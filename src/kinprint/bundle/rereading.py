@@ -17,10 +17,11 @@ from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound, 
 from kinprint.refs import ByteRange, ModelRef
 from kinprint.results.verification import Problem, Unchecked
 from kinprint.sources.base import Folder, Source
-from kinprint.sources.ledger import FileRecord, RangeRead, Record, SourceRecord, merged
+from kinprint.sources.ledger import Failure, FileRecord, RangeRead, Record, SourceRecord, merged
 from kinprint.sources.replay import Kept, SharedFile
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from kinprint.text import Text, joined, verbatim
 
 _BLOCK = 8 << 20  # bytes asked for at once
 _BATCH = 64 << 20  # and held in memory
@@ -41,7 +42,9 @@ class Found:
     answers: int = 0  # that a file is not there, asked for again
     stored: int = 0  # bytes in the spool
     short: list[tuple[int, str, RangeRead]] = field(default_factory=list)  # not compared yet
-    seen: dict[int, str] = field(default_factory=dict)  # sources that were asked, with what is to be said of them
+    seen: dict[int, tuple[Text, bool]] = field(
+        default_factory=dict
+    )  # sources that were asked, what is to be said of them, and whether on a foreign hub
 
 
 def places_of(record: Record) -> Iterator[tuple[int, SourceRecord, FileRecord]]:
@@ -59,13 +62,13 @@ def enclosed_bytes(container: Container, sources: Sources) -> Found:
     for number, source, file in places_of(sources.record):
         member = members.get((number, file.name))
         if member is None or member not in container.names:
-            found.unchecked.append(Unchecked(_name(source, file), "its bytes are not in the bundle"))
+            found.unchecked.append(Unchecked(_title(source, file), Text("its bytes are not in the bundle")))
             continue
         spans = merged([(item.start, item.end) for item in file.ranges])
         kept = Kept(container.file, container.start(member), spans)
         if kept.length != container.size(member):
-            said = f"{container.size(member)} bytes in {member}"
-            found.problems.append(Problem("member", _name(source, file), f"{kept.length} bytes", said))
+            said = Text("{n} bytes in {member}", n=container.size(member), member=member)
+            found.problems.append(Problem("member", _name(source, file), _bytes(kept.length), said))
             continue
         _check_ranges(found, number, source, file, kept)
         found.kept[number, file.name] = kept
@@ -91,19 +94,21 @@ def reread(record: Record, access: Access, spool: SharedFile, doubtful: Collecti
                 _check_place(found, source, folder)
                 _check_listing(found, source, folder, own)
             except (KinprintError, OSError) as error:
-                found.unchecked.append(Unchecked(source.text, _reason(error)))
+                found.unchecked.append(Unchecked(verbatim(source.text), _reason(error)))
                 continue
             found.seen[number] = _seen(sessions[own], source, access)
             for file in source.files:
                 try:
                     _check_file(found, sessions[own], folder, number, source, file, spool)
                 except (KinprintError, OSError) as error:
-                    found.unchecked.append(Unchecked(_name(source, file), _reason(error)))
+                    found.unchecked.append(Unchecked(_title(source, file), _reason(error)))
     return found
 
 
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, KinprintError) else str(getattr(error, "strerror", None) or error)
+def _reason(error: Exception) -> Text:
+    return (
+        error.reason if isinstance(error, KinprintError) else verbatim(getattr(error, "strerror", None) or str(error))
+    )
 
 
 def _open(session: Session, source: SourceRecord) -> Folder:
@@ -115,7 +120,10 @@ def _open(session: Session, source: SourceRecord) -> Folder:
         return session.open_folder(ModelRef(source.text, "url", url=where.location))
     path = Path(where.location)
     if not (path.is_dir() if where.kind == "folder" else path.is_file()):
-        raise SourceError(f"there is no {where.kind} {printable(where.location)} here")
+        place = printable(where.location)
+        if where.kind == "folder":
+            raise SourceError(Text("there is no folder {place} here", place=place))
+        raise SourceError(Text("there is no file {place} here", place=place))
     return session.open_folder(ModelRef(source.text, where.kind, path=path))
 
 
@@ -126,51 +134,59 @@ def _check_place(found: Found, source: SourceRecord, folder: Folder) -> None:
     for what in ("reference", "kind", "location", "commit"):
         recorded, opened = getattr(where, what), getattr(now, what)
         if recorded != opened:
-            found.problems.append(Problem("source", f"{source.text}: {what}", str(recorded), str(opened)))
+            found.problems.append(
+                Problem("source", f"{source.text}: {what}", verbatim(str(recorded)), verbatim(str(opened)))
+            )
 
 
-def _seen(session: Session, source: SourceRecord, access: Access) -> str:
-    """Say what a reader of the result should know about where a model was read."""
+def _seen(session: Session, source: SourceRecord, access: Access) -> tuple[Text, bool]:
+    """Say what a reader of the result should know about where a model was read, and whether that is a foreign hub."""
     where = source.provenance
     assert where is not None
     if where.kind != "hub":
-        return ""
+        return Text(""), False
     notes = []
-    if session.settings.endpoint != access.settings.endpoint:
-        notes.append(f"not on your hub, {access.settings.endpoint}")
+    foreign = session.settings.endpoint != access.settings.endpoint
+    if foreign:
+        notes.append(Text("not on your hub, {hub}", hub=access.settings.endpoint))
     if where.revision != where.commit and not access.use_cache:  # a cache does not know what is the case now
         try:
             now = session.open_folder(ModelRef(source.text, "hub", repo=source.repo, revision=where.revision))
         except KinprintError:
-            notes.append(f"{where.revision} cannot be found now")
+            notes.append(Text("{revision} cannot be found now", revision=where.revision))
         else:
             if now.provenance.commit != where.commit:
-                notes.append(f"{where.revision} is another commit now")
-    return "; ".join(notes)
+                notes.append(Text("{revision} is another commit now", revision=where.revision))
+    return joined(notes) if notes else Text(""), foreign
 
 
 def _check_listing(found: Found, source: SourceRecord, folder: Folder, settings: Settings) -> None:
     """Compare the list of files, which decides what is read of a model."""
     if source.signed:
-        reason = "the address had a part that the bundle does not hold; which files lie beside it was not checked"
-        found.unchecked.append(Unchecked(source.text, reason))
+        reason = Text("the address had a part that the bundle does not hold; which files lie beside it was not checked")
+        found.unchecked.append(Unchecked(verbatim(source.text), reason))
         return
     if settings.offline and folder.provenance.kind == "hub":
-        found.unchecked.append(Unchecked(source.text, "offline, the list of its files is not known"))
+        found.unchecked.append(Unchecked(verbatim(source.text), Text("offline, the list of its files is not known")))
         return
     names = folder.names
     if names is None and source.names is None:
         return
     if source.names is None:
         if source.files:
-            found.problems.append(Problem("source", source.text, "no list of files", "there is one"))
+            found.problems.append(Problem("source", source.text, Text("no list of files"), Text("there is one")))
         return
     recorded, now = frozenset(source.names), names or frozenset()
     if recorded != now:
         odd = sorted(recorded ^ now)
         shown = ", ".join(printable(name, 60) for name in odd[:5])
         found.problems.append(
-            Problem("source", source.text, f"{len(recorded)} files", f"{len(now)} files: see {shown}")
+            Problem(
+                "source",
+                source.text,
+                Text("{n} files", n=len(recorded)),
+                Text("{n} files: see {names}", n=len(now), names=shown),
+            )
         )
 
 
@@ -188,12 +204,11 @@ def _check_file(
     if missing and not source.signed:
         found.answers += 1
         if _is_there(folder, file.name):
-            found.problems.append(Problem("source", _name(source, file), "no such file", "there is one"))
+            found.problems.append(Problem("source", _name(source, file), Text("no such file"), Text("there is one")))
             return
     for failure in file.failures:
         if failure.error != "NotFound":
-            said = f"not re-checked: it is recorded to have failed ({failure.message})"
-            found.unchecked.append(Unchecked(_name(source, file), said))
+            found.unchecked.append(Unchecked(_title(source, file), recorded_failure(failure)))
     if missing or (file.size is None and file.identity is None and not file.ranges):
         return
     spans = merged([(item.start, item.end) for item in file.ranges])
@@ -232,20 +247,20 @@ def _fetch(
     if file.identity is None and spans and tuple(spans) == ((0, file.size),):  # read as a whole, as small files are
         data = folder.read_small(file.name)
         if data is None:
-            raise SourceError("the file is no longer there")
+            raise SourceError(Text("the file is no longer there"))
         if len(data) != file.size:
-            return Problem("source", "", f"{file.size} bytes", f"{len(data)} bytes")
+            return Problem("source", "", _bytes(file.size), _bytes(len(data)))
         spool.write(kept.place(ByteRange(*spans[0])) or 0, memoryview(data))
         return None
     opened = folder.open(file.name)
     if file.size is not None and opened.size != file.size:
-        return Problem("source", "", f"{file.size} bytes", f"{opened.size} bytes")
+        return Problem("source", "", _bytes(file.size), _bytes(opened.size))
     problem = _check_identity(found, source, file, opened)
     if problem is not None or not spans:
         return problem
     last = spans[-1][1]
     if last > opened.size:  # before anything is planned that is as large as a stranger says
-        return Problem("source", "", f"bytes up to {last}", f"{opened.size} bytes")
+        return Problem("source", "", Text("bytes up to {n}", n=last), _bytes(opened.size))
     blocks = [ByteRange(at, min(end, at + _BLOCK)) for start, end in spans for at in range(start, end, _BLOCK)]
     batch: list[ByteRange] = []
     for number, block in enumerate(blocks):
@@ -264,14 +279,21 @@ def _check_identity(found: Found, source: SourceRecord, file: FileRecord, opened
         return None
     kind, _, said = file.identity.partition(":")
     if kind == "size":  # of a file that was on a disk then, and says no more than that
-        return None if said == str(opened.size) else Problem("source", "", file.identity, f"size:{opened.size}")
+        if said == str(opened.size):
+            return None
+        return Problem("source", "", verbatim(file.identity), Text("size:{n}", n=opened.size))
     identity = opened.identity
     if not identity.startswith(f"{kind}:"):
-        reason = f"not re-checked: its identity is recorded as {printable(file.identity, 100)}, and none of that kind is known here"
-        found.unchecked.append(Unchecked(_name(source, file), reason))
+        reason = Text(
+            "not re-checked: its identity is recorded as {identity}, and none of that kind is known here",
+            identity=printable(file.identity, 100),
+        )
+        found.unchecked.append(Unchecked(_title(source, file), reason))
         return None
     # what it is instead may be a digest of what a stranger wants to know
-    return None if identity == file.identity else Problem("source", "", file.identity, "another identity")
+    if identity == file.identity:
+        return None
+    return Problem("source", "", verbatim(file.identity), Text("another identity"))
 
 
 def _check_ranges(
@@ -292,8 +314,8 @@ def _check_ranges(
         else:
             where = f"{_name(source, file)}, bytes {item.start} to {item.end}"
             # what was found in a file of this machine is nobody's business
-            said = "other bytes" if live else f"sha256 {digest}"
-            found.problems.append(Problem("range", where, f"sha256 {item.sha256}", said))
+            said = Text("other bytes") if live else sha256_text(digest)
+            found.problems.append(Problem("range", where, sha256_text(item.sha256), said))
 
 
 def check_short(found: Found, record: Record, replayed: Record) -> tuple[int, list[Problem]]:
@@ -315,9 +337,30 @@ def check_short(found: Found, record: Record, replayed: Record) -> tuple[int, li
             equal += 1
             continue
         where = f"{printable(source.text)}: {printable(name)}, bytes {item.start} to {item.end}"
-        said = "other bytes" if digest else f"fewer than {SHORTEST} bytes, which the comparison does not ask for"
-        problems.append(Problem("range", where, f"sha256 {item.sha256}", said))
+        if digest:
+            said = Text("other bytes")
+        else:
+            said = Text("fewer than {n} bytes, which the comparison does not ask for", n=SHORTEST)
+        problems.append(Problem("range", where, sha256_text(item.sha256), said))
     return equal, problems
+
+
+def recorded_failure(failure: Failure) -> Text:
+    """Say that something is recorded to have failed, and was not tried again."""
+    return Text("not re-checked: it is recorded to have failed ({why})", why=failure.message)
+
+
+def sha256_text(digest: str) -> Text:
+    """Return a digest as results show it."""
+    return Text("sha256 {digest}", digest=digest)
+
+
+def _bytes(count: int | None) -> Text:
+    return Text("{n} bytes", n=count)
+
+
+def _title(source: SourceRecord, file: FileRecord) -> Text:
+    return verbatim(_name(source, file))
 
 
 def _name(source: SourceRecord, file: FileRecord) -> str:

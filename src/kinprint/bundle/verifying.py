@@ -40,7 +40,15 @@ from kinprint.bundle.manifest import (
     software,
 )
 from kinprint.bundle.references import check_names, declared_revisions
-from kinprint.bundle.rereading import Found, check_short, enclosed_bytes, places_of, reread
+from kinprint.bundle.rereading import (
+    Found,
+    check_short,
+    enclosed_bytes,
+    places_of,
+    recorded_failure,
+    reread,
+    sha256_text,
+)
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
@@ -51,6 +59,7 @@ from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead,
 from kinprint.sources.ledger import Record
 from kinprint.sources.replay import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
+from kinprint.text import Text, joined, verbatim
 
 
 @dataclass(frozen=True)
@@ -157,9 +166,7 @@ def _check_container(container: Container, state: State) -> _Contents:
     manifest = read_manifest(container.read(MANIFEST))
     problems: list[Problem] = []
     if manifest.sealed().digest != manifest.digest:
-        problems.append(
-            Problem("manifest", MANIFEST, f"digest {manifest.digest}", f"digest {manifest.sealed().digest}")
-        )
+        problems.append(Problem("manifest", MANIFEST, _digest(manifest.digest), _digest(manifest.sealed().digest)))
     stated = {member.name: member for member in manifest.members}
     texts: dict[str, bytes] = {}
     for name in container.names:
@@ -172,19 +179,20 @@ def _check_container(container: Container, state: State) -> _Contents:
             digest, fits = hashlib.sha256(texts[name]).hexdigest(), True
         member = stated.pop(name, None)
         if member is None:
-            problems.append(Problem("member", name, "nothing", f"sha256 {digest}"))
+            problems.append(Problem("member", name, Text("nothing"), sha256_text(digest)))
         elif (member.sha256, member.size) != (digest, container.size(name)):
             problems.append(
                 Problem(
                     "member",
                     name,
-                    f"{member.size} bytes, sha256 {member.sha256}",
-                    f"{container.size(name)} bytes, sha256 {digest}",
+                    Text("{n} bytes, sha256 {digest}", n=member.size, digest=member.sha256),
+                    Text("{n} bytes, sha256 {digest}", n=container.size(name), digest=digest),
                 )
             )
         elif not fits:
-            problems.append(Problem("member", name, "a sound copy", "the archive's own checksum is wrong"))
-    problems += [Problem("member", name, "a member", "nothing") for name in stated]
+            wrong_sum = Text("the archive's own checksum is wrong")
+            problems.append(Problem("member", name, Text("a sound copy"), wrong_sum))
+    problems += [Problem("member", name, Text("a member"), Text("nothing")) for name in stated]
     sources = read_sources(texts[SOURCES], texts[RANGES])
     report, data = read_report(texts[REPORT])
     evidence = evidence_digest(data, texts[SOURCES], texts[RANGES])
@@ -194,9 +202,9 @@ def _check_container(container: Container, state: State) -> _Contents:
     total = len(container.names)
     wrong = {problem.where for problem in problems}
     said = (
-        "every member has the SHA-256 that bundle.json states"
+        Text("every member has the SHA-256 that bundle.json states")
         if not wrong
-        else "members are not those that were written"
+        else Text("members are not those that were written")
     )
     state.checks.append(Check("archive", WRONG if wrong else PASSED, total, total - min(total, len(wrong)), said))
     state.problems += problems
@@ -205,10 +213,10 @@ def _check_container(container: Container, state: State) -> _Contents:
 
 def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[Problem]:
     pairs = [
-        ("evidence", f"digest {manifest.evidence}", f"digest {evidence}"),
-        ("may_differ", ", ".join(manifest.may_differ), ", ".join(MAY_DIFFER)),
-        ("report_schema", manifest.report_schema, report.schema),
-        ("report_schema_version", str(manifest.report_schema_version), str(report.schema_version)),
+        ("evidence", _digest(manifest.evidence), _digest(evidence)),
+        ("may_differ", verbatim(", ".join(manifest.may_differ)), verbatim(", ".join(MAY_DIFFER))),
+        ("report_schema", verbatim(manifest.report_schema), verbatim(report.schema)),
+        ("report_schema_version", verbatim(str(manifest.report_schema_version)), verbatim(str(report.schema_version))),
     ]
     return [Problem("manifest", name, said, found) for name, said, found in pairs if said != found]
 
@@ -218,9 +226,12 @@ def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, stat
     if text == readme(sources.record, bool(sources.enclosed)).encode():
         return []
     if text is not None and _stated(manifest) != __version__:
-        state.unchecked.append(Unchecked(README, "it is not what this version of kinprint writes; do not follow it"))
+        state.unchecked.append(
+            Unchecked(verbatim(README), Text("it is not what this version of kinprint writes; do not follow it"))
+        )
         return []
-    return [Problem("member", README, "how to check the bundle", "other text" if text is not None else "nothing")]
+    found = Text("other text") if text is not None else Text("nothing")
+    return [Problem("member", README, Text("how to check the bundle"), found)]
 
 
 def _check_null(report: Report, raw: bytes | None, state: State) -> bytes | None:
@@ -241,24 +252,28 @@ def _check_record(record: Record, state: State) -> frozenset[int]:
     doubtful = check_names(record)
     problems = [problem for found in doubtful.values() for problem in found]
     total = len(record.sources) + len(record.lookups)
-    said = "names, locations and commits contradict each other" if problems else "every name means what was opened"
+    if problems:
+        said = Text("names, locations and commits contradict each other")
+    else:
+        said = Text("every name means what was opened")
     state.checks.append(Check("names", WRONG if problems else PASSED, total, total - min(total, len(problems)), said))
     state.problems += problems
     if record.delivered_before:
-        spent = f"{record.delivered_before:,} bytes of it are recorded to have been spent before this comparison"
-        state.unchecked.append(Unchecked("the budget", spent))
+        spent = Text(
+            "{n:,} bytes of it are recorded to have been spent before this comparison", n=record.delivered_before
+        )
+        state.unchecked.append(Unchecked(Text("the budget"), spent))
     for source in declared_revisions(record):
-        reason = f"its revision {source.revision} is that of an adapter, which was not held against it"
-        state.unchecked.append(Unchecked(source.text, reason))
+        reason = Text(
+            "its revision {revision} is that of an adapter, which was not held against it", revision=source.revision
+        )
+        state.unchecked.append(Unchecked(verbatim(source.text), reason))
     failed = [(item.what, item.failure) for item in record.lookups if item.failure is not None]
     failed += [(item.text, item.failure) for item in record.sources if item.provenance is None and item.failure]
     if state.offline:
         state.failures = len(failed) + sum(len(file.failures) for item in record.sources for file in item.files)
     else:
-        state.unchecked += [
-            Unchecked(what, f"not re-checked: it is recorded to have failed ({failure.message})")
-            for what, failure in failed
-        ]
+        state.unchecked += [Unchecked(verbatim(what), recorded_failure(failure)) for what, failure in failed]
     return frozenset(doubtful)
 
 
@@ -276,51 +291,60 @@ def _check_bytes(
     record = contents.sources.record
     enclosed = enclosed_bytes(container, contents.sources) if contents.sources.enclosed else None
     if enclosed is not None:
-        _enter(state, "enclosed bytes", enclosed, "the bytes in the bundle")
+        _enter(state, "enclosed bytes", enclosed, Text("the bytes in the bundle"))
     live = None
     if access is not None:
         live = reread(record, access, spool, contents.doubtful)
-        cached = ", or the caches of this machine," if access.use_cache else ""
-        _enter(state, "sources", live, f"what the sources{cached} hold now")
+        if access.use_cache:
+            what = Text("what the sources, or the caches of this machine, hold now")
+        else:
+            what = Text("what the sources hold now")
+        _enter(state, "sources", live, what)
         if enclosed is not None:  # what a source no longer has can still be taken from the bundle
             live.kept = {**enclosed.kept, **live.kept}
             live.problems += enclosed.problems
         enclosed = live
     seen = live.seen if live is not None else {}
     state.models += [
-        ModelRead(item.text, item.provenance.location, item.provenance.commit, number in seen, seen.get(number, ""))
+        ModelRead(
+            item.text,
+            item.provenance.location,
+            item.provenance.commit,
+            number in seen,
+            *seen.get(number, (Text(""), False)),
+        )
         for number, item in enumerate(record.sources)
         if item.provenance is not None
     ]
     needed = {(number, file.name) for number, _, file in places_of(record)}
     if enclosed is None or enclosed.problems or needed - enclosed.kept.keys():
         reason = (
-            "the bundle holds no bytes, and --offline forbids to ask for them"
+            Text("the bundle holds no bytes, and --offline forbids to ask for them")
             if enclosed is None
-            else "the bytes are not those that were recorded"
+            else Text("the bytes are not those that were recorded")
             if enclosed.problems
-            else "not all bytes could be had"
+            else Text("not all bytes could be had")
         )
-        state.checks.append(Check("figures", OPEN, 0, 0, f"not computed anew: {reason}"))
+        state.checks.append(Check("figures", OPEN, 0, 0, Text("not computed anew: {why}", why=reason)))
         if enclosed is None:
-            state.unchecked.append(Unchecked("ranges and figures", reason))
+            state.unchecked.append(Unchecked(Text("ranges and figures"), reason))
         return None
     return enclosed
 
 
-def _enter(state: State, name: str, found: Found, what: str) -> None:
+def _enter(state: State, name: str, found: Found, what: Text) -> None:
     bad = bool(found.problems)
     said = (
-        f"{what} differ from the record"
+        Text("{what} differ from the record", what=what)
         if bad
-        else f"every range has the SHA-256 that was recorded of {what}"
+        else Text("every range has the SHA-256 that was recorded of {what}", what=what)
         if not found.unchecked
-        else "not all could be checked; all that could agree"
+        else Text("not all could be checked; all that could agree")
         if found.ranges
-        else "none could be read"
+        else Text("none could be read")
     )
     if found.answers and not bad:
-        said += f"; {found.answers:,} files that were not there are not there now"
+        said = joined((said, Text("{n:,} files that were not there are not there now", n=found.answers)))
     state.checks.append(
         Check(name, WRONG if bad else OPEN if found.unchecked else PASSED, found.ranges, found.equal, said)
     )
@@ -338,10 +362,10 @@ def _check_figures(contents: _Contents, found: Found, state: State) -> None:
     try:
         again, missing, replayed = _replay(contents, found)
     except KinprintError as error:
-        state.problems.append(Problem("read", "the comparison", "a report", f"it cannot be repeated: {error.message}"))
-        state.checks.append(
-            Check("figures", WRONG, 0, 0, "the comparison cannot be repeated from what the bundle holds")
-        )
+        why = Text("it cannot be repeated: {why}", why=error.reason)
+        state.problems.append(Problem("read", "the comparison", Text("a report"), why))
+        said = Text("the comparison cannot be repeated from what the bundle holds")
+        state.checks.append(Check("figures", WRONG, 0, 0, said))
         return
     _check_short(found, contents.sources.record, replayed, state)
     recomputed = orjson.loads(again.to_json())
@@ -350,18 +374,24 @@ def _check_figures(contents: _Contents, found: Found, state: State) -> None:
     later = _later(contents.manifest)
     agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=MAY_DIFFER)
     state.unchecked += [
-        Unchecked(f"{REPORT}: {name}", "the report, said to be of an older version, does not have it")
+        Unchecked(
+            Text("{file}: {name}", file=REPORT, name=name),
+            Text("the report, said to be of an older version, does not have it"),
+        )
         for name in agreement.newer
     ]
     state.agreement = agreement
-    state.problems += [Problem("read", what, "nothing", "asked for now") for what in dict.fromkeys(missing)]
+    state.problems += [Problem("read", what, Text("nothing"), Text("asked for now")) for what in dict.fromkeys(missing)]
     state.problems += agreement.problems
     bad = len(agreement.problems) + len(missing)
-    close = f", {len(agreement.close)} within {state.tolerance:g}" if agreement.close else ""
-    said = (
-        f"computed anew: {agreement.exact:,} of {agreement.figures:,} figures equal to the last bit{close}; "
-        f"{agreement.other_values - len(agreement.other_differ):,} of {agreement.other_values:,} other values equal; "
-        "run (date, traffic, versions) is not checked"
+    equal = Text("{n:,} of {m:,} figures equal to the last bit", n=agreement.exact, m=agreement.figures)
+    if agreement.close:
+        equal = Text("{equal}, {n} within {x:g}", equal=equal, n=len(agreement.close), x=state.tolerance)
+    said = Text(
+        "computed anew: {equal}; {n:,} of {m:,} other values equal; run (date, traffic, versions) is not checked",
+        equal=equal,
+        n=agreement.other_values - len(agreement.other_differ),
+        m=agreement.other_values,
     )
     total = agreement.figures + agreement.other_values
     state.checks.append(Check("figures", WRONG if bad else PASSED, total, total - len(agreement.problems), said))
@@ -395,6 +425,10 @@ def _replay(contents: _Contents, found: Found) -> tuple[Report, list[str], Recor
         return again, session.missing, session.ledger.record()
 
 
+def _digest(digest: str) -> Text:
+    return Text("digest {digest}", digest=digest)
+
+
 def _stated(manifest: Manifest) -> str:
     return next((item.version for item in manifest.software if item.name == "kinprint"), "")
 
@@ -418,15 +452,15 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups()) if found else (sys.maxsize,)
 
 
-def _versions(manifest: Manifest) -> tuple[str, ...]:
+def _versions(manifest: Manifest) -> tuple[Text, ...]:
     """Say how what made the bundle differs from what checks it."""
     then = {item.name: item.version for item in manifest.software}
     now = {item.name: item.version for item in software()}
     found = [
-        f"{printable(name, 40)} {printable(version, 40)}, here {now[name]}"
+        Text("{name} {then}, here {now}", name=printable(name, 40), then=printable(version, 40), now=now[name])
         for name, version in then.items()
         if name in now and now[name] != version
     ]
     if manifest.arithmetic != arithmetic():
-        found.append("another processor")
+        found.append(Text("another processor"))
     return tuple(found)

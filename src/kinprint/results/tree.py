@@ -23,8 +23,7 @@ PAIRS_SCHEMA_VERSION = 2
 
 FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
 
-COUNTED, SHOWN_ONLY = Text("hypothesis"), Text("metadata, not counted")
-TRUSTED = Text("metadata, counted because it was asked for")
+COUNTED, SHOWN_ONLY, TRUSTED = "hypothesis", "metadata, not counted", "metadata, counted because it was asked for"
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,11 @@ class Cue:
         "hypothesis" for all that counts; metadata say themselves whether they were counted.
     """
 
-    name: Text
-    source: Text
+    name: str
+    source: str
     strength: float
     says: Text
-    status: Text = COUNTED
+    status: str = COUNTED
 
     @property
     def counts(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kinprint._util.plain import printable
 from kinprint.results.plain_json import write_json
+from kinprint.text import Text, verbatim
 
 SCHEMA = "kinprint.verification"
 SCHEMA_VERSION = 1
@@ -24,6 +25,12 @@ MOST_SHOWN = 200  # problems and close figures that are listed; all are counted
 MOST_CHARACTERS = 600  # of a text that a bundle can decide
 
 
+def presentable(text: str) -> Text:
+    """Return text fit to be shown: as given if it is short and printable, else the printable characters of its beginning."""
+    shown = printable(text, MOST_CHARACTERS)
+    return verbatim(text if shown == text else shown)
+
+
 @dataclass(frozen=True)
 class Check:
     """One step of the verification: how many things it looked at, how many agree, and what that means in words."""
@@ -32,7 +39,7 @@ class Check:
     state: str
     checked: int
     agree: int
-    said: str
+    said: Text
 
 
 @dataclass(frozen=True)
@@ -51,26 +58,28 @@ class Problem:
 
     kind: str
     where: str
-    recorded: str
-    found: str
+    recorded: Text
+    found: Text
 
     def __post_init__(self) -> None:
         """Make the text fit to be shown, as much of it was written by whoever made the bundle."""
-        for name in ("kind", "where", "recorded", "found"):
+        for name in ("kind", "where"):
             object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
+        for name in ("recorded", "found"):
+            object.__setattr__(self, name, presentable(getattr(self, name)))
 
 
 @dataclass(frozen=True)
 class Unchecked:
     """Something that could not be checked, and why."""
 
-    what: str
-    reason: str
+    what: Text
+    reason: Text
 
     def __post_init__(self) -> None:
         """Make the text fit to be shown."""
         for name in ("what", "reason"):
-            object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
+            object.__setattr__(self, name, presentable(getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -85,18 +94,22 @@ class ModelRead:
         Whether it was opened again for the verification.
     said
         What a reader should know: that the hub is not the user's own, or a branch has moved since.
+    foreign
+        Whether the hub is not the user's own.
     """
 
     reference: str
     location: str
     commit: str | None
     asked: bool
-    said: str
+    said: Text
+    foreign: bool = False
 
     def __post_init__(self) -> None:
         """Make the text fit to be shown."""
-        for name in ("reference", "location", "said"):
+        for name in ("reference", "location"):
             object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
+        object.__setattr__(self, "said", presentable(self.said))
         if self.commit is not None:
             object.__setattr__(self, "commit", printable(self.commit, 64))
 
@@ -138,10 +151,10 @@ class Verification:
     bundle: str
     digest: str
     outcome: str
-    sentence: str
+    sentence: Text
     a: str
     b: str
-    verdict: str | None
+    verdict: Text | None
     offline: bool
     cached: bool
     models: tuple[ModelRead, ...]
@@ -154,7 +167,7 @@ class Verification:
     other_values: int
     other_differ: int
     tolerance: float
-    versions: tuple[str, ...]
+    versions: tuple[Text, ...]
     problems: tuple[Problem, ...]
     problems_in_all: int
     close_figures: tuple[Problem, ...]

@@ -28,7 +28,7 @@ CLEAR = 1.6
 FAINT = 0.25
 """Log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow."""
 
-WEIGHTS, STRUCTURE, TOKENIZER = Text("weights"), Text("structure"), Text("tokenizer")
+WEIGHTS, STRUCTURE, TOKENIZER, METADATA = "weights", "structure", "tokenizer", "metadata"
 
 ZEROS = 0.05  # share of zeros that one side has more, from which it counts as pruned
 MOST_MATRICES = 0.75  # share of matrices with heavier tails on one side from which kurtosis says anything
@@ -63,7 +63,7 @@ def _quantised(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator
     sign = 1 if signs[1] > signs[-1] else -1
     coarse, fine = (names[1], names[0]) if sign > 0 else names
     text = Text("the weights of {a} lie on a grid, those of {b} do not", a=coarse, b=fine)
-    yield Cue(Text("quantised"), WEIGHTS, sign * STRONG, text)
+    yield Cue("quantised", WEIGHTS, sign * STRONG, text)
 
 
 def _pruned(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator[Cue]:
@@ -77,7 +77,7 @@ def _pruned(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator[Cu
     sparse = names[1] if sign > 0 else names[0]
     most, least = max(zeros), min(zeros)
     text = Text("{x:.0%} of the weights of {name} are zero, against {y:.0%}", x=most, name=sparse, y=least)
-    yield Cue(Text("zeros"), WEIGHTS, sign * STRONG, text)
+    yield Cue("zeros", WEIGHTS, sign * STRONG, text)
 
 
 def _cast(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
@@ -95,12 +95,12 @@ def _cast(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
     lossy = any((item.changed_share or 0.0) > 0.0 for item in casts)
     if not lossy:
         text = Text("equal numbers as {a} and as {b}: either may be the copy", a=formats[0], b=formats[1])
-        yield Cue(Text("cast"), WEIGHTS, 0.0, text)
+        yield Cue("cast", WEIGHTS, 0.0, text)
         return
     sign = 1 if bits[1] < bits[0] else -1
     coarse = 1 if sign > 0 else 0
     text = Text("{name} is the other one rounded to {dtype}", name=names[coarse], dtype=formats[coarse])
-    yield Cue(Text("cast"), WEIGHTS, sign * STRONG, text)
+    yield Cue("cast", WEIGHTS, sign * STRONG, text)
 
 
 def _usual_format(report: Report, side: int) -> str:
@@ -122,13 +122,13 @@ def _layers(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
             b=names[1],
             a=names[0],
         )
-        yield Cue(Text("repeated layers"), STRUCTURE, STRONG, text)
+        yield Cue("repeated layers", STRUCTURE, STRONG, text)
     elif sources and depths[0] != depths[1]:
         sign = 1 if depths[0] > depths[1] else -1
         deep, flat = (names[0], names[1]) if sign > 0 else (names[1], names[0])
         more = abs(depths[0] - depths[1])
         text = Text("{a} has {n} layers more than {b}, and they are no copies of its others", a=deep, n=more, b=flat)
-        yield Cue(Text("dropped layers"), STRUCTURE, sign * CLEAR, text)
+        yield Cue("dropped layers", STRUCTURE, sign * CLEAR, text)
 
 
 def _experts(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
@@ -136,7 +136,7 @@ def _experts(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
     made = [item for item in report.evidence.experts if item.shared and item.source is None]
     if made:
         text = Text("{n} experts of {b} look like the dense MLPs of {a}", n=len(made), b=names[1], a=names[0])
-        yield Cue(Text("experts of a dense model"), STRUCTURE, STRONG, text)
+        yield Cue("experts of a dense model", STRUCTURE, STRONG, text)
 
 
 def _neurons(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
@@ -149,7 +149,7 @@ def _neurons(report: Report, names: tuple[str, str]) -> Iterator[Cue]:
     sign = 1 if widths[0][1] < widths[0][0] else -1
     narrow = names[1] if sign > 0 else names[0]
     text = Text("{name} has a subset of the other's MLP neurons", name=narrow)
-    yield Cue(Text("fewer neurons"), STRUCTURE, sign * CLEAR, text)
+    yield Cue("fewer neurons", STRUCTURE, sign * CLEAR, text)
 
 
 def _vocabulary(found: TokenizerDifference, names: tuple[str, str]) -> Iterator[Cue]:
@@ -166,7 +166,7 @@ def _vocabulary(found: TokenizerDifference, names: tuple[str, str]) -> Iterator[
     )
     # so much more that the smaller one may well be the larger one cut
     strength = CLEAR if large - small <= GROWTH * small else FAINT
-    yield Cue(Text("vocabulary growth"), TOKENIZER, sign * strength, text)
+    yield Cue("vocabulary growth", TOKENIZER, sign * strength, text)
 
 
 def _low_rank(edits: Sequence[EditFinding]) -> Iterator[Cue]:
@@ -175,7 +175,7 @@ def _low_rank(edits: Sequence[EditFinding]) -> Iterator[Cue]:
         text = Text(
             "they differ by matrices of rank {n} at most, as a merged LoRA leaves; that has no direction", n=max(ranks)
         )
-        yield Cue(Text("low-rank difference"), WEIGHTS, 0.0, text)
+        yield Cue("low-rank difference", WEIGHTS, 0.0, text)
 
 
 def _kurtosis(a: ModelFacts, b: ModelFacts, names: tuple[str, str]) -> Iterator[Cue]:
@@ -192,7 +192,7 @@ def _kurtosis(a: ModelFacts, b: ModelFacts, names: tuple[str, str]) -> Iterator[
         n=len(differing),
         name=names[0],
     )
-    yield Cue(Text("kurtosis"), WEIGHTS, strength, text)
+    yield Cue("kurtosis", WEIGHTS, strength, text)
 
 
 def declared(models: Sequence[ModelFacts], child: int, parent: int, *, trusted: bool) -> Iterator[Cue]:
@@ -205,7 +205,7 @@ def declared(models: Sequence[ModelFacts], child: int, parent: int, *, trusted: 
             else:
                 text = Text("the model card of {name} names {other} as its origin", name=name, other=what)
             status = TRUSTED if trusted else SHOWN_ONLY
-            yield Cue(Text("declared origin"), Text("metadata"), STRONG, text, status)
+            yield Cue("declared origin", METADATA, STRONG, text, status)
 
 
 def names_same(declared_name: str, reference: str) -> bool:
@@ -227,4 +227,4 @@ def reversed_cue(cue: Cue) -> Cue:
 
 def position(strength: float, says: Text) -> Cue:
     """Return a hint that comes from the shape of the tree."""
-    return Cue(Text("position"), Text("position"), strength, says, COUNTED)
+    return Cue("position", "position", strength, says, COUNTED)

@@ -152,7 +152,7 @@ def _add_mixes(cues: Cues, mixes: Sequence[Mix], models: Sequence[ModelFacts]) -
             r=mix.r_squared,
         )
         for parent in mix.parents:
-            cues.add(parent, mix.child, Cue(Text("merge"), WEIGHTS, STRONG, text))
+            cues.add(parent, mix.child, Cue("merge", WEIGHTS, STRONG, text))
 
 
 def _grow(family: Sequence[int], lengths: Lengths, cues: Cues, mixes: Sequence[Mix]) -> list[Arc]:
