@@ -29,12 +29,12 @@ _CHUNK = 1 << 24
 # What a child process runs: one method, and what it took.
 _CHILD = """
 import json, resource, sys, time
-from kinprint.fingerprints.catalogue import METHODS
+from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.run import share_tokens
 from kinprint.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.weights import StoredWeights
+from kinprint.model.weights import StoredWeights
 name, a, b = sys.argv[1:]
 with Session(Settings(offline=True)) as session:
     began, cpu = time.perf_counter(), time.process_time()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ from numpy.testing import assert_allclose
 from kinprint.align import LayerScores, assignment_map, best_map, choose_map, monotone_map, pair_scores
 from kinprint.errors import DegenerateInput
 from kinprint.stats.moments import centred_rows, dot_moments
+from support.counting import calls_of
 
 
 def layers(count, seed, *, rows=12, d=192):
@@ -84,27 +82,15 @@ def test_stacks_that_cannot_be_compared_are_refused(A, B, message):
         pair_scores(A, B)
 
 
-TIMED = """
-import time
-import numpy as np
-from kinprint.align import choose_map, pair_scores
-A = list(np.random.default_rng(7).standard_normal((47, 160, 4096), dtype=np.float32))
-B = [stack + 0.3 * stack[::-1] for stack in A]
-pair_scores(A[:2], B[:2])
-start = time.process_time()
-scores = pair_scores(A, B)
-print(time.process_time() - start, choose_map(scores).kind)
-"""
+def test_the_work_for_all_pairs_grows_with_the_layers_not_with_their_square():
+    def calls(count):
+        A = list(np.random.default_rng(7).standard_normal((count, 16, 64), dtype=np.float32))
+        B = [stack + 0.3 * stack[::-1] for stack in A]
+        return calls_of(lambda: pair_scores(A, B))
 
-
-@pytest.mark.slow
-def test_all_pairs_of_a_large_model_are_quick():
-    # one thread and processor time: threads that wait for a core on a busy machine would count as work
-    alone = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", TIMED], env=alone, capture_output=True, text=True, check=True)
-    seconds, kind = done.stdout.split()
-    assert kind == "identity"
-    assert float(seconds) < 4.0  # about one
+    calls(2)  # what is loaded late
+    few, many = calls(12), calls(48)
+    assert many < 4.5 * few  # 1,209 and 4,593
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------

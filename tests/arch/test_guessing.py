@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinprint.arch import Naming, Role, architectures, name_tensors, residual_width
+from support.counting import at_most_calls
 
 LLAMA = {
     "model.embed_tokens.weight": (50, 8),
@@ -201,7 +200,7 @@ def test_long_names_are_shortened_in_notes() -> None:
     assert len(naming.unmapped) == 1
 
 
-def test_a_large_mixture_is_named_quickly() -> None:
+def test_a_large_mixture_is_named_by_few_calls_for_each_tensor() -> None:
     projections = {"gate": (14, 8), "up": (14, 8), "down": (8, 14)}
     shapes = LLAMA | {
         f"model.layers.{layer}.mlp.experts.{expert}.{name}_proj.weight": shape
@@ -210,18 +209,16 @@ def test_a_large_mixture_is_named_quickly() -> None:
         for name, shape in projections.items()
     }
     config = {"model_type": "glm4_moe", "num_hidden_layers": 46, "n_routed_experts": 128}
-    start = time.process_time()
-    naming = name_tensors(config, shapes)
-    taken = time.process_time() - start
+    with at_most_calls(10 * len(shapes)):  # 5.6 for each; an expression for each template and name would take far more
+        naming = name_tensors(config, shapes)
     assert (naming.experts, len(naming.tensors), naming.unmapped) == (128, len(shapes), ())
-    assert taken < 1.0  # some 0.1 s where this was written; a regexp per template and name would take far longer
 
 
-def test_many_different_hostile_names_take_linear_time() -> None:
+def test_many_different_hostile_names_take_linear_work() -> None:
     shapes = {f"a.{i}." * 20 + f"{i}.query_key_value.weight.{'(' * (i % 7)}": (1, 1) for i in range(3000)}
-    start = time.process_time()
-    naming = name_tensors({}, shapes)
-    assert time.process_time() - start < 5.0
+    name_tensors({}, dict(list(shapes.items())[:10]))  # what is loaded late
+    with at_most_calls(60 * len(shapes)):  # 28 for each, whatever their number
+        naming = name_tensors({}, shapes)
     assert accounted(naming) == sorted(shapes)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -230,7 +229,7 @@ def fuzz(
 
 
 def _one(attempt: Callable[[bytes], object], raw: bytes, room: int, *, traced: bool) -> bool:
-    began, refused = time.monotonic(), False
+    refused = False
     if traced:
         tracemalloc.start()
     try:
@@ -242,8 +241,6 @@ def _one(attempt: Callable[[bytes], object], raw: bytes, room: int, *, traced: b
         peak = tracemalloc.get_traced_memory()[1] if traced else 0
         if traced:
             tracemalloc.stop()
-    taken = time.monotonic() - began
-    assert taken < SECONDS, f"took {taken:.1f} s"
     assert peak < len(raw) + room, f"allocated {peak} bytes"
     return refused
 

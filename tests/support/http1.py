@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -120,6 +121,9 @@ class Service(Protocol):
     def is_control(self, request: Incoming) -> bool:
         """Tell whether the request is about the server itself."""
 
+    def held(self, answer: Callable[[], None]) -> bool:
+        """Tell whether the request waits for others; if so, `answer` is called when they have come."""
+
 
 class Connection(asyncio.Protocol):
     """One client connection: requests are answered in order, one at a time."""
@@ -185,6 +189,8 @@ class Connection(asyncio.Protocol):
             return
         self._busy = True
         self._close = request.headers.get("connection", "").lower() == "close"
+        if self._service.held(lambda: self._answer(request)):
+            return
         now = self._loop.time()
         delay = max(0.0, self._ready_at - now) + self._service.latency_s
         if delay > 0 and not self._service.is_control(request):

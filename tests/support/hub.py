@@ -19,6 +19,7 @@ import ssl
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +91,9 @@ class _Origin:
     def is_control(self, request: Incoming) -> bool:
         return self.name == "hub" and request.target in _CONTROL
 
+    def held(self, answer: Callable[[], None]) -> bool:
+        return self._server.held(answer)
+
     def answer(self, request: Incoming) -> tuple[Reply, Sent | None]:
         if self.is_control(request):
             return self._server.control(request), None
@@ -119,6 +123,8 @@ class HubServer:
         Life of a CDN link.
     page_size : int
         Entries per page of the tree API.
+    waves : iterable of int
+        Answer the first requests only when so many of them wait, then so many; what comes after all waves does not wait.
 
     Raises
     ------
@@ -138,6 +144,7 @@ class HubServer:
         resolve_cache: bool = False,
         link_ttl_s: float = 3600.0,
         page_size: int = 1000,
+        waves: Iterable[int] = (),
     ) -> None:
         self.latency_s = latency_s
         self.connect_latency_s = connect_latency_s
@@ -146,6 +153,8 @@ class HubServer:
         self.endpoint = ""
         self.cdn = ""
         self.errors: list[str] = []
+        self.waves = list(waves)
+        self._waiting: list[Callable[[], None]] = []
         self._cdn_host = cdn_host
         self._routes = Routes(
             token=token,
@@ -162,6 +171,18 @@ class HubServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ca_pem: Path | None = None
+
+    def held(self, answer: Callable[[], None]) -> bool:
+        """Keep a request until its wave is complete, then answer all of it; tell whether there is a wave to wait for."""
+        if not self.waves:
+            return False
+        self._waiting.append(answer)
+        if len(self._waiting) == self.waves[0]:
+            ready, self._waiting = self._waiting, []
+            del self.waves[0]
+            for each in ready:
+                each()
+        return True
 
     # ---- life ----
 

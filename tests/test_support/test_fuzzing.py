@@ -41,10 +41,10 @@ def test_a_crash_is_told_with_its_case():
 
 def test_a_hang_is_ended(monkeypatch):
     monkeypatch.setattr(fuzzing, "SECONDS", 0.2)
-    began = time.monotonic()
+    slept = []
     with pytest.raises(fuzzing.Hang):
-        fuzz(lambda raw: time.sleep(30), mutant, seed=1, cases=1)
-    assert time.monotonic() - began < 20
+        fuzz(lambda raw: slept.append(time.sleep(30)), mutant, seed=1, cases=1)
+    assert slept == []  # it did not wake by itself
 
 
 def test_allocation_is_bounded():

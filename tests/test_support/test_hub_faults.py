@@ -4,7 +4,6 @@ import gzip
 import http.client
 import re
 import socket
-import time
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -161,11 +160,10 @@ def test_drop_and_garbage(hub):
     assert ranged(hub)[0] == 206
 
 
-def test_slow(hub, content):
+def test_slow(hub, content, delays):
     hub.add_fault(Fault(kind="slow", value=500))
-    started = time.perf_counter()
     assert ranged(hub)[2] == content[100:200]
-    assert 0.15 < time.perf_counter() - started < 2
+    assert delays == [0.02] * 9  # ten pieces of ten bytes
 
 
 def test_stall_and_shutdown(content, tmp_path):
@@ -183,8 +181,6 @@ def test_stall_and_shutdown(content, tmp_path):
         assert reply.read(10) == content[:10]
         with pytest.raises(TimeoutError):
             reply.read(1)
-        started = time.perf_counter()
-    assert time.perf_counter() - started < 2
     connection.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((where.hostname, where.port), timeout=1)

@@ -1,7 +1,6 @@
 """The writers of model folders, judged by the official safetensors package."""
 
 import json
-import time
 
 import ml_dtypes
 import numpy as np
@@ -193,9 +192,7 @@ def test_full_size_glm_is_sparse(tmp_path):
         stream.truncate(1 << 30)
     if probe.stat().st_blocks * 512 > 1 << 20:
         pytest.skip("the filesystem of the temporary folder does not hold sparse files")
-    started = time.perf_counter()
     report = write_sparse_glm_air(tmp_path / "air")
-    assert time.perf_counter() - started < 20
     assert report.tensors == 18_329
     assert report.main_parameters == pytest.approx(106.85e9, rel=1e-3)
     assert report.parameters == pytest.approx(110.47e9, rel=1e-3)

@@ -142,8 +142,8 @@ def test_workers_end_with_the_build(tmp_path, how):
     """An interrupt ends them at once; if the build is killed, they find nobody to report to."""
     script = f"""
 from dataclasses import replace
-from kinprint.zoo.build import build
-from kinprint.zoo.members import Member, Training
+from kinprint.lab.zoo.build import build
+from kinprint.lab.zoo.members import Member, Training
 how = Training(("docstrings-nz",), 100_000, 1e-3, 1, init_seed=1, shape={SMALL!r}, batch=2)
 if __name__ == "__main__":
     plan = [Member(name, "base", "base", replace(how, init_seed=seed)) for name, seed in (("a", 1), ("b", 2))]
