@@ -31,10 +31,10 @@ _CHILD = """
 import json, resource, sys, time
 from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.run import share_tokens
-from kinprint.model import open_model
+from kinprint.model.model import open_model
+from kinprint.model.weights import StoredWeights
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.model.weights import StoredWeights
 name, a, b = sys.argv[1:]
 with Session(Settings(offline=True)) as session:
     began, cpu = time.perf_counter(), time.process_time()

@@ -8,7 +8,7 @@ from scipy.stats import binom, kstest
 
 from kinprint.arch import Role
 from kinprint.evidence.assess import assess
-from kinprint.evidence.battery import Place, head_test, matrix_test, norm_test, row_test, run_battery
+from kinprint.evidence.battery import SamplePair, head_test, matrix_test, norm_test, row_test, run_battery
 from kinprint.evidence.controls import classify
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.lab.zoo.derive import load_state
@@ -52,7 +52,7 @@ def group(rng, role, shape, layers, *, finish=lambda x: x, times=1):
     found = []
     for _ in range(layers):
         a, b = (sample(finish(rng.standard_normal(shape))) for _ in range(2))
-        found += [Place(role, len(found) + copy, None, a, b) for copy in range(times)]
+        found += [SamplePair(role, len(found) + copy, None, a, b) for copy in range(times)]
     return found
 
 

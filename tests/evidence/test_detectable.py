@@ -7,7 +7,7 @@ import pytest
 
 from kinprint.arch import Role
 from kinprint.evidence.assess import POWER, assess, power_of
-from kinprint.evidence.battery import Place, norm_test, row_test
+from kinprint.evidence.battery import SamplePair, norm_test, row_test
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
@@ -141,7 +141,7 @@ def test_planted_row_cosines_are_seen(wide):
         a = rng.standard_normal((item.blocks, item.n, item.width))
         for factor in (1.05, 0.4):
             b = correlated(rng, a, factor * item.least)
-            group = [Place(Role.MLP_UP, i, None, sample(a[i]), sample(b[i])) for i in range(item.blocks)]
+            group = [SamplePair(Role.MLP_UP, i, None, sample(a[i]), sample(b[i])) for i in range(item.blocks)]
             hit = row_test(Role.MLP_UP, group).log10_p <= item.log10_alpha
             seen, weaker = (seen + hit, weaker) if factor > 1 else (seen, weaker + hit)
     assert seen >= LEAST_SEEN * TRIALS
@@ -167,7 +167,7 @@ def test_planted_norm_correlations_are_seen(wide):
     for _ in range(TRIALS):
         a = norms(rng, item.blocks, item.width)
         b = planted_norms(rng, a, item.least)
-        group = [Place(Role.INPUT_NORM, i, None, sample(a[i]), sample(b[i])) for i in range(item.blocks)]
+        group = [SamplePair(Role.INPUT_NORM, i, None, sample(a[i]), sample(b[i])) for i in range(item.blocks)]
         seen += norm_test(Role.INPUT_NORM, group, {}, 0).log10_p <= item.log10_alpha
     assert seen >= LEAST_SEEN * TRIALS
 
@@ -183,7 +183,7 @@ def test_planted_norm_correlations_at_other_sizes(layers, width):
     for _ in range(TRIALS // 2):
         a = norms(rng, layers, width)
         b = planted_norms(rng, a, item.least)
-        group = [Place(Role.INPUT_NORM, i, None, sample(a[i]), sample(b[i])) for i in range(layers)]
+        group = [SamplePair(Role.INPUT_NORM, i, None, sample(a[i]), sample(b[i])) for i in range(layers)]
         seen += norm_test(Role.INPUT_NORM, group, {}, 0).log10_p <= item.log10_alpha
     assert seen >= LEAST_SEEN * TRIALS // 2
 
@@ -194,5 +194,5 @@ def test_unrelated_pairs_are_not_seen_at_the_level(wide):
     rng = np.random.default_rng(14)
     for _ in range(TRIALS // 4):
         a, b = rng.standard_normal((2, item.blocks, item.n, item.width))
-        group = [Place(Role.MLP_UP, i, None, sample(a[i]), sample(b[i])) for i in range(item.blocks)]
+        group = [SamplePair(Role.MLP_UP, i, None, sample(a[i]), sample(b[i])) for i in range(item.blocks)]
         assert row_test(Role.MLP_UP, group).log10_p > item.log10_alpha

@@ -1,4 +1,4 @@
-"""Rotated models: an exact test on Gram profiles, and verdicts of --deep on models whose basis was turned."""
+"""Rotated models: an exact test on Gram profiles, and verdicts of --deep on models whose basis was rotated."""
 
 import math
 
@@ -14,9 +14,9 @@ from kinprint.evidence.neuron_gram import (
     gram_test,
     hold_gram,
     neuron_sets,
-    turned_controls,
+    rotation_controls,
 )
-from kinprint.evidence.rotation import STATISTIC, examine_turned
+from kinprint.evidence.rotation import STATISTIC, examine_rotation
 from kinprint.lab.zoo import derive
 from kinprint.model.weights import HeldWeights
 from kinprint.results.options import Options
@@ -94,7 +94,7 @@ def test_models_without_mlps_are_refused_with_the_reason(small):
     state, config, tokenizer = small(3)
     bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
     assert neuron_sets(bare) == {}
-    found = examine_turned(bare, held(small(4)), null=load_null(), log10_alpha=-6.0)
+    found = examine_rotation(bare, held(small(4)), null=load_null(), log10_alpha=-6.0)
     assert {test.log10_p for test in found.tests} == {None}
     assert "no MLP matrices" in (found.untested or "")
 
@@ -107,23 +107,23 @@ def test_an_allowance_that_is_too_small_is_said(small, tmp_path):
     derive.save_state(tmp_path / "m", *small(5))
     with Session(Settings()) as session:
         one = StoredWeights(open_model(str(tmp_path / "m"), session))
-        found = examine_turned(one, one, null=load_null(), log10_alpha=-6.0, allowance=1000)
+        found = examine_rotation(one, one, null=load_null(), log10_alpha=-6.0, allowance=1000)
     assert "see --budget" in (found.untested or "")
 
 
 def test_controls_of_the_turned_tests_find_a_copy_and_nothing_else(base, small, monkeypatch):
-    found = {item.name: item for item in turned_controls(held(base), log10_alpha=-6.0)}
+    found = {item.name: item for item in rotation_controls(held(base), log10_alpha=-6.0)}
     assert {item.status for item in found.values()} == {"passed"}
-    assert found["turned self"].log10_p < -100
-    assert found["turned shuffled self"].log10_p > -3
+    assert found["rotated self"].log10_p < -100
+    assert found["rotated shuffled self"].log10_p > -3
     state, config, tokenizer = small(6)
     bare = HeldWeights("bare", {k: v for k, v in state.items() if ".mlp." not in k}, config, tokenizer)
-    assert {item.status for item in turned_controls(bare, log10_alpha=-6.0)} == {"not run"}
+    assert {item.status for item in rotation_controls(bare, log10_alpha=-6.0)} == {"not run"}
     # a test that sees relations everywhere fails its control, and a failed control forbids a verdict
     monkeypatch.setattr(
         "kinprint.evidence.neuron_gram.fixed_points", lambda *_, **__: fixed_points(np.eye(40), np.eye(40))
     )
-    assert [item.status for item in turned_controls(held(base), log10_alpha=-6.0)] == ["passed", "failed"]
+    assert [item.status for item in rotation_controls(held(base), log10_alpha=-6.0)] == ["passed", "failed"]
 
 
 def test_the_shipped_null_knows_the_statistic():
@@ -169,7 +169,7 @@ def test_a_descendant_in_another_basis_is_found(child, everything, tmp_path):
     names = {test.name for test in report.evidence.tests if (test.log10_p or 0.0) < -100}
     assert names & {"gram_fixed_points", "neuron_match_rotated"}
     controls = {control.name: control.status for control in report.evidence.controls}
-    assert controls["turned self"] == controls["turned shuffled self"] == "passed"
+    assert controls["rotated self"] == controls["rotated shuffled self"] == "passed"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def importance_sorted(rng, gate, up, down):
 @pytest.mark.parametrize("change", [repeated, tiled, grouped, tail_copied, importance_sorted])
 def test_an_order_of_neurons_that_both_models_have_by_construction_is_no_evidence(small, change):
     one, two = made_of(small, 31, change), made_of(small, 32, change)
-    found = examine_turned(one, two, null=load_null(), log10_alpha=-6.0)
+    found = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0)
     assert all((test.log10_p or 0.0) > -6.0 for test in found.tests)
     if change is not importance_sorted:  # a weak order may pass the check where it cannot mislead
         assert "places of its neurons mean something" in (found.untested or "")
@@ -278,7 +278,7 @@ def test_layers_that_are_copies_of_those_fitted_prove_nothing(small):
         return HeldWeights("shared", {**state, **copies}, config, tokenizer)
 
     for order in ((0, 0, 0, 0), (0, 0, 2, 2)):
-        found = examine_turned(shared(41, order), shared(42, order), null=load_null(), log10_alpha=-6.0)
+        found = examine_rotation(shared(41, order), shared(42, order), null=load_null(), log10_alpha=-6.0)
         assert all((test.log10_p or 0.0) > -6.0 for test in found.tests)
         assert "copies of those that were fitted" in (found.untested or "") or "no two layers" in (found.untested or "")
 
@@ -292,7 +292,7 @@ def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
     with Session(Settings()) as session:
         one = StoredWeights(open_model(str(DEMO / "base"), session))
         two = StoredWeights(open_model(str(tmp_path / "turned"), session))
-        found = examine_turned(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
+        found = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
         assert found.in_order
         assert found.origin is not None
         assert found.origin.reading == "training"
@@ -300,7 +300,7 @@ def test_the_budget_never_turns_a_relation_into_an_error(tmp_path):
     with Session(Settings(), budget_bytes=530_000) as session:
         one = StoredWeights(open_model(str(DEMO / "base"), session))
         two = StoredWeights(open_model(str(tmp_path / "turned"), session))
-        cut = examine_turned(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
+        cut = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0, allowance=1_300_000)
         assert cut.in_order
         assert cut.origin is not None
         assert cut.origin.reading == "unclear"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kinprint.arch import Role
-from kinprint.evidence.battery import HEAD_ORDER, NEURON_ORDER, Place, head_test, row_test, run_battery
+from kinprint.evidence.battery import HEAD_ORDER, NEURON_ORDER, SamplePair, head_test, row_test, run_battery
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED
@@ -37,9 +37,10 @@ def battery(a, b):
     return {(test.name, test.scope): test for test in run_battery(a, b, {layer: layer for layer in range(a.layers)})}
 
 
-def places(a, b, role=Role.MLP_UP):
+def sample_pairs(a, b, role=Role.MLP_UP):
     return [
-        Place(role, layer, None, sample(one), sample(two)) for layer, (one, two) in enumerate(zip(a, b, strict=True))
+        SamplePair(role, layer, None, sample(one), sample(two))
+        for layer, (one, two) in enumerate(zip(a, b, strict=True))
     ]
 
 
@@ -68,7 +69,7 @@ def test_layer_by_layer_and_combined():
     kept = (20, 9, 0, 3)
     for layer, count in enumerate(kept):
         b[layer, :count] = a[layer, :count]
-    group = places(a, b)
+    group = sample_pairs(a, b)
     singles = [row_test(Role.MLP_UP, [place]) for place in group]
     for single, count in zip(singles, kept, strict=True):
         assert count <= single.statistic <= count + 4
@@ -85,7 +86,7 @@ def test_layer_by_layer_and_combined():
 )
 def test_many_rows_do_not_underflow(count, log10_p):
     rows = rows_of(5, count, 6)
-    (place,) = places(rows[None], 2 * rows[None])
+    (place,) = sample_pairs(rows[None], 2 * rows[None])
     test = row_test(Role.MLP_UP, [place])
     assert (test.statistic, test.n) == (count, count)
     assert test.log10_p == pytest.approx(log10_p, abs=0.01)

@@ -1,4 +1,4 @@
-"""Models whose residual basis was turned: by any rotation, with norms folded away, and with neurons reordered as well.
+"""Models whose residual basis was rotated: by any rotation, with norms folded away, and with neurons reordered as well.
 
 A rotation leaves every inner product of residual vectors as it was. Two things follow.
 
@@ -140,11 +140,11 @@ def band_profiles(neurons: Neurons, rows: Index | None = None) -> NDArray[np.flo
     free = {index for index, X in enumerate(kinds) if X is not unit.gate and unit.gate is not None}
     labels += [_signless(np.einsum("ij,ij->i", kinds[i], kinds[j]), i, j, free) for i, j in pairs]
     for V in frames:
-        turned = [X @ V for X in kinds]
-        for X in turned:
+        rotated = [X @ V for X in kinds]
+        for X in rotated:
             labels += [np.log(band + 1e-4 / X.shape[1]) for band in _bands(X * X, 1)]
         for i, j in pairs:
-            labels += [_signless(band * V.shape[1], i, j, free) for band in _bands(turned[i] * turned[j], 2)]
+            labels += [_signless(band * V.shape[1], i, j, free) for band in _bands(rotated[i] * rotated[j], 2)]
     table = np.array(labels, dtype=np.float64).T
     order = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
     scores: NDArray[np.float64] = ndtri((order + 1.0) / (len(table) + 1.0))
@@ -233,7 +233,7 @@ def find_rotation(
     for rounds in range(1, limit + 1):
         if R is None or rounds > 1:
             R = _procrustes(sides, indices, signs)
-        again = [_match_turned(a, b, R) for a, b in sides]
+        again = [_match_rotated(a, b, R) for a, b in sides]
         still = bool(indices) and all(np.array_equal(new, old) for (new, _), old in zip(again, indices, strict=True))
         indices, signs = [index for index, _ in again], [sign for _, sign in again]
         if still:
@@ -291,7 +291,7 @@ def nearest_rotation(C: Rows) -> Rows:
     return np.asarray(R, dtype=np.float32)
 
 
-def _match_turned(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
+def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
     """Pair neurons by the cosines of all their rows under a rotation; and the sign between their up and down rows."""
     loose = (a.up @ R) @ b.up.T + (a.down @ R) @ b.down.T
     if a.gate is not None and b.gate is not None:

@@ -199,8 +199,8 @@ class _Place:
 
     def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
         self._axis_name = axis_name
-        self._a, self._b = _turn(a.logical, axis), _turn(b.logical, axis)
-        self._stored = _turn(a.sample.stored, axis), _turn(b.sample.stored, axis)
+        self._a, self._b = _units_last(a.logical, axis), _units_last(b.logical, axis)
+        self._stored = _units_last(a.sample.stored, axis), _units_last(b.sample.stored, axis)
         self._grid = _coarser(a.sample.dtype, b.sample.dtype)
         self._same_dtype = a.sample.dtype == b.sample.dtype
         self._seed = seed
@@ -257,7 +257,7 @@ class _Place:
         return value, self._nulls.get("ulp", a, b, observed=value, higher_is_closer=metric.higher_is_closer)
 
 
-def _turn(values: Array, axis: int | None) -> Array:
+def _units_last(values: Array, axis: int | None) -> Array:
     return values.T if values.ndim == 2 and axis == 0 else values
 
 

@@ -75,10 +75,9 @@ class RoleStack:
             return [(a[None, :], b[None, :]) for a, b in self._values], ""
         if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
             return [(a.T, b.T) for a, b in self._values], ""
-        turned = self._values
-        share = rows_taken(len(turned), turned[0][0].shape[1])
-        cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in turned) else ""
-        return [(a[:share], b[:share]) for a, b in turned], cut
+        share = rows_taken(len(self._values), self._values[0][0].shape[1])
+        cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in self._values) else ""
+        return [(a[:share], b[:share]) for a, b in self._values], cut
 
     def _why_not(self) -> str | None:
         for item in self._comparisons:

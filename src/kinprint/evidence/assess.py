@@ -10,7 +10,7 @@ import numpy as np
 
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import LayerMap, Place, places, run_battery
+from kinprint.evidence.battery import LayerMap, SamplePair, run_battery, sample_pairs
 from kinprint.evidence.components import component_map, expert_map
 from kinprint.evidence.layer_map import LayerEvidence, align_layers
 from kinprint.evidence.probe import Probe
@@ -137,7 +137,7 @@ def _summaries(layers: LayerEvidence, experts: Sequence[ExpertFinding]) -> list[
 
 
 def _identity(a: Probe, b: Probe, layer_map: LayerMap) -> Identity:
-    pairs = list(places(a, b, layer_map))
+    pairs = list(sample_pairs(a, b, layer_map))
     identical = sum(_same_bytes(place) for place in pairs)
     same = a.layers == b.layers and a.experts == b.experts and a.samples.keys() == b.samples.keys()
     same = same and all(a.samples[key].shape == b.samples[key].shape for key in a.samples)
@@ -147,7 +147,7 @@ def _identity(a: Probe, b: Probe, layer_map: LayerMap) -> Identity:
     return Identity(len(pairs), identical, same, read / total if total else 0.0)
 
 
-def _same_bytes(place: Place) -> bool:
+def _same_bytes(place: SamplePair) -> bool:
     """Whether the rows read of both sides are the same, as they are stored."""
     if place.a.dtype != place.b.dtype or place.a.shape != place.b.shape:
         return False
@@ -188,7 +188,7 @@ def power_of(a: Probe, b: Probe, assessment: Assessment) -> list[PowerFinding]:
 
 def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, level: float) -> PowerFinding:
     left, right = [], []
-    for place in places(a, b, layer_map):
+    for place in sample_pairs(a, b, layer_map):
         if place.role.value != test.scope or place.a.stored.shape != place.b.stored.shape:
             continue
         one, two = (centred_rows(sample.values[None, :]) for sample in (place.a, place.b))
@@ -240,7 +240,7 @@ def _beyond_a_copy(test: EvidenceTest, level: float) -> str:
 def _row_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, level: float) -> PowerFinding:
     sizes: list[int] = []
     widths: list[float] = []
-    for place in places(a, b, layer_map):
+    for place in sample_pairs(a, b, layer_map):
         if place.role.value == test.scope and place.role.info.axes[1] is Axis.RESIDUAL:
             limit = b.head_size(place.b) if place.role is Role.ATTN_V else None
             rows = min(len(place.a.stored), len(place.b.stored))
@@ -253,7 +253,7 @@ def _row_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, leve
     return PowerFinding("fixed_points", test.scope, "cosine of rows", least, POWER, level, n, width, blocks, reason)
 
 
-def _effective_width(place: Place) -> float:
+def _effective_width(place: SamplePair) -> float:
     """Return the width at which random rows would have cosines as scattered as those of rows that do not belong together.
 
     Uneven columns make rows of unrelated models more alike than the width suggests, and hide weak relations.

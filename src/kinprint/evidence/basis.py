@@ -16,7 +16,7 @@ from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, match_columns, rotation
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import Place, places, row_test
+from kinprint.evidence.battery import SamplePair, row_test, sample_pairs
 from kinprint.evidence.common_start import Origin, origin_of
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import token_wants
@@ -65,8 +65,8 @@ def align_basis(
         return BasisEvidence(spent=spent, untested=f"{why}: {error.message}")
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
-    by_role: dict[Role, list[Place]] = {}
-    for place in places(*probes, layer_map):
+    by_role: dict[Role, list[SamplePair]] = {}
+    for place in sample_pairs(*probes, layer_map):
         if place.role.info.axes == (Axis.NEURON, Axis.RESIDUAL) and place.a.finite and place.b.finite:
             by_role.setdefault(place.role, []).append(_aligned(place, match))
     for role, group in by_role.items():
@@ -79,17 +79,17 @@ def align_basis(
         except DegenerateInput as error:
             tests.append(EvidenceTest("fixed_points_aligned", role.value, status="off", reason=error.message))
     slices = {role.value: [(place.a.values, place.b.values) for place in group] for role, group in by_role.items()}
-    norms = [_aligned_norm(place, match) for place in places(*probes, layer_map) if _is_norm(place)]
+    norms = [_aligned_norm(place, match) for place in sample_pairs(*probes, layer_map) if _is_norm(place)]
     return BasisEvidence(tuple(tests), by_layer, match, origin_of(slices, norms), spent)
 
 
-def _is_norm(place: Place) -> bool:
+def _is_norm(place: SamplePair) -> bool:
     if place.role.info.kind != "norm" or place.role.info.axes[0] is not Axis.RESIDUAL:
         return False
     return place.a.finite and place.b.finite
 
 
-def _aligned_norm(place: Place, match: ColumnMatch) -> tuple[FloatArray, FloatArray]:
+def _aligned_norm(place: SamplePair, match: ColumnMatch) -> tuple[FloatArray, FloatArray]:
     kept = np.flatnonzero(match.index >= 0)
     return place.a.values[kept], place.b.values[match.index[kept]]
 
@@ -98,7 +98,7 @@ def _named(test: EvidenceTest) -> EvidenceTest:
     return replace(test, name="fixed_points_aligned", assumptions=(*test.assumptions, ALIGNED))
 
 
-def _aligned(place: Place, match: ColumnMatch) -> Place:
+def _aligned(place: SamplePair, match: ColumnMatch) -> SamplePair:
     moved, kept = match.columns_of_a(place.b.values)
     return replace(place, a=_plain(place.a, place.a.values[:, kept]), b=_plain(place.b, moved))
 

@@ -43,7 +43,7 @@ Block = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
-class Place:
+class SamplePair:
     """One pair of slices: where it is in B, and both samples."""
 
     role: Role
@@ -53,7 +53,7 @@ class Place:
     b: Sample
 
 
-def places(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[Place]:
+def sample_pairs(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[SamplePair]:
     """Pair the slices of B with those of A under a layer map; what has no partner is left to the caller to count."""
     for (role, layer, expert), sample in b.samples.items():
         source = None if layer is None else layer_map.get(layer)
@@ -61,14 +61,14 @@ def places(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[Place]:
             continue
         partner = a.samples.get((role, source, expert))
         if partner is not None:
-            yield Place(role, layer, expert, partner, sample)
+            yield SamplePair(role, layer, expert, partner, sample)
 
 
 def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> list[EvidenceTest]:
     """Run every test that the two probes allow. What an assumption forbids is in the list too, switched off."""
     ordered = orders_of(a, b)
-    by_role: dict[Role, list[Place]] = {}
-    for place in places(a, b, layer_map):
+    by_role: dict[Role, list[SamplePair]] = {}
+    for place in sample_pairs(a, b, layer_map):
         by_role.setdefault(place.role, []).append(place)
     tests: list[EvidenceTest] = []
     for role in (role for role in Role if role in by_role):
@@ -105,7 +105,7 @@ def _guarded(name: str, role: Role, test: Callable[[], EvidenceTest]) -> Evidenc
 # -- the tests ---------------------------------------------------------------------------------------------------------
 
 
-def norm_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+def norm_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
     """Test the scales of one norm role in all layers at once, under ONE permutation of the residual stream."""
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
@@ -126,7 +126,7 @@ def norm_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], s
     return replace(test, reason=_left_out(len(group) - len(blocks), len(group)))
 
 
-def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+def matrix_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
     """Test the Pearson correlation of equal slices, averaged over layers, under permutation of a free axis."""
     axis, name = permuted_axis(role, ordered)
     if axis is None:
@@ -150,7 +150,7 @@ def matrix_test(role: Role, group: Sequence[Place], ordered: Mapping[Axis, str],
     return replace(test, reason=_left_out(len(places) - len(blocks), len(places)))
 
 
-def row_test(role: Role, group: Sequence[Place], rows: int | None = None) -> EvidenceTest:
+def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -> EvidenceTest:
     """Count rows whose nearest row in the other model stands at the same place; each layer has its own order."""
     counts, sizes = [], []
     for place in _distinct(group):
@@ -169,7 +169,7 @@ def row_test(role: Role, group: Sequence[Place], rows: int | None = None) -> Evi
 def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
     """Count key/value heads whose nearest head in the other model stands at the same place."""
     counts, sizes = [], []
-    for place in _distinct([Place(role, None, None, one, two) for one, two in group]):
+    for place in _distinct([SamplePair(role, None, None, one, two) for one, two in group]):
         one, two = place.a, place.b
         if one.stored.shape == two.stored.shape and len(one.stored) > 1 and one.finite and two.finite:
             found = fixed_points(one.values, two.values)
@@ -184,7 +184,7 @@ def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> 
     """Test the embeddings of the same token strings under permutation of residual dimensions."""
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
-    one, two = _values(Place(Role.EMBEDDING, None, None, a, b))
+    one, two = _values(SamplePair(Role.EMBEDDING, None, None, a, b))
     if one.shape != two.shape:
         raise DegenerateInput(f"widths differ: {one.shape[1]} and {two.shape[1]}")
     if _is_constant(one) or _is_constant(two):
@@ -197,7 +197,7 @@ def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> 
 # -- their parts -------------------------------------------------------------------------------------------------------
 
 
-def _values(place: Place) -> Block:
+def _values(place: SamplePair) -> Block:
     for side, sample in (("A", place.a), ("B", place.b)):
         if not sample.finite:
             where = "" if place.layer is None else f" in layer {place.layer}"
@@ -208,7 +208,7 @@ def _values(place: Place) -> Block:
     return one, two
 
 
-def _matrix_block(place: Place, axis: int) -> Block | None:
+def _matrix_block(place: SamplePair, axis: int) -> Block | None:
     """Return the pair with the permuted axis last, or None where it cannot be correlated."""
     if place.a.stored.ndim != 2 or place.b.stored.ndim != 2 or not (place.a.finite and place.b.finite):
         return None
@@ -300,12 +300,12 @@ def _column_lengths(probe: Probe) -> FloatArray | None:
     return np.mean(found, axis=0) if found else None
 
 
-def _distinct(group: Sequence[Place]) -> list[Place]:
+def _distinct(group: Sequence[SamplePair]) -> list[SamplePair]:
     """Leave out places that stand for another one in both models: copied layers or experts have one order between them.
 
     Two models deepened alike, or upcycled alike, would else be counted as if each copy had been ordered by a draw of its own.
     """
-    kept: list[tuple[Place, FloatArray, FloatArray]] = []
+    kept: list[tuple[SamplePair, FloatArray, FloatArray]] = []
     for place in group:
         one, two = corner(place.a), corner(place.b)
         if not any(_alike(one, a) and _alike(two, b) for _, a, b in kept):

@@ -8,7 +8,7 @@ import numpy as np
 
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import DENSE_ROLES
-from kinprint.evidence.battery import LayerMap, Place, corner, row_test
+from kinprint.evidence.battery import LayerMap, SamplePair, corner, row_test
 from kinprint.evidence.layer_map import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
 from kinprint.evidence.probe import Probe
 from kinprint.results.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
@@ -176,7 +176,7 @@ def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, e
             continue
         if (mine.rows or (0, 0))[0] != (other.rows or (0, 0))[0] or not (mine.finite and other.finite):
             continue
-        test = row_test(role, [Place(role, layer, expert, other, mine)])
+        test = row_test(role, [SamplePair(role, layer, expert, other, mine)])
         if test.log10_p is not None:
             ps.append(test.log10_p)
     return bonferroni(min(ps), len(ps)) if ps else None

@@ -14,7 +14,7 @@ from kinprint.edits import MixtureSums, PairEdit, describe, explain_edit
 from kinprint.edits.rounding import stored_bits
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
-from kinprint.evidence.battery import places
+from kinprint.evidence.battery import sample_pairs
 from kinprint.evidence.common_start import Origin, origin_of
 from kinprint.evidence.controls import read_alike
 from kinprint.evidence.layer_map import LAYER_ALPHA
@@ -61,13 +61,13 @@ def examine_edits(
     sides = new_probe(models[0]), new_probe(models[1])
     spent = fill_probes(models, sides, reads, allowance)
     matrices: Matrices = {}
-    for place in places(*sides, layer_map):
+    for place in sample_pairs(*sides, layer_map):
         if place.a.stored.shape == place.b.stored.shape and place.a.finite and place.b.finite:
             matrices.setdefault(place.role.value, []).append((place.a, place.b))
     findings = [_finding(scope, pairs) for scope, pairs in matrices.items()]
     norms = [
         (place.a.values, place.b.values)
-        for place in places(a, b, layer_map)
+        for place in sample_pairs(a, b, layer_map)
         if place.role.info.kind == "norm" and place.role.info.axes[0] is Axis.RESIDUAL and _varies(place.a, place.b)
     ]
     slices = {scope: [(x.values, y.values) for x, y in pairs] for scope, pairs in matrices.items()}

@@ -16,11 +16,11 @@ from kinprint.evidence.edit_kinds import ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.identity import confirm_identity
-from kinprint.evidence.neuron_gram import turned_controls
+from kinprint.evidence.neuron_gram import rotation_controls
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import TOKEN_ROWS, Scope, fill_probes, plan_extras
-from kinprint.evidence.rotation import TurnedEvidence, examine_turned
+from kinprint.evidence.rotation import RotationEvidence, examine_rotation
 from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
@@ -80,9 +80,9 @@ def examine(
         diary.note(f"identity: {spent:,} further bytes; {identity.share_read:.1%} of all weights are now known")
     assessment, neurons = _escalate(models, probes, assessment, diary)
     assessment, basis = _rebase(models, probes, assessment, tokens, diary)
-    assessment, turned = _turn(models, probes, assessment, basis, tokens, diary)
+    assessment, rotated = _find_rotation(models, probes, assessment, basis, tokens, diary)
     tell("evidence", 2, 4)
-    basis_word = _basis_word(probes, basis, turned)
+    basis_word = _basis_word(probes, basis, rotated)
     edits = EditEvidence()
     if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
         edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), scope)
@@ -90,8 +90,8 @@ def examine(
     merge = _merge(models, probes, diary) if options.parents else None
     tell("evidence", 3, 4)
     own, able = own_controls(a, seed=options.seed)
-    if turned.tests:
-        own += turned_controls(
+    if rotated.tests:
+        own += rotation_controls(
             StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=options.seed, allowed=scope.allows
         )
     controls = [*own, *run_controls(options, a, session)]
@@ -100,7 +100,7 @@ def examine(
     power = power_of(a, b, assessment)
     facts = replace(
         facts_of(a, b, assessment),
-        origin=(turned.origin if basis_word == ROTATED else basis.origin) if basis_word else edits.origin,
+        origin=(rotated.origin if basis_word == ROTATED else basis.origin) if basis_word else edits.origin,
         edits=edits.findings,
         merge=merge,
         controls=controls,
@@ -110,7 +110,7 @@ def examine(
         able=able,
         untested=[
             *scope.limits,
-            *(text for text in (neurons.untested, basis.untested, turned.untested, edits.untested) if text),
+            *(text for text in (neurons.untested, basis.untested, rotated.untested, edits.untested) if text),
         ],
         null=null.name if any(test.name.startswith("neuron_match") for test in assessment.tests) else None,
     )
@@ -230,24 +230,24 @@ def _rebase(
     return _with(assessment, probes, found.tests, found.by_layer or {}), found
 
 
-def _turn(
+def _find_rotation(
     models: tuple[Model, Model],
     probes: tuple[Probe, Probe],
     assessment: Assessment,
     basis: BasisEvidence,
     tokens: Sequence[tuple[int, int]] | None,
     diary: _Diary,
-) -> tuple[Assessment, TurnedEvidence]:
+) -> tuple[Assessment, RotationEvidence]:
     """Look for a rotated residual basis where the user asks, and nothing was found or only through a poor map of dimensions."""
     silent = assessment.log10_p > LOG10_ALPHA
     unsolved = _open(assessment)
     # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
     blurred = basis.match is not None and basis.match.share < CLEAR_COLUMNS
     if not (diary.options.deep and (unsolved or blurred)):
-        return assessment, TurnedEvidence(untested="rotated residual basis: see --deep" if silent else None)
+        return assessment, RotationEvidence(untested="rotated residual basis: see --deep" if silent else None)
     a, b = StoredWeights(models[0]), StoredWeights(models[1])
     starts = token_rotations(models, tokens, diary.allowance(0.3), seed=diary.options.seed)
-    found = examine_turned(
+    found = examine_rotation(
         a,
         b,
         null=diary.null,
@@ -269,9 +269,9 @@ def _open(assessment: Assessment) -> bool:
     return assessment.log10_p > LOG10_ALPHA or not (trunk or any(item.shared for item in assessment.experts))
 
 
-def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence, turned: TurnedEvidence) -> str | None:
+def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence, rotated: RotationEvidence) -> str | None:
     """Return how the residual stream was changed, if the tests after its alignment show a relation."""
-    if any((test.log10_p or 0.0) <= LOG10_ALPHA for test in turned.tests):
+    if any((test.log10_p or 0.0) <= LOG10_ALPHA for test in rotated.tests):
         return ROTATED
     if not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in basis.tests):
         return None

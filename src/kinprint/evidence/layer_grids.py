@@ -94,8 +94,8 @@ def _place(sample: Sample) -> tuple[object, ...]:
 def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
     """Return layers × rows × units, the units being what is permuted."""
     stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
-    turned = axis == 0 and next(iter(side.values())).stored.ndim == 2
-    return stack.transpose(0, 2, 1) if turned else stack
+    across = axis == 0 and next(iter(side.values())).stored.ndim == 2
+    return stack.transpose(0, 2, 1) if across else stack
 
 
 def _without(role: Role, kind: str, reason: str) -> LayerGrid:

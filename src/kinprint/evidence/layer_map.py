@@ -14,7 +14,7 @@ from kinprint.align.layer_alignment import IDENTITY, NONE, best_map, choose_map,
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import Place, matrix_test, orders_of, row_test
+from kinprint.evidence.battery import SamplePair, matrix_test, orders_of, row_test
 from kinprint.evidence.probe import Probe, layer_keys, residual_columns
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
@@ -143,7 +143,7 @@ def layer_p(
         partner = a.samples.get((role, source, expert))
         if at != layer or role not in roles or partner is None:
             continue
-        place = [Place(role, layer, expert, partner, sample)]
+        place = [SamplePair(role, layer, expert, partner, sample)]
         costly.append(partial(matrix_test, role, place, ordered, seed))
         if role.info.axes == (Axis.NEURON, Axis.RESIDUAL):
             cheap.append(partial(row_test, role, place))

@@ -249,15 +249,15 @@ def gram_test(table: GramTable) -> EvidenceTest:
 
 # -- controls ------------------------------------------------------------------------------------------------------------
 
-TURNED_SELF, TURNED_SHUFFLED = "turned self", "turned shuffled self"
+ROTATED_SELF, ROTATED_SHUFFLED = "rotated self", "rotated shuffled self"
 REFLECTIONS = 8  # of which the control's rotation is made: as good as any, and no d³ work
 
 
-def turned_controls(
+def rotation_controls(
     model: Weights, *, log10_alpha: float, seed: int = 0, allowed: Allowed = everything
 ) -> list[ControlFinding]:
     """Hold a layer of A against itself in another basis, which must be found, and with neurons reordered too: unrelated."""
-    expected = ((TURNED_SELF, DERIVED, False), (TURNED_SHUFFLED, NO_EVIDENCE, True))
+    expected = ((ROTATED_SELF, DERIVED, False), (ROTATED_SHUFFLED, NO_EVIDENCE, True))
     try:
         sets = neuron_sets(model, allowed)
         layer = evenly_spaced(sorted(sets), 1, at="middles")[0]
@@ -273,12 +273,12 @@ def turned_controls(
     tested, references = np.sort(order[: rows[1] // 2]), np.sort(order[rows[1] // 2 :])
     mirrors = rng.standard_normal((REFLECTIONS, up.shape[1])).astype(np.float32)
     here = gram_profiles(gate, up, references, tested)
-    turned = [None if X is None else _reflected(X, mirrors) for X in (gate, up)]
+    rotated = [None if X is None else _reflected(X, mirrors) for X in (gate, up)]
     findings = []
     for name, wanted, shuffle in expected:
         moved = rng.permutation(rows[1]) if shuffle else np.arange(rows[1])
-        assert turned[1] is not None
-        there = gram_profiles(None if turned[0] is None else turned[0][moved], turned[1][moved], references, tested)
+        assert rotated[1] is not None
+        there = gram_profiles(None if rotated[0] is None else rotated[0][moved], rotated[1][moved], references, tested)
         found = fixed_points(here, there, centre=True)
         said = DERIVED if found.log10_p <= log10_alpha else NO_EVIDENCE
         reason = None if said == wanted else f"expected {wanted}, found {said}"
@@ -289,8 +289,8 @@ def turned_controls(
 
 def _reflected(X: Rows, mirrors: Rows) -> Rows:
     """Return the rows after one reflection in each hyperplane."""
-    turned = X.astype(np.float64)
+    rotated = X.astype(np.float64)
     for mirror in mirrors:
         direction = mirror / np.linalg.norm(mirror)
-        turned -= 2.0 * np.outer(turned @ direction, direction)
-    return turned.astype(np.float32)
+        rotated -= 2.0 * np.outer(rotated @ direction, direction)
+    return rotated.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Models whose residual basis was turned: tested by what no rotation can change, and by neurons of layers no fit has seen.
+"""Models whose residual basis was rotated: tested by what no rotation can change, and by neurons of layers no fit has seen.
 
 Two stages. The first is exact and reads a few hundred rows of gate and up in some layers: the Gram profiles of neurons that kept
 their order (`kinprint.align.rotation`). The second is for neurons that were reordered as well: a rotation is fitted on some layers,
@@ -61,7 +61,7 @@ MATCHED = "neuron_match_rotated"
 
 
 @dataclass(frozen=True)
-class TurnedEvidence:
+class RotationEvidence:
     """What was found, log10 p by layer of B, the rotation, where the shared part comes from, and what could not be done.
 
     ``share`` is the largest share of neurons recognised in any pair of layers that was not fitted; None if none was tested.
@@ -242,7 +242,7 @@ def matched_test(found: HeldOut, null: EmpiricalNull, layers: int) -> EvidenceTe
 # -- both ----------------------------------------------------------------------------------------------------------------
 
 
-def examine_turned(
+def examine_rotation(
     a: Weights,
     b: Weights,
     *,
@@ -252,7 +252,7 @@ def examine_turned(
     seed: int = 0,
     starts: Sequence[Rows] = (),
     allowed: Allowed = everything,
-) -> TurnedEvidence:
+) -> RotationEvidence:
     """Look for a relation that a rotation of the residual basis hides: neurons in order first, then in any order.
 
     Parameters
@@ -263,7 +263,7 @@ def examine_turned(
     allowed : which role in which layer may be read.
     """
     if a.hidden != b.hidden:
-        return TurnedEvidence(untested=f"rotated residual basis: widths {a.hidden} and {b.hidden} differ")
+        return RotationEvidence(untested=f"rotated residual basis: widths {a.hidden} and {b.hidden} differ")
     before = a.bytes_read + b.bytes_read
     try:
         count = _affordable(a, b, allowance, allowed)
@@ -272,21 +272,21 @@ def examine_turned(
         if found.in_order:
             return found
     except (BudgetExceeded, OrderedNeurons) as error:
-        return TurnedEvidence(untested=f"rotated residual basis: {error.message}")
+        return RotationEvidence(untested=f"rotated residual basis: {error.message}")
     except DegenerateInput as error:
-        found = TurnedEvidence((EvidenceTest(GRAM, "mlp neurons", status=OFF, reason=error.message),), share=0.0)
+        found = RotationEvidence((EvidenceTest(GRAM, "mlp neurons", status=OFF, reason=error.message),), share=0.0)
     left = None if allowance is None else allowance - (a.bytes_read + b.bytes_read - before)
     return _reordered(a, b, found, null, left, seed, starts, allowed)
 
 
 def _in_order(
     a: Weights, b: Weights, table: GramTable, log10_alpha: float, allowance: int | None, seed: int
-) -> TurnedEvidence:
+) -> RotationEvidence:
     """Return what the first stage shows: a relation, or nothing yet."""
     first = gram_test(table)
     share = float(table.counts.max()) / table.tested
     if (first.log10_p or 0.0) > log10_alpha:
-        return TurnedEvidence((first,), share=share)
+        return RotationEvidence((first,), share=share)
     by_layer = {
         layer: bonferroni(float(table.log10_p[:, j].min()), len(table.layers_a))
         for j, layer in enumerate(table.layers_b)
@@ -294,7 +294,7 @@ def _in_order(
     layers = {layer: table.layers_a[int(table.log10_p[:, j].argmin())] for j, layer in enumerate(table.layers_b)}
     i, j = table.best()
     origin = _origin(a, b, table.layers_a[i], table.layers_b[j], seed, allowance)
-    return TurnedEvidence((first,), by_layer, layers, None, origin, share, in_order=True)
+    return RotationEvidence((first,), by_layer, layers, None, origin, share, in_order=True)
 
 
 def _too_large(model: Weights, layer: int) -> str | None:
@@ -332,13 +332,13 @@ def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed)
 def _reordered(
     a: Weights,
     b: Weights,
-    first: TurnedEvidence,
+    first: RotationEvidence,
     null: EmpiricalNull,
     allowance: int | None,
     seed: int,
     starts: Sequence[Rows],
     allowed: Allowed,
-) -> TurnedEvidence:
+) -> RotationEvidence:
     """Fit a rotation on some layers and match the neurons of others."""
     why = "rotated residual basis with reordered neurons"
     try:
@@ -375,7 +375,7 @@ def _reordered(
     by_layer = {test.layer: test.log10_p for test in tests if test.layer is not None and test.log10_p is not None}
     layers = {found.layer_b: found.layer_a for found in results}
     share = max(first.share or 0.0, strongest.share)
-    return TurnedEvidence((*first.tests, *tests), by_layer, layers, rotation, origin, share, in_order=False)
+    return RotationEvidence((*first.tests, *tests), by_layer, layers, rotation, origin, share, in_order=False)
 
 
 def _unexamined(why: str) -> Origin:
@@ -423,10 +423,10 @@ def _slopes(one: Neurons, two: Neurons, R: Rows) -> Origin:
         left, right = getattr(one, name), getattr(two, name)
         if left is None or right is None:
             continue
-        turned = right.astype(np.float64) @ R.T.astype(np.float64)
+        rotated = right.astype(np.float64) @ R.T.astype(np.float64)
         values = left.astype(np.float64)
-        scale = np.linalg.norm(values, axis=1) / np.maximum(np.linalg.norm(turned, axis=1), 1e-30)
+        scale = np.linalg.norm(values, axis=1) / np.maximum(np.linalg.norm(rotated, axis=1), 1e-30)
         if name != "gate" and one.gate is not None:
-            scale = scale * np.where(np.einsum("ij,ij->i", values, turned) < 0.0, -1.0, 1.0)
-        slices[name] = [(values, turned * scale[:, None])]
+            scale = scale * np.where(np.einsum("ij,ij->i", values, rotated) < 0.0, -1.0, 1.0)
+        slices[name] = [(values, rotated * scale[:, None])]
     return origin_of(slices, [])

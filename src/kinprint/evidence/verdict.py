@@ -175,7 +175,7 @@ def _unchanged(identity: Identity) -> str | None:
     return f"{identity.share_read:.2%} of the weights, in {identity.tensors} tensors{structure}"
 
 
-OWN_CONTROLS = ("self", "shuffled self", "turned self", "turned shuffled self")
+OWN_CONTROLS = ("self", "shuffled self", "rotated self", "rotated shuffled self")
 """What runs unasked: the first two with every verdict, the others where a rotated basis was looked for."""
 
 
@@ -356,9 +356,9 @@ def describe(test: EvidenceTest) -> str:
 def _against(facts: Facts, class_: str) -> tuple[str, ...]:
     lines = []
     if class_ in (DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION):
-        turned = facts.basis == ROTATED
+        rotated = facts.basis == ROTATED
         lines += [
-            f"{item.component}: {'not in place, and not compared in the other basis' if turned else item.state}"
+            f"{item.component}: {'not in place, and not compared in the other basis' if rotated else item.state}"
             for item in facts.components
             if item.tested and item.shared < item.tested
         ]

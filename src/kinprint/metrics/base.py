@@ -26,7 +26,7 @@ INVARIANCES = (
     "joint_shift",  # both plus the same constant
     "joint_permutation",  # both reordered alike
     "one_sided_permutation",  # b alone reordered: the metric cannot see order
-    "rotation",  # columns of b turned by an orthogonal matrix (matrix metrics only)
+    "rotation",  # columns of b rotated by an orthogonal matrix (matrix metrics only)
 )
 
 

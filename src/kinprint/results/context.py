@@ -1,4 +1,4 @@
-"""What a report holds beside measurements and verdict: all layer pairs, what was read, and what the papers of a model say.
+"""What a report holds beside measurements and verdict: all layer pairs, what was read, and what its card declares.
 
 Plain frozen dataclasses like those of `kinprint.results.report`, which holds them in the Report.
 """
@@ -104,7 +104,7 @@ NOT_JUDGED = "not_judged"  # no card could be read, or the weights could not be 
 
 @dataclass(frozen=True)
 class DeclaredFinding:
-    """What the papers of both models say, beside what the weights say."""
+    """What the cards of both models declare, beside what the weights say."""
 
     state: str
     sentence: str

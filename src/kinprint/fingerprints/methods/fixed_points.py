@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS, MlpRoles
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import Place, row_test
+from kinprint.evidence.battery import SamplePair, row_test
 from kinprint.fingerprints.base import HEAD_PERMUTATION, RESCALING, Chance, Features, PortableMethod, Score, register
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
@@ -61,14 +61,14 @@ class NeuronFixedPoints(PortableMethod):
 
     def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
         """Count fixed points over all layers both have at the same place."""
-        places: list[Place] = []
+        places: list[SamplePair] = []
         layers: dict[int, int] = {}
         for key in sorted(key for key in a.arrays if key.endswith(".layer") and key in b.arrays):
             stem = key.removesuffix(".layer")
             names = [name for name in ("gate", "up") if all(f"{stem}.{name}" in side.arrays for side in (a, b))]
             one, two = (int(side.arrays[key][0]) for side in (a, b))
             if names:
-                places.append(Place(Role.MLP_UP, two, None, _neurons(a, stem, names), _neurons(b, stem, names)))
+                places.append(SamplePair(Role.MLP_UP, two, None, _neurons(a, stem, names), _neurons(b, stem, names)))
                 layers[two] = one
         if not places:
             raise DegenerateInput("no layer has rows of the same matrices in both models")

@@ -13,7 +13,7 @@ from kinprint.align.rotation import Rows
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.neuron_gram import GRAM
-from kinprint.evidence.rotation import examine_turned
+from kinprint.evidence.rotation import examine_rotation
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
 from kinprint.model.tokens import common_rows
@@ -37,7 +37,7 @@ class Kin(Method):
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
         """Run both stages; the second only where the first finds nothing."""
         null = load_null()
-        found = examine_turned(a, b, null=null, log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
+        found = examine_rotation(a, b, null=null, log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
         if found.share is None:
             raise DegenerateInput(found.untested or "nothing could be tested")
         tests = [test for test in found.tests if test.log10_p is not None]

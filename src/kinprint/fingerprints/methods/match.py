@@ -6,7 +6,7 @@ gated MLPs with rows g_i, u_i (neuron i), the best one-to-one assignment on the 
 each other, and Spearman's ρ of the lists π_g(i), π_u(i) has mean 0 and variance 1/(n−1). One p-value a layer, combined over
 layers by Fisher. It behaves like a p-value and is not one: nothing forbids that two independent models tie gate and up together in
 the same way. The order of neurons does not matter to it; that of residual dimensions does, so a model whose residual stream was
-permuted or turned is missed (see `match_activations`). The score is the mean ρ over layers; log10 p and the share of neurons
+permuted or rotated is missed (see `match_activations`). The score is the mean ρ over layers; log10 p and the share of neurons
 on which both agree are in the details.
 
 Layers of equal number are compared first. Where depths differ, or these show nothing, every layer of one model is held against

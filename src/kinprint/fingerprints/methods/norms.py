@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import Place, norm_test
+from kinprint.evidence.battery import SamplePair, norm_test
 from kinprint.fingerprints.base import (
     HEAD_PERMUTATION,
     NEURON_PERMUTATION,
@@ -91,10 +91,10 @@ class Norms(PortableMethod):
         return Score(min(1.0, test.statistic), chance=chance, details=details, notes=tuple(notes))
 
 
-def _pairs(role: Role, a: Features, b: Features) -> list[Place]:
+def _pairs(role: Role, a: Features, b: Features) -> list[SamplePair]:
     one, two = _by_layer(role, a.arrays), _by_layer(role, b.arrays)
     return [
-        Place(role, None if layer < 0 else layer, None, _sample(one[layer]), _sample(two[layer]))
+        SamplePair(role, None if layer < 0 else layer, None, _sample(one[layer]), _sample(two[layer]))
         for layer in sorted(one.keys() & two.keys())
     ]
 

@@ -71,7 +71,7 @@ def _entry(report: PairsReport, model: TreeModel) -> Entry:
 
 
 def _declared(report: PairsReport, index: int) -> Declaration | None:
-    """Return what the papers of a model say; every pair that it is in tells the same."""
+    """Return what the card and config of a model say; every pair that it is in tells the same."""
     for pair in report.pairs:
         if pair.declared is not None and index in (pair.a, pair.b):
             return pair.declared.a if index == pair.a else pair.declared.b

@@ -139,7 +139,7 @@ def properties(facts: Facts) -> list[Property]:
 
 
 def declared_facts(declares: Declaration | None) -> Facts:
-    """Yield what the papers of a model say of its origin."""
+    """Yield what the card and config of a model say of its origin."""
     if declares is not None:
         yield "kinprint:declared_relation", declares.relation or ""
         for base in declares.base_models:

@@ -53,7 +53,7 @@ def report_markdown(report: Report) -> str:
         *_roles(report),
         *(_evidence(report.evidence) if report.evidence is not None else ()),
         *_methods(report.methods),
-        *_papers(report),
+        *_config_and_tokenizer(report),
         *_not_compared(report),
         "## How to read this",
         _READING,
@@ -378,7 +378,7 @@ def _methods(methods: tuple[MethodFinding, ...]) -> Iterator[str]:
 # -- what else was looked at, what was not, and where all of it came from --------------------------------------------------
 
 
-def _papers(report: Report) -> Iterator[str]:
+def _config_and_tokenizer(report: Report) -> Iterator[str]:
     yield "## Config and tokenizer"
     config, tokens = report.config, report.tokenizer
     if config.status != OK:

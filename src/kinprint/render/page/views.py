@@ -63,7 +63,7 @@ def failed(evidence: Evidence | None) -> tuple[ControlFinding, ...]:
 
 
 def declares_something(declared: DeclaredFinding | None) -> bool:
-    """Whether either model's papers say anything of its origin: a table of nothing tells nothing."""
+    """Whether the card or config of either model says anything of its origin: a table of nothing tells nothing."""
     sides = (declared.a, declared.b) if declared else ()
     return any(side.base_models or side.relation or side.licence for side in sides)
 
