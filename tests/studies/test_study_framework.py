@@ -1,6 +1,7 @@
 """What all studies share: sentences, checks, casting, reading once, writing, and the command."""
 
 import ast
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -15,7 +16,6 @@ from kinprint.cli.main import main
 from kinprint.errors import BadSelection, NeedsExtra, StorageError
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.studies.all_studies import STUDIES
 from kinprint.studies.opened import Request, Want, read_layers
 from kinprint.studies.outcome import (
     Check,
@@ -30,10 +30,10 @@ from kinprint.studies.outcome import (
     picture,
     table,
 )
-from kinprint.studies.recipe import Part, Study, run_study
+from kinprint.studies.recipe import Part, Study, all_studies, run_study
 from kinprint.studies.studied_models import cast, look
 from kinprint.studies.writing import show, write_outcome
-from kinprint.text import Text, places, translations
+from kinprint.text import Text, has_words, places, translations
 from support.hub import HubServer
 
 
@@ -77,11 +77,15 @@ def said_anywhere():
     for file in Path(kinprint.studies.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            place = {"Text": 0, "Claim": 0, "column": 1}.get(called)
+            place = {"Text": 0, "column": 1}.get(called)
             if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
                 found[node.args[place].value] = file.name
             if called == "columns" and isinstance(node.args[0], ast.Constant):
                 found |= dict.fromkeys((str(item.heading) for item in columns(node.args[0].value)), file.name)
+    for file in Path(kinprint.studies.__file__).parent.rglob("claims.json"):
+        for claim in itertools.chain.from_iterable(json.loads(file.read_text(encoding="utf-8")).values()):
+            said = (claim[key] for key in ("what", "reason", "free") if key in claim)
+            found |= {template: str(file) for template in said if has_words(template)}
     return found
 
 
@@ -189,7 +193,7 @@ def probing(*parts):
 @pytest.fixture
 def run_probe(tiny_cast, monkeypatch):
     def run(names, *parts, session=None, references=None, **request):
-        monkeypatch.setitem(STUDIES._items, "probing", probing(*parts))
+        monkeypatch.setitem(all_studies()._items, "probing", probing(*parts))
         chosen = references or tuple(f"{name}={tiny_cast[name]}" for name in names)
         with Session(Settings(range_cache=None)) as own:
             return run_study("probing", session or own, models=chosen, request=Request(**request))
@@ -430,7 +434,7 @@ def test_a_study_from_the_command_line(tiny_cast, tmp_path):
 
 
 def test_every_study_is_described():
-    for study in STUDIES.values():
+    for study in all_studies().values():
         assert study.parts
         assert len(str(study.summary)) > 40
         assert str(study.title.render("ko")) != str(study.title)

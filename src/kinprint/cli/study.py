@@ -69,15 +69,14 @@ def study_command(
     NAME is one of the studies that --list shows, or all. Without --models a study runs on the models of the original; with
     --replicas on synthetic replicas of them, which needs no network.
     """
-    import kinprint.studies.all_studies  # noqa: F401 - registers the studies
-    from kinprint.studies.recipe import STUDIES
+    from kinprint.studies.recipe import all_studies
 
     if listed or not names:
-        for study in STUDIES.values():
+        for study in all_studies().values():
             click.echo(f"{study.name:10} {study.title.render(lang)}: {study.summary.render(lang)}")
             click.echo(f"{'':10} models: {', '.join(study.models) or 'none'}; source: {study.source.render(lang)}")
         return 0
-    studies = STUDIES.values() if ALL in names else [STUDIES[name] for name in dict.fromkeys(names)]
+    studies = all_studies().values() if ALL in names else [all_studies()[name] for name in dict.fromkeys(names)]
     if replicas and models:
         raise click.UsageError(
             "--replicas and --models exclude each other: replicas are made of the original models only"

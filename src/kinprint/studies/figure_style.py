@@ -24,6 +24,7 @@ SIMILARITY_MAP = "cividis"  # readable without colour vision
 SIGNED_MAP = "RdBu_r"  # red against blue, white at zero: safe for the common kinds of colour blindness
 NULL_SD = 1.96
 """Half-width of a null band in standard deviations: 95 % of independent pairs, point by point."""
+NULL_LABEL = "95 % of independent pairs"
 
 PAIR_LOOK = (
     ("#222222", "o"),
@@ -134,9 +135,7 @@ def _gif(film: Film) -> bytes:
 # -- pieces that several figures use -----------------------------------------------------------------------------------
 
 
-def null_band(
-    axes: Axes, x: ArrayLike, mean: ArrayLike, sd: ArrayLike, *, label: str | None = "95 % of independent pairs"
-) -> None:
+def null_band(axes: Axes, x: ArrayLike, mean: ArrayLike, sd: ArrayLike, *, label: str | None = NULL_LABEL) -> None:
     """Draw where independent pairs lie."""
     middle, half = np.asarray(mean, dtype=float), NULL_SD * np.asarray(sd, dtype=float)
     axes.fill_between(

@@ -429,3 +429,14 @@ def each(missing: list[Text], items: Iterable[S], action: Callable[[S], T | None
 def sides(a: str, b: str) -> Text:
     """Return how an error's “a” and “b” are told apart, for `attempt`."""
     return Text("{a} (a) and {b} (b)", a=a, b=b)
+
+
+def is_vector(stage: Stage, name: str, role: Role, layer: int) -> bool:
+    """Whether the model has this tensor and it has one dimension."""
+    return stage.holds(name, role, layer) and len(stage.part(name, role, layer).shape) == 1
+
+
+def require_vector(stage: Stage, name: str, role: Role, layer: int) -> None:
+    """Refuse, with `Missing`, a tensor that the model does not have, or that is a matrix."""
+    if len(stage.part(name, role, layer).shape) != 1:
+        raise Missing(Text("{role} is a matrix: this study compares vectors", role=role.value))

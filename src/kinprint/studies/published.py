@@ -1,28 +1,31 @@
-"""The published figures that studies are checked against: as data, beside the table cells that measure them.
+"""The published figures that studies are checked against, as data beside the table cells that measure them.
 
 The numbers were printed in, or measured by the code of, four public repositories (January 2026); `published.json` names their
-commits and says for each group how it came about. A study lists its `Claim`s: which figure, which cell of which of its tables,
-and how far the two have to agree. `section_checks` evaluates such a list on what a part has found::
+commits and says for each group how it came about. ``claims.json`` beside a study lists, for each part, which figure is which
+cell of which of the part's tables, and how far the two have to agree (`Claim`)::
 
-    Claim("cosine, {a}[{layer_a}] – {b}[{layer_b}]", "chahero_RESULTS/exp3_moe_layer10/{a}-{b}",
-          "exp3_moe.cosine", {"a": "{a}", "layer_a": 10, "b": "{b}", "layer_b": 10})
+    {"what": "cosine, {a} and {b}", "figure": "chahero_RESULTS/exp3_moe_layer10/{a}-{b}",
+     "at": "exp3_moe.cosine", "where": {"a": "{a}", "layer_a": 10, "b": "{b}", "layer_b": 10}}
 
-A name in braces in the path stands for every key there that fits, read as a name of this program's (``k_proj``: ``attn_k``).
+A name in braces in a path stands for every key that fits, read as a name of this program's (``k_proj``: ``attn_k``).
+`published_checks` evaluates what is claimed on what a part has found.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import orjson
 
-from kinprint.studies.outcome import Check, Section, Table, Trust
+from kinprint.studies.outcome import Check, Section, Trust
 from kinprint.studies.studied_models import KNOWN
 from kinprint.text import Text, places
 
@@ -83,19 +86,24 @@ class Claim:
     Parameters
     ----------
     what
-        Sentence that says what the number is; names in braces are those of the path, of ``where``, or columns of the row.
+        Sentence that says what the number is; names in braces are bound ones, those of ``texts``, or columns of the row.
     figure
         Path in published.json, or the number itself.
     at
         ``table.column``, or a name among the values that a part hands over.
     where
-        Cells of the row. Without a row there is no check; a pair is found in either order.
+        Cells of the row; a list means any of these. Without a row there is no check; a pair is found in either order.
     of
-        ``mean``, ``median``, ``sd``, ``min`` or ``max`` of all rows that fit; ``n`` is then how many there have to be.
+        ``count``, ``mean``, ``median``, ``sd``, ``min`` or ``max`` of all rows that fit; ``n`` is how many there have to be.
+    each
+        Names to bind, with the values of each: the claim is made for all combinations. ``n,layer`` binds two at a time.
     digits, trust, reason, within
-        As in `kinprint.studies.outcome.Check`; digits and within may be functions of the published number.
+        As in `kinprint.studies.outcome.Check`. Digits ``printed``: those of the number itself; ``small``: digits of numbers below
+        0.01, which then agree within half a unit and no more. ``within`` may be the name of a value.
     models
         Models that have to be the published ones; those that the path or ``where`` names have to be in any case.
+    texts
+        What ``what`` may name beside: words that have a translation.
     free
         Why replicas need not have this number: on them, the check has this remark and no result.
     full
@@ -105,19 +113,49 @@ class Claim:
     what: str
     figure: str | float
     at: str
-    where: Mapping[str, object] = field(default_factory=dict)
+    where: Bound = field(default_factory=dict)
     of: str = ""
     n: int | None = None
-    digits: int | Callable[[float], int] = 4
+    each: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    digits: int | str = 4
+    small: int | None = None
     trust: Trust = "measured"
-    reason: Text | None = None
-    within: float | Callable[[float], float | None] | None = None
-    models: tuple[str, ...] = ()
-    free: Text | None = None
+    reason: str | None = None
+    within: float | str | None = None
+    models: Sequence[str] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    free: str | None = None
     full: bool = False
+
+    def bindings(self) -> Iterator[Bound]:
+        """Yield the combinations of ``each``."""
+        for values in itertools.product(*self.each.values()):
+            bound: Bound = {}
+            for names, value in zip(self.each, values, strict=True):
+                several = names.split(",")
+                bound |= zip(several, value if len(several) > 1 else [value], strict=True)
+            yield bound
+
+    def tolerance(self, number: float, within: float | None) -> tuple[int, float | None]:
+        """Return the digits that a number is compared to, and another tolerance if there is one."""
+        if self.small is not None and abs(number) < 0.01:
+            return self.small, 0.5 * 10.0**-self.small
+        if self.digits != "printed":
+            return int(self.digits), within
+        mantissa, exponent = f"{number:.6e}".split("e")
+        return len(mantissa.rstrip("0").partition(".")[2]) - int(exponent), within
+
+
+@cache
+def claims(study: str) -> dict[str, list[Claim]]:
+    """Return what a study's ``claims.json`` says of each part."""
+    data = orjson.loads((Path(__file__).parent / study.replace("-", "_") / "claims.json").read_bytes())
+    return {part: [Claim(**claim) for claim in found] for part, found in data.items()}
 
 
 _SUMMARIES: dict[str, Callable[[Any], Any]] = {
+    "": itemgetter(0),
+    "count": len,
     "mean": np.mean,
     "median": np.median,
     "sd": np.std,
@@ -126,86 +164,93 @@ _SUMMARIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def section_checks(
-    stage: Stage, section: Section, claims: Iterable[Claim], values: Mapping[str, float | None] | None = None
+def published_checks(
+    stage: Stage, section: Section, made: Iterable[Claim], values: Mapping[str, float | None] | None = None
 ) -> list[Check]:
     """Return published figures beside the cells of the section's tables, or beside `values` by name."""
-    tables = {table.name: table for table in section.tables}
-    found: list[Check] = []
-    for claim in claims:
-        for bound, number in _figures(claim.figure):
-            where = {key: _filled(value, bound) for key, value in claim.where.items()}
-            named = {name for name in (*claim.models, *bound.values(), *where.values()) if name in KNOWN}
-            if not stage.original(*named):
-                continue
-            made = _check(stage, claim, number, bound | where, _filled(claim.at, bound), where, tables, values or {})
-            found += [] if made is None else [made]
-    return found
+    found = []
+    for claim in made:
+        for first in claim.bindings():
+            for bound, number in _figures(claim.figure, first):
+                where, models = _filled(claim.where, bound), _filled(list(claim.models), bound)
+                named = [name for name in (*models, *bound.values(), *where.values()) if isinstance(name, str)]
+                if stage.original(*(name for name in named if name in KNOWN)):
+                    found.append(_check(stage, section, claim, number, bound, where, values or {}))
+    return [check for check in found if check is not None]
 
 
 def _check(
     stage: Stage,
+    section: Section,
     claim: Claim,
     number: float,
     bound: Bound,
-    at: str,
-    where: Mapping[str, object],
-    tables: Mapping[str, Table],
+    where: Bound,
     values: Mapping[str, float | None],
 ) -> Check | None:
+    at, row = _filled(claim.at, bound), {}
     if at in values:
-        row, measured = {}, values[at]
+        measured = values[at]
     else:
-        name, _, column = at.partition(".")
-        rows, column = _rows(tables[name], where, column) if name in tables else ([], column)
+        rows, column = _rows(section, at, where)
         if not rows or (claim.n is not None and len(rows) != claim.n):
             return None
-        row, cells = rows[0], [row[column] for row in rows]
-        measured = _SUMMARIES[claim.of](cells) if claim.of else cells[0]
-        measured = None if measured is None else float(measured)
-    reason, comparable = claim.reason, True
+        row, cell = rows[0], _SUMMARIES[claim.of]([row[column] for row in rows])
+        measured = None if cell is None else float(cell)
+    reason, comparable = claim.reason and Text(claim.reason), True
     if claim.full and not stage.request.full:
         measured, reason = None, NEEDS_FULL
     if claim.free is not None and stage.request.replicas:
-        reason, comparable = claim.free, False
-    known = row | bound
+        reason, comparable = Text(claim.free), False
+    known = where | bound | row | {name: Text(text) for name, text in _filled(dict(claim.texts), bound).items()}
     what = Text(claim.what, **{name: known[name] for name, _ in places(claim.what)})
-    digits = claim.digits(number) if callable(claim.digits) else claim.digits
-    within = claim.within(number) if callable(claim.within) else claim.within
-    return Check(what, number, measured, digits, claim.trust, reason, within, comparable)
+    within = _filled(claim.within, bound)
+    digits, within = claim.tolerance(number, values[within] if isinstance(within, str) else within)
+    return Check(what, number, measured, digits, claim.trust, reason or None, within, comparable)
 
 
-def _rows(table: Table, where: Mapping[str, object], column: str) -> tuple[list[dict[str, Any]], str]:
+def _rows(section: Section, at: str, where: Bound) -> tuple[list[Bound], str]:
     """Return the rows that have these cells, and the column; those of the pair in the other order if there are none."""
-    records = [dict(zip((item.key for item in table.columns), row, strict=True)) for row in table.rows]
+    name, _, column = at.partition(".")
+    records = [
+        dict(zip((item.key for item in table.columns), row, strict=True))
+        for table in section.tables
+        if table.name == name
+        for row in table.rows
+    ]
     for turn in (str, _other_side):
-        wanted = {turn(key): value for key, value in where.items()}
-        rows = [row for row in records if all(row.get(key) == value for key, value in wanted.items())]
+        wanted = {turn(key): value if isinstance(value, list) else [value] for key, value in where.items()}
+        rows = [row for row in records if all(row.get(key) in cells for key, cells in wanted.items())]
         if rows and turn(column) in rows[0]:
             return rows, turn(column)
     return [], column
 
 
 def _other_side(key: str) -> str:
-    swap = {"a": "b", "b": "a"}
     stem, underscore, side = key.rpartition("_")
-    return stem + underscore + swap.get(side, side)
+    return stem + underscore + {"a": "b", "b": "a"}.get(side, side)
 
 
 def _filled(value: Any, bound: Bound) -> Any:
-    """Return a value with the names in its braces filled in; what is nothing but one such name keeps its type."""
+    """Return data with the names in braces filled in; what is nothing but one such name keeps its type."""
+    if isinstance(value, dict):
+        return {key: _filled(item, bound) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, bound) for item in value]
     if not isinstance(value, str) or "{" not in value:
         return value
     whole = re.fullmatch(r"\{(\w+)\}", value)
     return bound[whole[1]] if whole else value.format(**bound)
 
 
-def _figures(figure: str | float) -> Iterator[tuple[Bound, float]]:
-    """Yield each number that a path stands for, with the names it binds."""
-    if not isinstance(figure, str):
-        yield {}, figure
+def _figures(figure: str | float, first: Bound) -> Iterator[tuple[Bound, float]]:
+    """Yield each number that a path stands for, with all names that are bound."""
+    if not isinstance(figure, str) or figure.strip("{}") in first:
+        yield first, _filled(figure, first)
         return
-    found: list[tuple[Bound, Any]] = [({}, published())]
+    found: list[tuple[Bound, Any]] = [(first, published())]
+    for name, value in first.items():
+        figure = figure.replace(f"{{{name}}}", str(value))
     for step in figure.split("/"):
         pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(step)))
         found = [

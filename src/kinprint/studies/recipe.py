@@ -1,21 +1,28 @@
-"""What a study is, the registry of studies, and how one is run.
+"""What a study is, which there are, and how one is run.
 
-To add a study, write one module with a `Study` made of parts (functions of a `Stage` that return a `Section`), and name it
-in `kinprint.studies.all_studies`. Figures are functions in `kinprint.studies.figures` that take results and return a figure.
+A study is a folder of this package: its ``__init__`` has a `STUDY` made of parts, which are functions of a `Stage` that return a
+`Section`. Beside it stand its figures (functions that take results and return a figure), what was published of it
+(``claims.json``) and its sentences in other languages (``ko.json``).
 """
 
 from __future__ import annotations
 
+import pkgutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 
+from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
+from kinprint.arch import Role
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.registry import Registry
 from kinprint.sources.session import Session
-from kinprint.studies.opened import Progress, Request, Stage, Want, describe, set_stage
+from kinprint.studies.opened import Request, Stage, Want, describe, read_layers, set_stage
 from kinprint.studies.outcome import Missing, Outcome, PartOutcome, Section
 from kinprint.studies.studied_models import cast
 from kinprint.text import Text
@@ -59,7 +66,56 @@ class Study:
     replica_parts: tuple[str, ...] = ("norms",)
 
 
-STUDIES: Registry[Study] = Registry("study")
+@cache
+def all_studies() -> Registry[Study]:
+    """Return every study: each folder of this package has one."""
+    found: Registry[Study] = Registry("study")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.ispkg:
+            made: Study = import_module(f"kinprint.studies.{module.name}").STUDY
+            found.add(made.name, made)
+    return found
+
+
+def study(
+    name: str,
+    models: Sequence[str | Path] | Mapping[str, str | Path] = (),
+    *,
+    layers: str | Sequence[int] | None = None,
+    roles: Sequence[str] = (),
+    full: bool = False,
+    seed: int = 0,
+    session: Session | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a study and return what it found: tables, published figures beside measured ones, pictures.
+
+    Parameters
+    ----------
+    name
+        One of those that ``kinprint study --list`` shows.
+    models
+        Models to run it on: references, or names with references; empty for the original ones.
+    layers
+        Layers to look at, as numbers or as text (``0,5,10-20``); None for the study's own.
+    roles
+        Roles to look at, such as ``input_norm``; empty for the study's own.
+    full
+        Whether to use the long settings of the original where the study has shorter ones.
+    seed
+        Seed of every draw.
+    session
+        How to read; one with the usual settings is made, and closed, if none is given.
+    progress
+        Called with (stage, done, total).
+    """
+    given = [f"{key}={value}" for key, value in models.items()] if isinstance(models, Mapping) else map(str, models)
+    asked = read_layers(layers) if layers is None or isinstance(layers, str) else tuple(sorted(layers))
+    request = Request(asked, tuple(Role(role) for role in roles), full, seed=seed)
+    if session is not None:
+        return run_study(name, session, models=tuple(given), request=request, progress=progress)
+    with Session() as own:
+        return run_study(name, own, models=tuple(given), request=request, progress=progress)
 
 
 def run_study(
@@ -70,34 +126,21 @@ def run_study(
     request: Request | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run a study and return what it found; `kinprint.studies.writing.write_outcome` writes it.
-
-    Parameters
-    ----------
-    name : a study in `STUDIES`.
-    session : where and how to read.
-    models : models to run it on (``NAME=REFERENCE``, a known name, or a reference); empty for the original ones.
-    request : layers, roles, settings.
-    progress : called with (stage, done, total).
-    """
-    import kinprint.studies.all_studies  # noqa: F401 - registers the studies
-
-    study = STUDIES[name]
-    request = request or Request()
-    tell = progress or _quiet
+    """Run a study of that name on models (``NAME=REFERENCE``, a known name, or a reference); see `study`."""
+    recipe, request, tell = all_studies()[name], request or Request(), progress or quiet
     started = time.monotonic()
-    stage = set_stage(cast(models, study.models, replicas=request.replicas), session, request, tell)
-    stage.read_ahead(study.wants(stage))
+    stage = set_stage(cast(models, recipe.models, replicas=request.replicas), session, request, tell)
+    stage.read_ahead(recipe.wants(stage))
     parts = []
-    for number, part in enumerate(study.parts):
-        tell(part.name, number, len(study.parts))
+    for number, part in enumerate(recipe.parts):
+        tell(part.name, number, len(recipe.parts))
         parts.append(PartOutcome(part.name, part.title, _run_part(part, stage), part.uses_models))
     _distinct(parts)
     return Outcome(
-        study=study.name,
-        title=study.title,
-        summary=study.summary,
-        source=study.source,
+        study=recipe.name,
+        title=recipe.title,
+        summary=recipe.summary,
+        source=recipe.source,
         members=tuple(describe(member, replica=request.replicas) for member in stage.members),
         parts=tuple(parts),
         settings={
@@ -117,12 +160,10 @@ def _distinct(parts: Sequence[PartOutcome]) -> None:
     """Give tables and figures of one name (models a_b and c beside a and b_c) names of their own, also without capitals."""
     for kind in ("tables", "pictures"):
         seen: Counter[str] = Counter()
-        for part in parts:
-            found = getattr(part.section, kind)
+        for found in (getattr(part.section, kind) for part in parts):
             for number, item in enumerate(found):
                 seen[item.name.casefold()] += 1
-                count = seen[item.name.casefold()]
-                if count > 1:
+                if (count := seen[item.name.casefold()]) > 1:
                     found[number] = replace(item, name=f"{item.name}-{count}")
 
 
@@ -132,10 +173,6 @@ def _run_part(part: Part, stage: Stage) -> Section:
     except Missing as error:
         return Section(missing=[error.text])
     except DegenerateInput as error:
-        return Section(missing=[Text("not defined here: {why}", why=error.message)])
+        return Section(missing=[Text("not defined here: {why}", why=error.reason)])
     except NeedsExtra as error:
-        return Section(missing=[Text("{why}; {hint}", why=error.message, hint=error.hint or "")])
-
-
-def _quiet(_stage: str, _done: int, _total: int) -> None:
-    pass
+        return Section(missing=[Text("{why}; {hint}", why=error.reason, hint=error.hint or "")])

@@ -12,10 +12,9 @@ from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
-from kinprint.studies.baselines import kinds as baselines_kinds
-from kinprint.studies.baselines import metrics as baselines_metrics
-from kinprint.studies.baselines.readings import read_pairs
+from kinprint.studies.baselines import moe_and_dense, three_measures
 from kinprint.studies.recipe import run_study
+from kinprint.studies.vector_pairs import vector_pairs
 from kinprint.text import Text
 from support.layouts import write_checkpoint
 
@@ -24,8 +23,8 @@ PARTS = ["exp1", "exp2", "exp3", "exp4", "exp5", "exp6", "five_moe", "summary"]
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
-    monkeypatch.setattr(baselines_metrics, "FIXED_DRAWS", 40)
-    monkeypatch.setattr(baselines_metrics, "DRAWS", 60)
+    monkeypatch.setattr(three_measures, "FIXED_DRAWS", 40)
+    monkeypatch.setattr(three_measures, "DRAWS", 60)
 
 
 def part(outcome, name):
@@ -123,7 +122,7 @@ def test_another_width_is_reported_and_the_rest_is_there(run_tiny):
     shown = part(outcome, "five_moe").pictures[0].arguments[0]
     narrow = shown.names.index("narrow")
     assert np.isnan(shown.cosine[narrow]).all()
-    predicted = np.delete(shown.null[narrow], narrow)
+    predicted = np.delete(shown.null_mean[narrow], narrow)
     cv = [row["cv"] for row in widths]
     expected = [1 / math.hypot(1, cv[narrow]) / math.hypot(1, x) for i, x in enumerate(cv) if i != narrow]
     assert predicted == pytest.approx(expected)
@@ -248,8 +247,8 @@ def test_gap_against_all_other_divisions(mixed):
 def test_many_divisions_are_drawn(mixed, monkeypatch):
     section = part(mixed, "exp5")
     choice, kinds = section.pictures[0].arguments[0][0], {"d1": "", "d2": "", "d3": "", "m1": "moe", "m2": "moe"}
-    monkeypatch.setattr(baselines_kinds, "MAX_LABELLINGS", 9)
-    _, tried, drawn = baselines_kinds._relabelled(choice, kinds, np.random.default_rng(0))
+    monkeypatch.setattr(moe_and_dense, "MAX_LABELLINGS", 9)
+    _, tried, drawn = moe_and_dense.division_gap(choice, kinds, 0)
     assert tried == 9
     assert drawn * 10 == pytest.approx(round(drawn * 10)), "counted with the division itself, so never zero"
     assert drawn >= 0.1
@@ -258,9 +257,9 @@ def test_many_divisions_are_drawn(mixed, monkeypatch):
 def test_documented_pairs_are_related_whatever_their_numbers():
     rng = np.random.default_rng(5)
     found = {(name, 0): 1 + 0.1 * rng.standard_normal(64) for name in ("Yi-6B", "Yi-9B", "Solar")}
-    same, other = read_pairs(found, [(("Yi-6B", 0), ("Yi-9B", 0)), (("Yi-6B", 0), ("Solar", 0))])
-    assert "grown from the smaller" in str(baselines_kinds.relation(same))
-    assert baselines_kinds.relation(other) is None
+    same, other = vector_pairs(found, [(("Yi-6B", 0), ("Yi-9B", 0)), (("Yi-6B", 0), ("Solar", 0))])
+    assert "grown from the smaller" in str(moe_and_dense.relation(same))
+    assert moe_and_dense.relation(other) is None
 
 
 # -- three measures and random vectors -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Which baseline a cosine of norm weights is set against: layer 0, layers at equal distance, other models, random vectors.
 
-Repeats the six experiments of seeds 000, 001 and 004, each beside the null that a raw cosine needs.
+Repeats the six experiments of chahero/solar-vs-glm-critique, each beside the null that a raw cosine needs.
 """
 
 from __future__ import annotations
@@ -9,22 +9,30 @@ import itertools
 from collections.abc import Iterable
 
 from kinprint.arch import Role
-from kinprint.studies.baselines.common import FIFTH, for_each_role, kinds_of, layers_of, moe_models, roles_of, tag
+from kinprint.studies.baselines.common import (
+    FIFTH,
+    at_layer,
+    for_each_role,
+    kinds_of,
+    layers_of,
+    moe_models,
+    roles_of,
+    tag,
+)
 from kinprint.studies.baselines.groups import (
     any_width,
-    grid,
+    compared_models,
+    model_grid,
     moe_at_one_layer,
     moe_at_several_layers,
-    moe_readings,
-    sweep_readings,
+    pairs_by_layer,
 )
-from kinprint.studies.baselines.kinds import group_choices, moe_against_dense, relation
-from kinprint.studies.baselines.layers import equal_distance, layer_zero, zero_groups, zero_readings
-from kinprint.studies.baselines.metrics import metric_comparison
-from kinprint.studies.opened import Stage, Want
-from kinprint.studies.outcome import Missing, Section, picture
+from kinprint.studies.baselines.layers import equal_distance, layer_zero, zero_groups, zero_pairs
+from kinprint.studies.baselines.moe_and_dense import moe_against_dense, pair_choices, relation
+from kinprint.studies.baselines.three_measures import metric_comparison
+from kinprint.studies.opened import Stage, Want, is_vector
+from kinprint.studies.outcome import Missing, Section
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.vectors import is_vector
 from kinprint.text import Text
 
 
@@ -39,34 +47,30 @@ def _summary(stage: Stage, role: Role, section: Section) -> None:
     """Draw experiments 1, 3, 4 and 5 on one page. What is missing in them is said where they are done."""
     said: list[Text] = []
     layer, kinds, moe = layers_of(stage).at, kinds_of(stage, said), moe_models(stage, Section())
-    zero, sweep = zero_readings(stage, role, said), sweep_readings(stage, role, moe, said)
-    at_layer, every = (moe_readings(stage, role, names, layer, said) for names in (moe, list(kinds)))
-    if not (zero and sweep and at_layer):
+    zero, sweep = zero_pairs(stage, role, said), pairs_by_layer(stage, role, moe, said)
+    some, every = (at_layer(stage, role, names, layer, said) for names in (moe, kinds))
+    if not (zero and sweep and some):
         raise Missing(Text("the summary needs layer 0 and a later layer, and two models that can be compared"))
-    met = [name for name in moe if any(name in (reading.a, reading.b) for reading in at_layer)]
-    related = {reading.key for reading in every if relation(reading) is not None}
+    related = {pair.key for pair in every if relation(pair) is not None}
     caption = Text(
         "Four experiments on one page ({role}): layer 0 against later layers; models at layer {layer}; models by layer; groups of "
         "models. Grey: independent pairs.",
         role=role.value,
         layer=layer,
     )
-    shown = (zero_groups(zero), grid(met, kinds, layer, at_layer), sweep, group_choices(stage, every, kinds)[-1])
-    section.pictures.append(
-        picture(
-            f"summary{tag(role)}", caption, "baselines.figures.summary_page", *shown, related, stage.names, role.value
-        )
-    )
+    grid = model_grid(compared_models(moe, some), kinds, layer, some)
+    shown = (zero_groups(zero), grid, sweep, pair_choices(stage, every, kinds)[-1], related, stage.names, role.value)
+    section.add_picture(f"summary{tag(role)}", caption, "baselines.figures.summary_page", *shown)
 
 
-BASELINES = Study(
+STUDY = Study(
     name="baselines",
     title=Text("What a cosine of norm weights is compared with"),
     summary=Text(
         "Layer 0, layers at equal distance, other MoE models, dense models of the same width, and random vectors as baselines for "
         "the raw cosine of norm weights, each beside Pearson and the permutation null."
     ),
-    source=Text("seeds 000, 001 and 004 (chahero), experiments 1 to 6"),
+    source=Text("chahero/solar-vs-glm-critique, experiments 1 to 6"),
     models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", FIFTH),
     wants=_wants,
     parts=(

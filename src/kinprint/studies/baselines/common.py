@@ -1,4 +1,4 @@
-"""What the parts of the baselines study share: which layers, models and vectors, and what was published of them."""
+"""What the parts of the baselines study share: which layers, models and vectors."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.studies.baselines.readings import Key, Reading
-from kinprint.studies.opened import Stage, attempt, require_same_shape
-from kinprint.studies.outcome import Check, Missing, Section
-from kinprint.studies.published import published
-from kinprint.studies.vectors import require_vector
+from kinprint.studies.opened import Stage, attempt, each, require_same_shape, require_vector
+from kinprint.studies.outcome import Missing, Section
+from kinprint.studies.published import claims, published_checks
+from kinprint.studies.vector_pairs import Vector, VectorPair, across, vector_pairs
 from kinprint.text import Text
 
 ROLE = Role.INPUT_NORM
 FIFTH = "Mixtral-8x22B"
 """The model that only the five-MoE variant has: of another width, so that no element of it has a partner."""
-
-
-# -- layers ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -64,9 +59,6 @@ def layers_of(stage: Stage) -> Layers:
     return Layers(far, tuple(itertools.pairwise(far)), far[0] if far else 0, sweep)
 
 
-# -- models and vectors --------------------------------------------------------------------------------------------------
-
-
 def roles_of(stage: Stage) -> tuple[Role, ...]:
     """Return the roles asked for; the input norm by default."""
     return stage.request.roles or (ROLE,)
@@ -77,44 +69,33 @@ def tag(role: Role) -> str:
     return "" if role is ROLE else f"_{role.value}"
 
 
-def for_each_role(run: Callable[[Stage, Role, Section], None]) -> Callable[[Stage], Section]:
-    """Return a part that does `run` for each role; what is missing is said once."""
+def for_each_role(do: Callable[[Stage, Role, Section], None]) -> Callable[[Stage], Section]:
+    """Return a part that does `do` for each role; what is missing is said once."""
 
-    def one(stage: Stage, role: Role, section: Section) -> None:
-        _require_role(stage, role)
-        run(stage, role, section)
+    def one(stage: Stage, section: Section, role: Role) -> None:
+        # a role that no model has, or that is a matrix, is refused before each model and layer is named for it
+        held = [(name, layer) for name in stage.names for layer in stage.layers(name, role)[:1]]
+        if stage.names and not held:
+            raise Missing(Text("none of these models has {role} in its layers", role=role.value))
+        for name, layer in held:
+            require_vector(stage, name, role, layer)
+        do(stage, role, section)
 
     def part(stage: Stage) -> Section:
         section = Section()
-        for role in roles_of(stage):
-            attempt(section.missing, partial(one, stage, role, section))
+        each(section.missing, roles_of(stage), partial(one, stage, section))
         for said in (section.missing, section.notes):
-            said[:] = {text.render(): text for text in said}.values()
+            said[:] = dict.fromkeys(said)
         return section
 
     return part
 
 
-def _require_role(stage: Stage, role: Role) -> None:
-    """Refuse a role that no model has in its layers, or that is a matrix, before each model and layer is named for it."""
-    held = [(name, layer) for name in stage.names for layer in stage.layers(name, role)[:1]]
-    if stage.names and not held:
-        raise Missing(Text("none of these models has {role} in its layers", role=role.value))
-    for name, layer in held:
-        require_vector(stage, name, role, layer)
-
-
 def kinds_of(stage: Stage, missing: list[Text]) -> dict[str, str]:
     """Return "moe" or "dense" for each model but the fifth, MoE first; one that could not be opened is noted."""
-    found: dict[str, str] = {}
-    for member in stage.members:
-        if member.known is None or member.known.name != FIFTH:
-            attempt(missing, partial(_note_kind, stage, member.name, found))
-    return dict(sorted(found.items(), key=lambda item: item[1] != "moe"))
-
-
-def _note_kind(stage: Stage, name: str, found: dict[str, str]) -> None:
-    found[name] = stage.kind(name)
+    names = [member.name for member in stage.members if member.known is None or member.known.name != FIFTH]
+    found = each(missing, names, lambda name: (name, stage.kind(name)))
+    return dict(sorted(found, key=lambda item: item[1] != "moe"))
 
 
 def moe_models(stage: Stage, section: Section) -> list[str]:
@@ -127,46 +108,41 @@ def moe_models(stage: Stage, section: Section) -> list[str]:
     return list(kinds)
 
 
-def vectors(stage: Stage, role: Role, keys: Iterable[Key], missing: list[Text]) -> dict[Key, FloatArray]:
+def vectors(stage: Stage, role: Role, keys: Iterable[Vector], missing: list[Text]) -> dict[Vector, FloatArray]:
     """Return the vectors that exist and are as long as most of them; what is left out is noted."""
-    found: dict[Key, FloatArray] = {}
-    for key in dict.fromkeys(keys):
-        attempt(missing, partial(_take, stage, role, key, found))
+
+    def take(key: Vector) -> tuple[Vector, FloatArray]:
+        require_vector(stage, key[0], role, key[1])
+        return key, stage.values(key[0], role, key[1])
+
+    found = dict(each(missing, dict.fromkeys(keys), take))
     if not found:
         return found
     width = Counter(vector.size for vector in found.values()).most_common(1)[0][0]
     first = next(key for key, vector in found.items() if vector.size == width)
-    kept: dict[Key, FloatArray] = {}
     for key, vector in found.items():
-        if vector.size == width:
-            kept[key] = vector
-        else:
-            attempt(missing, partial(require_same_shape, first[0], found[first], key[0], vector))
-    return kept
+        attempt(missing, partial(require_same_shape, first[0], found[first], key[0], vector))
+    return {key: vector for key, vector in found.items() if vector.size == width}
 
 
-def _take(stage: Stage, role: Role, key: Key, found: dict[Key, FloatArray]) -> None:
-    require_vector(stage, key[0], role, key[1])
-    found[key] = stage.values(key[0], role, key[1])
+def measured(
+    stage: Stage, role: Role, pairs: Iterable[tuple[Vector, Vector]], missing: list[Text]
+) -> tuple[list[VectorPair], dict[Vector, FloatArray]]:
+    """Return pairs of vectors, measured, and the vectors; what cannot be compared is noted."""
+    wanted = list(pairs)
+    held = vectors(stage, role, itertools.chain.from_iterable(wanted), missing)
+    return vector_pairs(held, wanted), held
 
 
-# -- published figures -----------------------------------------------------------------------------------------------------
+def at_layer(stage: Stage, role: Role, names: Iterable[str], layer: int, missing: list[Text]) -> list[VectorPair]:
+    """Return every pair of models at one layer."""
+    held = vectors(stage, role, [(name, layer) for name in names], missing)
+    return vector_pairs(held, across(list(names), layer))
 
 
-def results() -> dict[str, Any]:
-    """Return the published RESULTS.md (seed 000)."""
-    found: dict[str, Any] = published()["chahero_RESULTS"]
-    return found
-
-
-def pair_checks(
-    stage: Stage, role: Role, readings: Iterable[Reading], known: Mapping[tuple[Key, Key], float]
-) -> list[Check]:
-    """Return a check of the cosine for each reading that was published."""
-    if role is not ROLE:
-        return []
-    return [
-        Check(Text("cosine, {pair}", pair=reading.label), known[reading.key], reading.cosine)
-        for reading in readings
-        if reading.key in known and stage.original(reading.a, reading.b)
-    ]
+def add_checks(
+    stage: Stage, role: Role, section: Section, part: str, values: Mapping[str, float | None] | None = None
+) -> None:
+    """Add what was published of a part: the figures are those of the input norm."""
+    if role is ROLE:
+        section.checks += published_checks(stage, section, claims("baselines")[part], values)

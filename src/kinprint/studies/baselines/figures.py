@@ -10,35 +10,37 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kinprint._util.numeric import FloatArray
-from kinprint.studies.baselines.groups import Grid
-from kinprint.studies.baselines.kinds import Group
-from kinprint.studies.baselines.metrics import Compared, Random
-from kinprint.studies.baselines.readings import Key, Reading, Spread
+from kinprint.studies.baselines.groups import ModelGrid
+from kinprint.studies.baselines.moe_and_dense import PairChoice
+from kinprint.studies.baselines.three_measures import KINDS, MeasuredPair, RandomPairs
 from kinprint.studies.figure_style import (
     NULL_COLOUR,
+    NULL_LABEL,
     NULL_SD,
     PAIR_LOOK,
     SIGNED_MAP,
+    SIMILARITY_MAP,
+    finish,
     heat,
     label_of,
-    layer_axis,
     new_figure,
     null_band,
 )
 from kinprint.studies.studied_models import look
+from kinprint.studies.vector_pairs import Spread, Vector, VectorPair
 
 ACROSS = ("#000000", "o")
 GROUP_LOOK = {"MoE–MoE": ("#D55E00", "o"), "MoE–dense": ("#0072B2", "s"), "dense–dense": ("#009E73", "^")}
 MAX_TICKS = 14
-NULL_LABEL = "95 % of independent pairs"
-Groups = Sequence[tuple[str, Sequence[Reading]]]
+NULL_GREY = "#777777"
+Groups = Sequence[tuple[str, Sequence[VectorPair]]]
 
 
 # -- pairs as dots beside their null -------------------------------------------------------------------------------------
 
 
-def _look(reading: Reading, names: Sequence[str]) -> tuple[str, str]:
-    return look(reading.a, names.index(reading.a)) if reading.within else ACROSS
+def _look(pair: VectorPair, names: Sequence[str]) -> tuple[str, str]:
+    return look(pair.a, names.index(pair.a)) if pair.within else ACROSS
 
 
 def _null_mark(axes: Axes, at: float, mean: float, sd: float, label: str | None) -> None:
@@ -48,52 +50,43 @@ def _null_mark(axes: Axes, at: float, mean: float, sd: float, label: str | None)
     axes.plot([mean, mean], [at - 0.36, at + 0.36], color="#888888", linewidth=1.6, zorder=1.5)
 
 
+def _heights(groups: Groups) -> list[list[float]]:
+    """Return heights of the rows, a gap between groups, the first on top."""
+    heights, at = [], 0.0
+    for _, pairs in groups:
+        heights.append([at + number for number in range(len(pairs))])
+        at += len(pairs) + 0.9
+    return heights
+
+
+def _label_rows(axes: Axes, groups: Groups) -> None:
+    """Name the rows, and write each group's heading above it."""
+    heights = _heights(groups)
+    axes.set_yticks([at for found in heights for at in found], [pair.label for _, found in groups for pair in found])
+    axes.set_ylim(heights[-1][-1] + 0.7, -1.1)
+    axes.grid(visible=False, axis="y")
+    style = {"xycoords": ("axes fraction", "data"), "va": "bottom", "fontsize": 7.5, "style": "italic"}
+    for (heading, _), found in zip(groups, heights, strict=True):
+        axes.annotate(heading, (0.01, found[0] - 0.5), **style)
+
+
 def _margins(axes: Axes) -> None:
     """Leave room on both sides: bars would stick to the edge."""
     axes.use_sticky_edges = False
     axes.margins(x=0.07)
 
 
-def _places(groups: Groups) -> list[list[float]]:
-    """Return heights of the rows, a gap between groups, the first on top."""
-    places, at = [], 0.0
-    for _, readings in groups:
-        places.append([at + number for number in range(len(readings))])
-        at += len(readings) + 0.9
-    return places
-
-
-def _row_labels(axes: Axes, groups: Groups) -> None:
-    places = _places(groups)
-    axes.set_yticks(
-        [place for found in places for place in found], [reading.label for _, found in groups for reading in found]
-    )
-    axes.set_ylim(places[-1][-1] + 0.7, -1.1)
-    axes.grid(visible=False, axis="y")
-
-
-def _headings(axes: Axes, groups: Groups) -> None:
-    for (heading, _), found in zip(groups, _places(groups), strict=True):
-        axes.annotate(
-            heading,
-            (0.01, found[0] - 0.5),
-            xycoords=("axes fraction", "data"),
-            va="bottom",
-            fontsize=7.5,
-            style="italic",
-        )
-
-
 def _dots(axes: Axes, groups: Groups, names: Sequence[str], measure: str) -> None:
     first = True
-    for (_, readings), found in zip(groups, _places(groups), strict=True):
-        for reading, at in zip(readings, found, strict=True):
-            value = reading.cosine if measure == "cosine" else reading.pearson
-            null = (reading.null_mean, reading.null_sd) if measure == "cosine" else (0.0, reading.pearson_sd)
+    for (_, pairs), found in zip(groups, _heights(groups), strict=True):
+        for pair, at in zip(pairs, found, strict=True):
+            value, null = (pair.cosine, (pair.null_mean, pair.null_sd))
+            if measure == "pearson":
+                value, null = pair.pearson, (0.0, pair.pearson_sd)
             if not np.isfinite(value):
                 continue
             _null_mark(axes, at, *null, NULL_LABEL if first else None)
-            colour, marker = _look(reading, names)
+            colour, marker = _look(pair, names)
             axes.plot(value, at, color=colour, marker=marker, markersize=5.5, linestyle="", zorder=3)
             first = False
     _margins(axes)
@@ -102,17 +95,14 @@ def _dots(axes: Axes, groups: Groups, names: Sequence[str], measure: str) -> Non
 
 def comparison_dots(groups: Groups, names: Sequence[str], role: str) -> Figure:
     """Raw cosine and Pearson of some pairs of vectors, each beside where independent vectors lie."""
-    count = sum(len(readings) for _, readings in groups)
+    count = sum(len(pairs) for _, pairs in groups)
     figure = new_figure(9.0, 1.5 + 0.3 * count + 0.3 * len(groups))
     left, right = figure.subplots(1, 2, sharey=True)
     _dots(left, groups, names, "cosine")
     _dots(right, groups, names, "pearson")
-    _row_labels(left, groups)
-    _headings(left, groups)
-    left.set_title(f"raw cosine, {role}")
-    left.set_xlabel("cosine")
-    right.set_title("centred (Pearson)")
-    right.set_xlabel("Pearson")
+    _label_rows(left, groups)
+    finish(left, f"raw cosine, {role}", x="cosine")
+    finish(right, "centred (Pearson)", x="Pearson")
     if left.get_legend_handles_labels()[0]:
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower right")
     return figure
@@ -121,151 +111,95 @@ def comparison_dots(groups: Groups, names: Sequence[str], role: str) -> Figure:
 # -- models against models -----------------------------------------------------------------------------------------------
 
 
-def _floor(*matrices: FloatArray) -> float:
-    """Return the least value, down to the next hundredth, so that no cell lies outside the scale."""
-    values = np.concatenate([matrix[np.isfinite(matrix)] for matrix in matrices])
-    return float(np.floor(100 * values.min()) / 100) if values.size else 0.0
+def _scale(shown: ModelGrid, measure: str, panels: Sequence[str]) -> tuple[float, float, str]:
+    """Return the ends of a panel's scale and its colours: one for cosines and their null, Pearson's about zero."""
+    matrices = [shown.pearson] if measure == "pearson" else [getattr(shown, one) for one in panels if one != "pearson"]
+    values: FloatArray = np.concatenate([matrix[np.isfinite(matrix)] for matrix in matrices])
+    if measure != "pearson":
+        return (float(np.floor(100 * values.min()) / 100) if values.size else 0.0), 1.0, SIMILARITY_MAP
+    null = 3 * shown.pearson_sd if np.isfinite(shown.pearson_sd) else 0.0
+    reach = max(float(np.abs(values).max(initial=0.0)), null) or 1.0
+    return -reach, reach, SIGNED_MAP
 
 
-def _reach(matrix: FloatArray, sd: float) -> float:
-    values = np.abs(matrix[np.isfinite(matrix)])
-    return max(float(values.max()) if values.size else 0.0, 3 * sd if np.isfinite(sd) else 0.0) or 1.0
-
-
-def _separate(axes: Axes, shown: Grid) -> None:
-    """Draw lines between MoE and dense models, light on dark and dark on light."""
+def _model_matrix(figure: Figure, axes: Axes, shown: ModelGrid, measure: str, panels: Sequence[str]) -> None:
+    low, high, colours = _scale(shown, measure, panels)
+    cells = ".3f" if measure == "pearson" or ("null_mean" not in panels and len(shown.names) > 5) else ".4f"
+    values, names = getattr(shown, measure), shown.names
+    image = heat(axes, values, low=low, high=high, rows=names, columns=names, colours=colours, cells=cells)
     border = shown.kinds.count("moe") - 0.5
-    if 0 < border < len(shown.names) - 1:
+    if 0 < border < len(shown.names) - 1:  # between MoE and dense models, light on dark and dark on light
         for line in (axes.axhline, axes.axvline):
             line(border, color="white", linewidth=3.5)
             line(border, color="black", linewidth=1.2)
-
-
-def _matrix(figure: Figure, axes: Axes, shown: Grid, values: FloatArray, low: float, title: str, cells: str) -> None:
-    image = heat(axes, values, low=low, high=1.0, rows=shown.names, columns=shown.names, cells=cells)
-    _separate(axes, shown)
-    axes.set_title(title)
     figure.colorbar(image, ax=axes, shrink=0.85)
-
-
-def _pearson_matrix(figure: Figure, axes: Axes, shown: Grid) -> None:
-    reach = _reach(shown.pearson, shown.pearson_sd)
-    options = {"rows": shown.names, "columns": shown.names}
-    image = heat(axes, shown.pearson, low=-reach, high=reach, colours=SIGNED_MAP, cells=".3f", **options)
-    _separate(axes, shown)
-    axes.set_title(f"centred (Pearson), null sd {shown.pearson_sd:.4f}")
-    figure.colorbar(image, ax=axes, shrink=0.85)
-
-
-def _null_line(axes: Axes, shown: Grid) -> None:
-    """Say below a heatmap of raw cosines where independent vectors would lie."""
-    null, there = shown.null[np.isfinite(shown.null)], np.isfinite(shown.cosine)
-    gap = np.abs(shown.cosine - shown.null)[there]
-    if null.size and gap.size:
+    null, there = shown.null_mean[np.isfinite(shown.null_mean)], np.isfinite(shown.cosine)
+    gap = np.abs(shown.cosine - shown.null_mean)[there]
+    if measure == "cosine" and "null_mean" not in panels and null.size and gap.size:
         axes.set_xlabel(f"if independent: {null.min():.3f} to {null.max():.3f}; largest difference {gap.max():.4f}")
 
 
-def moe_heatmap(shown: Grid) -> Figure:
-    """Raw cosine, what the spreads predict on the same scale, and Pearson on its own."""
-    size = max(3.0, 0.62 * len(shown.names) + 0.9)
-    figure = new_figure(3 * size + 2.4, size + 0.6)
-    left, middle, right = figure.subplots(1, 3)
-    low = _floor(shown.cosine, shown.null)
-    _matrix(figure, left, shown, shown.cosine, low, f"raw cosine, layer {shown.layer}", ".4f")
-    _matrix(figure, middle, shown, shown.null, low, "cosine if independent (from the spreads)", ".4f")
-    _pearson_matrix(figure, right, shown)
-    return figure
-
-
-def full_heatmap(shown: Grid) -> Figure:
-    """Raw cosine and Pearson of all models, MoE before dense."""
-    size = max(3.2, 0.56 * len(shown.names) + 1.0)
-    figure = new_figure(2 * size + 2.0, size + 0.4)
-    left, right = figure.subplots(1, 2)
-    kinds = sorted(set(shown.kinds), reverse=True)
-    order = f" ({' | '.join('MoE' if kind == 'moe' else kind for kind in kinds)})" if len(kinds) > 1 else ""
-    _matrix(figure, left, shown, shown.cosine, _floor(shown.cosine), f"raw cosine, layer {shown.layer}{order}", ".3f")
-    _null_line(left, shown)
-    _pearson_matrix(figure, right, shown)
-    return figure
-
-
-def any_width_heatmap(shown: Grid) -> Figure:
-    """Raw cosine where widths agree, and what the spreads predict for every pair, on one scale."""
-    size = max(3.2, 0.62 * len(shown.names) + 1.1)
-    figure = new_figure(2 * size + 1.8, size + 0.4)
-    left, right = figure.subplots(1, 2)
-    low = _floor(shown.cosine, shown.null)
-    _matrix(figure, left, shown, shown.cosine, low, f"raw cosine, layer {shown.layer}", ".4f")
-    _matrix(figure, right, shown, shown.null, low, "cosine if independent (from the spreads)", ".4f")
+def heatmaps(shown: ModelGrid, panels: Sequence[str]) -> Figure:
+    """Models against models: raw cosine, what the spreads predict on the same scale, and Pearson on its own."""
+    size = max(3.2, 0.6 * len(shown.names) + 1.0)
+    figure = new_figure(len(panels) * (size + 0.9), size + 0.5)
+    kinds = ["MoE" if kind == "moe" else kind for kind in sorted(set(shown.kinds), reverse=True)]
+    order = f" ({' | '.join(kinds)})" if len(kinds) > 1 else ""
+    titles = {
+        "cosine": f"raw cosine, layer {shown.layer}{order}",
+        "null_mean": "cosine if independent (from the spreads)",
+        "pearson": f"centred (Pearson), null sd {shown.pearson_sd:.4f}",
+    }
+    for axes, measure in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        _model_matrix(figure, axes, shown, measure, panels)
+        axes.set_title(titles[measure])
     return figure
 
 
 # -- by layer ------------------------------------------------------------------------------------------------------------
 
 
-def _pairs_by_layer(by_layer: Mapping[int, Sequence[Reading]]) -> dict[tuple[str, str], list[tuple[int, Reading]]]:
-    found: dict[tuple[str, str], list[tuple[int, Reading]]] = {}
-    for layer, readings in by_layer.items():
-        for reading in readings:
-            found.setdefault((reading.a, reading.b), []).append((layer, reading))
-    return found
-
-
-def _sweep(axes: Axes, by_layer: Mapping[int, Sequence[Reading]], measure: str, *, named: bool) -> None:
-    pairs = _pairs_by_layer(by_layer)
-    for number, ((a, b), found) in enumerate(pairs.items()):
-        many = len(pairs) > len(PAIR_LOOK)
+def _sweep(axes: Axes, by_layer: Mapping[int, Sequence[VectorPair]], measure: str) -> None:
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for layer, pairs in by_layer.items():
+        for pair in pairs:
+            found.setdefault((pair.a, pair.b), []).append((layer, getattr(pair, measure)))
+    many = len(found) > len(PAIR_LOOK)
+    for number, ((a, b), points) in enumerate(found.items()):
         colour, marker = ("#999999", ".") if many else PAIR_LOOK[number]
-        axes.plot(
-            [layer for layer, _ in found],
-            [getattr(reading, measure) for _, reading in found],
-            color=colour,
-            marker=marker,
-            linewidth=0.9,
-            alpha=0.85,
-            label=label_of(f"{a}–{b}") if named and not many else None,
-        )
+        label = label_of(f"{a}–{b}") if measure == "cosine" and not many else None
+        axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linewidth=0.9, alpha=0.85, label=label)
 
 
-def _sweep_cosine(axes: Axes, by_layer: Mapping[int, Sequence[Reading]], *, named: bool) -> None:
-    _sweep(axes, by_layer, "cosine", named=named)
-    spreads = [Spread.of(readings) for readings in by_layer.values()]
-    layers = list(by_layer)
-    means, sds = [spread.mean for spread in spreads], [spread.sd for spread in spreads]
-    axes.errorbar(
-        layers, means, yerr=sds, color="black", linewidth=2.0, marker="_", markersize=9, capsize=4, label="mean ± sd"
-    )
-    axes.plot(
-        layers,
-        [spread.null for spread in spreads],
-        color="#777777",
-        linestyle="--",
-        linewidth=2.0,
-        label="mean if independent",
-        zorder=4,
-    )
-    axes.set_ylabel("raw cosine")
+def _sweep_cosine(axes: Axes, by_layer: Mapping[int, Sequence[VectorPair]]) -> None:
+    _sweep(axes, by_layer, "cosine")
+    spreads, layers = [Spread.of(pairs) for pairs in by_layer.values()], list(by_layer)
+    means, sds, nulls = ([getattr(spread, name) for spread in spreads] for name in ("mean", "sd", "null_mean"))
+    style = {"color": "black", "linewidth": 2.0, "marker": "_", "markersize": 9, "capsize": 4}
+    axes.errorbar(layers, means, yerr=sds, label="mean ± sd", **style)
+    dashed = {"color": NULL_GREY, "linestyle": "--", "linewidth": 2.0, "zorder": 4}
+    axes.plot(layers, nulls, label="mean if independent", **dashed)
 
 
 def _layer_ticks(axes: Axes, layers: Sequence[int]) -> None:
-    layer_axis(axes)
     if len(layers) <= MAX_TICKS:
         axes.set_xticks(layers)
 
 
-def layer_sweep(by_layer: Mapping[int, Sequence[Reading]], role: str) -> Figure:
+def layer_sweep(by_layer: Mapping[int, Sequence[VectorPair]], role: str) -> Figure:
     """Raw cosine and Pearson of all pairs of models by layer."""
     figure = new_figure(8.5, 6.2)
     top, bottom = figure.subplots(2, 1, sharex=True)
-    _sweep_cosine(top, by_layer, named=True)
-    top.set_title(f"raw cosine of pairs of models, {role}")
-    layers = list(by_layer)
-    sds = [readings[0].pearson_sd for readings in by_layer.values()]
-    _band(bottom, layers, sds)
-    _sweep(bottom, by_layer, "pearson", named=False)
-    bottom.set_ylabel("Pearson")
-    bottom.set_title("centred (Pearson)")
+    _sweep_cosine(top, by_layer)
+    finish(top, f"raw cosine of pairs of models, {role}", "raw cosine", x=None)
+    layers, sds = list(by_layer), [pairs[0].pearson_sd for pairs in by_layer.values()]
+    if len(layers) > 1:
+        null_band(bottom, layers, np.zeros(len(layers)), sds)
+    else:  # a band of one layer would have no width
+        half, style = NULL_SD * sds[0], {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
+        bottom.axhspan(-half, half, label=NULL_LABEL, **style)
+    _sweep(bottom, by_layer, "pearson")
+    finish(bottom, "centred (Pearson)", "Pearson")
     _layer_ticks(bottom, layers)
     handles, labels = top.get_legend_handles_labels()
     more, names = bottom.get_legend_handles_labels()
@@ -273,49 +207,34 @@ def layer_sweep(by_layer: Mapping[int, Sequence[Reading]], role: str) -> Figure:
     return figure
 
 
-def _band(axes: Axes, layers: Sequence[int], sds: Sequence[float]) -> None:
-    """Draw the null band; for a single layer as wide as the axis, where a band would have no width."""
-    if len(layers) > 1:
-        null_band(axes, layers, np.zeros(len(layers)), sds)
-    else:
-        half = NULL_SD * sds[0]
-        axes.axhspan(-half, half, color=NULL_COLOUR, alpha=0.55, linewidth=0, label=NULL_LABEL, zorder=0)
-
-
 # -- groups --------------------------------------------------------------------------------------------------------------
 
 
-def _groups(axes: Axes, choice: Group, related: Collection[tuple[Key, Key]]) -> None:
+def _groups(axes: Axes, choice: PairChoice, related: Collection[tuple[Vector, Vector]]) -> None:
     """Draw every pair, mean ± sd beside it, and the mean that independent vectors would have."""
-    for place, (group, readings) in enumerate(choice.groups.items()):
+    for place, (group, pairs) in enumerate(choice.groups.items()):
         colour, marker = GROUP_LOOK[group]
-        shifts = np.linspace(-0.4, 0.1, len(readings)) if len(readings) > 1 else np.array([-0.15])
-        ordered = sorted(readings, key=lambda item: item.cosine)
-        nulls = [reading.null_mean for reading in ordered]
-        label = "each pair if independent" if place == 0 else None
-        axes.plot(place + shifts, nulls, color="#777777", marker="_", markersize=7, linestyle="", zorder=2, label=label)
-        for shift, reading in zip(shifts, ordered, strict=True):
-            fill = "white" if reading.key in related else colour
-            axes.plot(
-                place + shift, reading.cosine, marker=marker, color=colour, markerfacecolor=fill, markersize=4, zorder=3
-            )
-        spread = Spread.of(readings)
-        first = place == 0
-        axes.errorbar(
-            place + 0.28, spread.mean, yerr=spread.sd, color="black", marker="_", markersize=11, capsize=4,
-            label="mean ± sd" if first else None,
-        )  # fmt: skip
-        axes.plot(
-            [place + 0.14, place + 0.42], [spread.null, spread.null], color="#777777", linestyle="-", linewidth=2.0,
-            label="mean if independent" if first else None, zorder=2,
-        )  # fmt: skip
-    names = [f"{group}\n{len(readings)} pairs" for group, readings in choice.groups.items()]
+        each, whole, null = (
+            ("each pair if independent", "mean ± sd", "mean if independent") if place == 0 else (None, None, None)
+        )
+        shifts = np.linspace(-0.4, 0.1, len(pairs)) if len(pairs) > 1 else np.array([-0.15])
+        ordered = sorted(pairs, key=lambda pair: pair.cosine)
+        ticks = {"color": NULL_GREY, "marker": "_", "markersize": 7, "linestyle": "", "zorder": 2}
+        axes.plot(place + shifts, [pair.null_mean for pair in ordered], label=each, **ticks)
+        for shift, pair in zip(shifts, ordered, strict=True):
+            dot = {"color": colour, "markerfacecolor": "white" if pair.key in related else colour, "markersize": 4}
+            axes.plot(place + shift, pair.cosine, marker=marker, zorder=3, **dot)
+        spread, bar = Spread.of(pairs), {"color": "black", "marker": "_", "markersize": 11, "capsize": 4}
+        axes.errorbar(place + 0.28, spread.mean, yerr=spread.sd, label=whole, **bar)
+        line = {"color": NULL_GREY, "linestyle": "-", "linewidth": 2.0, "zorder": 2}
+        axes.plot([place + 0.14, place + 0.42], [spread.null_mean] * 2, label=null, **line)
+    names = [f"{group}\n{len(pairs)} pairs" for group, pairs in choice.groups.items()]
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.grid(visible=False, axis="x")
 
 
-def group_dots(choices: Sequence[Group], related: Collection[tuple[Key, Key]]) -> Figure:
+def group_dots(choices: Sequence[PairChoice], related: Collection[tuple[Vector, Vector]]) -> Figure:
     """Cosines by group, one panel for each choice of pairs."""
     figure = new_figure(1.2 + 3.5 * len(choices), 4.0)
     panels = figure.subplots(1, len(choices), sharey=True, squeeze=False)[0]
@@ -331,22 +250,17 @@ def group_dots(choices: Sequence[Group], related: Collection[tuple[Key, Key]]) -
 
 # -- three measures --------------------------------------------------------------------------------------------------------
 
-_HEADINGS = {
-    "across": "two models, same layer",
-    "within": "one model, two layers",
-    "zero": "one model, layer 0 and a later one",
-}
 _AXES = {"cosine": "raw cosine", "pearson": "centred (Pearson)", "l2": "L2 distance"}
 
 
-def metric_panels(compared: Sequence[Compared], fixed: Random, names: Sequence[str], role: str) -> Figure:
+def metric_panels(found: Sequence[MeasuredPair], fixed: RandomPairs, names: Sequence[str], role: str) -> Figure:
     """Cosine, Pearson and L2 of the same pairs beside permutations, matched random vectors and the fixed ones.
 
     Layer 0 has panels of its own: its low cosines would stretch the axis until no null band of the others could be seen.
     """
-    blocks = [[item for item in compared if (item.kind == "zero") is zero] for zero in (False, True)]
+    blocks = [[one for one in found if (one.kind == "zero") is zero] for zero in (False, True)]
     blocks = [block for block in blocks if block]
-    heights = [0.32 * len(block) + 0.3 * len({item.kind for item in block}) + 0.9 for block in blocks]
+    heights = [0.32 * len(block) + 0.3 * len({one.kind for one in block}) + 0.9 for block in blocks]
     figure = new_figure(11.5, 0.9 + sum(heights))
     every = figure.subplots(len(blocks), 3, squeeze=False, sharey="row", height_ratios=heights)
     for panels, block in zip(every, blocks, strict=True):
@@ -356,40 +270,39 @@ def metric_panels(compared: Sequence[Compared], fixed: Random, names: Sequence[s
 
 
 def _metric_row(
-    panels: Sequence[Axes], block: Sequence[Compared], fixed: Random, names: Sequence[str], role: str
+    panels: Sequence[Axes], block: Sequence[MeasuredPair], fixed: RandomPairs, names: Sequence[str], role: str
 ) -> None:
-    kinds = [kind for kind in _HEADINGS if any(item.kind == kind for item in block)]
-    groups = [(_HEADINGS[kind], [item.reading for item in block if item.kind == kind]) for kind in kinds]
-    places = [place for found in _places(groups) for place in found]
+    kinds = [kind for kind in KINDS if any(one.kind == kind for one in block)]
+    groups = [(KINDS[kind], [one.pair for one in block if one.kind == kind]) for kind in kinds]
+    heights = [at for found in _heights(groups) for at in found]
     for axes, (measure, title) in zip(panels, _AXES.items(), strict=True):
-        for number, (item, at) in enumerate(zip(block, places, strict=True)):
-            _measured(axes, item, at, measure, names, labelled=number == 0)
+        for number, (one, at) in enumerate(zip(block, heights, strict=True)):
+            _measured_pair(axes, one, at, measure, names, labelled=number == 0)
         if kinds != ["zero"]:
             line = {"color": "#666666", "linestyle": "--", "linewidth": 1.0, "label": "random, mean 1, sd 0.1"}
             axes.axvline(fixed.mean[measure], **line)
-        axes.set_title(f"{title}, {role}" if measure == "cosine" else title)
-        axes.set_xlabel(title)
+        finish(axes, f"{title}, {role}" if measure == "cosine" else title, x=title)
         _margins(axes)
-    if all(item.value["l2"] > 0 for item in block):
+    if all(one.value["l2"] > 0 for one in block):
         panels[2].set_xscale("log")
         panels[2].xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
         panels[2].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         panels[2].xaxis.set_minor_formatter(NullFormatter())
-    _row_labels(panels[0], groups)
-    _headings(panels[0], groups)
+    _label_rows(panels[0], groups)
 
 
-def _measured(axes: Axes, item: Compared, at: float, measure: str, names: Sequence[str], *, labelled: bool) -> None:
-    if not np.isfinite(item.value[measure]):
+def _measured_pair(
+    axes: Axes, one: MeasuredPair, at: float, measure: str, names: Sequence[str], *, labelled: bool
+) -> None:
+    if not np.isfinite(one.value[measure]):
         return
-    _null_mark(axes, at, item.null_mean[measure], item.null_sd[measure], NULL_LABEL if labelled else None)
-    axes.errorbar(
-        item.matched.mean[measure], at + 0.2, xerr=NULL_SD * item.matched.sd[measure], color="#AA4499", marker="D",
-        markersize=4, markerfacecolor="none", linestyle="", capsize=2, zorder=2.5,
-        label="random, matched means and spreads (95 %)" if labelled else None,
-    )  # fmt: skip
-    colour, marker = _look(item.reading, names)
-    axes.plot(item.value[measure], at - 0.08, color=colour, marker=marker, markersize=5.5, linestyle="", zorder=3)
+    _null_mark(axes, at, one.null_mean[measure], one.null_sd[measure], NULL_LABEL if labelled else None)
+    label = "random, matched means and spreads (95 %)" if labelled else None
+    diamond = {"color": "#AA4499", "marker": "D", "markersize": 4, "markerfacecolor": "none", "linestyle": ""}
+    error = NULL_SD * one.matched.sd[measure]
+    axes.errorbar(one.matched.mean[measure], at + 0.2, xerr=error, capsize=2, zorder=2.5, label=label, **diamond)
+    colour, marker = _look(one.pair, names)
+    axes.plot(one.value[measure], at - 0.08, color=colour, marker=marker, markersize=5.5, linestyle="", zorder=3)
 
 
 # -- summary ---------------------------------------------------------------------------------------------------------------
@@ -397,10 +310,10 @@ def _measured(axes: Axes, item: Compared, at: float, measure: str, names: Sequen
 
 def summary_page(
     zero: Groups,
-    shown: Grid,
-    by_layer: Mapping[int, Sequence[Reading]],
-    choice: Group,
-    related: Collection[tuple[Key, Key]],
+    shown: ModelGrid,
+    by_layer: Mapping[int, Sequence[VectorPair]],
+    choice: PairChoice,
+    related: Collection[tuple[Vector, Vector]],
     names: Sequence[str],
     role: str,
 ) -> Figure:
@@ -408,20 +321,14 @@ def summary_page(
     figure = new_figure(12.0, 9.0)
     (first, second), (third, fourth) = figure.subplots(2, 2)
     _dots(first, zero, names, "cosine")
-    _row_labels(first, zero)
-    _headings(first, zero)
-    first.set_title(f"1. layer 0 and later layers, {role}")
-    first.set_xlabel("raw cosine")
-    first.legend(loc="upper right")
-    low = _floor(shown.cosine)
-    _matrix(figure, second, shown, shown.cosine, low, f"3. raw cosine of models at layer {shown.layer}", ".4f")
-    _null_line(second, shown)
-    _sweep_cosine(third, by_layer, named=True)
-    third.set_title("4. pairs of models by layer")
+    _label_rows(first, zero)
+    finish(first, f"1. layer 0 and later layers, {role}", x="raw cosine", legend="upper right")
+    _model_matrix(figure, second, shown, "cosine", ("cosine",))
+    second.set_title(f"3. raw cosine of models at layer {shown.layer}")
+    _sweep_cosine(third, by_layer)
+    finish(third, "4. pairs of models by layer", "raw cosine")
     _layer_ticks(third, list(by_layer))
     third.legend(loc="lower right", ncols=2)
     _groups(fourth, choice, related)
-    fourth.set_title(f"5. groups at layer {shown.layer}: {choice.title}")
-    fourth.set_ylabel("raw cosine")
-    fourth.legend(loc="lower right")
+    finish(fourth, f"5. groups at layer {shown.layer}: {choice.title}", "raw cosine", x=None, legend="lower right")
     return figure

@@ -16,7 +16,7 @@ from kinprint.studies.bias.table_e import appendix_e
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
 
-BIAS = Study(
+STUDY = Study(
     name="bias",
     title=Text("Positive bias and centring"),
     summary=Text(

@@ -264,7 +264,7 @@ def _wants(stage: Stage) -> Iterable[Want]:
     return itertools.chain(wants(stage), zero_wants(stage))
 
 
-METRICS_STUDY = Study(
+STUDY = Study(
     name="metrics",
     title=Text("Seven metrics"),
     summary=Text(
@@ -272,7 +272,7 @@ METRICS_STUDY = Study(
         "of the coefficients of variation, on norms and on key and value projections: model against model, mixed layers, and "
         "layers within a model, each beside its permutation null."
     ),
-    source=Text("seed 002 (hyunwoongko)"),
+    source=Text("hyunwoongko/solar-vs-glm-vs-phi"),
     models=("Solar", "GLM", "Phi", "Qwen3-4B", "Qwen3-14B"),
     wants=_wants,
     parts=(

@@ -37,7 +37,7 @@ def _wants(stage: Stage) -> Iterable[Want]:
         yield from (Want(name, Role.ROUTER, layer) for layer in sorted(wanted))
 
 
-ORIGIN = Study(
+STUDY = Study(
     name="origin",
     title=Text("The first accusation, audited"),
     summary=Text(

@@ -17,11 +17,10 @@ from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.metrics.explain import cosine_if_independent
 from kinprint.stats import AllPairs, all_pairs
-from kinprint.studies.opened import Stage, Want, attempt, sides
+from kinprint.studies.opened import Stage, Want, attempt, is_vector, require_vector, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import layerwise, published
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.vectors import is_vector, require_vector
 from kinprint.text import Text, Value
 
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
@@ -230,14 +229,14 @@ def _drawn(
     return found, (float(positive[0] / draws), float(positive[1] / draws))
 
 
-SANITY = Study(
+STUDY = Study(
     name="sanity",
     title=Text("The shuffle test"),
     summary=Text(
         "Raw cosine of norm weights beside the cosine after both vectors were put into random order, and after centring; then what "
         "cosine is for independent vectors that have only mean and spread."
     ),
-    source=Text("the sanity check that seed 003 cites (reference 7)"),
+    source=Text("ANLGBOY/solar-vs-glm-sanity-check, which the retraction (sionic-ai/solar-vs-glm) cites"),
     models=("Solar", "GLM"),
     wants=_wants,
     parts=(

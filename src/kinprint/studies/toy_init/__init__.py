@@ -151,14 +151,14 @@ def _nothing(_stage: Stage) -> list[Want]:
     return []
 
 
-TOY_INIT = Study(
+STUDY = Study(
     name="toy-init",
     title=Text("Norm weights that start at one, or at random"),
     summary=Text(
         "Four small GPT-2 are trained apart, two with norm weights starting at one and two at random; their raw cosines stand "
         "beside Pearson and the permutation null."
     ),
-    source=Text("seed 002 (hyunwoongko), toy experiment"),
+    source=Text("hyunwoongko/solar-vs-glm-vs-phi, toy experiment"),
     models=(),
     wants=_nothing,
     parts=(
