@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kinprint.errors import BadReference, NotFound
@@ -15,8 +18,6 @@ _REPO = re.compile(rf"^(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>[^\s@]{{1,200}}
 _HF_URI = re.compile(
     rf"^hf://(?:models/)?(?P<repo>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>[^\s@/]{{1,200}}))?(?:/(?P<file>[^\s@]+))?$"
 )
-WEIGHT_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".npz")
-"""How the names of weight files end; kinprint.formats has a reader for each."""
 _FORMS = "owner/name, owner/name@revision, hf://owner/name, a folder, a file of weights, or an http(s) URL"
 
 
@@ -75,7 +76,7 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
         return ModelRef(text, "folder", path=path)
     if text and path.is_file():
         return ModelRef(text, "file", path=path)
-    looks_local = text.startswith(("/", "./", "../", "~", ".\\")) or text.endswith(WEIGHT_SUFFIXES) or "\\" in text
+    looks_local = text.startswith(("/", "./", "../", "~", ".\\")) or is_weights(text) or "\\" in text
     match = _REPO.match(text)
     if match and not looks_local:
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"])
@@ -167,9 +168,21 @@ def shard_names(name: str) -> tuple[str, ...]:
     return tuple(f"{found['stem']}-{n:05d}-of-{found['count']}{found['suffix']}" for n in range(1, count + 1))
 
 
+@cache
+def _formats() -> tuple[Any, ...]:
+    """Return all formats of weights. Formats stand above references, so they are looked up when one is to be told."""
+    return tuple(importlib.import_module("kinprint.formats.all_formats").FORMATS.values())
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file's name ends as those of weights do, in any format."""
+    return name.lower().endswith(tuple(suffix for item in _formats() for suffix in item.suffixes))
+
+
 def needed_with(name: str) -> tuple[str, ...]:
     """Return the files without which a weight file is of no use: the other parts of a split GGUF; others stand alone."""
-    return shard_names(name) if name.lower().endswith(".gguf") else (name,)
+    split = any(item.split_by_name and name.lower().endswith(item.suffixes) for item in _formats())
+    return shard_names(name) if split else (name,)
 
 
 def check_member_name(name: str, *, where: str) -> str:

@@ -303,7 +303,7 @@ def test_every_form_of_a_saved_report_on_all_pairs(three, inside, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["--csv", "--parquet"])
-@pytest.mark.parametrize("table", ["measurements", "tests", "pairs"])
+@pytest.mark.parametrize("table", ["measurements", "tests", "layers"])
 def test_tables_of_a_pair_are_not_of_many(three, inside, demo, tmp_path, form, table):
     folder, _ = three
     done = inside("report", folder / "report.json", "--table", table, form, tmp_path / "x")
@@ -328,7 +328,7 @@ def test_the_table_of_many_is_not_of_a_pair(forms, inside, demo, tmp_path):
         done = inside(*given, "--table", "verdicts", "--csv", tmp_path / "x")
         assert done.code == 2
         assert "--table verdicts has a row for each pair of more than two models" in done.err
-        assert "next: choose measurements, tests or pairs" in done.err
+        assert "next: choose measurements, tests or layers" in done.err
     assert not (tmp_path / "x").exists()
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference, BadSetting
-from kinprint.refs import WEIGHT_SUFFIXES, ModelRef, parse_ref, shown
+from kinprint.refs import ModelRef, is_weights, parse_ref, shown
 from kinprint.results.verification import Problem
 from kinprint.sources.base import Provenance
 from kinprint.sources.ledger import Lookup, Record, SourceRecord
@@ -167,7 +167,7 @@ def _places(source: SourceRecord, where: Provenance) -> list[tuple[str, str | No
         ]
     pairs += [("revision", where.revision, None), ("commit", where.commit, None)]
     if source.kind == "url":
-        kind = "url-file" if source.text.lower().endswith(WEIGHT_SUFFIXES) else "url-folder"
+        kind = "url-file" if is_weights(source.text) else "url-folder"
         return [*pairs, ("kind", where.kind, kind), ("location", where.location, source.text)]
     meant = str(Path(source.text))
     if source.text.startswith("~"):  # whose home it was is not known here

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
-from kinprint.refs import WEIGHT_SUFFIXES
+from kinprint.refs import is_weights
 from kinprint.results.options import Options
 
 
@@ -73,4 +73,4 @@ def _expanded(reference: str) -> list[str]:
 
 
 def _holds_weights(folder: Path) -> bool:
-    return any(child.name.lower().endswith(WEIGHT_SUFFIXES) for child in folder.iterdir())
+    return any(is_weights(child.name) for child in folder.iterdir())

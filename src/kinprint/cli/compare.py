@@ -12,11 +12,10 @@ from kinprint.cli.judging import exit_code, fail_on_option
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.cli.outputs import FILE, Outputs, report_outputs
 from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
+from kinprint.render.forms import FORMS
 from kinprint.results.options import Options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from kinprint.results.report import Report
 
 
@@ -63,7 +62,11 @@ def compare_command(
     if any(is_fingerprint(side) for side in models):
         if len(models) > 2:
             raise click.UsageError("fingerprint files are compared two at a time")
-        if asked := [*outputs.forms, *(["--bundle"] if bundle else []), *(["--fail-on"] if fail_on else [])]:
+        if asked := [
+            *(FORMS[name].option for name in outputs.forms),
+            *(["--bundle"] if bundle else []),
+            *(["--fail-on"] if fail_on else []),
+        ]:
             raise click.UsageError(
                 f"{asked[0]} needs the models themselves: a comparison of fingerprint files has no verdict"
             )
@@ -109,12 +112,7 @@ def show_report(report: Report, printing: Printing, *, brief: bool, explain: boo
     from kinprint._util.plain import printable
     from kinprint.results.measurements import OK
 
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.report import print_report
-
-        print_report(report, console, details=not brief, explain=explain)
-
-    printing.show(report.to_json, tables)
+    printing.show(report, details=not brief, explain=explain)
     if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):
         click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
         click.echo(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.errors import BadSelection
 from kinprint.results.options import Options, split_names
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SUFFIX = ".kfp"
 RELATED_CODE = 14
@@ -57,6 +55,7 @@ def fingerprint_command(
     from kinprint.fingerprints.file import write_fingerprint
     from kinprint.fingerprints.report import make_fingerprint
     from kinprint.fingerprints.run import chosen_methods
+    from kinprint.render.terminal.fingerprints import print_fingerprint
 
     wanted = split_names(methods)
     target = out or Path(f"{_stem(model)}{SUFFIX}")
@@ -66,19 +65,8 @@ def fingerprint_command(
         found = make_fingerprint(model, session, chosen_methods(wanted) if wanted else None, line.stage)
         read = session.bytes_delivered
     size = write_fingerprint(target, found)
-
-    def data() -> bytes:
-        import orjson
-
-        shown = {"file": str(target), "bytes": size, "bytes_read": read, "description": found.description}
-        return orjson.dumps(shown, option=orjson.OPT_INDENT_2)
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.fingerprints import print_fingerprint
-
-        print_fingerprint(found.description, target.name, size, read, console)
-
-    printing.show(data, tables)
+    shown = {"file": str(target), "bytes": size, "bytes_read": read, "description": found.description}
+    printing.show_plain(shown, partial(print_fingerprint, found.description, target.name, size, read))
     return 0
 
 
@@ -90,6 +78,7 @@ def _stem(reference: str) -> str:
 
 def _list_methods(printing: Printing) -> int:
     from kinprint.fingerprints.all_methods import METHODS
+    from kinprint.render.terminal.fingerprints import print_catalogue
 
     facts = [
         {
@@ -104,18 +93,7 @@ def _list_methods(printing: Printing) -> int:
         }
         for method in METHODS.values()
     ]
-
-    def data() -> bytes:
-        import orjson
-
-        return orjson.dumps(facts, option=orjson.OPT_INDENT_2)
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.fingerprints import print_catalogue
-
-        print_catalogue(facts, console)
-
-    printing.show(data, tables)
+    printing.show_plain(facts, partial(print_catalogue, facts))
     return 0
 
 
@@ -132,11 +110,5 @@ def compare_files(
         report = compare_fingerprints(a, b, options.methods, session, seed=options.seed, tell=line.stage)
     if out is not None:
         click.echo(f"wrote {write_file(out, 'report.json', report.to_json())}", err=True)
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.fingerprints import print_fingerprint_report
-
-        print_fingerprint_report(report, console)
-
-    printing.show(report.to_json, tables)
+    printing.show(report)
     return RELATED_CODE if report.class_ == RELATED else EXIT_CODES[report.class_]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.results.options import Options
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command("inspect")
@@ -25,11 +22,5 @@ def inspect_command(model: str, no_norms: bool, chosen: dict[str, Any], printing
 
     with reading.session(Options.of(**chosen)) as (session, line):
         found = inspect(model, norms=not no_norms, session=session, progress=line.stage)
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.report import print_inspection
-
-        print_inspection(found, console)
-
-    printing.show(found.to_json, tables)
+    printing.show(found)
     return 0

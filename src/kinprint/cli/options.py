@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -17,12 +17,19 @@ from kinprint.errors import BadReference
 from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Options, options_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from kinprint.cli.progress import ProgressLine
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
+
+
+class Result(Protocol):
+    """What has a JSON form."""
+
+    def to_json(self) -> bytes:
+        """Return it."""
+        ...
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 LANGUAGES = ("en", "ko")
@@ -177,14 +184,27 @@ class Printing:
         """Whether to print JSON: asked for, or nobody reads a terminal."""
         return self.style == "json" or (self.style == "auto" and not sys.stdout.isatty())
 
-    def show(self, data: Callable[[], bytes], tables: Callable[[Console], None]) -> None:
-        """Print JSON, or tables in a terminal."""
+    def show(self, result: Result, **details: bool) -> None:
+        """Print a result: JSON, or tables in a terminal."""
         from kinprint.cli.output import terminal, write_json
+        from kinprint.render.forms import show
 
         if self.json:
-            write_json(data())
+            write_json(result.to_json())
         else:
-            tables(terminal())
+            show(result, terminal(), lang=self.lang, **details)
+
+    def show_plain(self, data: object, tables: Callable[..., None]) -> None:
+        """Print plain data: JSON, or by a function that takes the console and the language."""
+        from kinprint.cli.output import terminal, write_json
+        from kinprint.render.forms import in_language
+
+        if self.json:
+            import orjson
+
+            write_json(orjson.dumps(data, option=orjson.OPT_INDENT_2))
+        else:
+            in_language(tables, self.lang)(terminal())
 
 
 format_option = click.option(

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from kinprint.errors import NeedsExtra, StorageError
+from kinprint.errors import StorageError
+from kinprint.render.forms import ALL_PAIRS_TABLE, FORMS, PAIR_TABLES, REPORT_FORMS, make
 
 if TYPE_CHECKING:
     from kinprint.results.report import Report
+    from kinprint.results.tree import PairsReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
-PAIR_TABLES = ("measurements", "tests", "pairs")
-ALL_PAIRS_TABLE = "verdicts"
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Files to write, each None if it was not asked for."""
+    """Files to write: the report's JSON into a folder, and other forms of it by their names."""
 
     out: Path | None = None
-    html: Path | None = None
-    markdown: Path | None = None
-    csv: Path | None = None
-    parquet: Path | None = None
-    cyclonedx: Path | None = None
-    sarif: Path | None = None
+    forms: Mapping[str, Path] = field(default_factory=dict)
     table: str | None = None  # by default the first of a pair's, or the only one of many models
 
     def check(self, further: Mapping[str, Path | None] | None = None) -> None:
@@ -58,12 +51,8 @@ class Outputs:
         _refuse_same(targets)
         for path in targets.values():
             check_target(path)
-        for target, option, package, extra in (
-            (self.parquet, "--parquet", "pyarrow", "parquet"),
-            (self.cyclonedx, "--cyclonedx", "cyclonedx", "bom"),
-        ):
-            if target is not None and importlib.util.find_spec(package) is None:
-                raise NeedsExtra(option, extra=extra)
+        for name in self.forms:
+            FORMS[name].require()
 
     def refuse_over(self, file: Path) -> None:
         """Refuse to write another form over the report that it is made from.
@@ -79,17 +68,8 @@ class Outputs:
 
     def _targets(self) -> dict[str, Path]:
         """Return the files to be written, by their options."""
-        named = {f"--{item.name}": getattr(self, item.name) for item in fields(self)}
-        found = {option: path for option, path in named.items() if isinstance(path, Path)}
-        if self.out is not None:
-            found["--out"] = self.out / "report.json"
-        return found
-
-    @property
-    def forms(self) -> list[str]:
-        """The options given that write a form of a report, beside its JSON."""
-        names = ("html", "markdown", "csv", "parquet", "cyclonedx", "sarif")
-        return [f"--{name}" for name in names if getattr(self, name) is not None]
+        json = {} if self.out is None else {"--out": self.out / "report.json"}
+        return json | {FORMS[name].option: path for name, path in self.forms.items()}
 
     def refuse_table_of_many(self, given: str) -> None:
         """Refuse the table of all pairs where there is one pair only.
@@ -105,25 +85,19 @@ class Outputs:
                 f"  next: choose {', '.join(PAIR_TABLES[:-1])} or {PAIR_TABLES[-1]}"
             )
 
-    def write(self, report: Report, lang: str) -> None:
-        """Write all that was asked for of a report on two models, and say where."""
-        table = self.table or PAIR_TABLES[0]
-        self.fill(
-            {
-                "--out": report.to_json,
-                "--html": lambda: _html(report, lang),
-                "--markdown": lambda: _markdown(report),
-                "--csv": lambda: _csv(report, table),
-                "--parquet": lambda: _parquet(report, table),
-                "--cyclonedx": lambda: _bom(report),
-                "--sarif": lambda: _sarif(report),
-            }
-        )
+    def write(self, report: Report | PairsReport, lang: str) -> None:
+        """Write all that was asked for of a report, and say where; each form's module is loaded only then."""
+        if self.out is not None:
+            save(self.out / "report.json", report.to_json())
+        for name, target in self.forms.items():
+            save(target, make(report, name, lang=lang, table=self.table if FORMS[name].tables else None))
 
-    def fill(self, makers: Mapping[str, Callable[[], bytes]]) -> None:
-        """Write what was asked for, made by the maker of its option; each form's module is loaded only then."""
-        for option, target in self._targets().items():
-            save(target, makers[option]())
+
+class _Table(click.Choice[str]):
+    """The tables there are; that of layers was called pairs, and still answers to it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert("layers" if value == "pairs" else value, param, ctx)
 
 
 def report_outputs(function: F) -> F:
@@ -131,38 +105,29 @@ def report_outputs(function: F) -> F:
 
     @functools.wraps(function)
     def packed(**given: Any) -> Any:
-        outputs = Outputs(**{item.name: given.pop(item.name) for item in fields(Outputs)})
-        _refuse_idle(outputs)
+        named = {form.name: given.pop(form.name) for form in REPORT_FORMS}
+        forms = {name: path for name, path in named.items() if path is not None}
+        outputs = Outputs(given.pop("out"), forms, given.pop("table"))
+        holding = [form for form in REPORT_FORMS if form.tables]
+        if outputs.table is not None and not any(form.name in forms for form in holding):
+            # whoever gives it expects a file that is then not there
+            raise click.UsageError(f"--table needs {' or '.join(f'{form.option} FILE' for form in holding)}")
         return function(outputs=outputs, **given)
 
     for option in (
         click.option(
             "--table",
-            type=click.Choice([*PAIR_TABLES, ALL_PAIRS_TABLE]),
+            type=_Table([*PAIR_TABLES, ALL_PAIRS_TABLE]),
             help="What --csv and --parquet hold. Of two models: every measurement (the default), the tests of the evidence, or "
-            "all pairs of layers. Of more: the verdicts of all pairs (the default, and all there is).",
+            "each layer against each. Of more: the verdicts of all pairs (the default, and all there is).",
         ),
-        click.option("--sarif", type=FILE, help="Write findings for code-scanning tools (SARIF 2.1.0)."),
-        click.option("--cyclonedx", type=FILE, help="Write a CycloneDX ML-BOM with pedigree and verdicts."),
-        click.option("--parquet", type=FILE, help="Write a Parquet table (see --table)."),
-        click.option("--csv", type=FILE, help="Write a CSV table (see --table)."),
-        click.option("--markdown", type=FILE, help="Write the report as Markdown."),
-        click.option("--html", type=FILE, help="Write the report as one HTML file that needs no network."),
+        *(click.option(form.option, type=FILE, help=form.about) for form in reversed(REPORT_FORMS)),
         click.option(
             "--out", type=click.Path(path_type=Path, file_okay=False), help="Write report.json into this folder."
         ),
     ):
         packed = option(packed)
     return packed  # type: ignore[return-value]
-
-
-def _refuse_idle(outputs: Outputs) -> None:
-    """Refuse options that would do nothing: whoever gives one expects a file that is then not there."""
-    context = click.get_current_context()
-    for option, forms in (("table", ("csv", "parquet")),):
-        chosen = context.get_parameter_source(option) is not ParameterSource.DEFAULT
-        if chosen and all(getattr(outputs, form) is None for form in forms):
-            raise click.UsageError(f"--{option} needs {' or '.join(f'--{form} FILE' for form in forms)}")
 
 
 def _refuse_same(targets: Mapping[str, Path]) -> None:
@@ -212,39 +177,3 @@ def save(target: Path, data: bytes) -> None:
 
     write_whole(target, data)
     click.echo(f"wrote {target}", err=True)
-
-
-def _html(report: Report, lang: str) -> bytes:
-    from kinprint.render.page import page_html
-
-    return page_html(report, lang=lang)
-
-
-def _markdown(report: Report) -> bytes:
-    from kinprint.render.markdown.report import report_markdown
-
-    return report_markdown(report).encode()
-
-
-def _csv(report: Report, table: str) -> bytes:
-    from kinprint.render.tables.report import report_csv
-
-    return report_csv(report, table)
-
-
-def _parquet(report: Report, table: str) -> bytes:
-    from kinprint.render.tables.report import report_parquet
-
-    return report_parquet(report, table)
-
-
-def _bom(report: Report) -> bytes:
-    from kinprint.render.bom.report import report_cyclonedx
-
-    return report_cyclonedx(report)
-
-
-def _sarif(report: Report) -> bytes:
-    from kinprint.render.sarif.report import report_sarif
-
-    return report_sarif(report)

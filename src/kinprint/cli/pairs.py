@@ -10,14 +10,12 @@ import click
 
 from kinprint.cli.judging import exit_code
 from kinprint.cli.options import Printing, Reading
-from kinprint.cli.outputs import ALL_PAIRS_TABLE, Outputs, save
+from kinprint.cli.outputs import Outputs, save
+from kinprint.render.forms import ALL_PAIRS_TABLE, FORMS
 from kinprint.results.options import Options, options_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from kinprint.results.report import Report
-    from kinprint.results.tree import PairsReport
 
 
 def compare_all_pairs(
@@ -41,8 +39,8 @@ def compare_all_pairs(
 
     with reading.session() as (session, line):
         report = compare_many(models, on_report=keep, session=session, progress=line.stage, **chosen)
-    write_pairs(report, outputs, printing.lang)
-    show_pairs(report, printing, brief=brief)
+    outputs.write(report, printing.lang)
+    printing.show(report, details=not brief)
     standing = [pair for pair in report.pairs if pair.stands]
     found = [pair.class_ for pair in standing] + [pair.declared.state for pair in standing if pair.declared]
     return 0 if fail_on is None else exit_code(found, fail_on)
@@ -84,7 +82,7 @@ def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = 
     """
     if outputs.table in (None, ALL_PAIRS_TABLE):
         return
-    form = "--csv" if outputs.csv is not None else "--parquet"
+    form = next(FORMS[name].option for name in outputs.forms if FORMS[name].tables)
     command = _of_saved_pair(folder, "--table", outputs.table, form, "FILE")
     raise click.UsageError(f"--table {outputs.table} is of one pair, and {given}\n  next: {way}{command}")
 
@@ -92,65 +90,3 @@ def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = 
 def _of_saved_pair(folder: Path, *options: str) -> str:
     """Return the command that shows or writes one pair of many, for example the first, from its own report in `folder`."""
     return shlex.join(["kinprint", "report", str(folder / "pairs" / "1-2.json"), *options])
-
-
-def write_pairs(report: PairsReport, outputs: Outputs, lang: str) -> None:
-    """Write all that was asked for of a report on many models, and say where."""
-    outputs.fill(
-        {
-            "--out": report.to_json,
-            "--html": lambda: _html(report, lang),
-            "--markdown": lambda: _markdown(report),
-            "--csv": lambda: _csv(report),
-            "--parquet": lambda: _parquet(report),
-            "--cyclonedx": lambda: _bom(report),
-            "--sarif": lambda: _sarif(report),
-        }
-    )
-
-
-def _html(report: PairsReport, lang: str) -> bytes:
-    from kinprint.render.page.pairs import pairs_html
-
-    return pairs_html(report, lang=lang)
-
-
-def _markdown(report: PairsReport) -> bytes:
-    from kinprint.render.markdown.pairs import pairs_markdown
-
-    return pairs_markdown(report).encode()
-
-
-def _csv(report: PairsReport) -> bytes:
-    from kinprint.render.tables.pairs import pairs_csv
-
-    return pairs_csv(report)
-
-
-def _parquet(report: PairsReport) -> bytes:
-    from kinprint.render.tables.pairs import pairs_parquet
-
-    return pairs_parquet(report)
-
-
-def _bom(report: PairsReport) -> bytes:
-    from kinprint.render.bom.pairs import pairs_cyclonedx
-
-    return pairs_cyclonedx(report)
-
-
-def _sarif(report: PairsReport) -> bytes:
-    from kinprint.render.sarif.pairs import pairs_sarif
-
-    return pairs_sarif(report)
-
-
-def show_pairs(report: PairsReport, printing: Printing, *, brief: bool) -> None:
-    """Print the report as tables or JSON."""
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.pairs import print_pairs
-
-        print_pairs(report, console, details=not brief)
-
-    printing.show(report.to_json, tables)

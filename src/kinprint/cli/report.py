@@ -29,7 +29,7 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, pri
     Nothing is read but the file, and nothing is computed anew.
     """
     from kinprint.cli.compare import show_report
-    from kinprint.cli.pairs import refuse_table_of_pair, show_pairs, write_pairs
+    from kinprint.cli.pairs import refuse_table_of_pair
     from kinprint.results.report import Report
     from kinprint.results.tree import PAIRS_SCHEMA, PairsReport
 
@@ -40,8 +40,8 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, pri
         refuse_table_of_pair(outputs, file.parent, f"{file} is on all pairs of several models")
         with _naming(file):
             pairs = PairsReport.from_json(raw)
-        write_pairs(pairs, outputs, printing.lang)
-        show_pairs(pairs, printing, brief=brief)
+        outputs.write(pairs, printing.lang)
+        printing.show(pairs, details=not brief)
         return 0
     outputs.refuse_table_of_many(f"{file} is on two models")
     with _naming(file):

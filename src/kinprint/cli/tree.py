@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
+from kinprint.cli.outputs import save
+from kinprint.render.forms import make
 from kinprint.results.options import PAIR_BUDGET_BYTES, Options
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command("tree")
@@ -49,7 +48,6 @@ def tree_command(
     came first is a hypothesis from hints (grids, zeros, repeated layers, experts, vocabularies, merges); an edge stays
     undirected where they do not suffice. What cards and configs declare is shown, and counts only with --trust-metadata.
     """
-    from kinprint.cli.output import write_file
     from kinprint.tree import build_tree
 
     with reading.session() as (session, line):
@@ -62,15 +60,7 @@ def tree_command(
             **chosen,
         )
     if out is not None:
-        from kinprint.render.drawing.tree_svg import tree_svg
-
-        for name, content in (("tree.json", tree.to_json()), ("tree.svg", tree_svg(tree))):
-            click.echo(f"wrote {write_file(out, name, content)}", err=True)
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.tree import print_tree
-
-        print_tree(tree, console, details=not brief)
-
-    printing.show(tree.to_json, tables)
+        for form in ("json", "svg"):
+            save(out / f"tree.{form}", make(tree, form, lang=printing.lang))
+    printing.show(tree, details=not brief)
     return 0

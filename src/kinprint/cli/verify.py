@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kinprint.cli.options import Printing, Reading, printing_options, read_size
 from kinprint.errors import FormatError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _LOOK = 200
 _REPORT = re.compile(rb'\s*\{\s*"schema"\s*:\s*"kinprint\.(report|pairs)"')
@@ -76,13 +72,7 @@ def verify_command(
             announce=lambda said: click.echo(said, err=True),
             progress=line.stage,
         )
-
-    def tables(console: Console) -> None:
-        from kinprint.render.terminal.verification import print_verification
-
-        print_verification(found, console)
-
-    printing.show(found.to_json, tables)
+    printing.show(found)
     return found.exit_code
 
 

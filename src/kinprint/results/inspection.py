@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kinprint.results.models import ModelSummary
 from kinprint.results.plain_json import write_json
+from kinprint.results.result import Result
 
 INSPECTION_SCHEMA = "kinprint.inspection"
 
@@ -41,7 +42,7 @@ class NormStatistics:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Result):
     """What `inspect` found in one model."""
 
     schema: str
@@ -51,10 +52,6 @@ class Inspection:
     norms: tuple[NormStatistics, ...]
     bytes_read: int
     requests: int
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return str(importlib.import_module("kinprint.render.notebook.report").inspection_notebook(self))
 
     def __repr__(self) -> str:
         printable = importlib.import_module("kinprint._util.plain").printable

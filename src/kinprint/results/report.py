@@ -14,6 +14,7 @@ from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorCompar
 from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
 from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER, read_json, write_json
+from kinprint.results.result import Result
 
 SCHEMA = "kinprint.report"
 SCHEMA_VERSION = 2
@@ -39,7 +40,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Result):
     """Everything one comparison found: measurements beside their nulls, the evidence drawn from them, and the verdict.
 
     ``verdict`` and ``evidence`` are None only in a comparison that was asked for measurements alone.
@@ -67,10 +68,6 @@ class Report:
     grids: tuple[LayerGrid, ...] = field(default=(), metadata=LATER)
     declared: DeclaredFinding | None = field(default=None, metadata=LATER)
     reads: tuple[FileReads, ...] = field(default=(), metadata=LATER)  # empty if the session kept no ledger
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook.report").report_notebook(self))
 
     def __repr__(self) -> str:
         # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes

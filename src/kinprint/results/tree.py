@@ -5,7 +5,6 @@ A tree is a hypothesis. That two models are related rests on exact tests; which 
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, field
 
 from kinprint._util.plain import printable
@@ -14,6 +13,7 @@ from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFindin
 from kinprint.results.models import FileSummary
 from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER, read_json, write_json
+from kinprint.results.result import Result
 from kinprint.text import Text
 
 TREE_SCHEMA = "kinprint.tree"
@@ -163,7 +163,7 @@ class TreeRun:
 
 
 @dataclass(frozen=True)
-class FamilyTree:
+class FamilyTree(Result):
     """The proposed tree, or forest: edges, links that are no descent, models that stand alone, and all pairs."""
 
     schema: str
@@ -199,10 +199,6 @@ class FamilyTree:
         """Return the nodes that hang on no other, members of families first."""
         found = [model for model in self.nodes if self.above(model.index) is None]
         return tuple(sorted(found, key=lambda model: (model.family is None, model.family or 0, model.index)))
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook.report").tree_notebook(self))
 
     def __repr__(self) -> str:
         return f"<FamilyTree: {_few_names(self.models)}: {len(self.edges)} edges, {len(self.links)} other links>"
@@ -273,7 +269,7 @@ class PairSummary:
 
 
 @dataclass(frozen=True)
-class PairsReport:
+class PairsReport(Result):
     """All pairs of several models: each pair's verdict, the groups they fall into, and the proposed tree.
 
     ``clusters`` are lists of models that derivation joins, larger ones first; a model that derives from none of the others
@@ -291,10 +287,6 @@ class PairsReport:
         """Return the comparison of two models, in whatever order, or of those that stand for them."""
         wanted = {self.tree.models[one].node, self.tree.models[two].node}
         return next((pair for pair in self.pairs if {pair.a, pair.b} == wanted), None)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows. Pages stand above results, so they are looked up when one is asked for."""
-        return str(importlib.import_module("kinprint.render.notebook.report").pairs_notebook(self))
 
     def __repr__(self) -> str:
         joined = sum(len(group) > 1 for group in self.clusters)

@@ -10,7 +10,7 @@ import orjson
 
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference, FileTooLarge, NotFound, OfflineError, TransferError
-from kinprint.refs import ByteRange, check_member_name, shown
+from kinprint.refs import ByteRange, check_member_name, is_weights, shown
 from kinprint.sources.base import (
     DESCRIPTION_CAP,
     SMALL_FILE_CAP,
@@ -83,11 +83,11 @@ class HubFolder:
         if self._client.settings.offline and self._known_names(self._commit) is None:
             # Only what happens to be on this machine is known: the repository itself may well have the file.
             return OfflineError(f"offline, and {label} is not on this machine", hint=OFFLINE_HINT)
-        weights = sorted(printable(name) for name in self._names if name.endswith(".safetensors"))
+        weights = sorted(printable(name) for name in self._names if is_weights(name))
         more = f" and {len(weights) - 3} more" if len(weights) > 3 else ""
-        hint = f"check the spelling; its .safetensors files are: {', '.join(weights[:3])}{more}"
+        hint = f"check the spelling; its files of weights are: {', '.join(weights[:3])}{more}"
         return NotFound(
-            f"{label}: the repository has no such file", hint=hint if weights else "it has no .safetensors file at all"
+            f"{label}: the repository has no such file", hint=hint if weights else "it has no file of weights at all"
         )
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:

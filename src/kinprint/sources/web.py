@@ -6,7 +6,7 @@ import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound
-from kinprint.refs import WEIGHT_SUFFIXES, check_member_name, needed_with, shown
+from kinprint.refs import check_member_name, is_weights, needed_with, shown
 from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.cached import CachedSource
@@ -26,7 +26,7 @@ class WebFolder:
         parts = urlsplit(url)
         self._only: str | None = None
         self._only_url = url
-        if parts.path.lower().endswith(WEIGHT_SUFFIXES):
+        if is_weights(parts.path):
             self._only = parts.path.rsplit("/", 1)[-1]
             parts = parts._replace(path=parts.path.rsplit("/", 1)[0])
         self._signed = bool(parts.query)  # a signed link opens one file, so its neighbours are not asked for

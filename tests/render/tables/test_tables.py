@@ -12,7 +12,14 @@ import pytest
 
 from kinprint.errors import NeedsExtra
 from kinprint.render.tables.pairs import VERDICTS, facts_of, pairs_csv, pairs_parquet, verdict_rows
-from kinprint.render.tables.report import TABLES, evidence_rows, measurement_rows, pair_rows, report_csv, report_parquet
+from kinprint.render.tables.report import (
+    TABLES,
+    evidence_rows,
+    layer_rows,
+    measurement_rows,
+    report_csv,
+    report_parquet,
+)
 from kinprint.results.context import LayerGrid
 from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
@@ -87,7 +94,7 @@ def test_every_test_is_one_row_and_one_that_is_off_has_no_figures():
 
 
 def test_every_pair_of_layers_is_one_row():
-    columns, rows = pair_rows(REPORT)
+    columns, rows = layer_rows(REPORT)
     assert len(rows) == sum(len(grid.layers_a) * len(grid.layers_b) or 1 for grid in REPORT.grids)
     names = [column.name for column in columns]
     grid = REPORT.grids[0]
@@ -98,7 +105,7 @@ def test_every_pair_of_layers_is_one_row():
 
 def test_a_role_without_a_grid_says_why():
     grid = LayerGrid("head", "matrix", (), (), (), (), (), (), 0, "", status="not_comparable", reason="none")
-    ((*_, status, reason),) = pair_rows(replace(REPORT, grids=(grid,)))[1]
+    ((*_, status, reason),) = layer_rows(replace(REPORT, grids=(grid,)))[1]
     assert (status, reason) == ("not_comparable", "none")
 
 

@@ -79,12 +79,16 @@ def _row(report: PairsReport, pair: PairSummary) -> Row:
     )
 
 
-def pairs_csv(report: PairsReport) -> bytes:
+TABLES = {TABLE: verdict_rows}
+"""The one table there is, by name."""
+
+
+def pairs_csv(report: PairsReport, table: str = TABLE) -> bytes:
     """Return the table as CSV, as `kinprint.render.tables.tidy.to_csv` writes it."""
-    return to_csv(*verdict_rows(report))
+    return to_csv(*TABLES[table](report))
 
 
-def pairs_parquet(report: PairsReport) -> bytes:
+def pairs_parquet(report: PairsReport, table: str = TABLE) -> bytes:
     """Return the table as Parquet, with what holds for all pairs in the file's metadata.
 
     Raises
@@ -94,7 +98,7 @@ def pairs_parquet(report: PairsReport) -> bytes:
     """
     settings = report.tree.settings
     metadata = {
-        "table": TABLE,
+        "table": table,
         "schema": report.schema,
         "schema_version": report.schema_version,
         "version": report.tree.run.kinprint,
@@ -103,4 +107,4 @@ def pairs_parquet(report: PairsReport) -> bytes:
         "pairs": settings.pairs,
         "threshold": settings.log10_alpha,
     }
-    return to_parquet(*verdict_rows(report), metadata)
+    return to_parquet(*TABLES[table](report), metadata)

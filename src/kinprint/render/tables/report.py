@@ -71,7 +71,7 @@ def evidence_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
     return TESTS, found
 
 
-def pair_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
+def layer_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
     """Return one row for each layer of A against each layer of B, of each role; a role without grids has one row."""
     found: list[Row] = []
     for grid in report.grids:
@@ -92,7 +92,7 @@ def _models(report: Report) -> tuple[str, str]:
 TABLES: dict[str, Callable[[Report], tuple[tuple[Column, ...], list[Row]]]] = {
     "measurements": measurement_rows,
     "tests": evidence_rows,
-    "pairs": pair_rows,
+    "layers": layer_rows,
 }
 """The tables there are, by name."""
 
