@@ -77,7 +77,8 @@ class NeedsExtra(KinprintError, ImportError):
 
     def __init__(self, what: str, *, extra: str) -> None:
         super().__init__(
-            f"{what} needs the extra {extra!r}, which is not installed", hint=f"pip install 'kinprint[{extra}]'"
+            Text("{what} needs the extra {extra}, which is not installed", what=what, extra=repr(extra)),
+            hint=f"pip install 'kinprint[{extra}]'",
         )
 
 

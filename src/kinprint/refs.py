@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kinprint.errors import BadReference, NotFound
+from kinprint.text import Text
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _REPO = re.compile(rf"^(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>[^\s@]{{1,200}}))?$")
@@ -81,7 +82,8 @@ def parse_ref(text: str, *, endpoint: str) -> ModelRef:
     if match and not looks_local:
         return ModelRef(text, "hub", repo=match["repo"], revision=match["revision"])
     if looks_local:
-        raise NotFound(f"no such file or folder: {quotable(text)}", hint=f"a model is {_FORMS}")
+        missing = Text("no such file or folder: {path}", path=quotable(text))
+        raise NotFound(missing, hint=f"a model is {_FORMS}")
     hint = f"for a repository without an owner write hf://{text}" if re.fullmatch(_NAME, text) else None
     raise BadReference(f"cannot read {quotable(text)!r} as a model: expected {_FORMS}", hint=hint)
 

@@ -14,6 +14,7 @@ from kinprint.sources.http_connection import Place
 from kinprint.sources.ledger import Record, SourceRecord
 from kinprint.sources.private_network import ALLOW_LOCAL, is_near
 from kinprint.sources.settings import Settings
+from kinprint.text import Text
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,11 @@ class Access:
         if self.allow_local or (not path.is_absolute() and ".." not in path.parts and not _leads_outside(path)):
             return
         raise SourceError(
-            f"{printable(str(path))} is a path outside the current folder, which is not read because a bundle names it; "
-            f"{ALLOW_LOCAL}"
+            Text(
+                "{path} is a path outside the current folder, which is not read because a bundle names it; {hint}",
+                path=printable(str(path)),
+                hint=ALLOW_LOCAL,
+            )
         )
 
     def _check_host(self, address: str) -> None:
@@ -76,7 +80,11 @@ class Access:
         if self.allow_local or not is_near(host):
             return
         raise SourceError(
-            f"{printable(host)} is in the network of this machine, and is not asked because a bundle names it; {ALLOW_LOCAL}"
+            Text(
+                "{host} is in the network of this machine, and is not asked because a bundle names it; {hint}",
+                host=printable(host),
+                hint=ALLOW_LOCAL,
+            )
         )
 
 

@@ -36,6 +36,7 @@ from kinprint.bundle.manifest import (
     without_ranges,
 )
 from kinprint.errors import BadSelection, StorageError
+from kinprint.results.plain_json import write_json
 from kinprint.results.report import Report
 from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, Record, SourceRecord, digest_of
 
@@ -110,8 +111,7 @@ def _fill(
                     name = f"bytes/{len(enclosed):04d}.bin"
                     members.append(_put(archive, name, ledger.contents(number, file.name), packed=False))
                     enclosed.append(Enclosed(number, file.name, name))
-    option = orjson.OPT_INDENT_2
-    sources = orjson.dumps(Sources(without_ranges(record), tuple(enclosed)), option=option) + b"\n"
+    sources = write_json(Sources(without_ranges(record), tuple(enclosed))) + b"\n"
     ranges = b"".join(range_lines(record))
     text = report.to_json() + b"\n"
     contents = {REPORT: text, SOURCES: sources, RANGES: ranges, README: readme(record, bool(enclosed)).encode()}

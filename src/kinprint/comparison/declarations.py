@@ -20,6 +20,7 @@ from kinprint.results.context import (
     DeclaredFinding,
 )
 from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, Verdict
+from kinprint.text import Text
 
 ADAPTER_CONFIG = "adapter_config.json"
 _SHARED = (IDENTICAL, DERIVED, SHARES_COMPONENTS)
@@ -47,7 +48,7 @@ def read_declaration(model: Model) -> Declaration:
             bases.append(name)
         relation = relation or "adapter"
     if said.unclear and reason is None:
-        reason = f"base_model of {CARD} is written in a way that is not read here"
+        reason = Text("base_model of {file} is written in a way that is not read here", file=CARD)
     # on the hub a card is expected, and that there is none is known
     known = not said.unclear and (card is not None or (checkpoint.provenance.kind == "hub" and reason == NO_CARD))
     return Declaration(tuple(bases[:MOST]), relation, licence, tuple(where), None if where else reason, known)
@@ -65,52 +66,90 @@ def judge_declarations(
     licences = None
     both = a.licence and b.licence and a.licence.casefold() != b.licence.casefold()
     if verdict is not None and verdict.class_ in _SHARED and both:
-        licences = (
-            f"The licences differ: A declares {printable(a.licence or '', _NAME)}, "
-            f"B declares {printable(b.licence or '', _NAME)}."
-        )
+        own, other = (printable(side.licence or "", _NAME) for side in (a, b))
+        licences = Text("The licences differ: A declares {a}, B declares {b}.", a=own, b=other)
     return DeclaredFinding(state, sentence, a, b, tuple(named), licences)
 
 
 def _judge(
     a: Declaration, b: Declaration, named: Sequence[str], surely: Sequence[str], verdict: Verdict | None
-) -> tuple[str, str]:
+) -> tuple[str, Text]:
     if verdict is None or verdict.class_ == NOT_TESTABLE:
-        return NOT_JUDGED, "The weights gave no verdict, so nothing can be said about what the cards declare."
+        return NOT_JUDGED, Text("The weights gave no verdict, so nothing can be said about what the cards declare.")
     if verdict.class_ in _SHARED:
         return _shared(a, b, named)
-    found = "show no evidence of it" if verdict.class_ == NO_EVIDENCE else "show a common random start only"
+    nothing = verdict.class_ == NO_EVIDENCE
     if surely:
-        return NOT_SHOWN, f"The card of {surely[0]} declares {_other(surely[0])} as its base, but the weights {found}."
-    if named:
-        return NOT_JUDGED, (
-            f"The card of {named[0]} declares a base that has the name of {_other(named[0])}, and the weights {found}. "
-            "Whether it is the same model cannot be told from a name on this machine."
+        one, other = surely[0], _other(surely[0])
+        return NOT_SHOWN, (
+            Text(
+                "The card of {one} declares {other} as its base, but the weights show no evidence of it.",
+                one=one,
+                other=other,
+            )
+            if nothing
+            else Text(
+                "The card of {one} declares {other} as its base, but the weights show a common random start only.",
+                one=one,
+                other=other,
+            )
         )
-    return NOTHING_DECLARED, "No card declares that one derives from the other, and the weights show no derivation."
-
-
-def _shared(a: Declaration, b: Declaration, named: Sequence[str]) -> tuple[str, str]:
     if named:
-        return DECLARED, f"The weights are related, and {named[0]} declares {_other(named[0])} as its base."
+        one, other = named[0], _other(named[0])
+        return NOT_JUDGED, (
+            Text(
+                "The card of {one} declares a base that has the name of {other}, and the weights show no evidence of it. "
+                "Whether it is the same model cannot be told from a name on this machine.",
+                one=one,
+                other=other,
+            )
+            if nothing
+            else Text(
+                "The card of {one} declares a base that has the name of {other}, and the weights show a common random start "
+                "only. Whether it is the same model cannot be told from a name on this machine.",
+                one=one,
+                other=other,
+            )
+        )
+    return NOTHING_DECLARED, Text(
+        "No card declares that one derives from the other, and the weights show no derivation."
+    )
+
+
+def _shared(a: Declaration, b: Declaration, named: Sequence[str]) -> tuple[str, Text]:
+    if named:
+        one, other = named[0], _other(named[0])
+        return DECLARED, Text("The weights are related, and {one} declares {other} as its base.", one=one, other=other)
     siblings = [one for one in a.base_models if any(_same_name(one, other) for other in b.base_models)]
     if siblings:
-        return DECLARED, f"The weights are related, and both declare {printable(siblings[0], _NAME)} as their base."
+        base = printable(siblings[0], _NAME)
+        return DECLARED, Text("The weights are related, and both declare {base} as their base.", base=base)
     if a.base_models or b.base_models:
         said = [
-            f"{side} declares {', '.join(printable(name, _NAME) for name in own.base_models[:3])}"
+            Text(
+                "{side} declares {names:commas}",
+                side=side,
+                names=tuple(printable(name, _NAME) for name in own.base_models[:3]),
+            )
             for side, own in (("A", a), ("B", b))
             if own.base_models
         ]
-        return OTHER_DECLARED, (
-            f"The weights are related; {' and '.join(said)} as base. From its name this is not recognisably the other model: "
-            "it may be a common ancestor, or the same model under another name."
+        return OTHER_DECLARED, Text(
+            "The weights are related; {said:and} as base. From its name this is not recognisably the other model: it may be a "
+            "common ancestor, or the same model under another name.",
+            said=tuple(said),
         )
     if a.known and b.known:
-        return UNDECLARED, "The weights are related, and neither card declares it."
+        return UNDECLARED, Text("The weights are related, and neither card declares it.")
     missing = [side for side, own in (("A", a), ("B", b)) if not own.known]
-    who = "neither model" if len(missing) == 2 else f"model {_other(missing[0])} alone"
-    return NOT_JUDGED, f"The weights are related; {who} came with a card that could be read, and no card declares it."
+    if len(missing) == 2:
+        return NOT_JUDGED, Text(
+            "The weights are related; neither model came with a card that could be read, and no card declares it."
+        )
+    return NOT_JUDGED, Text(
+        "The weights are related; model {side} alone came with a card that could be read, and no card declares it.",
+        side=_other(missing[0]),
+    )
 
 
 def _other(side: str) -> str:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from kinprint.errors import KinprintError, NotFound
 from kinprint.formats.checkpoint import Checkpoint
+from kinprint.text import Text
 
 CARD = "README.md"
 CARD_CAP = 1 << 20
-NO_CARD = f"there is no {CARD}"
+NO_CARD = Text("there is no {file}", file=CARD)
 SHOWN = 200
 MOST = 64
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -33,16 +34,16 @@ class Card:
     unclear: bool = False
 
 
-def card_text(checkpoint: Checkpoint) -> tuple[str | None, str | None]:
+def card_text(checkpoint: Checkpoint) -> tuple[str | None, Text | None]:
     """Return the text of a model's card, or why there is none."""
     if checkpoint.provenance.kind in ("file", "url-file"):
-        return None, "a single file has no card"
+        return None, Text("a single file has no card")
     try:
         raw = checkpoint.session.read_small(checkpoint.folder, CARD, CARD_CAP)
     except NotFound:
         return None, NO_CARD
     except KinprintError as error:
-        return None, f"the card could not be read: {error.message}"
+        return None, Text("the card could not be read: {why}", why=error.reason)
     return (None, NO_CARD) if raw is None else (raw.decode("utf-8", "replace"), None)
 
 

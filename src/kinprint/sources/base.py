@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kinprint.refs import ByteRange
+from kinprint.text import Text
 
 # Parsed JSON takes many times its size in memory, so what a stranger may hand over is bounded by the kind of file.
 SMALL_FILE_CAP = 64 << 20  # tokenizer.json of a 250k vocabulary is about 35 MB, an index of 20,000 tensors 2 MB
@@ -15,6 +16,16 @@ CONFIG_CAP = 4 << 20
 DESCRIPTION_CAP = 8 << 20  # the hub's description of a repository, with the names of all its files
 # what is read beside a single weight file
 COMPANIONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "adapter_config.json")
+
+
+def too_large(label: str, size: int | None, cap: int) -> Text:
+    """Say that a file is larger than its kind, or what is left, allows."""
+    return Text("{label}: {n} bytes, more than the {m} allowed here", label=label, n=size, m=cap)
+
+
+def not_here(name: str) -> Text:
+    """Say that something would have to be fetched, which must not be."""
+    return Text("offline, and {name} is not on this machine", name=name)
 
 
 class Source(Protocol):

@@ -25,6 +25,7 @@ import orjson
 
 from kinprint.errors import StorageError
 from kinprint.refs import ByteRange
+from kinprint.text import Text
 
 _MAGIC = b"kprange2"
 _HEAD = len(_MAGIC) + 32
@@ -53,7 +54,7 @@ class RangeCache:
     def __init__(self, root: Path, cap_bytes: int) -> None:
         self.root = root
         self.cap_bytes = cap_bytes
-        self.problem: str | None = None  # set when writing failed; the run goes on without the cache
+        self.problem: Text | None = None  # set when writing failed; the run goes on without the cache
         self._base = root / "v1"
         self._written = 0
         self._lock = threading.Lock()
@@ -231,7 +232,10 @@ class RangeCache:
                 # range is not kept, and nothing else is lost.
                 _remove(temporary)
             except OSError as error:
-                self.problem = f"the range cache at {self.root} is off for this run: {error.strerror or error}"
+                why = error.strerror or str(error)
+                self.problem = Text(
+                    "the range cache at {path} is off for this run: {why}", path=str(self.root), why=why
+                )
                 _remove(temporary)
             else:
                 return

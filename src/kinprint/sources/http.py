@@ -27,10 +27,11 @@ from kinprint._util.plain import printable
 from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
 from kinprint.refs import shown
-from kinprint.sources.base import Traffic
+from kinprint.sources.base import Traffic, not_here, too_large
 from kinprint.sources.http_connection import DEFAULT_PORTS, Place, Response, Wire, decoded, is_plain
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
 from kinprint.sources.settings import Settings
+from kinprint.text import Text
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class HttpClient:
         endpoint must not make use of the token there.
         """
         if self.settings.offline:
-            raise OfflineError(f"offline, and {shown(url)} is not on this machine", hint=OFFLINE_HINT)
+            raise OfflineError(not_here(shown(url)), hint=OFFLINE_HINT)
         headers = {"User-Agent": f"kinprint/{__version__}", "Accept-Encoding": "identity"}
         if span is not None:
             headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
@@ -205,7 +206,12 @@ class HttpClient:
                     self._stop.wait(again.after_s if again.after_s is not None else backoff)
         kept = "; ranges already read are kept in the cache" if self.settings.range_cache else ""
         raise TransferError(
-            f"{label}: gave up after {self.settings.attempts} attempts; the last failed with: {reason}",
+            Text(
+                "{label}: gave up after {n} attempts; the last failed with: {why}",
+                label=label,
+                n=self.settings.attempts,
+                why=reason,
+            ),
             hint=f"check the connection and try again{kept}",
         )
 
@@ -250,7 +256,7 @@ class HttpClient:
         declared = content_length(reply)
         if declared is not None and declared > cap:
             reply.close()
-            raise FileTooLarge(f"{label}: {declared} bytes, more than the {cap} allowed here")
+            raise FileTooLarge(too_large(label, declared, cap))
         reply = decoded(reply)  # some proxies compress whatever they were asked
         body = bytearray()
         began = time.monotonic()
@@ -332,29 +338,40 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
         return TryAgain(f"HTTP {status}", _retry_after_s(retry_after))
     if code == "RepoNotFound" or (status == 401 and code != "GatedRepo" and not has_token):
         hint = None if has_token else "check the spelling; if the repository is private, set HF_TOKEN"
-        return NotFound(f"{label}: no such repository, or it is private (HTTP {status})", hint=hint)
+        said = Text("{label}: no such repository, or it is private (HTTP {status})", label=label, status=status)
+        return NotFound(said, hint=hint)
     if code == "RevisionNotFound":
-        return NotFound(
-            f"{label}: the repository has no such revision", hint="give a branch, a tag or a commit that exists"
-        )
+        said = Text("{label}: the repository has no such revision", label=label)
+        return NotFound(said, hint="give a branch, a tag or a commit that exists")
     if code == "GatedRepo" or status in (401, 403):
         hint = "accept the model's terms on its page, then set HF_TOKEN to a token of that account"
         if has_token and status == 401:
             hint = "the token in use was refused: renew HF_TOKEN, or unset it if the model is public"
         elif has_token:
             hint = "the token in use has no access: accept the model's terms on its page with the token's account"
-        return AccessDenied(f"{label}: access denied (HTTP {status}){f': {said}' if said else ''}", hint=hint)
+        denied = Text("{label}: access denied (HTTP {status})", label=label, status=status)
+        return AccessDenied(Text("{what}: {why}", what=denied, why=said) if said else denied, hint=hint)
     if status in (404, 410):
-        return NotFound(f"{label}: no such file (HTTP {status})", hint="check the spelling of the address and the file")
-    return TransferError(f"{label}: unexpected reply HTTP {status}{f': {said}' if said else ''}")
+        missing = Text("{label}: no such file (HTTP {status})", label=label, status=status)
+        return NotFound(missing, hint="check the spelling of the address and the file")
+    reply_said = Text("{label}: unexpected reply HTTP {status}", label=label, status=status)
+    return TransferError(Text("{what}: {why}", what=reply_said, why=said) if said else reply_said)
 
 
 def _near_error(error: NearHost, url: str, begun_at: str) -> SourceError:
     """Say that a server is not asked. Its number is not told: it may be a secret of this network."""
-    way = f"{shown(begun_at)} leads to {shown(url)}" if url != begun_at else shown(url)
+    way = shown(url)
+    if url != begun_at:
+        way = Text("{a} leads to {b}", a=shown(begun_at), b=way)
     return SourceError(
-        f"{way}: expected a public server, got one in the network of this machine, {printable(error.host)} "
-        f"({error.kind}), which is not asked because a bundle leads there; {ALLOW_LOCAL}"
+        Text(
+            "{way}: expected a public server, got one in the network of this machine, {host} ({kind}), which is not asked "
+            "because a bundle leads there; {hint}",
+            way=way,
+            host=printable(error.host),
+            kind=error.kind,
+            hint=ALLOW_LOCAL,
+        )
     )
 
 

@@ -17,7 +17,9 @@ from kinprint.sources.base import (
     Provenance,
     Source,
     Traffic,
+    not_here,
     read_whole,
+    too_large,
     too_many_brackets,
 )
 from kinprint.sources.cache import RangeCache, cache_key
@@ -25,6 +27,7 @@ from kinprint.sources.cached import CachedSource
 from kinprint.sources.http import OFFLINE_HINT, HttpClient
 from kinprint.sources.local import LocalFile
 from kinprint.sources.remote import RemoteFile
+from kinprint.text import Text
 
 _SHA = re.compile(r"^[0-9a-f]{40}$")
 
@@ -82,12 +85,13 @@ class HubFolder:
     def _missing(self, label: str) -> NotFound | OfflineError:
         if self._client.settings.offline and self._known_names(self._commit) is None:
             # Only what happens to be on this machine is known: the repository itself may well have the file.
-            return OfflineError(f"offline, and {label} is not on this machine", hint=OFFLINE_HINT)
+            return OfflineError(not_here(label), hint=OFFLINE_HINT)
         weights = sorted(printable(name) for name in self._names if is_weights(name))
         more = f" and {len(weights) - 3} more" if len(weights) > 3 else ""
         hint = f"check the spelling; its files of weights are: {', '.join(weights[:3])}{more}"
         return NotFound(
-            f"{label}: the repository has no such file", hint=hint if weights else "it has no file of weights at all"
+            Text("{label}: the repository has no such file", label=label),
+            hint=hint if weights else "it has no file of weights at all",
         )
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
@@ -99,7 +103,7 @@ class HubFolder:
         known = self._cache.about(key) if self._cache else None
         if isinstance(source, LocalFile) or known:
             if source.size > cap:
-                raise FileTooLarge(f"{source.label}: {source.size} bytes, more than the {cap} allowed here")
+                raise FileTooLarge(too_large(source.label, source.size, cap))
             return read_whole(source)
         url = f"{self._endpoint}/{self._repo}/resolve/{self._commit}/{quote(name)}"
         body, tag = self._client.get_small(url, label=source.label, cap=cap)
@@ -154,7 +158,7 @@ class HubFolder:
             commit = noted if isinstance(noted, str) and _SHA.match(noted) else None
         if commit is None or (self._official("snapshots", commit) is None and self._known_names(commit) is None):
             raise OfflineError(
-                f"offline, and {self._repo}@{self._revision} is in no cache on this machine",
+                Text("offline, and {name} is in no cache on this machine", name=f"{self._repo}@{self._revision}"),
                 hint=f"{OFFLINE_HINT}; once fetched, the model is here for offline use",
             )
         return commit, self._known_names(commit) or frozenset()

@@ -20,6 +20,7 @@ from kinprint.errors import KinprintError, SourceChanged, StorageError
 from kinprint.refs import ByteRange, ModelRef
 from kinprint.results.context import FileReads
 from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance, Source
+from kinprint.text import Text
 
 R = TypeVar("R")
 Span = tuple[int, int]
@@ -40,7 +41,7 @@ class Failure:
 
     asked: str
     error: str
-    message: str
+    message: Text
     hint: str | None = None
 
     def again(self) -> KinprintError:
@@ -319,7 +320,7 @@ class Ledger:
 
 
 def _failure(asked: str, error: KinprintError) -> Failure:
-    return Failure(asked, type(error).__name__, error.message, error.hint)
+    return Failure(asked, type(error).__name__, error.reason, error.hint)
 
 
 def _frozen(opened: _Opened) -> SourceRecord:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kinprint.errors import FileTooLarge, NotFound, SourceChanged, SourceError
 from kinprint.refs import ByteRange, check_member_name, needed_with
-from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole
+from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole, too_large
+from kinprint.text import Text
 
 # Not blocking: opening a pipe that an index names as a shard would otherwise wait for its writer for ever.
 _OPEN_FLAGS = os.O_RDONLY
@@ -27,14 +28,14 @@ class LocalFile:
         try:
             self._fd = os.open(path, _OPEN_FLAGS)
         except FileNotFoundError:
-            raise NotFound(f"{label}: no such file") from None
+            raise NotFound(Text("{label}: no such file", label=label)) from None
         except OSError as error:
-            raise SourceError(f"{label}: cannot be opened: {error.strerror}") from error
+            raise SourceError(Text("{label}: cannot be opened: {why}", label=label, why=error.strerror)) from error
         self._stat = os.fstat(self._fd)
         if not stat.S_ISREG(self._stat.st_mode):
             os.close(self._fd)
             self._fd = -1
-            raise SourceError(f"{label}: is not a regular file")
+            raise SourceError(Text("{label}: is not a regular file", label=label))
 
     @property
     def label(self) -> str:
@@ -66,13 +67,20 @@ class LocalFile:
             try:
                 got = self._pread(buffer[done : len(span)], span.start + done)
             except OSError as error:
-                raise SourceError(f"{self._label}: cannot be read: {error.strerror}") from error
+                raise SourceError(
+                    Text("{label}: cannot be read: {why}", label=self._label, why=error.strerror)
+                ) from error
             if got == 0:
-                raise SourceError(f"{self._label}: ends at byte {span.start + done}, expected at least {span.end}")
+                end = span.start + done
+                raise SourceError(
+                    Text("{label}: ends at byte {n}, expected at least {m}", label=self._label, n=end, m=span.end)
+                )
             done += got
         now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
-            raise SourceChanged(f"{self._label}: the file changed while it was read", hint="run it again")
+            raise SourceChanged(
+                Text("{label}: the file changed while it was read", label=self._label), hint="run it again"
+            )
         self._traffic.add(local_bytes=done)
 
     def _pread(self, view: memoryview, offset: int) -> int:
@@ -117,5 +125,5 @@ class LocalFolder:
             return None
         source = self.open(name)
         if source.size > cap:
-            raise FileTooLarge(f"{source.label}: {source.size} bytes, more than the {cap} allowed here")
+            raise FileTooLarge(too_large(source.label, source.size, cap))
         return read_whole(source)

@@ -15,9 +15,11 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 from urllib3.util.connection import create_connection
 
+from kinprint.text import Text
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-ALLOW_LOCAL = "give --allow-local, if you trust whoever made the bundle"
+ALLOW_LOCAL = Text("give --allow-local, if you trust whoever made the bundle")
 
 _NEAR_NAMES = (".local", ".localhost", ".localdomain", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address

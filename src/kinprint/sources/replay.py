@@ -14,7 +14,7 @@ from kinprint._util.plain import printable
 from kinprint._util.sizes import format_size
 from kinprint.errors import FileTooLarge, NotRecorded, SourceError
 from kinprint.refs import ByteRange, ModelRef
-from kinprint.sources.base import SMALL_FILE_CAP, Folder, Request, Source
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, Request, Source, too_large
 from kinprint.sources.ledger import (
     IDENTITY,
     OPEN,
@@ -143,7 +143,7 @@ class RecordedFile:
             raise self.not_recorded("the whole file")
         if size > cap:
             self.fail(SMALL)
-            raise FileTooLarge(f"{self.label}: {size} bytes, more than the {cap} allowed here")
+            raise FileTooLarge(too_large(self.label, size, cap))
         buffer = bytearray(size)
         self.read_into(ByteRange(0, size), memoryview(buffer))
         return bytes(buffer)

@@ -26,6 +26,7 @@ from kinprint.sources.local import LocalFolder
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.settings import Settings
 from kinprint.sources.web import WebFolder
+from kinprint.text import Text
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -182,7 +183,7 @@ class Session:
         """Take `count` bytes from the budget before they are read, or refuse."""
         with self._lock:
             if self.budget_bytes is not None and self._delivered + count > self.budget_bytes:
-                raise self._over_budget(f"a read of {format_size(count)} was planned")
+                raise self._over_budget(Text("a read of {size} was planned", size=format_size(count)))
             self._delivered += count
         self.traffic.add(expected_bytes=count)
 
@@ -193,7 +194,7 @@ class Session:
             data = folder.read_small(name, cap if left is None else min(cap, left))
         except FileTooLarge as error:
             if left is not None and left < cap:
-                raise self._over_budget(error.message) from error
+                raise self._over_budget(error.reason) from error
             raise
         self.admit(len(data or b""))
         return data
@@ -258,10 +259,14 @@ class Session:
         if failures:
             raise min(failures, key=itemgetter(0))[1]
 
-    def _over_budget(self, what: str) -> BudgetExceeded:
+    def _over_budget(self, what: Text) -> BudgetExceeded:
         return BudgetExceeded(
-            f"{what}, but the budget of {format_size(self.budget_bytes or 0)} has only "
-            f"{format_size(self.remaining_bytes or 0)} left",
+            Text(
+                "{what}, but the budget of {budget} has only {left} left",
+                what=what,
+                budget=format_size(self.budget_bytes or 0),
+                left=format_size(self.remaining_bytes or 0),
+            ),
             hint="give a larger --budget",
         )
 

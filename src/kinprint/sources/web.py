@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound
 from kinprint.refs import check_member_name, is_weights, needed_with, shown
-from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole
+from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole, too_large
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.cached import CachedSource
 from kinprint.sources.http import HttpClient
@@ -65,5 +65,5 @@ class WebFolder:
         except (NotFound, AccessDenied):  # a bucket that may not be listed answers 403 for what it does not have
             return None
         if size > cap:
-            raise FileTooLarge(f"{source.label}: {size} bytes, more than the {cap} allowed here")
+            raise FileTooLarge(too_large(source.label, size, cap))
         return read_whole(source)
