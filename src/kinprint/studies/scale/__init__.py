@@ -226,7 +226,9 @@ STUDY = Study(
         "The norm of γ by depth against √d, taken apart into a common scale and a pattern; its growth with depth; and what "
         "storing γ, γ − 1, or scale and pattern apart in BF16, F16, FP8 E4M3 and FP8 E5M2 keeps of the pattern."
     ),
-    source=Text("the remark on scale in the README of sionic-ai/solar-vs-glm, and its open question about low precision"),
+    source=Text(
+        "the remark on scale in the README of sionic-ai/solar-vs-glm, and its open question about low precision"
+    ),
     models=("Solar", "GLM", "INTELLECT", "Phi"),
     wants=norm_wants,
     parts=(
