@@ -18,7 +18,7 @@ from kinprint.evidence.neuron_gram import (
 )
 from kinprint.evidence.rotation import STATISTIC, examine_rotation
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
 from kinprint.stats.fixedpoints import fixed_points

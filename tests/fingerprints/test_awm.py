@@ -7,7 +7,7 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.awm import AWM, _centred, paired_dimensions
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS
 
 MODELS = DEMO_MODELS

@@ -9,7 +9,7 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.huref import HuRef, image, invariant_terms
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS
 
 MODELS = DEMO_MODELS

@@ -8,7 +8,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods import match as matching
 from kinprint.fingerprints.methods.match import Match, Neurons, locate, neurons_of, score_neurons, unit_rows
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS, FAMILY_MODELS
 
 MODELS = DEMO_MODELS

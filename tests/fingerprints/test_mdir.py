@@ -8,7 +8,7 @@ import pytest
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.mdir import Mdir, best_trace, log10_p, polar_factor
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS
 
 MODELS = DEMO_MODELS

@@ -13,8 +13,8 @@ from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import CHANGES, NEEDS, Chance, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, finding, run_methods, shipped_null, statistic_of
 from kinprint.lab.zoo import derive
+from kinprint.lab.zoo.held import HeldWeights
 from kinprint.model.tokens import common_rows, sample_ids, sample_tokens, token_key
-from kinprint.model.weights import HeldWeights
 from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED
 from kinprint.results.report import Report
 from support.places import DEMO_MODELS

@@ -6,7 +6,7 @@ import pytest
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.pdf import IntrinsicSpread
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS
 
 MODELS = DEMO_MODELS

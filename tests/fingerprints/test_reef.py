@@ -10,8 +10,8 @@ from kinprint.fingerprints.base import CHANGES, Features
 from kinprint.fingerprints.forward import Prompt, common_places, prompts, prompts_digest
 from kinprint.fingerprints.methods.match_activations import MatchActivations
 from kinprint.fingerprints.methods.reef import REEF, packed, unpacked
+from kinprint.lab.zoo.held import HeldWeights
 from kinprint.metrics.kernel import cka, cka_unbiased
-from kinprint.model.weights import HeldWeights
 
 METHOD = REEF()
 N = 200

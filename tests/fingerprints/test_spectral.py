@@ -9,7 +9,7 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods.spectral import Spectral, product_spectra, rising_match
 from kinprint.lab.zoo import derive
-from kinprint.model.weights import HeldWeights
+from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS
 
 MODELS = DEMO_MODELS

@@ -11,8 +11,9 @@ from kinprint.fingerprints.forward import Runner, prompts
 from kinprint.fingerprints.methods.match_activations import MatchActivations
 from kinprint.fingerprints.methods.reef import REEF
 from kinprint.lab.zoo import derive
+from kinprint.lab.zoo.held import HeldWeights
 from kinprint.model.model import open_model
-from kinprint.model.weights import HeldWeights, StoredWeights
+from kinprint.model.weights import StoredWeights
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from support.places import DEMO_MODELS, FAMILY_MODELS

@@ -206,5 +206,7 @@ MLPS = (
 )
 """Dense, shared and routed: in a layer the first that a model has stands for its MLP."""
 
+GATES_AND_UPS = tuple(role for mlp in MLPS for role in (mlp.gate, mlp.up))
+
 DENSE_ROLES = {Role.EXPERT_GATE: Role.MLP_GATE, Role.EXPERT_UP: Role.MLP_UP}
 """The matrices of a dense MLP that an expert's are copies of, if a mixture was made from a dense model (upcycling)."""

@@ -12,7 +12,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.align.layer_alignment import IDENTITY, NONE, best_map, choose_map, pair_scores
 from kinprint.arch import Axis, Role
-from kinprint.arch.roles import MLPS
+from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import SamplePair, matrix_test, orders_of, row_test
 from kinprint.evidence.probe import Probe, layer_keys, residual_columns
@@ -28,7 +28,7 @@ LAYER_ALPHA = -4.0
 """log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
 
 ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A)
-MLP = tuple(role for mlp in MLPS for role in (mlp.gate, mlp.up))
+MLP = GATES_AND_UPS
 
 
 @dataclass(frozen=True)

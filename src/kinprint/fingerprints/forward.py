@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.model.tokens import TOKENIZER_FILE
-from kinprint.model.weights import HeldWeights, Matrix, Weights
+from kinprint.model.weights import Matrix, Weights
 
 EXTRA = "torch"
 BATCH = 20
@@ -140,8 +140,8 @@ class Runner:
             "output_loading_info": True,
         }
         try:
-            if isinstance(model, HeldWeights):
-                module, info = _from_memory(model, transformers, self._torch, options)
+            if model.state is not None:
+                module, info = _from_memory(model, model.state, transformers, self._torch, options)
             else:
                 module, info = transformers.AutoModel.from_pretrained(
                     _folder(model),
@@ -246,17 +246,19 @@ def _folder(model: Weights) -> Path:
     return folder
 
 
-def _from_memory(model: HeldWeights, transformers: Any, torch: Any, options: Mapping[str, object]) -> tuple[Any, Any]:
+def _from_memory(
+    model: Weights, held: Mapping[str, Matrix], transformers: Any, torch: Any, options: Mapping[str, object]
+) -> tuple[Any, Any]:
     config = transformers.AutoConfig.for_model(**model.config)
     kind = transformers.models.auto.modeling_auto.MODEL_MAPPING[type(config)]
-    state = {name: torch.from_numpy(np.array(value, dtype=np.float32)) for name, value in model.state.items()}
+    state = {name: torch.from_numpy(np.array(value, dtype=np.float32)) for name, value in held.items()}
     model.bytes_read += sum(value.numel() * 2 for value in state.values())
     return kind.from_pretrained(None, config=config, state_dict=state, **options)  # type: ignore[no-any-return]
 
 
 def _tokenizer(model: Weights) -> Any:
     library = _needed("tokenizers")
-    if isinstance(model, HeldWeights):
+    if model.state is not None:
         if not model.tokenizer:
             raise DegenerateInput(f"{model.label} has no tokenizer")
         text = orjson.dumps(dict(model.tokenizer)).decode()

@@ -159,11 +159,6 @@ class ReadPlan:
         """Bytes that will be read."""
         return sum(len(span) for span in self.ranges)
 
-    @property
-    def useful_bytes(self) -> int:
-        """Bytes that were asked for."""
-        return sum(item.nbytes for item in self.slices)
-
 
 def plan_reads(
     slices: Sequence[TensorSlice], *, max_gap_bytes: int = MAX_GAP_BYTES, max_range_bytes: int = MAX_RANGE_BYTES

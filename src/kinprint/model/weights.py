@@ -1,4 +1,4 @@
-"""What methods see of a model: matrices by role in their logical orientation, one at a time, from files or from memory."""
+"""What methods see of a model: matrices by role in their logical orientation, one at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
-from kinprint.arch import Naming, Role, RoleTensor, name_tensors
+from kinprint.arch import Naming, Role, RoleTensor
 from kinprint.arch.configs import flattened, kv_heads_of
+from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import MAX_GAP_BYTES, Run
 from kinprint.model.model import Model
 from kinprint.model.reader import Want, read_together
-from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, token_key, vocabulary
+from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, token_key
 
 Matrix = NDArray[np.float32]
 """Matrices stay in float32, which holds every BF16 and F16 value exactly; statistics over them are float64."""
@@ -29,16 +30,8 @@ TOKEN_GAP_BYTES = (
 
 # Which norm's scale meets a matrix's input. Blocks that normalise their output instead (OLMo 2) have neither.
 _NORM_BEFORE = {
-    Role.ATTN_Q: Role.INPUT_NORM,
-    Role.ATTN_K: Role.INPUT_NORM,
-    Role.ATTN_V: Role.INPUT_NORM,
-    Role.MLP_GATE: Role.POST_ATTENTION_NORM,
-    Role.MLP_UP: Role.POST_ATTENTION_NORM,
-    Role.SHARED_GATE: Role.POST_ATTENTION_NORM,
-    Role.SHARED_UP: Role.POST_ATTENTION_NORM,
-    Role.EXPERT_GATE: Role.POST_ATTENTION_NORM,
-    Role.EXPERT_UP: Role.POST_ATTENTION_NORM,
-    Role.ROUTER: Role.POST_ATTENTION_NORM,
+    **dict.fromkeys((Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V), Role.INPUT_NORM),
+    **dict.fromkeys((*GATES_AND_UPS, Role.ROUTER), Role.POST_ATTENTION_NORM),
     Role.HEAD: Role.FINAL_NORM,
 }
 
@@ -53,6 +46,7 @@ class Weights(ABC):
     shared : keys of the tokens that the partner has too, where a pair is compared; None for a fingerprint of one model.
     bytes_read : what the methods have read so far.
     folder : where the model's files are, if they are on this machine; a forward pass needs them.
+    state, tokenizer : the tensors by name, and what tokenizer.json holds, of a model that is in memory and has no files.
     """
 
     def __init__(self, label: str, naming: Naming, config: Mapping[str, object], hidden: int | None) -> None:
@@ -65,6 +59,8 @@ class Weights(ABC):
         self.shared: Keys | None = None
         self.bytes_read = 0
         self.folder: Path | None = None
+        self.state: Mapping[str, Matrix] | None = None
+        self.tokenizer: Mapping[str, object] | None = None
         self._parts = {part.key: part for part in naming.tensors}
 
     # -- sizes --------------------------------------------------------------------------------------------------------
@@ -116,8 +112,9 @@ class Weights(ABC):
         """Return a matrix (or a norm, or some rows), out × in, as the model uses it."""
         part = self._part(role, layer, expert)
         values = np.ascontiguousarray(self._values(part, rows), dtype=np.float32)
-        if part.offset:
-            values = values + np.float32(part.offset)
+        return self._finite(part, values + np.float32(part.offset) if part.offset else values)
+
+    def _finite(self, part: RoleTensor, values: Matrix) -> Matrix:
         if not np.isfinite(values).all():
             raise DegenerateInput(f"{self.label}: {part.name} holds values that are not finite")
         return values
@@ -129,7 +126,7 @@ class Weights(ABC):
     def folded(
         self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None
     ) -> Matrix:
-        """Return a matrix with the scale of the norm before it multiplied in: only so does it turn with the residual basis."""
+        """Return a matrix with the scale of the norm before it multiplied in: only so does it rotate with the residual basis."""
         values = self.matrix(role, layer, expert=expert, rows=rows)
         before = _NORM_BEFORE.get(role)
         place = None if before is Role.FINAL_NORM else layer
@@ -175,9 +172,7 @@ class Weights(ABC):
         values = self._rows_of(part, [int(number) for number in ids[order]])
         result = np.empty((len(ids), values.shape[1]), dtype=np.float32)
         result[order] = values
-        if not np.isfinite(result).all():
-            raise DegenerateInput(f"{self.label}: {part.name} holds values that are not finite")
-        return result
+        return self._finite(part, result)
 
     # -- where they come from -----------------------------------------------------------------------------------------
 
@@ -225,43 +220,3 @@ class StoredWeights(Weights):
         plan = self.model.plan([Want(*part.key, tuple(runs))], max_gap_bytes=TOKEN_GAP_BYTES)
         self.bytes_read += plan.nbytes
         return read_together([plan])[0][0].stored
-
-
-class HeldWeights(Weights):
-    """Weights in memory under the names of their architecture: a model of the zoo that was never written out."""
-
-    def __init__(
-        self,
-        label: str,
-        state: Mapping[str, Matrix],
-        config: Mapping[str, object],
-        tokenizer: Mapping[str, object] | None = None,
-    ) -> None:
-        naming = name_tensors(config, {name: value.shape for name, value in state.items()})
-        hidden = config.get("hidden_size")
-        super().__init__(label, naming, config, hidden if isinstance(hidden, int) else None)
-        self.state = state
-        self.tokenizer = tokenizer
-        self._known = (vocabulary(tokenizer) or None) if tokenizer else None
-
-    def vocabulary(self) -> Mapping[str, int] | None:
-        """Return the table given."""
-        return self._known
-
-    def _cost(self, part: RoleTensor, rows: Run | None) -> int:  # noqa: ARG002 - nothing is read
-        return 0
-
-    def _values(self, part: RoleTensor, rows: Run | None) -> Array:
-        values = self.state[part.name]
-        if part.rows is not None:
-            values = np.concatenate([values[start:stop] for start, stop in part.rows])
-        if part.transposed:
-            values = values.T
-        taken = values if rows is None else values[rows[0] : rows[1]]
-        self.bytes_read += taken.size * 2
-        return taken
-
-    def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array:
-        taken: Array = self.state[part.name][numbers]
-        self.bytes_read += taken.size * 2
-        return taken

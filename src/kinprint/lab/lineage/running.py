@@ -19,9 +19,9 @@ from kinprint.fingerprints.run import chosen_methods, share_tokens
 from kinprint.lab.lineage.scoring import Outcome
 from kinprint.lab.lineage.trials import Trial
 from kinprint.lab.lineage.verdicts import VERDICT, VERDICT_VERSION, judge
+from kinprint.lab.zoo.held import HeldWeights
 from kinprint.lab.zoo.members import keys_of
 from kinprint.lab.zoo.store import Zoo
-from kinprint.model.weights import HeldWeights
 
 Key = tuple[str, str, str]
 RESULTS = "results.jsonl"
