@@ -19,7 +19,7 @@ LATEST = HERE / "results" / "latest.json"
 PAGE = HERE / "RESULTS.md"
 BENCHES = {
     "startup": ["bench.startup"],
-    "all_pairs": ["bench.all_pairs"],
+    "layer_grid": ["bench.layer_grid"],
     "remote_norms": ["bench.remote_norms", "--all"],
     "verdict": ["bench.verdict"],
     "local_read": ["bench.local_read"],

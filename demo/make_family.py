@@ -30,7 +30,7 @@ from torch import Tensor
 
 from kinprint.lab.zoo.corpus import read_corpora
 from kinprint.lab.zoo.derive import all_symmetries, permute_and_flip, rotate_residual, stored
-from kinprint.lab.zoo.tinylm import Recipe, Shape, TinyLlama, evaluate, token_loss, tokenise, train, train_tokenizer
+from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, evaluate, token_loss, tokenise, train, train_tokenizer
 from kinprint.lab.zoo.tinymore import (
     MixtralShape,
     TinyMixtral,
@@ -354,7 +354,7 @@ def compare(base: Path, other: Path) -> dict[str, float]:
     """Compare a stored model with base: means over layers (and experts) of correlations of rows of the same index."""
     a, b = (load_file(str(folder / "model.safetensors")) for folder in (base, other))
     names: dict[str, list[tuple[Tensor, Tensor]]] = {"up": [], "q": [], "input_norm": [], "post_attention_norm": []}
-    for layer in range(Shape().layers):
+    for layer in range(TinyShape().layers):
         prefix = f"model.layers.{layer}."
         ups = [v for k, v in b.items() if k.startswith(prefix) and k.endswith(("up_proj.weight", "w3.weight"))]
         names["up"] += [(a[f"{prefix}mlp.up_proj.weight"], up) for up in ups]

@@ -32,8 +32,8 @@ from kinprint.lab.zoo.tinylm import (
     BOS,
     EOS,
     Recipe,
-    Shape,
     TinyLlama,
+    TinyShape,
     Tokens,
     evaluate,
     tokenise,
@@ -137,7 +137,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> TinyLlama:
     if not weights.is_file():
         raise SystemExit(f"{weights} does not exist; make that model first (run without --only).")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    model = TinyLlama(Shape(layers=config["num_hidden_layers"])).to(dtype)
+    model = TinyLlama(TinyShape(layers=config["num_hidden_layers"])).to(dtype)
     model.load_state_dict({name: value.to(dtype) for name, value in load_file(str(weights)).items()}, strict=True)
     return model
 
@@ -204,7 +204,7 @@ def _start(member: Member, out: Path, documents: list[str]) -> tuple[TinyLlama, 
     """Return the untrained starting point and the tokenizer."""
     if member.parent is None:
         assert member.init_seed is not None
-        model = TinyLlama(Shape())
+        model = TinyLlama(TinyShape())
         model.initialise(member.init_seed)
         return model, train_tokenizer(documents, model.shape.vocab)
     # From the stored BF16 weights, as anyone deriving from a published model would.
@@ -281,7 +281,7 @@ def _rows(a: Tensor, b: Tensor) -> tuple[float, float]:
 def compare(base: Path, other: Path) -> dict[str, float]:
     """Compare a stored model with base, layer by layer (grown layers with the layer they were copied from)."""
     a, b = (load_file(str(folder / "model.safetensors")) for folder in (base, other))
-    origin = FAMILY[other.name].source_layers or range(Shape().layers)
+    origin = FAMILY[other.name].source_layers or range(TinyShape().layers)
     result: dict[str, float] = {}
     for norm in ("input_layernorm", "post_attention_layernorm"):
         raw, centred = [], []

@@ -13,7 +13,7 @@ from kinprint.arch import Role, architectures, name_tensors, residual_width
 from kinprint.arch.configs import flattened
 from kinprint.arch.draft import Draft
 from kinprint.arch.loading import load
-from kinprint.arch.templates import Forms
+from kinprint.arch.templates import NameForms
 from support.families import BY_ID, FAMILIES, Family, listing
 
 B = "model.layers.1."
@@ -147,7 +147,7 @@ def test_multi_token_prediction_layer_is_excluded_with_its_reason() -> None:
 
 def _in_order(family: Family, shapes: dict[str, tuple[int, ...]]) -> Draft:
     draft = Draft(load(family.file), flattened(family.config))
-    draft.fill(Forms(shapes), shapes, in_order=True)
+    draft.fill(NameForms(shapes), shapes, in_order=True)
     return draft
 
 

@@ -53,8 +53,8 @@ def test_remote_norms(tmp_path, transport):
     assert 20 < goals["peak memory"]["measured"] < 300
 
 
-def test_all_pairs(tmp_path):
-    (report,) = run("bench.all_pairs", tmp_path / "out.json")["reports"]
+def test_layer_grid(tmp_path):
+    (report,) = run("bench.layer_grid", tmp_path / "out.json")["reports"]
     goals = {goal["name"]: goal["measured"] for goal in report["goals"]}
     assert goals["largest difference of any figure"] < 1e-9
     assert goals["times faster than the loop with library calls"] > 3

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from kinprint.bundle import verifying, write_bundle
-from kinprint.bundle.conclusion import State
+from kinprint.bundle.conclusion import CheckState
 from kinprint.bundle.container import open_container
 from kinprint.bundle.manifest import (
     MANIFEST,
@@ -19,7 +19,7 @@ from kinprint.bundle.manifest import (
     README,
     REPORT,
     SOURCES,
-    Member,
+    BundleMember,
     evidence_digest,
     read_manifest,
     read_sources,
@@ -113,7 +113,7 @@ def forge_members(members: dict[str, bytes], target: Path, *, seal: bool = True,
     if seal:
         manifest = read_manifest(members[MANIFEST])
         listed = [
-            Member(name, len(data), sha256(data).hexdigest())
+            BundleMember(name, len(data), sha256(data).hexdigest())
             for name, data in sorted(members.items())
             if name != MANIFEST
         ]
@@ -139,7 +139,7 @@ def replayed(members: dict[str, bytes], folder: Path) -> None:
     target = folder / "draft.zip"
     forge_members(members, target)
     with open_container(target) as container:
-        state = State(offline=True)
+        state = CheckState(offline=True)
         contents = verifying._check_container(container, state)
         found = enclosed_bytes(container, contents.sources)
         report, _, _ = verifying._replay(contents, found)

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError
 
-from kinprint.sources.http_connection import Place, Wire, decoded, is_plain
+from kinprint.sources.http_connection import ServerAddress, Wire, decoded, is_plain
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -21,7 +21,7 @@ class Scripted:
         self.connections = 0
         self.asked = []
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.place = Place("http", "127.0.0.1", self._listening.getsockname()[1])
+        self.place = ServerAddress("http", "127.0.0.1", self._listening.getsockname()[1])
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -85,7 +85,11 @@ def test_request_and_reply(ask):
 
 
 def test_usual_ports_are_not_named():
-    hosts = [Place("http", "h", 80).header, Place("https", "h", 443).header, Place("https", "h", 80).header]
+    hosts = [
+        ServerAddress("http", "h", 80).header,
+        ServerAddress("https", "h", 443).header,
+        ServerAddress("https", "h", 80).header,
+    ]
     assert hosts == ["h", "h", "h:80"]
 
 
@@ -232,13 +236,13 @@ def test_silence_times_out():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         wire = Wire(5.0, 0.05)
         with pytest.raises(ProtocolError, match=r"timed out"):
-            wire.get(Place("http", "127.0.0.1", silent.getsockname()[1]), "/", {}, None)
+            wire.get(ServerAddress("http", "127.0.0.1", silent.getsockname()[1]), "/", {}, None)
         wire.close()
 
 
 def test_nobody_listens():
     with pytest.raises(NewConnectionError):
-        Wire(5.0, 5.0).get(Place("http", "127.0.0.1", 9), "/", {}, None)
+        Wire(5.0, 5.0).get(ServerAddress("http", "127.0.0.1", 9), "/", {}, None)
 
 
 def test_a_closed_wire_keeps_nothing(ask):
@@ -276,4 +280,4 @@ def test_decoding(ask):
     ],
 )
 def test_what_is_sent_as_it_is(host, target, plain):
-    assert is_plain(Place("http", host, 80), target) is plain
+    assert is_plain(ServerAddress("http", host, 80), target) is plain

@@ -11,7 +11,7 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
 from kinprint.refs import ByteRange
 from kinprint.sources.ledger import CHUNK_BYTES, Failure, Ledger, digest_of, merged
-from kinprint.sources.replay import Kept, ReplaySession, SharedFile
+from kinprint.sources.replay import KeptBytes, ReplaySession, SharedFile
 from kinprint.sources.session import PIECE_BYTES, Session
 from kinprint.sources.settings import Settings
 from support.layouts import write_checkpoint
@@ -33,7 +33,7 @@ def kept_of(ledger):
             if item.ranges:
                 data = b"".join(ledger.contents(number, item.name))
                 shared.write(at, memoryview(data))
-                found[number, item.name] = Kept(shared, at, merged([(r.start, r.end) for r in item.ranges]))
+                found[number, item.name] = KeptBytes(shared, at, merged([(r.start, r.end) for r in item.ranges]))
                 assert found[number, item.name].length == len(data)
                 at += len(data)
     return file, found

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from kinprint.metrics import METRICS
-from kinprint.stats import all_pairs, joint_blocks, null_for
+from kinprint.stats import joint_blocks, null_for, row_grid
 from kinprint.stats.tails import MONTE_CARLO, NORMAL
 
 DRAWERS = {
@@ -45,10 +45,10 @@ def test_monte_carlo_route_is_valid(scale: float) -> None:
         assert np.mean(values <= alpha) <= alpha + 3.5 * math.sqrt(alpha * (1 - alpha) / 500)
 
 
-def test_all_pairs_route_is_valid_and_uniform_where_normal() -> None:
+def test_layer_grid_is_valid_and_uniform_where_normal() -> None:
     rng = np.random.default_rng(2)
     A, B = rng.lognormal(0.0, 0.5, (2, 500, 4096))
-    found = all_pairs(A, B)
+    found = row_grid(A, B)
     diagonal = np.arange(500)  # pairs off the diagonal share vectors
     p = 10 ** found.log10_p[diagonal, diagonal]
     assert found.normal[diagonal, diagonal].mean() > 0.95  # the others are bounds, not p-values

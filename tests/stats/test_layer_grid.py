@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.results.measurements import NullResult
-from kinprint.stats import all_pairs, joint_blocks, null_for
+from kinprint.stats import joint_blocks, null_for, row_grid
 from kinprint.stats.moments import FloatArray
 from kinprint.stats.tails import NORMAL
 from support.counting import calls_of
@@ -21,7 +21,7 @@ def test_each_cell_equals_the_pairwise_result() -> None:
     rng = np.random.default_rng(0)
     A, B = rng.lognormal(0, 0.3, (3, 500)), rng.lognormal(0, 0.2, (4, 500))
     B[2] = A[1] + 0.1 * rng.normal(size=500)
-    found = all_pairs(A, B)
+    found = row_grid(A, B)
     assert found.valid.all()
     for j, k in itertools.product(range(3), range(4)):
         null = null_for("cosine", A[j], B[k], observed=METRICS["cosine"](A[j], B[k]), higher_is_closer=True)
@@ -38,7 +38,7 @@ def test_each_cell_equals_the_pairwise_result() -> None:
 def test_outliers_get_a_bound_and_not_a_normal_tail() -> None:
     A, B = np.random.default_rng(1).normal(size=(2, 2, 4096))
     A[0, 9] = B[0, 9] = 1000.0
-    found = all_pairs(A, B)
+    found = row_grid(A, B)
     assert found.z[0, 0] > 60
     assert not found.normal[0, 0]
     assert -3.8 < found.log10_p[0, 0] < -3.4  # Cantelli: 1/(1 + z²), about 1/d
@@ -49,7 +49,7 @@ def test_degenerate_rows_are_masked() -> None:
     A = np.random.default_rng(2).lognormal(size=(3, 20))
     B = A.copy()
     A[1], B[2] = 2.0, 0.0
-    found = all_pairs(A, B)
+    found = row_grid(A, B)
     np.testing.assert_array_equal(found.valid, [[True, True, False], [False] * 3, [True, True, False]])
     for values in (found.pearson, found.z, found.log10_p):
         np.testing.assert_array_equal(np.isnan(values), ~found.valid)
@@ -63,9 +63,9 @@ def joint(A: FloatArray, B: FloatArray) -> NullResult:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(DegenerateInput, match="equal length"):
-        all_pairs(np.ones((2, 5)), np.ones((2, 6)))
+        row_grid(np.ones((2, 5)), np.ones((2, 6)))
     with pytest.raises(DegenerateInput, match="b holds 1 non-finite of 10"):
-        all_pairs(np.ones((2, 5)), np.array([[1, 2, 3, 4, np.nan]] * 1 + [[1, 2, 3, 4, 5]]))
+        row_grid(np.ones((2, 5)), np.array([[1, 2, 3, 4, np.nan]] * 1 + [[1, 2, 3, 4, 5]]))
     with pytest.raises(DegenerateInput, match="block 0 has shapes"):
         joint_blocks([(np.ones((1, 5)), np.ones((1, 6)))])
     with pytest.raises(DegenerateInput, match="block 0 is constant"):
@@ -74,9 +74,9 @@ def test_bad_input_is_refused() -> None:
 
 def test_forty_seven_layers_take_as_many_calls_as_two() -> None:
     A, B = np.random.default_rng(3).lognormal(0, 0.2, (2, 47, 4096))
-    all_pairs(A[:2], B[:2])  # loads scipy.special
-    assert calls_of(lambda: all_pairs(A, B)) == calls_of(lambda: all_pairs(A[:2], B[:2]))
-    assert all_pairs(A, B).z.std() == pytest.approx(1.0, abs=0.1)
+    row_grid(A[:2], B[:2])  # loads scipy.special
+    assert calls_of(lambda: row_grid(A, B)) == calls_of(lambda: row_grid(A[:2], B[:2]))
+    assert row_grid(A, B).z.std() == pytest.approx(1.0, abs=0.1)
 
 
 def test_joint_equals_all_permutations() -> None:

@@ -15,7 +15,7 @@ import pytest
 from kinprint.errors import KinprintError
 from kinprint.lab.zoo import derive, forward
 from kinprint.lab.zoo.build import build
-from kinprint.lab.zoo.members import Edit, Link, Member, Training
+from kinprint.lab.zoo.members import Edit, Link, Training, ZooMember
 from kinprint.lab.zoo.store import Zoo, hashes_of
 from support.places import ROOT
 
@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 from tokenizers import Tokenizer  # noqa: E402 - comes with torch's extra
 
 from kinprint.lab.zoo.corpus import read_corpora  # noqa: E402
-from kinprint.lab.zoo.tinylm import Recipe, Shape, TinyLlama, tokenise, train, train_tokenizer  # noqa: E402 - needs torch
+from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, tokenise, train, train_tokenizer  # noqa: E402 - needs torch
 from kinprint.lab.zoo.tinymore import MixtralShape, TinyMixtral  # noqa: E402 - needs torch
 from kinprint.lab.zoo.training import model_of, state_of  # noqa: E402 - needs torch
 
@@ -35,12 +35,12 @@ HOW = Training(
     ("docstrings-nz",), 6, 4e-3, data_seed=1, init_seed=1, tokenizer=("docstrings-nz",), shape=SMALL, batch=2
 )
 PLAN = (
-    Member("a", "base", "base", HOW),
-    Member("b", "base", "base", replace(HOW, init_seed=2)),
-    Member("d", "distilled", "distilled", replace(HOW, init_seed=3), (Link("a", kind="outputs"),)),
-    Member("a.rotation", "derived", "rotation", Edit("rotate_residual"), (Link("a"),), seed=1),
-    Member("a.rotation.tuned", "derived", "tuned", Training(("manual-odd",), 4, 1e-3, 5), (Link("a.rotation"),)),
-    Member("a.lora", "derived", "lora", Training(("manual-odd",), 4, 1e-2, 5, lora_rank=2), (Link("a"),)),
+    ZooMember("a", "base", "base", HOW),
+    ZooMember("b", "base", "base", replace(HOW, init_seed=2)),
+    ZooMember("d", "distilled", "distilled", replace(HOW, init_seed=3), (Link("a", kind="outputs"),)),
+    ZooMember("a.rotation", "derived", "rotation", Edit("rotate_residual"), (Link("a"),), seed=1),
+    ZooMember("a.rotation.tuned", "derived", "tuned", Training(("manual-odd",), 4, 1e-3, 5), (Link("a.rotation"),)),
+    ZooMember("a.lora", "derived", "lora", Training(("manual-odd",), 4, 1e-2, 5, lora_rank=2), (Link("a"),)),
 )
 
 
@@ -56,7 +56,7 @@ def zoo(tmp_path_factory):
 
 @pytest.mark.parametrize("tied_to", ["llama", "mixtral"])
 def test_the_numpy_forward_pass_is_that_of_torch(tied_to):
-    shape = Shape(layers=2) if tied_to == "llama" else MixtralShape(layers=2)
+    shape = TinyShape(layers=2) if tied_to == "llama" else MixtralShape(layers=2)
     model = (TinyLlama if tied_to == "llama" else TinyMixtral)(shape).double()
     model.initialise(3)
     with torch.no_grad():
@@ -197,7 +197,7 @@ def test_training_is_what_it_was_when_the_bundled_models_were_made():
     bundled = json.loads((ROOT / "demo" / "models" / "base" / "tokenizer.json").read_text(encoding="utf-8"))
     if json.loads(tokenizer.to_str()) != bundled:
         pytest.skip("this Python ships other text than the one the bundled models were trained with")
-    model = TinyLlama(Shape())
+    model = TinyLlama(TinyShape())
     model.initialise(101)
     losses = []
     recipe = Recipe(steps=4, learning_rate=4e-3, data_seed=102)

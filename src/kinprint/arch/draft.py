@@ -13,7 +13,7 @@ from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
 from kinprint.arch.splits import Intervals, plan_split
 from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
-from kinprint.arch.templates import Architecture, Exclusion, Form, Forms, NameRule, role_order
+from kinprint.arch.templates import Architecture, Exclusion, NameForm, NameForms, NameRule, role_order
 from kinprint.text import Text
 
 LAYERS = 10_000  # no index is larger, see templates
@@ -73,7 +73,7 @@ class _FormFacts(NamedTuple):
 _Aside = dict[str, tuple[_FormFacts, int]]  # names with their entry and first index
 
 
-def _named(form: Form) -> Iterable[tuple[str, int]]:
+def _named(form: NameForm) -> Iterable[tuple[str, int]]:
     return zip(form.names, form.firsts, strict=True)
 
 
@@ -99,7 +99,7 @@ class Draft:
         self._matrices = 0  # in stacks
         self._swapped = False  # whether stacks are stored in × out where the file says out × in, or the reverse
 
-    def fill(self, forms: Forms, shapes: Mapping[str, tuple[int, ...]], *, in_order: bool = False) -> None:
+    def fill(self, forms: NameForms, shapes: Mapping[str, tuple[int, ...]], *, in_order: bool = False) -> None:
         """Give every stored tensor its place.
 
         Plain tensors, all but a few of a large model's, are taken form by form. The others, and all `in_order` or if two
@@ -143,7 +143,7 @@ class Draft:
         self.unmapped.append(name)
         self._problems.setdefault(problem, []).append(name)
 
-    def _entry(self, form: Form) -> _FormFacts:
+    def _entry(self, form: NameForm) -> _FormFacts:
         if form.key not in self._known:  # the experts of a layer share one
             self._known[form.key] = self.architecture.rule(form.key), self.architecture.exclusion(form.key)
         rule, exclusion = self._known[form.key]
@@ -155,7 +155,7 @@ class Draft:
         axes = len(role.info.axes) + rule.stacked
         return _FormFacts(rule, exclusion, rule.has_layer, _slot(role, expert), expert, axes)
 
-    def _take_plain(self, forms: Forms, entries: Sequence[_FormFacts], last: int) -> _Aside | None:
+    def _take_plain(self, forms: NameForms, entries: Sequence[_FormFacts], last: int) -> _Aside | None:
         """Find the tensors that a template names whole; return the others, or None if two claim one slot."""
         aside: _Aside = {}
         taken = 0
@@ -176,7 +176,7 @@ class Draft:
                 taken += len(names)
         return aside if taken == len(self.found) else None
 
-    def _packed(self, forms: Forms, entries: Sequence[_FormFacts]) -> set[str]:
+    def _packed(self, forms: NameForms, entries: Sequence[_FormFacts]) -> set[str]:
         """Names of tensors whose quantiser state is stored next to them."""
         exclusions = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
         names = ((name, each) for form, each in exclusions if each and each.packs for name in form.names)

@@ -19,7 +19,7 @@ from kinprint.arch.guess import generic
 from kinprint.arch.loading import file_names, load, load_all, selectors
 from kinprint.arch.naming import Naming, RoleTensor
 from kinprint.arch.roles import Axis, Role
-from kinprint.arch.templates import Architecture, Forms
+from kinprint.arch.templates import Architecture, NameForms
 from kinprint.text import Text
 
 _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
@@ -46,7 +46,7 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
         Every stored name is among its tensors (of a stack X its matrices X[0], X[1], …), its unmapped or its excluded names.
     """
     flat = flattened(config)
-    forms = Forms(shapes)
+    forms = NameForms(shapes)
     choice = _choose(config, forms.counts())
     draft = Draft(choice.architecture, flat)
     by_pattern = choice.architecture is generic()

@@ -28,7 +28,7 @@ def name_key(name: str) -> tuple[str, tuple[int, ...]]:
     return _PLACEHOLDER.join(parts[::2]), tuple(map(int, parts[1::2]))
 
 
-class Form:
+class NameForm:
     """What is left of a name without its first index, and the stored tensors that share it: they differ in the layer."""
 
     __slots__ = ("firsts", "indices", "key", "later", "names", "shapes")
@@ -42,13 +42,15 @@ class Form:
         self.shapes: list[tuple[int, ...]] = []
 
 
-class Forms:
+class NameForms:
     """The tensors of a checkpoint, gathered by form: what is found out about a form holds for all its names."""
 
     def __init__(self, stored: Mapping[str, tuple[int, ...]]) -> None:
-        self.forms: list[Form] = []
-        known: dict[str | None, dict[str, Form]] = {}  # by what stands before the first index, then by what follows it
-        tails: dict[str, Form] = {}
+        self.forms: list[NameForm] = []
+        known: dict[
+            str | None, dict[str, NameForm]
+        ] = {}  # by what stands before the first index, then by what follows it
+        tails: dict[str, NameForm] = {}
         head, length, first = "", 0, -1
         for name, shape in stored.items():
             # Names mostly come by layer: then the head, up to and with the first index, is that of the name before.
@@ -62,7 +64,7 @@ class Forms:
                 tails = known.setdefault(before, {})
             form = tails.get(name[length:])
             if form is None:
-                form = tails[name[length:]] = Form(name)
+                form = tails[name[length:]] = NameForm(name)
                 self.forms.append(form)
             form.names.append(name)
             form.firsts.append(first)

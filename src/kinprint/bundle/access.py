@@ -10,8 +10,8 @@ from kinprint._util.plain import printable
 from kinprint.bundle.references import LOCAL, endpoint_of
 from kinprint.errors import SourceError
 from kinprint.sources.http import origin_of
-from kinprint.sources.http_connection import Place
-from kinprint.sources.ledger import Record, SourceRecord
+from kinprint.sources.http_connection import ServerAddress
+from kinprint.sources.ledger import ReadingRecord, SourceRecord
 from kinprint.sources.private_network import ALLOW_LOCAL, is_near
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -61,7 +61,7 @@ class Access:
         """Return the servers of this network that the user's hub may lead to: if it is in it, it may have its files there too."""
         scheme, host, port = origin_of(self.settings.endpoint)
         free = self.allow_local or self.settings.offline or is_near(host)  # offline, not even a name is looked up
-        return None if free else frozenset({Place(scheme, host, port).server})
+        return None if free else frozenset({ServerAddress(scheme, host, port).server})
 
     def _check_path(self, source: SourceRecord) -> None:
         path = Path(_location(source))
@@ -88,7 +88,7 @@ class Access:
         )
 
 
-def hosts_of(record: Record) -> tuple[str, ...]:
+def hosts_of(record: ReadingRecord) -> tuple[str, ...]:
     """Return the servers that a record names."""
     found = {
         urlsplit(source.provenance.location).netloc

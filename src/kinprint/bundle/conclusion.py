@@ -35,7 +35,7 @@ _KINDS = {
 
 
 @dataclass
-class State:
+class CheckState:
     """What has been found so far."""
 
     offline: bool = False
@@ -51,7 +51,7 @@ class State:
     versions: tuple[Text, ...] = ()
 
 
-def conclude(path: Path, digest: str, report: Report, state: State) -> Verification:
+def conclude(path: Path, digest: str, report: Report, state: CheckState) -> Verification:
     """Return the result."""
     agreement = state.agreement or Agreement()
     outcome = (
@@ -93,7 +93,7 @@ def conclude(path: Path, digest: str, report: Report, state: State) -> Verificat
     )
 
 
-def _sentence(outcome: str, state: State, agreement: Agreement) -> Text:
+def _sentence(outcome: str, state: CheckState, agreement: Agreement) -> Text:
     if outcome == FAILED:
         first, count = state.problems[0], len(state.problems)
         kind = _KINDS.get(first.kind, first.kind)
@@ -136,7 +136,7 @@ def _sentence(outcome: str, state: State, agreement: Agreement) -> Text:
     return joined((said, *_remarks(state)), "spaces")
 
 
-def _in_part(state: State, figures: Text) -> Text:
+def _in_part(state: CheckState, figures: Text) -> Text:
     first, count = state.unchecked[0], len(state.unchecked)
     if count == 1:
         return Text(
@@ -154,7 +154,7 @@ def _in_part(state: State, figures: Text) -> Text:
     )
 
 
-def _remarks(state: State) -> list[Text]:
+def _remarks(state: CheckState) -> list[Text]:
     """Return what the result rests on that is not this program's or this user's own."""
     found = []
     if state.null is not None:

@@ -13,7 +13,7 @@ from kinprint._util.plain import printable
 from kinprint._util.sizes import format_size
 from kinprint.bundle.manifest import BYTES, CAPS, NEEDED
 from kinprint.errors import FormatError, NotFound
-from kinprint.formats.zip_directory import DEFLATED, Member, Reader, locate, read_directory
+from kinprint.formats.zip_directory import DEFLATED, Reader, ZipMember, locate, read_directory
 from kinprint.sources.local import LocalFile
 from kinprint.sources.replay import SharedFile
 from kinprint.sources.session import Session
@@ -29,15 +29,15 @@ _TRUST = "no kinprint wrote this; do not trust it"
 
 
 @dataclass(frozen=True)
-class _Place:
-    member: Member
+class _MemberStart:
+    member: ZipMember
     start: int
 
 
 class Container:
     """An open bundle: its members by name."""
 
-    def __init__(self, file: SharedFile, places: Mapping[str, _Place], label: str) -> None:
+    def __init__(self, file: SharedFile, places: Mapping[str, _MemberStart], label: str) -> None:
         self.file, self._places, self._label = file, places, label
 
     @property
@@ -116,7 +116,8 @@ def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Ite
         _check(directory.members, label, max_bytes)
         starts = locate(reader, list(directory.members.values()))
     places = {
-        name: _Place(member, start) for (name, member), start in zip(directory.members.items(), starts, strict=True)
+        name: _MemberStart(member, start)
+        for (name, member), start in zip(directory.members.items(), starts, strict=True)
     }
     try:
         with path.open("rb") as file:
@@ -125,7 +126,7 @@ def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Ite
         raise NotFound(f"{label}: no such file") from None
 
 
-def _check(members: Mapping[str, Member], label: str, max_bytes: int | None) -> None:
+def _check(members: Mapping[str, ZipMember], label: str, max_bytes: int | None) -> None:
     if len(members) > MOST_MEMBERS:
         raise FormatError(f"{label}: {len(members)} members, expected at most {MOST_MEMBERS}", hint=_TRUST)
     missing = [name for name in NEEDED if name not in members]

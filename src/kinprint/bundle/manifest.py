@@ -24,7 +24,7 @@ from kinprint.results import report as reports
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
 from kinprint.sources.base import too_many_brackets
-from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, Record
+from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, ReadingRecord
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ _AGAIN = "the bundle is damaged, or was not made by kinprint; ask for it again"
 
 
 @dataclass(frozen=True)
-class Member:
+class BundleMember:
     """A file in the bundle."""
 
     name: str
@@ -96,7 +96,7 @@ class Manifest:
     software: tuple[Software, ...]
     arithmetic: Arithmetic
     may_differ: tuple[str, ...]
-    members: tuple[Member, ...]
+    members: tuple[BundleMember, ...]
     evidence: str
     digest: str
 
@@ -122,7 +122,7 @@ class Enclosed:
 class Sources:
     """sources.json: what was opened, listed and answered; the ranges are in ranges.jsonl."""
 
-    record: Record
+    record: ReadingRecord
     enclosed: tuple[Enclosed, ...]
 
 
@@ -156,7 +156,7 @@ def evidence_digest(report: bytes | Mapping[str, object], sources: bytes, ranges
     return hashlib.sha256("".join(hashlib.sha256(part).hexdigest() for part in parts).encode()).hexdigest()
 
 
-def range_lines(record: Record) -> Iterator[bytes]:
+def range_lines(record: ReadingRecord) -> Iterator[bytes]:
     """Yield ranges.jsonl, line by line."""
     for number, source in enumerate(record.sources):
         for file in source.files:
@@ -164,7 +164,7 @@ def range_lines(record: Record) -> Iterator[bytes]:
                 yield orjson.dumps(_Line(number, file.name, item.start, item.end, item.sha256)) + b"\n"
 
 
-def without_ranges(record: Record) -> Record:
+def without_ranges(record: ReadingRecord) -> ReadingRecord:
     """Return what sources.json holds of a record."""
     return replace(
         record,

@@ -13,7 +13,7 @@ from kinprint.errors import BadReference, BadSetting
 from kinprint.refs import ModelRef, is_weights, parse_ref, shown
 from kinprint.results.verification import Problem
 from kinprint.sources.base import Provenance
-from kinprint.sources.ledger import Lookup, Record, SourceRecord
+from kinprint.sources.ledger import Lookup, ReadingRecord, SourceRecord
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, verbatim
 
@@ -52,7 +52,7 @@ def endpoint_of(source: SourceRecord) -> str:
     return endpoint
 
 
-def check_names(record: Record) -> dict[int, list[Problem]]:
+def check_names(record: ReadingRecord) -> dict[int, list[Problem]]:
     """Return, by the number of the source, where a model's name, kind, location, revision and commit contradict each other."""
     free = _of_bases(record)
     found = {
@@ -67,7 +67,7 @@ def check_names(record: Record) -> dict[int, list[Problem]]:
     return {number: problems for number, problems in found.items() if problems}
 
 
-def declared_revisions(record: Record) -> list[SourceRecord]:
+def declared_revisions(record: ReadingRecord) -> list[SourceRecord]:
     """Return the bases of which an adapter is said to declare the revision: their own names do not have it."""
     found = []
     for number in sorted(_of_bases(record)):
@@ -77,7 +77,7 @@ def declared_revisions(record: Record) -> list[SourceRecord]:
     return found
 
 
-def _of_bases(record: Record) -> set[int]:
+def _of_bases(record: ReadingRecord) -> set[int]:
     named = {item.source for item in record.lookups if not item.what.startswith(_BASE)}
     return {item.source for item in record.lookups if item.source is not None and item.source not in named}
 

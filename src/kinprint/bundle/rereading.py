@@ -17,8 +17,8 @@ from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound, 
 from kinprint.refs import ByteRange, ModelRef
 from kinprint.results.verification import Problem, Unchecked
 from kinprint.sources.base import Folder, Source
-from kinprint.sources.ledger import Failure, FileRecord, RangeRead, Record, SourceRecord, merged
-from kinprint.sources.replay import Kept, SharedFile
+from kinprint.sources.ledger import Failure, FileRecord, RangeRead, ReadingRecord, SourceRecord, merged
+from kinprint.sources.replay import KeptBytes, SharedFile
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, joined, verbatim
@@ -31,10 +31,10 @@ Place = tuple[int, str]
 
 
 @dataclass
-class Found:
+class BytesAtHand:
     """Bytes at hand, by source and file, with what is wrong with them and what could not be had."""
 
-    kept: dict[Place, Kept] = field(default_factory=dict)
+    kept: dict[Place, KeptBytes] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
     ranges: int = 0  # looked at
@@ -47,7 +47,7 @@ class Found:
     )  # sources that were asked, what is to be said of them, and whether on a foreign hub
 
 
-def places_of(record: Record) -> Iterator[tuple[int, SourceRecord, FileRecord]]:
+def places_of(record: ReadingRecord) -> Iterator[tuple[int, SourceRecord, FileRecord]]:
     """Yield every file of which something was read."""
     for number, source in enumerate(record.sources):
         for file in source.files:
@@ -55,9 +55,9 @@ def places_of(record: Record) -> Iterator[tuple[int, SourceRecord, FileRecord]]:
                 yield number, source, file
 
 
-def enclosed_bytes(container: Container, sources: Sources) -> Found:
+def enclosed_bytes(container: Container, sources: Sources) -> BytesAtHand:
     """Take the bytes from the bundle, and check every range."""
-    found = Found()
+    found = BytesAtHand()
     members = {(item.source, item.file): item.member for item in sources.enclosed}
     for number, source, file in places_of(sources.record):
         member = members.get((number, file.name))
@@ -65,7 +65,7 @@ def enclosed_bytes(container: Container, sources: Sources) -> Found:
             found.unchecked.append(Unchecked(_title(source, file), Text("its bytes are not in the bundle")))
             continue
         spans = merged([(item.start, item.end) for item in file.ranges])
-        kept = Kept(container.file, container.start(member), spans)
+        kept = KeptBytes(container.file, container.start(member), spans)
         if kept.length != container.size(member):
             said = Text("{n} bytes in {member}", n=container.size(member), member=member)
             found.problems.append(Problem("member", _name(source, file), _bytes(kept.length), said))
@@ -75,12 +75,12 @@ def enclosed_bytes(container: Container, sources: Sources) -> Found:
     return found
 
 
-def reread(record: Record, access: Access, spool: SharedFile, doubtful: Collection[int]) -> Found:
+def reread(record: ReadingRecord, access: Access, spool: SharedFile, doubtful: Collection[int]) -> BytesAtHand:
     """Ask every question again where it was answered, and read every range again, into `spool`.
 
     Sources that are `doubtful`, as their names contradict what was opened, are not asked at all.
     """
-    found = Found()
+    found = BytesAtHand()
     with ExitStack() as stack:
         sessions: dict[Settings, Session] = {}
         for number, source in enumerate(record.sources):
@@ -127,7 +127,7 @@ def _open(session: Session, source: SourceRecord) -> Folder:
     return session.open_folder(ModelRef(source.text, where.kind, path=path))
 
 
-def _check_place(found: Found, source: SourceRecord, folder: Folder) -> None:
+def _check_place(found: BytesAtHand, source: SourceRecord, folder: Folder) -> None:
     """Hold what was opened against what is said to have been opened; the revision is that of the name, checked before."""
     where, now = source.provenance, folder.provenance
     assert where is not None
@@ -160,7 +160,7 @@ def _seen(session: Session, source: SourceRecord, access: Access) -> tuple[Text,
     return joined(notes) if notes else Text(""), foreign
 
 
-def _check_listing(found: Found, source: SourceRecord, folder: Folder, settings: Settings) -> None:
+def _check_listing(found: BytesAtHand, source: SourceRecord, folder: Folder, settings: Settings) -> None:
     """Compare the list of files, which decides what is read of a model."""
     if source.signed:
         reason = Text("the address had a part that the bundle does not hold; which files lie beside it was not checked")
@@ -191,7 +191,7 @@ def _check_listing(found: Found, source: SourceRecord, folder: Folder, settings:
 
 
 def _check_file(
-    found: Found,
+    found: BytesAtHand,
     session: Session,
     folder: Folder,
     number: int,
@@ -212,7 +212,7 @@ def _check_file(
     if missing or (file.size is None and file.identity is None and not file.ranges):
         return
     spans = merged([(item.start, item.end) for item in file.ranges])
-    kept = Kept(spool, found.stored, spans)
+    kept = KeptBytes(spool, found.stored, spans)
     problem = _fetch(found, session, folder, source, file, kept, spans, spool)
     if problem is not None:
         found.problems.append(replace(problem, where=_name(source, file)))
@@ -234,12 +234,12 @@ def _is_there(folder: Folder, name: str) -> bool:
 
 
 def _fetch(
-    found: Found,
+    found: BytesAtHand,
     session: Session,
     folder: Folder,
     source: SourceRecord,
     file: FileRecord,
-    kept: Kept,
+    kept: KeptBytes,
     spans: Sequence[tuple[int, int]],
     spool: SharedFile,
 ) -> Problem | None:
@@ -274,7 +274,7 @@ def _fetch(
     return None
 
 
-def _check_identity(found: Found, source: SourceRecord, file: FileRecord, opened: Source) -> Problem | None:
+def _check_identity(found: BytesAtHand, source: SourceRecord, file: FileRecord, opened: Source) -> Problem | None:
     if file.identity is None:
         return None
     kind, _, said = file.identity.partition(":")
@@ -297,7 +297,7 @@ def _check_identity(found: Found, source: SourceRecord, file: FileRecord, opened
 
 
 def _check_ranges(
-    found: Found, number: int, source: SourceRecord, file: FileRecord, kept: Kept, *, live: bool = False
+    found: BytesAtHand, number: int, source: SourceRecord, file: FileRecord, kept: KeptBytes, *, live: bool = False
 ) -> None:
     room = memoryview(bytearray(max(item.end - item.start for item in file.ranges)))
     for item in file.ranges:
@@ -318,7 +318,7 @@ def _check_ranges(
             found.problems.append(Problem("range", where, sha256_text(item.sha256), said))
 
 
-def check_short(found: Found, record: Record, replayed: Record) -> tuple[int, list[Problem]]:
+def check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord) -> tuple[int, list[Problem]]:
     """Compare ranges so short that their digest gives away what they hold: those only that the comparison itself asks for.
 
     Returns how many agree, and the problems.

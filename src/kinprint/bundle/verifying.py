@@ -18,7 +18,7 @@ from kinprint._util.sizes import format_size
 from kinprint._version import __version__
 from kinprint.bundle.access import Access, hosts_of
 from kinprint.bundle.agreement import OTHER_MACHINE, SAME_MACHINE, agree
-from kinprint.bundle.conclusion import State, conclude
+from kinprint.bundle.conclusion import CheckState, conclude
 from kinprint.bundle.container import DEFAULT_MAX_BYTES, Container, open_container
 from kinprint.bundle.manifest import (
     BYTES,
@@ -41,7 +41,7 @@ from kinprint.bundle.manifest import (
 )
 from kinprint.bundle.references import check_names, declared_revisions
 from kinprint.bundle.rereading import (
-    Found,
+    BytesAtHand,
     check_short,
     enclosed_bytes,
     places_of,
@@ -56,7 +56,7 @@ from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER
 from kinprint.results.report import Report
 from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
-from kinprint.sources.ledger import Record
+from kinprint.sources.ledger import ReadingRecord
 from kinprint.sources.replay import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, joined, verbatim
@@ -110,7 +110,7 @@ def verify_bundle(
         If it is no bundle, or one that this program cannot read. What does not agree is no error, but in the result.
     """
     tell = progress or quiet
-    state = State(offline=offline, cached=use_cache)
+    state = CheckState(offline=offline, cached=use_cache)
     with open_container(path, max_bytes) as container, tempfile.TemporaryFile(prefix="kinprint-") as temporary:
         tell("reading the bundle", 0, 3)
         contents = _check_container(container, state)
@@ -128,7 +128,7 @@ def verify_bundle(
     return conclude(path, contents.manifest.digest, contents.report, state)
 
 
-def _check_amount(record: Record, path: Path, max_bytes: int | None) -> None:
+def _check_amount(record: ReadingRecord, path: Path, max_bytes: int | None) -> None:
     """Refuse to fetch more than the user expects: a small bundle can name much."""
     total = sum(item.end - item.start for _, _, file in places_of(record) for item in file.ranges)
     if max_bytes is not None and total > max_bytes:
@@ -161,7 +161,7 @@ def report_of(path: Path) -> bytes:
 # -- the archive ---------------------------------------------------------------------------------------------------------
 
 
-def _check_container(container: Container, state: State) -> _Contents:
+def _check_container(container: Container, state: CheckState) -> _Contents:
     """Hold every member against the manifest, and read them."""
     manifest = read_manifest(container.read(MANIFEST))
     problems: list[Problem] = []
@@ -221,7 +221,7 @@ def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[P
     return [Problem("manifest", name, said, found) for name, said, found in pairs if said != found]
 
 
-def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, state: State) -> list[Problem]:
+def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, state: CheckState) -> list[Problem]:
     """Hold README.txt against what this program writes: people follow what it says."""
     if text == readme(sources.record, bool(sources.enclosed)).encode():
         return []
@@ -234,7 +234,7 @@ def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, stat
     return [Problem("member", README, Text("how to check the bundle"), found)]
 
 
-def _check_null(report: Report, raw: bytes | None, state: State) -> bytes | None:
+def _check_null(report: Report, raw: bytes | None, state: CheckState) -> bytes | None:
     """Return the empirical null that the bundle brings, if its report says that there is one, and only then."""
     if (raw is not None) != (report.settings.null is not None):
         said = (
@@ -247,7 +247,7 @@ def _check_null(report: Report, raw: bytes | None, state: State) -> bytes | None
     return raw
 
 
-def _check_record(record: Record, state: State) -> frozenset[int]:
+def _check_record(record: ReadingRecord, state: CheckState) -> frozenset[int]:
     """Check what can be told without asking anyone, and note what nobody can be asked about. Return doubtful sources."""
     doubtful = check_names(record)
     problems = [problem for found in doubtful.values() for problem in found]
@@ -283,10 +283,10 @@ def _check_record(record: Record, state: State) -> frozenset[int]:
 def _check_bytes(
     container: Container,
     contents: _Contents,
-    state: State,
+    state: CheckState,
     spool: SharedFile,
     access: Access | None,
-) -> Found | None:
+) -> BytesAtHand | None:
     """Check all ranges, and return where the bytes are to be had from, if all of them are."""
     record = contents.sources.record
     enclosed = enclosed_bytes(container, contents.sources) if contents.sources.enclosed else None
@@ -332,7 +332,7 @@ def _check_bytes(
     return enclosed
 
 
-def _enter(state: State, name: str, found: Found, what: Text) -> None:
+def _enter(state: CheckState, name: str, found: BytesAtHand, what: Text) -> None:
     bad = bool(found.problems)
     said = (
         Text("{what} differ from the record", what=what)
@@ -355,7 +355,7 @@ def _enter(state: State, name: str, found: Found, what: Text) -> None:
 # -- the figures -----------------------------------------------------------------------------------------------------------
 
 
-def _check_figures(contents: _Contents, found: Found, state: State) -> None:
+def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -> None:
     """Run the comparison again on the recorded bytes, and hold the two reports against each other."""
     state.versions = _versions(contents.manifest)
     state.tolerance = OTHER_MACHINE if state.versions else SAME_MACHINE
@@ -397,7 +397,7 @@ def _check_figures(contents: _Contents, found: Found, state: State) -> None:
     state.checks.append(Check("figures", WRONG if bad else PASSED, total, total - len(agreement.problems), said))
 
 
-def _check_short(found: Found, record: Record, replayed: Record, state: State) -> None:
+def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord, state: CheckState) -> None:
     if not found.short:
         return
     equal, problems = check_short(found, record, replayed)
@@ -412,7 +412,7 @@ def _check_short(found: Found, record: Record, replayed: Record, state: State) -
             )
 
 
-def _replay(contents: _Contents, found: Found) -> tuple[Report, list[str], Record]:
+def _replay(contents: _Contents, found: BytesAtHand) -> tuple[Report, list[str], ReadingRecord]:
     report, options = contents.report, contents.report.settings
     session = ReplaySession(contents.sources.record, found.kept)
     with tempfile.TemporaryDirectory(prefix="kinprint-") as folder, session:

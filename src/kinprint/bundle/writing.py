@@ -25,9 +25,9 @@ from kinprint.bundle.manifest import (
     SCHEMA,
     SCHEMA_VERSION,
     SOURCES,
+    BundleMember,
     Enclosed,
     Manifest,
-    Member,
     Sources,
     arithmetic,
     evidence_digest,
@@ -38,7 +38,7 @@ from kinprint.bundle.manifest import (
 from kinprint.errors import BadSelection, StorageError
 from kinprint.results.plain_json import write_json
 from kinprint.results.report import Report
-from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, Record, SourceRecord, digest_of
+from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, ReadingRecord, SourceRecord, digest_of
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that the format can hold: a bundle does not depend on when it was written
 
@@ -88,7 +88,7 @@ def write_bundle(
     return manifest
 
 
-def _refuse_twins(record: Record) -> None:
+def _refuse_twins(record: ReadingRecord) -> None:
     counts = Counter((source.text, source.kind, source.revision) for source in record.sources)
     (text, *_), count = counts.most_common(1)[0] if counts else (("",), 0)
     if count > 1:
@@ -100,9 +100,9 @@ def _refuse_twins(record: Record) -> None:
 
 
 def _fill(
-    archive: zipfile.ZipFile, report: Report, record: Record, ledger: Ledger | None, null: bytes | None
+    archive: zipfile.ZipFile, report: Report, record: ReadingRecord, ledger: Ledger | None, null: bytes | None
 ) -> Manifest:
-    members: list[Member] = []
+    members: list[BundleMember] = []
     enclosed: list[Enclosed] = []
     if ledger is not None:
         for number, source in enumerate(record.sources):
@@ -134,7 +134,7 @@ def _fill(
     return manifest
 
 
-def _put(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes], *, packed: bool) -> Member:
+def _put(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes], *, packed: bool) -> BundleMember:
     """Write a member; weights hardly shrink, and lie open so that they can be read in place."""
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
@@ -145,7 +145,7 @@ def _put(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes], *, packed:
             member.write(part)
             digest.update(part)
             size += len(part)
-    return Member(name, size, digest.hexdigest())
+    return BundleMember(name, size, digest.hexdigest())
 
 
 # -- in plain words --------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ _WHOLE = (
 )
 
 
-def readme(record: Record, enclosed: bool) -> str:
+def readme(record: ReadingRecord, enclosed: bool) -> str:
     """Return README.txt, which is the same whenever it is written: verification holds it against this."""
     return _README.format(
         further=_FURTHER if enclosed else "",
@@ -204,7 +204,7 @@ def readme(record: Record, enclosed: bool) -> str:
     )
 
 
-def _digest_example(record: Record) -> str:
+def _digest_example(record: ReadingRecord) -> str:
     """Return the commands that make the digest of one file's ranges: of the one with most, as it says most."""
     candidates = [
         (len(file.ranges), number, file)
@@ -223,7 +223,7 @@ def _digest_example(record: Record) -> str:
     )
 
 
-def _example(record: Record) -> str:
+def _example(record: ReadingRecord) -> str:
     """Return the commands that check one range: the longest, as it says most."""
     candidates = [
         (item.end - item.start, source, file, item)

@@ -16,7 +16,7 @@ from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
 from kinprint.results.context import Grid, LayerGrid
 from kinprint.results.measurements import NOT_COMPARABLE
-from kinprint.stats.matrix_layer_grid import grid_pairs
+from kinprint.stats.matrix_layer_grid import matrix_grid
 from kinprint.stats.moments import check_range
 
 MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
@@ -55,7 +55,7 @@ def _grid(
     try:
         for side, values in (("A", A), ("B", B)):
             check_range(values.reshape(len(values), -1), side)
-        pairs = grid_pairs(A[:, :rows], B[:, :rows])
+        pairs = matrix_grid(A[:, :rows], B[:, :rows])
     except DegenerateInput as error:
         return _without(role, kind, error.message)
     return LayerGrid(

@@ -27,7 +27,7 @@ Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Side:
+class FingerprintSide:
     """One side: a fingerprint file, or a model that was read for this comparison."""
 
     reference: str
@@ -52,8 +52,8 @@ class FingerprintReport:
     schema: str
     schema_version: int
     made_by: str
-    a: Side
-    b: Side
+    a: FingerprintSide
+    b: FingerprintSide
     class_: str
     sentence: str
     log10_p: float | None
@@ -120,7 +120,7 @@ def compare_fingerprints(
 
 def _side(
     reference: str, session: Session, methods: Sequence[Method], tell: Tell | None
-) -> tuple[Side, Mapping[str, Features]]:
+) -> tuple[FingerprintSide, Mapping[str, Features]]:
     if reference.endswith(SUFFIX):
         found, kind = read_fingerprint(Path(reference)), "fingerprint"
     else:
@@ -128,7 +128,7 @@ def _side(
     text = found.description
     digest = text.digest or None
     return (
-        Side(
+        FingerprintSide(
             reference,
             kind,
             text.model,

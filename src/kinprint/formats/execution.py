@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kinprint.formats.dtypes import ITEM_BYTES, Array, Landing, decode, decodes_piecewise
-from kinprint.formats.plan import Node, Piece, ReadPlan, Run, TensorSlice
+from kinprint.formats.plan import PlanNode, PlanPiece, ReadPlan, Run, TensorSlice
 from kinprint.formats.tensors import Streamed
 from kinprint.sources.base import Buffer, Request, Sink, Source
 from kinprint.sources.session import Session
@@ -28,7 +28,7 @@ def carry_out(session: Session, plans: Sequence[tuple[Sequence[Source], ReadPlan
     return [job.results() for job in jobs]
 
 
-class _Part:
+class _RangeSink:
     """The sink of a range that is part of what lands: its first byte is byte `first` of that."""
 
     def __init__(self, landing: Landing, first: int) -> None:
@@ -55,7 +55,7 @@ class _Job:
         for node in plan.nodes:
             self._note_streams(node)
 
-    def _note_streams(self, node: Node) -> None:
+    def _note_streams(self, node: PlanNode) -> None:
         made = node.item.tensor.made
         if made is None:
             return
@@ -85,7 +85,7 @@ class _Job:
             if self._lands(item, pieces, users):
                 elements = sum(stop - start for start, stop in item.runs)
                 landing = self._landings[leaf] = Landing(item.tensor.dtype, elements, self._session.memory.take)
-                sinks |= {piece.range_index: _Part(landing, piece.target) for piece in pieces}
+                sinks |= {piece.range_index: _RangeSink(landing, piece.target) for piece in pieces}
         found: list[Request] = []
         for number, span in enumerate(plan.ranges):
             if number not in later:
@@ -93,7 +93,7 @@ class _Job:
                 found.append((self._sources[plan.files[number]], span, sink))
         return found
 
-    def _lands(self, item: TensorSlice, pieces: Sequence[Piece], users: Sequence[int]) -> bool:
+    def _lands(self, item: TensorSlice, pieces: Sequence[PlanPiece], users: Sequence[int]) -> bool:
         """Whether a stored slice has its ranges to itself, and can be decoded in pieces."""
         dtype, ranges = item.tensor.dtype, self._plan.ranges
         if not pieces or not decodes_piecewise(dtype):
@@ -141,7 +141,7 @@ class _Job:
             number += 1
         self._session.read_through(requests)
 
-    def _realise(self, node: Node, made: Mapping[int, list[Array]]) -> Array:
+    def _realise(self, node: PlanNode, made: Mapping[int, list[Array]]) -> Array:
         item, leaf = node.item, node.leaf
         if leaf is not None and leaf in made:
             place = self._places[id(node)]

@@ -76,7 +76,7 @@ def parse_header(raw: bytes) -> Header | None:
     return header if header.is_sound else None
 
 
-class _Part(NamedTuple):
+class _OrderedTensor(NamedTuple):
     """A tensor of the fixed order: its role's name, how often it comes, its shape, whether it is coded in version 2."""
 
     name: str
@@ -85,29 +85,29 @@ class _Part(NamedTuple):
     coded: bool
 
 
-def _order(header: Header) -> list[_Part]:
+def _order(header: Header) -> list[_OrderedTensor]:
     """Return what a file holds, in order; an empty name for what is no parameter."""
     width, neurons, layers = header.width, header.neurons, header.layers
     keys = width // header.heads * header.kv_heads
-    embedding = _Part("model.embed_tokens.weight", 0, (header.tokens, width), True)
-    final = _Part("model.norm.weight", 0, (width,), False)
-    input_norm = _Part("input_layernorm.weight", layers, (width,), False)
-    second_norm = _Part("post_attention_layernorm.weight", layers, (width,), False)
+    embedding = _OrderedTensor("model.embed_tokens.weight", 0, (header.tokens, width), True)
+    final = _OrderedTensor("model.norm.weight", 0, (width,), False)
+    input_norm = _OrderedTensor("input_layernorm.weight", layers, (width,), False)
+    second_norm = _OrderedTensor("post_attention_layernorm.weight", layers, (width,), False)
     attention = [
-        _Part("self_attn.q_proj.weight", layers, (width, width), True),
-        _Part("self_attn.k_proj.weight", layers, (keys, width), True),
-        _Part("self_attn.v_proj.weight", layers, (keys, width), True),
-        _Part("self_attn.o_proj.weight", layers, (width, width), True),
+        _OrderedTensor("self_attn.q_proj.weight", layers, (width, width), True),
+        _OrderedTensor("self_attn.k_proj.weight", layers, (keys, width), True),
+        _OrderedTensor("self_attn.v_proj.weight", layers, (keys, width), True),
+        _OrderedTensor("self_attn.o_proj.weight", layers, (width, width), True),
     ]
     mlp = [
-        _Part("mlp.gate_proj.weight", layers, (neurons, width), True),
-        _Part("mlp.down_proj.weight", layers, (width, neurons), True),
-        _Part("mlp.up_proj.weight", layers, (neurons, width), True),
+        _OrderedTensor("mlp.gate_proj.weight", layers, (neurons, width), True),
+        _OrderedTensor("mlp.down_proj.weight", layers, (width, neurons), True),
+        _OrderedTensor("mlp.up_proj.weight", layers, (neurons, width), True),
     ]
-    head = [] if header.tied else [_Part("lm_head.weight", 0, (header.tokens, width), True)]
+    head = [] if header.tied else [_OrderedTensor("lm_head.weight", 0, (header.tokens, width), True)]
     if header.version:
         return [input_norm, second_norm, final, embedding, *attention, *mlp, *head]
-    angles = _Part("", 0, (2, header.positions, width // header.heads // 2), False)
+    angles = _OrderedTensor("", 0, (2, header.positions, width // header.heads // 2), False)
     return [embedding, input_norm, *attention, second_norm, *mlp, final, angles, *head]
 
 

@@ -28,9 +28,9 @@ from kinprint.formats.tensors import Row, Streamed, TensorInfo
 from kinprint.formats.zip_directory import (
     DEFLATED,
     STORED,
-    Member,
     Placed,
     Reader,
+    ZipMember,
     contiguous_strides,
     is_contiguous,
     placed_tensor,
@@ -174,7 +174,7 @@ class Inflated(Streamed):
     """
 
     packed: TensorInfo
-    member: Member
+    member: ZipMember
     skip: int
     dtype: str
     label: str
@@ -274,7 +274,7 @@ def _inflate(engine: zlib._Decompress, packed: memoryview, stop: int) -> Iterato
             rest = engine.unconsumed_tail
 
 
-def _refuse_bomb(member: Member, label: str) -> None:
+def _refuse_bomb(member: ZipMember, label: str) -> None:
     if member.size > max(INFLATED_FREE, INFLATED_RATIO * member.stored):
         raise FormatError(
             f"{label}: member {member.name[:200]!r} claims to inflate from {member.stored} to {member.size} bytes; "
@@ -283,7 +283,7 @@ def _refuse_bomb(member: Member, label: str) -> None:
         )
 
 
-def _headers(reader: Reader, arrays: Sequence[Member]) -> list[tuple[ArrayHeader, int]]:
+def _headers(reader: Reader, arrays: Sequence[ZipMember]) -> list[tuple[ArrayHeader, int]]:
     """Return the arrays' headers, and where the contents of their members begin."""
     spans = [ByteRange(m.offset, min(m.limit, m.least_start + _FIRST_BYTES)) for m in arrays]
     first = reader.read_many(spans)
@@ -304,7 +304,7 @@ def _headers(reader: Reader, arrays: Sequence[Member]) -> list[tuple[ArrayHeader
     return complete
 
 
-def _header(member: Member, have: memoryview, label: str) -> ArrayHeader | None:
+def _header(member: ZipMember, have: memoryview, label: str) -> ArrayHeader | None:
     """Return an array's header from the first bytes of its member's content; None if they are not enough."""
     first = have[: member.stored]
     if member.method == DEFLATED:
@@ -316,11 +316,11 @@ def _header(member: Member, have: memoryview, label: str) -> ArrayHeader | None:
     return parse_array_header(first, name=_name(member), label=label)
 
 
-def _name(member: Member) -> str:
+def _name(member: ZipMember) -> str:
     return member.name.removesuffix(".npy")
 
 
-def _row(member: Member, header: ArrayHeader, start: int, number: int, label: str) -> TensorInfo:
+def _row(member: ZipMember, header: ArrayHeader, start: int, number: int, label: str) -> TensorInfo:
     name, dtype, shape = _name(member), header.dtype, header.shape
     count = math.prod(shape)
     needed = header.length + count * item_bytes(dtype, tensor=name, label=label)

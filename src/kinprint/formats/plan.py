@@ -117,7 +117,7 @@ def windows(tensor: TensorInfo, *, key: str, count: int, length: int, seed: int 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlanPiece:
     """Part of a slice inside a planned range: where it lies in the range and where it goes in the slice."""
 
     range_index: int
@@ -127,7 +127,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PlanNode:
     """How a slice comes about: read as it is (``leaf``), built from others, run by run, or made as a leaf is streamed.
 
     For a stream ``leaf`` is its part, and ``intervals`` the rows to make.
@@ -136,7 +136,7 @@ class Node:
     item: TensorSlice
     leaf: int | None
     intervals: tuple[Run, ...] = ()
-    made: tuple[tuple[int, int, tuple[Node, ...]], ...] = ()
+    made: tuple[tuple[int, int, tuple[PlanNode, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class ReadPlan:
 
     slices: tuple[TensorSlice, ...]
     leaves: tuple[TensorSlice, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[PlanNode, ...]
     files: tuple[int, ...]
     ranges: tuple[ByteRange, ...]
-    pieces: tuple[tuple[Piece, ...], ...]  # one tuple for each leaf
+    pieces: tuple[tuple[PlanPiece, ...], ...]  # one tuple for each leaf
 
     @property
     def nbytes(self) -> int:
@@ -186,7 +186,7 @@ def plan_reads(
     return ReadPlan(tuple(slices), tuple(leaves), nodes, tuple(files), tuple(ranges), pieces)
 
 
-def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, int], *, part: bool = False) -> Node:
+def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, int], *, part: bool = False) -> PlanNode:
     """Find out what a slice is read from; what several are made of becomes one leaf."""
     tensor = item.tensor
     if tensor.made is None:
@@ -197,31 +197,31 @@ def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, i
             leaves.append(item)
             if part:
                 shared[key] = number
-        return Node(item, number)
+        return PlanNode(item, number)
     if isinstance(tensor.made, Streamed):
         packed = _expand(whole(tensor.made.packed), leaves, shared, part=True)
-        return Node(item, packed.leaf, tuple(item.rows_of_runs()))
+        return PlanNode(item, packed.leaf, tuple(item.rows_of_runs()))
     made = [
         (start, stop, tuple(_expand(one, leaves, shared, part=True) for one in parts))
         for start, stop, parts in item.made_of()
     ]
-    return Node(item, None, made=tuple(made))
+    return PlanNode(item, None, made=tuple(made))
 
 
 def _cut(
     slices: Sequence[TensorSlice], files: Sequence[int], ranges: Sequence[ByteRange]
-) -> tuple[tuple[Piece, ...], ...]:
+) -> tuple[tuple[PlanPiece, ...], ...]:
     by_file: dict[int, list[int]] = {}
     for index, file in enumerate(files):
         by_file.setdefault(file, []).append(index)
     cuts = []
     for item in slices:
-        pieces: list[Piece] = []
+        pieces: list[PlanPiece] = []
         target = 0
         for span in item.byte_ranges():
             for index in _overlapping(by_file.get(item.tensor.file, []), ranges, span):
                 low, high = max(span.start, ranges[index].start), min(span.end, ranges[index].end)
-                pieces.append(Piece(index, low - ranges[index].start, target + low - span.start, high - low))
+                pieces.append(PlanPiece(index, low - ranges[index].start, target + low - span.start, high - low))
             target += len(span)
         cuts.append(tuple(pieces))
     return tuple(cuts)

@@ -53,7 +53,7 @@ _TRUST = "no writer of weights makes such an archive; fetch the file again, from
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZipMember:
     """A file in an archive, as the directory describes it.
 
     Parameters
@@ -122,7 +122,7 @@ class Member:
 class Directory:
     """An archive's members by name, in the directory's order, and where the directory begins."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, ZipMember]
     start: int
 
 
@@ -196,14 +196,14 @@ class Reader:
         del self._held[:-HELD]  # what is looked for again was read a moment ago
 
 
-def locate(reader: Reader, members: Sequence[Member]) -> list[int]:
+def locate(reader: Reader, members: Sequence[ZipMember]) -> list[int]:
     """Read and check the members' own headers; return where their contents begin."""
     spans = [ByteRange(member.offset, min(member.limit, member.least_start)) for member in members]
     headers = reader.read_many(spans)
     return [member.start_told_by(head, reader.label) for member, head in zip(members, headers, strict=True)]
 
 
-def contents(reader: Reader, members: Sequence[Member], *, cap: int) -> list[memoryview]:
+def contents(reader: Reader, members: Sequence[ZipMember], *, cap: int) -> list[memoryview]:
     """Read small stored members whole, those that lie near each other together.
 
     Raises
@@ -288,9 +288,9 @@ def _with_end64(reader: Reader, end: int, plain: tuple[int, int, int]) -> tuple[
     return place, count, length, start
 
 
-def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, Member]:
+def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, ZipMember]:
     """Parse the directory and check that its members neither overlap nor share a name."""
-    members: dict[str, Member] = {}
+    members: dict[str, ZipMember] = {}
     at = 0
     for _ in range(count):
         member, at = _entry(raw, at, start, label)
@@ -314,7 +314,7 @@ def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, M
     return members
 
 
-def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[Member, int]:
+def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[ZipMember, int]:
     where = f"{label}: the directory's entry at byte {start + at}"
     if at + _ENTRY.size > len(raw):
         raise FormatError(f"{where} is cut off", hint=_AGAIN)
@@ -339,7 +339,7 @@ def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[Member, in
             f"{where}: member {name[:200]!r} of {size} bytes takes {stored} on disk {disk}; expected as many, on disk 0",
             hint=_AGAIN,
         )
-    return Member(name, named, offset, 0, size, stored, method, flags, crc), end
+    return ZipMember(name, named, offset, 0, size, stored, method, flags, crc), end
 
 
 def _wide(extra: memoryview, size: int, stored: int, offset: int, disk: int, where: str) -> tuple[int, int, int, int]:
@@ -410,7 +410,7 @@ class Placed:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     header: TensorInfo | None
-    member: Member
+    member: ZipMember
     label: str
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:

@@ -28,7 +28,7 @@ from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
 from kinprint.refs import shown
 from kinprint.sources.base import Traffic, not_here, too_large
-from kinprint.sources.http_connection import DEFAULT_PORTS, Place, Response, Wire, decoded, is_plain
+from kinprint.sources.http_connection import DEFAULT_PORTS, Response, ServerAddress, Wire, decoded, is_plain
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -118,7 +118,7 @@ class HttpClient:
         proxy = self._proxy(parts.scheme, parts.netloc)
         secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
         context = self._context() if secure else None
-        place = Place(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
+        place = ServerAddress(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         if proxy is None and method == "GET" and is_plain(place, target):
             return self._wire.get(place, target, headers, context)

@@ -55,7 +55,7 @@ class Response(Protocol):
         """Give the connection up."""
 
 
-class Place(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a connection leads."""
 
     scheme: str
@@ -73,7 +73,7 @@ class Place(NamedTuple):
         return self.host if self.port == DEFAULT_PORTS.get(self.scheme) else self.server
 
 
-def is_plain(place: Place, target: str) -> bool:
+def is_plain(place: ServerAddress, target: str) -> bool:
     """Whether host and target can be sent as they are, without any encoding."""
     return bool(_PLAIN_HOST.fullmatch(place.host) and _PLAIN_TARGET.fullmatch(target))
 
@@ -83,7 +83,7 @@ class _Link:
 
     def __init__(
         self,
-        place: Place,
+        place: ServerAddress,
         connect_timeout_s: float,
         read_timeout_s: float,
         context: ssl.SSLContext | None,
@@ -154,11 +154,13 @@ class Wire:
         self._near = near
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._idle: dict[Place, list[_Link]] = {}
+        self._idle: dict[ServerAddress, list[_Link]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
-    def get(self, place: Place, target: str, headers: dict[str, str], context: ssl.SSLContext | None) -> Response:
+    def get(
+        self, place: ServerAddress, target: str, headers: dict[str, str], context: ssl.SSLContext | None
+    ) -> Response:
         """Ask for `target`, which `is_plain`, and return the reply with its body unread.
 
         Raises urllib3's exceptions, as the reply's readers do; what is wrong with the connection is an OSError in them. And
@@ -198,7 +200,7 @@ class Wire:
         for link in links:
             link.sock.close()
 
-    def _reusable(self, place: Place) -> _Link | None:
+    def _reusable(self, place: ServerAddress) -> _Link | None:
         while True:
             with self._lock:
                 idle = self._idle.get(place)

@@ -102,7 +102,7 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Record:
+class ReadingRecord:
     """All that a ledger holds, in an order that does not depend on threads."""
 
     sources: tuple[SourceRecord, ...]
@@ -114,7 +114,7 @@ class Record:
 
 
 @dataclass
-class _File:
+class _OpenedFile:
     label: str | None = None
     size: int | None = None
     identity: str | None = None
@@ -131,7 +131,7 @@ class _Opened:
     provenance: Provenance | None = None
     names: tuple[str, ...] | None = None
     failure: Failure | None = None
-    files: dict[str, _File] = field(default_factory=dict)
+    files: dict[str, _OpenedFile] = field(default_factory=dict)
 
 
 _Key = tuple[str, str, str, str]
@@ -210,12 +210,12 @@ class Ledger:
         self._opened.setdefault(key, _Opened(ref, signed=bool(key[3])))
         return key
 
-    def file(self, opened: _Opened, name: str) -> _File:
+    def file(self, opened: _Opened, name: str) -> _OpenedFile:
         """Return the entry of a file, made if need be."""
         with self._lock:
-            return opened.files.setdefault(name, _File())
+            return opened.files.setdefault(name, _OpenedFile())
 
-    def failed(self, entry: _File, asked: str, error: KinprintError) -> None:
+    def failed(self, entry: _OpenedFile, asked: str, error: KinprintError) -> None:
         """Remember that a question about a file could not be answered."""
         with self._lock:
             entry.failures.setdefault(asked, _failure(asked, error))
@@ -225,7 +225,7 @@ class Ledger:
         if names is not None and opened.names is None:
             opened.names = tuple(sorted(names))
 
-    def enter(self, entry: _File, label: str, start: int, data: memoryview) -> None:
+    def enter(self, entry: _OpenedFile, label: str, start: int, data: memoryview) -> None:
         """Enter bytes that were delivered; other bytes at the same place than before are an error."""
         for at in range(0, len(data), CHUNK_BYTES):
             piece = data[at : at + CHUNK_BYTES]
@@ -256,7 +256,7 @@ class Ledger:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def record(self) -> Record:
+    def record(self) -> ReadingRecord:
         """Return everything, sorted."""
         with self._lock:
             keys = sorted(self._opened)
@@ -265,7 +265,7 @@ class Ledger:
                 Lookup(what, None, answer) if isinstance(answer, Failure) else Lookup(what, numbers[answer], None)
                 for what, answer in sorted(self._lookups.items())
             ]
-            return Record(tuple(_frozen(self._opened[key]) for key in keys), tuple(found), self.delivered_before)
+            return ReadingRecord(tuple(_frozen(self._opened[key]) for key in keys), tuple(found), self.delivered_before)
 
     def summary(self) -> tuple[FileReads, ...]:
         """Return what was read, file by file, as a report holds it."""
@@ -350,7 +350,7 @@ def _frozen(opened: _Opened) -> SourceRecord:
     )
 
 
-def _label(name: str, entry: _File, opened: _Opened) -> str:
+def _label(name: str, entry: _OpenedFile, opened: _Opened) -> str:
     """Name a file for messages; one of the hub is named so even if it was found in a cache of this machine."""
     where = opened.provenance
     if where is not None and where.kind == "hub":
@@ -419,7 +419,7 @@ class RecordingFolder:
 class RecordingSource:
     """A file of which every range read is entered in a ledger."""
 
-    def __init__(self, inner: Source, ledger: Ledger, entry: _File) -> None:
+    def __init__(self, inner: Source, ledger: Ledger, entry: _OpenedFile) -> None:
         self.inner, self._ledger, self._entry = inner, ledger, entry
         entry.label = inner.label
 

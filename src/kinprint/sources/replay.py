@@ -24,7 +24,7 @@ from kinprint.sources.ledger import (
     SMALL,
     FileRecord,
     Ledger,
-    Record,
+    ReadingRecord,
     RecordingSource,
     SourceRecord,
     Span,
@@ -61,7 +61,7 @@ class SharedFile:
             self._file.write(data)
 
 
-class Kept:
+class KeptBytes:
     """What is kept of one file: some of its intervals, end to end in another file from byte `base` on."""
 
     def __init__(self, file: SharedFile, base: int, spans: Sequence[Span]) -> None:
@@ -96,7 +96,7 @@ class RecordedFile:
 
     at_hand = True
 
-    def __init__(self, record: FileRecord, kept: Kept | None, missing: list[str]) -> None:
+    def __init__(self, record: FileRecord, kept: KeptBytes | None, missing: list[str]) -> None:
         self._record, self._kept, self._missing = record, kept, missing
         self.label = record.label
 
@@ -163,7 +163,7 @@ class RecordedFile:
 class RecordedFolder:
     """A model's files as a ledger recorded them."""
 
-    def __init__(self, record: SourceRecord, kept: Mapping[str, Kept], missing: list[str]) -> None:
+    def __init__(self, record: SourceRecord, kept: Mapping[str, KeptBytes], missing: list[str]) -> None:
         assert record.provenance is not None
         self.provenance = record.provenance
         self.names = None if record.names is None else frozenset(record.names)
@@ -209,8 +209,8 @@ class ReplaySession(Session):
 
     def __init__(
         self,
-        record: Record,
-        kept: Mapping[tuple[int, str], Kept],
+        record: ReadingRecord,
+        kept: Mapping[tuple[int, str], KeptBytes],
     ) -> None:
         super().__init__(Settings(offline=True), ledger=Ledger())
         self.missing: list[str] = []

@@ -7,7 +7,7 @@ closed form wherever one exists.
 
 from kinprint.results.measurements import NullResult
 from kinprint.stats.joint import block_nulls, joint_blocks, joint_independent, joint_tail, rows_taken
-from kinprint.stats.layer_grid import AllPairs, all_pairs
+from kinprint.stats.layer_grid import RowGrid, row_grid
 from kinprint.stats.moments import check_range
 from kinprint.stats.montecarlo import draw_columns
 from kinprint.stats.nulls import KINDS, null_for, null_from_draws
@@ -15,10 +15,9 @@ from kinprint.stats.shared import PermutationNulls
 
 __all__ = [
     "KINDS",
-    "AllPairs",
     "NullResult",
     "PermutationNulls",
-    "all_pairs",
+    "RowGrid",
     "block_nulls",
     "check_range",
     "draw_columns",
@@ -27,5 +26,6 @@ __all__ = [
     "joint_tail",
     "null_for",
     "null_from_draws",
+    "row_grid",
     "rows_taken",
 ]

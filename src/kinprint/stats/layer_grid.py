@@ -15,7 +15,7 @@ from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, ana
 
 
 @dataclass(frozen=True)
-class AllPairs:
+class RowGrid:
     """L×M arrays, rows of A against rows of B.
 
     ``valid`` is False where a row is constant or has zero length; there, and only there, ``pearson``, ``z`` and
@@ -33,7 +33,7 @@ class AllPairs:
     normal: NDArray[np.bool_]
 
 
-def all_pairs(A: ArrayLike, B: ArrayLike) -> AllPairs:
+def row_grid(A: ArrayLike, B: ArrayLike) -> RowGrid:
     """Compare all rows of `A` (L×d) with all rows of `B` (M×d), each beside its permutation null (upper tail).
 
     The cosine and the Pearson correlation of a pair are linear in the same dot product, so they share z and p.
@@ -51,7 +51,7 @@ def all_pairs(A: ArrayLike, B: ArrayLike) -> AllPairs:
     valid = spreads > 0.0
     z = pearson * math.sqrt(d - 1)
     log10_p, normal = _tails(z, a, b, valid)
-    return AllPairs(cosine, pearson, null_mean, null_sd, z, log10_p, valid, normal)
+    return RowGrid(cosine, pearson, null_mean, null_sd, z, log10_p, valid, normal)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from kinprint.errors import DegenerateInput
 
 
 @dataclass(frozen=True)
-class GridPairs:
+class MatrixGrid:
     """L×M arrays. NaN where a slice is constant (pearson, z) or zero throughout (cosine, cosine_null)."""
 
     cosine: FloatArray
@@ -21,12 +21,12 @@ class GridPairs:
     z: FloatArray
 
 
-def grid_pairs(A: FloatArray, B: FloatArray) -> GridPairs:
+def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
     """Compare all slices of `A` (L×m×d) with all of `B` (M×m×d); the null permutes the last axis of one side.
 
     With T = Σ aᵢⱼ bᵢπ₍ⱼ₎ and rows centred to A', B', the exact mean is d Σᵢ āᵢ b̄ᵢ and the exact variance
     ⟨A'A'ᵀ, B'B'ᵀ⟩ / (d − 1): a sum over the rows' Gram matrices, so that all pairs are one matrix product. Cosine and
-    Pearson are linear in T and share z. For m = 1 this is `kinprint.stats.layer_grid.all_pairs`.
+    Pearson are linear in T and share z. For m = 1 this is `kinprint.stats.layer_grid.row_grid`.
     """
     if A.ndim != 3 or A.shape[1:] != B.shape[1:] or A.shape[2] < 4:
         raise DegenerateInput(f"expected slices of equal shape, at least 4 wide; got {A.shape} and {B.shape}")
@@ -39,7 +39,7 @@ def grid_pairs(A: FloatArray, B: FloatArray) -> GridPairs:
         lengths = np.outer(a.length, b.length)
         flat = beyond + expected - count * np.outer(a.mean, b.mean)
         pearson = np.clip(flat / np.outer(a.spread, b.spread), -1.0, 1.0)
-        found = GridPairs(
+        found = MatrixGrid(
             np.clip((beyond + expected) / lengths, -1.0, 1.0),
             np.clip(expected / lengths, -1.0, 1.0),
             pearson,

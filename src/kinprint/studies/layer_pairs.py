@@ -11,7 +11,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.results.measurements import NullResult
-from kinprint.stats import AllPairs, all_pairs, joint_tail
+from kinprint.stats import RowGrid, joint_tail, row_grid
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Cell, Missing
 from kinprint.text import Text
@@ -36,7 +36,7 @@ class LayerPair:
     layers: tuple[int, ...]
     left: FloatArray
     right: FloatArray
-    grid: AllPairs = field(init=False, repr=False)
+    grid: RowGrid = field(init=False, repr=False)
     cosine: FloatArray = field(init=False, repr=False)
     null_mean: FloatArray = field(init=False, repr=False)
     null_sd: FloatArray = field(init=False, repr=False)
@@ -45,7 +45,7 @@ class LayerPair:
     log10_p: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        grid = all_pairs(self.left, self.right)
+        grid = row_grid(self.left, self.right)
         object.__setattr__(self, "grid", grid)
         for name, of_grid in _BY_LAYER.items():
             object.__setattr__(self, name, np.diagonal(getattr(grid, of_grid)))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.stats import all_pairs
+from kinprint.stats import row_grid
 from kinprint.studies.outcome import columns
 
 Vector: TypeAlias = tuple[str, int]
@@ -97,7 +97,7 @@ def vector_pairs(found: Mapping[Vector, FloatArray], pairs: Iterable[tuple[Vecto
         return []
     rows, others = (list(dict.fromkeys(side)) for side in zip(*wanted, strict=True))
     left, right = np.stack([found[key] for key in rows]), np.stack([found[key] for key in others])
-    measured, sd = all_pairs(left, right), float(1.0 / np.sqrt(left.shape[1] - 1))
+    measured, sd = row_grid(left, right), float(1.0 / np.sqrt(left.shape[1] - 1))
     made = []
     for a, b in wanted:
         at = rows.index(a), others.index(b)

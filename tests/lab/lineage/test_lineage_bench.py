@@ -11,7 +11,7 @@ from kinprint.cli.main import main
 from kinprint.lab.lineage.bench import null_of, run_benchmark
 from kinprint.lab.lineage.pages import write_report
 from kinprint.lab.lineage.running import RESULTS
-from kinprint.lab.lineage.scoring import Outcome, auc, table, threshold
+from kinprint.lab.lineage.scoring import MethodOutcome, auc, table, threshold
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial, attacks_of, trials_of
 from kinprint.lab.lineage.zoos import open_or_build, quick_plan
 from kinprint.lab.zoo.store import Zoo
@@ -54,7 +54,7 @@ def test_the_table_counts_related_pairs_by_attack_and_leaves_out_what_lies_betwe
     trials = [_trial("p", "derived"), _trial("q", "derived", "y"), _trial("s", "same_init")]
     trials += [_trial(f"n{number}", "independent") for number in range(100)]
     values = {"p": 5.0, "q": None, "s": 9.0} | {f"n{number}": number / 100 for number in range(100)}
-    outcomes = {("m", "a", b): Outcome("m", "a", b, value, None, None, 0.0, 0) for b, value in values.items()}
+    outcomes = {("m", "a", b): MethodOutcome("m", "a", b, value, None, None, 0.0, 0) for b, value in values.items()}
     cells = {cell.attack: cell for cell in table(trials, outcomes, ["m"])}
     assert set(cells) == {"x", "y", "all"}
     assert (cells["x"].auc, cells["x"].at_1, cells["x"].at_01) == (1.0, 1.0, None)

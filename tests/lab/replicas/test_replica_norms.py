@@ -12,7 +12,7 @@ from kinprint.lab.replicas.design import LAYERS, WIDTHS, design, layer_correlati
 from kinprint.lab.replicas.fits import correlation_of, cosine_of, fit_console
 from kinprint.lab.replicas.norms import replica_norms
 from kinprint.lab.replicas.published_figures import INPUT, KINDS, POST, console_pairs, hw_pairs, published
-from kinprint.lab.replicas.solver import Conditions, bend, quantile_ranks, to_grid
+from kinprint.lab.replicas.solver import Conditions, fit_vector, quantile_ranks, to_grid
 from kinprint.lab.replicas.targets import ASSUMED, targets
 
 TARGETS = targets()
@@ -279,12 +279,12 @@ def test_to_grid_is_round_to_nearest_bf16():
     assert np.array_equal(to_grid(x.astype(np.float32).astype(np.float64)), even)
 
 
-def test_bending_meets_moments_correlations_gaps_and_quantile():
+def test_fitting_meets_moments_correlations_gaps_and_quantile():
     rng = np.random.default_rng(5)
     near, far = (to_grid(rng.normal(mean, 0.08, 2048)) for mean in (0.9, 1.6))
     gaps = [(near, 0.125), (far, float(far.mean()) - 1 + 4e-4)]  # the bulks of x and far are six spreads apart
     goal = Conditions(1.0, 0.07, [(near, 0.3), (far, -0.02)], gaps, (1.1796875, 1.1875))
-    x = bend(rng.normal(1.0, 0.07, 2048), goal, rng)
+    x = fit_vector(rng.normal(1.0, 0.07, 2048), goal, rng)
     assert np.array_equal(to_grid(x), x)
     assert x.mean() == pytest.approx(1.0, abs=2e-5)
     assert x.std() == pytest.approx(0.07, rel=5e-5)
@@ -304,7 +304,7 @@ def test_a_gap_equal_to_the_distance_of_the_means_lets_nothing_cross():
     goal = Conditions(0.7, 0.06, [(low, 0.5)], [(low, 0.7 - float(low.mean()))])
     start = 0.7 + 0.06 * (0.5 * (low - low.mean()) / low.std() + np.sqrt(0.75) * rng.standard_normal(1024))
     assert (start < low).any()
-    x = bend(start, goal, rng)
+    x = fit_vector(start, goal, rng)
     assert (x >= low).all()
     assert r(x, low) == pytest.approx(0.5, abs=1e-4)
 
@@ -313,7 +313,7 @@ def test_a_heavy_tail_stays_positive():
     rng = np.random.default_rng(7)
     start = 0.01 * np.exp(1.2 * rng.standard_normal(4096) - 0.72)
     other = rng.normal(1, 0.1, 4096)
-    x = bend(start, Conditions(0.0109, 0.0271, [(other, 0.05)]), rng)
+    x = fit_vector(start, Conditions(0.0109, 0.0271, [(other, 0.05)]), rng)
     assert x.min() > 0
     assert (x.mean(), x.std()) == pytest.approx((0.0109, 0.0271), rel=1e-4)
     assert r(x, other) == pytest.approx(0.05, abs=5e-5)

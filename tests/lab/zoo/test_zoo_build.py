@@ -11,17 +11,17 @@ import pytest
 from kinprint.errors import BadSetting, NeedsExtra, NotFound, StorageError
 from kinprint.lab.zoo import build as building
 from kinprint.lab.zoo.build import build, store_member
-from kinprint.lab.zoo.members import Edit, Link, Loaded, Member, Training, keys_of
+from kinprint.lab.zoo.members import Edit, Link, Loaded, Training, ZooMember, keys_of
 from kinprint.lab.zoo.store import Zoo
 
 CONFIG = {"vocab_size": 3, "num_hidden_layers": 0}
 HOW = Training(("manual-even",), steps=10, learning_rate=1e-3, data_seed=1, init_seed=1)
 PLAN = (
-    Member("a", "base", "base", HOW),
-    Member("b", "base", "base", replace(HOW, init_seed=2)),
-    Member("a.noisy", "derived", "noise", Edit("noise", {"relative_sigma": 0.1}), (Link("a"),), seed=1),
-    Member("a.noisy.tuned", "derived", "tuned", replace(HOW, init_seed=None), (Link("a.noisy"),)),
-    Member("d", "distilled", "distilled", replace(HOW, init_seed=3), (Link("b", kind="outputs"),)),
+    ZooMember("a", "base", "base", HOW),
+    ZooMember("b", "base", "base", replace(HOW, init_seed=2)),
+    ZooMember("a.noisy", "derived", "noise", Edit("noise", {"relative_sigma": 0.1}), (Link("a"),), seed=1),
+    ZooMember("a.noisy.tuned", "derived", "tuned", replace(HOW, init_seed=None), (Link("a.noisy"),)),
+    ZooMember("d", "distilled", "distilled", replace(HOW, init_seed=3), (Link("b", kind="outputs"),)),
 )
 
 

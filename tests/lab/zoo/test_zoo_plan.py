@@ -9,7 +9,7 @@ import pytest
 from kinprint.errors import SchemaError
 from kinprint.lab.zoo.corpus import CORPORA
 from kinprint.lab.zoo.edits import EDITS
-from kinprint.lab.zoo.members import Bundled, Edit, Link, Member, Training, keys_of
+from kinprint.lab.zoo.members import Bundled, Edit, Link, Training, ZooMember, keys_of
 from kinprint.lab.zoo.plan import BASES, FULL, TUNED, ordered
 from kinprint.lab.zoo.tiny import BUNDLED, TINY
 
@@ -48,7 +48,7 @@ def test_every_entry_has_a_name_of_its_own_comes_after_its_parents_and_can_be_ma
         elif isinstance(member.how, Training):
             assert set(member.how.corpora) <= CORPORA.keys()
             assert member.parents or member.how.init_seed is not None
-        assert Member.from_dict(json.loads(json.dumps(member.to_dict()))) == member
+        assert ZooMember.from_dict(json.loads(json.dumps(member.to_dict()))) == member
 
 
 def test_the_bases_of_the_full_zoo():
@@ -135,12 +135,12 @@ def test_entries_that_make_no_sense_are_refused():
     with pytest.raises(SchemaError, match="shares tail"):
         Link("a0", shares=("tail",))
     with pytest.raises(SchemaError, match="relation 'cousin'"):
-        Member("x", "cousin", "x", Edit("copy"))
-    child = Member("x", "derived", "x", Edit("copy"), (Link("y"),))
+        ZooMember("x", "cousin", "x", Edit("copy"))
+    child = ZooMember("x", "derived", "x", Edit("copy"), (Link("y"),))
     with pytest.raises(SchemaError, match="x comes from y, which does not come before it"):
         keys_of({"x": child})
     with pytest.raises(ValueError, match="nothing to make x from: y"):
         ordered([child], [])
     for entry in ({}, FULL[0].to_dict() | {"surplus": 1}, FULL[0].to_dict() | {"how": {"kind": "magic"}}):
         with pytest.raises(SchemaError, match="not a member"):
-            Member.from_dict(entry)
+            ZooMember.from_dict(entry)

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from kinprint.errors import BadReference, SchemaError
-from kinprint.lab.zoo.members import COMPONENTS, NORM_PARTS, Edit, Link, Member
+from kinprint.lab.zoo.members import COMPONENTS, NORM_PARTS, Edit, Link, ZooMember
 from kinprint.lab.zoo.relations import KINDS, Record, Relations
 from kinprint.lab.zoo.store import Zoo
 from support.places import ROOT
@@ -95,7 +95,7 @@ def test_what_is_shared(zoo):
 
 
 def made(name, *links):
-    return Member(name, "derived" if links else "base", "x", Edit("copy"), links)
+    return ZooMember(name, "derived" if links else "base", "x", Edit("copy"), links)
 
 
 def test_what_a_child_does_not_hand_down_its_children_do_not_have():

@@ -7,7 +7,7 @@ import pytest
 
 from kinprint.errors import BadReference, FormatError, NotFound, SchemaError
 from kinprint.lab.zoo import derive, forward
-from kinprint.lab.zoo.members import Edit, Link, Member
+from kinprint.lab.zoo.members import Edit, Link, ZooMember
 from kinprint.lab.zoo.relations import Record
 from kinprint.lab.zoo.store import KEPT, Zoo, hashes_of
 from support.places import FAMILY_MODELS
@@ -110,7 +110,7 @@ def test_errors_say_what_is_missing(zoo, tmp_path):
         Zoo.open(tmp_path).load("indep.noise-20")
     with pytest.raises(NotFound, match=r"config\.json does not exist"):
         hashes_of(tmp_path, ["config.json"])
-    odd = Member("odd", "derived", "odd", Edit("melt"), (Link("base"),))
+    odd = ZooMember("odd", "derived", "odd", Edit("melt"), (Link("base"),))
     broken = Record("tiny", "", {}, {**zoo.members, "odd": odd}, zoo.record.stored)
     with pytest.raises(SchemaError, match="made by 'melt', which is no edit"):
         Zoo(FAMILY, broken).load("odd")

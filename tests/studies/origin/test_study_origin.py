@@ -13,7 +13,7 @@ from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import all_pairs, draw_columns
+from kinprint.stats import draw_columns, row_grid
 from kinprint.studies.opened import Request
 from kinprint.studies.origin import ORIGIN
 from kinprint.studies.origin import baselines as origin_baselines
@@ -222,7 +222,7 @@ def test_decay_matrix_and_its_null():
     rng = np.random.default_rng(3)
     left = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
     right = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
-    pair = NormPair("a", "b", Role.INPUT_NORM, tuple(range(9)), left, right, all_pairs(left, right))
+    pair = NormPair("a", "b", Role.INPUT_NORM, tuple(range(9)), left, right, row_grid(left, right))
     found = origin_decay.compute({Role.INPUT_NORM: pair}, draws=99, seed=0)
     assert_allclose(found.diagonal, [METRICS["cosine"](x, y) for x, y in zip(left, right, strict=True)])
     assert_allclose(found.null_diagonal.mean(axis=0), np.diagonal(pair.pairs.cosine_null_mean), atol=0.03)

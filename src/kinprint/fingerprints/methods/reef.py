@@ -78,8 +78,8 @@ class REEF(PortableMethod):
         """Compare all kept layers with all."""
         sides = _checked(a), _checked(b)
         n = sides[0][0].shape[0]
-        biased = _all_pairs(sides[0], sides[1])
-        unbiased = _all_pairs([u_centred(K) for K in sides[0]], [u_centred(L) for L in sides[1]])
+        biased = _layer_grid(sides[0], sides[1])
+        unbiased = _layer_grid([u_centred(K) for K in sides[0]], [u_centred(L) for L in sides[1]])
         depths = _depths(a), _depths(b)
         rows, columns = _matched(*depths)
         best = np.unravel_index(int(unbiased.argmax()), unbiased.shape)
@@ -133,7 +133,7 @@ def _checked(features: Features) -> list[FloatArray]:
     return [unpacked(flat, n) for flat in grams]
 
 
-def _all_pairs(left: list[FloatArray], right: list[FloatArray]) -> FloatArray:
+def _layer_grid(left: list[FloatArray], right: list[FloatArray]) -> FloatArray:
     products: FloatArray = np.array([K.ravel() for K in left]) @ np.array([L.ravel() for L in right]).T
     return np.clip(products, -1.0, 1.0)
 

@@ -64,7 +64,7 @@ def without_adapter(listed: frozenset[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LoraTarget:
     """The stored parts of one adapted module, by its path in the base."""
 
     path: str
@@ -83,7 +83,7 @@ class Target:
 class Adapter:
     """An adapter's tensors, sorted: what is added to modules, and what replaces tensors of the base whole."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[LoraTarget, ...]
     replaced: Mapping[str, TensorInfo]
 
     def describe(self, settings: LoraSettings) -> Text:
@@ -164,7 +164,7 @@ def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
     return Adapter(tuple(_target(path, found, settings, label) for path, found in parts.items()), replaced)
 
 
-def _target(path: str, found: Mapping[str, TensorInfo], settings: LoraSettings, label: str) -> Target:
+def _target(path: str, found: Mapping[str, TensorInfo], settings: LoraSettings, label: str) -> LoraTarget:
     kinds = [kind for kind in ("lora_", "lora_embedding_") if f"{kind}A" in found or f"{kind}B" in found]
     where = f"{label}: {_quoted(path)}"
     if len(kinds) != 1:
@@ -178,7 +178,7 @@ def _target(path: str, found: Mapping[str, TensorInfo], settings: LoraSettings, 
         raise FormatError(
             f"{where} has {'a' if magnitude is not None else 'no'} lora_magnitude_vector, {said}", hint=_AGAIN
         )
-    target = Target(path, found[f"{kinds[0]}A"], found[f"{kinds[0]}B"], magnitude, kinds[0] == "lora_embedding_")
+    target = LoraTarget(path, found[f"{kinds[0]}A"], found[f"{kinds[0]}B"], magnitude, kinds[0] == "lora_embedding_")
     down, up = target.down.shape, target.up.shape
     if len(down) < 2 or len(down) != len(up) or 0 in (*down, *up) or up[1] != down[0] or up[2:] != (1,) * len(up[2:]):
         raise FormatError(
@@ -419,7 +419,7 @@ def _replacement(
     return tensor._replace(name=name)
 
 
-def _stored_transposed(base: Tensors, targets: Mapping[str, Target], renaming: Renaming, *, default: bool) -> bool:
+def _stored_transposed(base: Tensors, targets: Mapping[str, LoraTarget], renaming: Renaming, *, default: bool) -> bool:
     """Tell whether matrices are stored in × out. Where a shape can tell it does, for all: the setting is often wrong."""
     seen = set()
     for name, target in targets.items():
@@ -429,7 +429,7 @@ def _stored_transposed(base: Tensors, targets: Mapping[str, Target], renaming: R
     return seen.pop() if len(seen) == 1 else default
 
 
-def _adapted(weight: TensorInfo, target: Target, scale: float, label: str, *, transposed: bool) -> TensorInfo:
+def _adapted(weight: TensorInfo, target: LoraTarget, scale: float, label: str, *, transposed: bool) -> TensorInfo:
     """Describe one tensor of the base with the adapter's product added."""
     where, down, up = f"{label}: {_quoted(target.path)}", target.down, target.up
     if weight.made is None and weight.dtype in ITEM_BYTES and weight.dtype not in FLOATS:

@@ -29,7 +29,7 @@ _LOCAL = ("folder", "file")
 
 
 @dataclass(frozen=True)
-class Found:
+class AdapterFiles:
     """An adapter's config and its file, of which nothing has been read yet."""
 
     folder: Folder
@@ -43,7 +43,9 @@ class Found:
         return self.folder.provenance.reference
 
 
-def find_adapter(folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False) -> Found | None:
+def find_adapter(
+    folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False
+) -> AdapterFiles | None:
     """Return the adapter that a folder is read for, if it is one.
 
     Parameters
@@ -59,7 +61,7 @@ def find_adapter(folder: Folder, wanted: str | None, session: Session, *, unlist
     if not names:
         return None
     document = read_json_of(session, folder, names[0], cap=CONFIG_CAP)
-    return None if document is None else Found(folder, document, *_first(folder, names[1:]))
+    return None if document is None else AdapterFiles(folder, document, *_first(folder, names[1:]))
 
 
 def _names(folder: Folder, wanted: str | None, *, unlisted: bool) -> tuple[str, ...]:
@@ -86,7 +88,7 @@ def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:
     return names[-1], folder.open(names[-1])
 
 
-def open_adapter(found: Found, session: Session, *, alone: bool) -> Checkpoint:
+def open_adapter(found: AdapterFiles, session: Session, *, alone: bool) -> Checkpoint:
     """Open an adapter as the tensors it stores, or as its base with the adapter added: the first base given that it fits.
 
     Raises
@@ -109,7 +111,7 @@ def open_adapter(found: Found, session: Session, *, alone: bool) -> Checkpoint:
     raise problem
 
 
-def _open_alone(found: Found, session: Session) -> Checkpoint:
+def _open_alone(found: AdapterFiles, session: Session) -> Checkpoint:
     """Open an adapter without its base: its own tensors, and what is known of it in a note."""
     shard = load_file(session, found.folder, found.name, found.source, 0, FIRST_READ)
     try:
@@ -138,7 +140,7 @@ def _open_alone(found: Found, session: Session) -> Checkpoint:
     )
 
 
-def _declared(found: Found, settings: LoraSettings, session: Session) -> Checkpoint:
+def _declared(found: AdapterFiles, settings: LoraSettings, session: Session) -> Checkpoint:
     """Open the base that an adapter declares."""
     label, name = found.label, settings.base
     if name is None:
@@ -156,7 +158,7 @@ def _declared(found: Found, settings: LoraSettings, session: Session) -> Checkpo
         raise type(error)(said, hint=GIVE_BASE) from error
 
 
-def _merged(base: Checkpoint, how: str, found: Found, settings: LoraSettings, session: Session) -> Checkpoint:
+def _merged(base: Checkpoint, how: str, found: AdapterFiles, settings: LoraSettings, session: Session) -> Checkpoint:
     """Add an adapter to its base. Its file comes after the base's, whose numbers are known to tensors made of others."""
     folder, label = found.folder, found.label
     if base.adapter:

@@ -31,7 +31,7 @@ MAX_TEXT = 1 << 12  # characters of a name or an architecture
 Number = int | float
 
 
-class Entry(NamedTuple):
+class MetadataValue(NamedTuple):
     """A value: its type (of its items, if it is an array), how many there are, and where they begin."""
 
     kind: int
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 class Metadata:
     """Values by key. The walk over the header has checked that all of them lie within `data`."""
 
-    def __init__(self, data: bytes, entries: Mapping[str, Entry], label: str) -> None:
+    def __init__(self, data: bytes, entries: Mapping[str, MetadataValue], label: str) -> None:
         self._data, self._entries, self._label = data, entries, label
 
     def __contains__(self, key: str) -> bool:

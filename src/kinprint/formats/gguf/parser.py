@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kinprint.errors import FormatError
 from kinprint.formats.format import ORIGIN, Format, Shard
 from kinprint.formats.gguf.blocks import type_of
-from kinprint.formats.gguf.metadata import FIXED, STRING, Entry, Metadata
+from kinprint.formats.gguf.metadata import FIXED, STRING, Metadata, MetadataValue
 from kinprint.formats.gguf.model_info import config_of, in_original_order, origin_of, tokenizer_of, unstacked
 from kinprint.formats.gguf.splits import PART, check_parts, part_of
 from kinprint.formats.tensors import TensorInfo
@@ -149,7 +149,7 @@ def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tupl
     With `heads_only` the walk ends before the tokenizer, if architecture and heads stand before it, as they always do.
     """
     at = _START.size
-    found: dict[str, Entry] = {}
+    found: dict[str, MetadataValue] = {}
     for _ in range(start.entries):
         key, at = head.text(at, "a metadata entry")
         if key in found:
@@ -165,7 +165,7 @@ def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tupl
             head.reach(at + 12)
             kind, count = _U32.unpack_from(head.data, at)[0], _U64.unpack_from(head.data, at + 4)[0]
             at += 12
-        entry = Entry(kind, is_array, count, at)
+        entry = MetadataValue(kind, is_array, count, at)
         if kind in FIXED:
             at += count * FIXED[kind].size
             head.reach(at)
@@ -179,7 +179,7 @@ def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tupl
     return Metadata(head.data, found, head.label), at
 
 
-def _expected_after(found: Mapping[str, Entry], head: Head, key: str, count: int, start: Start) -> int:
+def _expected_after(found: Mapping[str, MetadataValue], head: Head, key: str, count: int, start: Start) -> int:
     """Guess how many bytes of header follow an array of strings, so that few reads get it whole."""
     tensors = start.tensors * _TENSOR_ENTRY
     if key != _TOKENS:
@@ -207,7 +207,7 @@ def _skip_strings(head: Head, at: int, count: int, ahead: int) -> int:
     return at
 
 
-class Place(NamedTuple):
+class TensorEntry(NamedTuple):
     """A tensor as the table has it."""
 
     name: str
@@ -217,7 +217,7 @@ class Place(NamedTuple):
     end: int
 
 
-def read_table(head: Head, start: Start, metadata: Metadata, at: int) -> tuple[list[Place], int]:
+def read_table(head: Head, start: Start, metadata: Metadata, at: int) -> tuple[list[TensorEntry], int]:
     """Read and check the table of tensors; return it and where the header ends."""
     label = head.label
     rows: dict[str, tuple[tuple[int, ...], int, int]] = {}
@@ -257,7 +257,7 @@ def _alignment(metadata: Metadata, label: str) -> int:
 
 def _place(
     name: str, shape: tuple[int, ...], kind: int, offset: int, alignment: int, base: int, size: int, label: str
-) -> Place:
+) -> TensorEntry:
     dtype, elements, block = type_of(kind, tensor=name, label=label)
     where = f"{label}: tensor {name[:200]!r}"
     if math.prod(max(side, 1) for side in shape) > MAX_COUNT:
@@ -273,10 +273,10 @@ def _place(
     end = start + math.prod(shape) // elements * block
     if end > size:
         raise FormatError(f"{where} lies at bytes {start} to {end}, the file has {size}", hint=_AGAIN)
-    return Place(name, dtype, shape, start, end)
+    return TensorEntry(name, dtype, shape, start, end)
 
 
-def _refuse_overlaps(places: list[Place], label: str) -> None:
+def _refuse_overlaps(places: list[TensorEntry], label: str) -> None:
     stored = sorted((place.start, place.end, place.name) for place in places if place.end > place.start)
     for (_, end, first), (begins, _, second) in pairwise(stored):
         if begins < end:

@@ -26,7 +26,7 @@ _APART = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SplitPart:
     """What a file says about itself and the model it is a part of; None where it says nothing.
 
     Parameters
@@ -48,7 +48,7 @@ class Part:
     width: int | None
 
 
-def part_of(metadata: Metadata, tensors: int, label: str) -> Part | None:
+def part_of(metadata: Metadata, tensors: int, label: str) -> SplitPart | None:
     """Return which part a file is, or None for one that is whole; its name has to agree."""
     count, number = metadata.number("split.count"), metadata.number("split.no")
     found = PART.search(label)
@@ -76,7 +76,7 @@ def part_of(metadata: Metadata, tensors: int, label: str) -> Part | None:
             metadata.number(f"{kind or ''}.embedding_length"),
         )
     )
-    return Part(*named, tensors, total, kind, layers, width)
+    return SplitPart(*named, tensors, total, kind, layers, width)
 
 
 def check_parts(shards: Sequence[Shard]) -> None:
@@ -87,7 +87,7 @@ def check_parts(shards: Sequence[Shard]) -> None:
     FormatError
         If they contradict each other, or hold another number of tensors than they say.
     """
-    parts = [(shard, shard.part) for shard in shards if isinstance(shard.part, Part)]
+    parts = [(shard, shard.part) for shard in shards if isinstance(shard.part, SplitPart)]
     if len(parts) < 2:
         return
     first, said = parts[0]

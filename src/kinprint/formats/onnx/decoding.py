@@ -120,7 +120,7 @@ _BYTES = {"I64": "<u8", "I32": "<u4", "I16": "<u2", "F16": "<u2", "BF16": "<u2"}
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaledCodes:
     """Codes less a zero point, times a scale: one for all, one for each index of an axis, or one for each block of it.
 
     Parameters
@@ -197,7 +197,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedBlocks:
     """Weights of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale and maybe a zero point.
 
     Parameters

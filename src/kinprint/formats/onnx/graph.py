@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kinprint.formats.onnx.protos import Contents, Node, Stored
+from kinprint.formats.onnx.protos import Contents, GraphNode, StoredTensor
 
 CODES = frozenset({"I8", "U8", "I4", "U4"})
 _WIDE_CODES = frozenset({"I16", "I32"})  # biases, where whole layers are quantised; elsewhere these are no codes
@@ -21,7 +21,7 @@ FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"})
 _HOPS = 5  # from a product of codes to the sum with the bias: a cast, and one or two factors
 
 
-class _Places(NamedTuple):
+class _OperatorInputs(NamedTuple):
     """Which inputs of an operator are the weight, its scale, its zero point, and the bias."""
 
     weight: int
@@ -31,14 +31,14 @@ class _Places(NamedTuple):
 
 
 PRODUCTS = {
-    "MatMul": _Places(1),
-    "Gemm": _Places(1, bias=2),
-    "MatMulInteger": _Places(1, zero=3),
-    "QLinearMatMul": _Places(3, 4, 5),
-    "QGemm": _Places(3, 4, 5, 6),
-    "MatMulIntegerToFloat": _Places(1, 3, 5, 6),
-    "DynamicQuantizeMatMul": _Places(1, 2, 3, 4),
-    "MatMulNBits": _Places(1, 2, 3, 5),
+    "MatMul": _OperatorInputs(1),
+    "Gemm": _OperatorInputs(1, bias=2),
+    "MatMulInteger": _OperatorInputs(1, zero=3),
+    "QLinearMatMul": _OperatorInputs(3, 4, 5),
+    "QGemm": _OperatorInputs(3, 4, 5, 6),
+    "MatMulIntegerToFloat": _OperatorInputs(1, 3, 5, 6),
+    "DynamicQuantizeMatMul": _OperatorInputs(1, 2, 3, 4),
+    "MatMulNBits": _OperatorInputs(1, 2, 3, 5),
 }
 _TURNABLE = frozenset({"Gemm", "QGemm"})
 _CODED_SUFFIX = re.compile(r"_(?:quantized|q|Q[248]|int8|uint8)$")
@@ -110,7 +110,7 @@ class _Study:
         self._constants = contents.constants
         self._derived = {name: _Derived(name) for name in contents.tensors}
         self._found = Findings()
-        self._uses: dict[str, list[Node]] = {}
+        self._uses: dict[str, list[GraphNode]] = {}
         for node in contents.nodes:
             for name in node.inputs:
                 self._uses.setdefault(name, []).append(node)
@@ -130,7 +130,7 @@ class _Study:
 
     # -- values that are tensors ---------------------------------------------------------------------------------------
 
-    def _follow(self, node: Node) -> None:
+    def _follow(self, node: GraphNode) -> None:
         source = self._derived.get(node.inputs[0]) if node.inputs else None
         out = node.outputs[0]
         if out in self._derived:
@@ -150,7 +150,7 @@ class _Study:
             zero = node.inputs[2] if len(node.inputs) > 2 else None
             self._decode(source, out, node.inputs[1], zero, node.attribute("axis", 1), node.attribute("block_size", 0))
 
-    def _arithmetic(self, node: Node, out: str) -> None:
+    def _arithmetic(self, node: GraphNode, out: str) -> None:
         """Follow codes that are cast, and then scaled by plain arithmetic."""
         for this, other in ((0, 1), (1, 0)):
             if len(node.inputs) != 2 or (node.operator == "Sub" and this):
@@ -177,7 +177,7 @@ class _Study:
 
     # -- products --------------------------------------------------------------------------------------------------------
 
-    def _scales(self, node: Node) -> None:
+    def _scales(self, node: GraphNode) -> None:
         """Learn the scales of the codes that a product takes."""
         places = PRODUCTS[node.operator]
         source = self._derived.get(_input(node, places.weight))
@@ -191,7 +191,7 @@ class _Study:
             packed = (bits, node.attribute("block_size", 0), node.attribute("K", 0))
         self._found.codings[source.base] = Coding(scale.base, zero.base if zero else None, -1, 0, packed)
 
-    def _product(self, node: Node) -> None:
+    def _product(self, node: GraphNode) -> None:
         """Learn the name of the weight in a product."""
         value = _input(node, PRODUCTS[node.operator].weight)
         source = self._derived.get(value)
@@ -219,7 +219,7 @@ class _Study:
         stem = _CODED_SUFFIX.sub("", base)
         return value if is_anonymous(stem) and _is_parameter(value) else stem
 
-    def _module(self, node: Node) -> str:
+    def _module(self, node: GraphNode) -> str:
         """Return the module that a product belongs to: by the node's place, or by the bias added to it."""
         path = node.module or _path(node.name)
         if path and f"{path}.bias" in self._derived:
@@ -228,7 +228,7 @@ class _Study:
         named = bias if bias in self._derived and bias.endswith(".bias") else self._added(node)
         return named.removesuffix(".bias") or path
 
-    def _added(self, node: Node) -> str:
+    def _added(self, node: GraphNode) -> str:
         """Return the name of the bias that is added to what a node puts out."""
         for step in self._onwards(node):
             if step.operator == "Add":
@@ -236,7 +236,7 @@ class _Study:
                 return names[0] if len(names) == 1 and not is_anonymous(names[0]) else ""
         return ""
 
-    def _onwards(self, node: Node) -> Iterator[Node]:
+    def _onwards(self, node: GraphNode) -> Iterator[GraphNode]:
         """Walk on from a node while its output goes to one place only."""
         for _ in range(_HOPS):
             users = self._uses.get(node.outputs[0], [])
@@ -245,7 +245,7 @@ class _Study:
             node = users[0]
             yield node
 
-    def _heads(self, node: Node, module: str, base: str, across: bool) -> None:
+    def _heads(self, node: GraphNode, module: str, base: str, across: bool) -> None:
         """Learn the number of heads from the shape that queries and keys are given."""
         part = module.rsplit(".", 1)[-1]
         key = {"query": "num_attention_heads", "key": "num_key_value_heads"}.get(_PARTS.get(part, ""))
@@ -312,7 +312,7 @@ _PARTS = {
 }
 
 
-def _input(node: Node, place: int | None) -> str:
+def _input(node: GraphNode, place: int | None) -> str:
     return node.inputs[place] if place is not None and place < len(node.inputs) else ""
 
 
@@ -326,7 +326,7 @@ def _is_parameter(name: str) -> bool:
     return name.endswith((".weight", ".bias")) and not is_anonymous(name)
 
 
-def wrapper_of(names: Mapping[str, Stored | object]) -> str:
+def wrapper_of(names: Mapping[str, StoredTensor | object]) -> str:
     """Return what stands before all names of the model itself, where it was exported inside another module.
 
     Blocks and embeddings of such a model begin alike ("inner.encoder.layer.0", "inner.embeddings"). What is left must still

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
 from kinprint.formats.dtypes import stored_bytes
 from kinprint.formats.format import Format, Shard
-from kinprint.formats.onnx.decoding import Packed, Scaled, Transposed, Varints, flat, kind_of
+from kinprint.formats.onnx.decoding import PackedBlocks, ScaledCodes, Transposed, Varints, flat, kind_of
 from kinprint.formats.onnx.graph import (
     CODES,
     FLOATS,
@@ -28,7 +28,7 @@ from kinprint.formats.onnx.graph import (
     wrapper_of,
 )
 from kinprint.formats.onnx.protobuf import Window
-from kinprint.formats.onnx.protos import LEAST_CODES, Contents, Stored, read_model
+from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, Folder, Source, too_many_brackets
@@ -52,7 +52,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
             hint="fetch the weights themselves: git lfs pull",
         )
     contents = read_model(window)
-    places = _Places(folder, source, number)
+    places = _TensorFiles(folder, source, number)
     stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
     findings = study_graph(contents)
     notes: list[Text] = []
@@ -71,7 +71,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
 # -- where the data are ------------------------------------------------------------------------------------------------
 
 
-class _Places:
+class _TensorFiles:
     """Finds the data of tensors, in the file itself and in files beside it.
 
     A model is one file, so those beside it follow it in the checkpoint's list: they are numbered as they stand there. (−1, −2
@@ -83,7 +83,7 @@ class _Places:
         self._folder, self._source, self._number = folder, source, number
         self._size = source.size
 
-    def of(self, tensor: Stored) -> TensorInfo:
+    def of(self, tensor: StoredTensor) -> TensorInfo:
         """Return where a tensor is, its length held against its shape."""
         where = f"{self._source.label}: tensor {tensor.name[:200]!r}"
         if tensor.varints:
@@ -100,7 +100,7 @@ class _Places:
             )
         return TensorInfo(tensor.name, tensor.dtype, tensor.shape, file, start, end)
 
-    def _varints(self, tensor: Stored, where: str) -> TensorInfo:
+    def _varints(self, tensor: StoredTensor, where: str) -> TensorInfo:
         size = tensor.end - tensor.start
         if size > MAX_VARINTS or not size <= 10 * tensor.elements <= 10 * size:
             raise FormatError(
@@ -201,7 +201,7 @@ class _Builder:
         block = coding.block if axis is not None else 0
         if not block:
             scale, zero = flat(scale), flat(zero) if zero else None
-        made = Scaled(codes, scale, zero, axis, block, across)
+        made = ScaledCodes(codes, scale, zero, axis, block, across)
         size = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
         shape = codes.shape[::-1] if across else codes.shape
         return TensorInfo(name, f"{kind_of(codes.dtype)} with scales", shape, codes.file, 0, size, made)
@@ -226,7 +226,7 @@ class _Builder:
         packed_zeros = height * -(-count * bits // 8)
         if zero is not None and zero.elements != (height * count if zero.dtype in FLOATS else packed_zeros):
             raise self.misfit(codes, f"{zero.elements} zero points for {height} rows of {count} blocks")
-        made = Packed(codes, scale, zero, bits, block, width)
+        made = PackedBlocks(codes, scale, zero, bits, block, width)
         total = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
         return TensorInfo(name, f"{bits}-bit with scales", (height, width), codes.file, 0, total, made)
 
@@ -267,14 +267,14 @@ def _named(builder: _Builder, contents: Contents, findings: Findings, notes: lis
     return rows
 
 
-def _is_constant(name: str, tensor: Stored) -> bool:
+def _is_constant(name: str, tensor: StoredTensor) -> bool:
     """Whether a tensor is a number or a shape that the graph computes with, and no parameter."""
     if "." in name and not is_anonymous(name):
         return False
     return tensor.elements <= 1 or tensor.dtype in ("BOOL", "I16", "I32", "I64")
 
 
-def _refuse_unknown_codes(tensor: Stored, findings: Findings, builder: _Builder) -> None:
+def _refuse_unknown_codes(tensor: StoredTensor, findings: Findings, builder: _Builder) -> None:
     large = len(tensor.shape) > 1 and tensor.elements >= LEAST_CODES
     if tensor.dtype in CODES and large and tensor.name not in findings.codings:
         raise builder.misfit(
@@ -290,7 +290,7 @@ def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, c
         )
     methods: dict[Text, int] = {}
     for row in rows.values():
-        if isinstance(row.made, (Scaled, Packed)):
+        if isinstance(row.made, (ScaledCodes, PackedBlocks)):
             methods[row.made.method] = methods.get(row.made.method, 0) + 1
     notes += [
         Text("{n} tensors are quantised ({how}); they are decoded when read", n=count, how=method)

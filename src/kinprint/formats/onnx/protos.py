@@ -105,7 +105,7 @@ def dtype_name(code: int) -> str:
     return _NAMES[code] if 0 < code < len(_NAMES) else f"type {code}"
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor: its data from byte `start` to `end` of the file, as varints or not, or in another file."""
 
     name: str
@@ -123,7 +123,7 @@ class Stored(NamedTuple):
         return math.prod(self.shape)
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """A step of the graph: operator, name, the names of what goes in and out, whole-number attributes, module it is in."""
 
     operator: str
@@ -142,8 +142,8 @@ class Node(NamedTuple):
 class Contents:
     """What was found in a file."""
 
-    tensors: dict[str, Stored] = field(default_factory=dict)
-    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, StoredTensor] = field(default_factory=dict)
+    nodes: list[GraphNode] = field(default_factory=list)
     constants: dict[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: dict[Text, int] = field(default_factory=dict)  # what is not read, and how often it is there
     graphs: int = 0
@@ -191,7 +191,7 @@ def _graph(window: Window, whole: Field, found: Contents, depth: int) -> None:
             found.skip(Text("sparse tensors"))
 
 
-def _keep(window: Window, stored: Stored, found: Contents, depth: int) -> None:
+def _keep(window: Window, stored: StoredTensor, found: Contents, depth: int) -> None:
     found.count(len(found.tensors), MAX_TENSORS, "tensors", window.label)
     if stored.name in found.tensors:
         if depth:  # the two branches of a condition may each bring their own
@@ -210,7 +210,7 @@ def _node(window: Window, whole: Field, found: Contents, depth: int) -> None:
     ends: dict[int, list[str]] = {1: [], 2: []}
     texts = {3: "", 4: "", 9: ""}
     attributes: dict[str, tuple[int, ...]] = {}
-    tensors: list[Stored] = []
+    tensors: list[StoredTensor] = []
     for item in window.fields(whole.start, whole.end):
         if item.number in ends:
             if len(ends[item.number]) <= MAX_INPUTS:
@@ -229,10 +229,10 @@ def _node(window: Window, whole: Field, found: Contents, depth: int) -> None:
             _constant(window, stored._replace(name=ends[2][0]), found, depth)
         return
     found.count(len(found.nodes), MAX_NODES, "nodes", window.label)
-    found.nodes.append(Node(texts[4], texts[3], tuple(ends[1]), tuple(ends[2][:1]), attributes, texts[9]))
+    found.nodes.append(GraphNode(texts[4], texts[3], tuple(ends[1]), tuple(ends[2][:1]), attributes, texts[9]))
 
 
-def _constant(window: Window, stored: Stored, found: Contents, depth: int) -> None:
+def _constant(window: Window, stored: StoredTensor, found: Contents, depth: int) -> None:
     """Keep what a node Constant holds: a shape, or weights."""
     if stored.values is not None:
         found.count(len(found.constants), MAX_NODES, "constants", window.label)
@@ -246,7 +246,7 @@ def _attribute(
     whole: Field,
     found: Contents,
     attributes: dict[str, tuple[int, ...]],
-    tensors: list[Stored],
+    tensors: list[StoredTensor],
     depth: int,
 ) -> None:
     name = ""
@@ -283,7 +283,7 @@ def _scopes(window: Window, whole: Field) -> str:
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 
-def _tensor(window: Window, whole: Field, found: Contents) -> Stored | None:
+def _tensor(window: Window, whole: Field, found: Contents) -> StoredTensor | None:
     """Read a tensor's description; None for what is not weights anyway."""
     name, code, elsewhere = "", 0, 0
     sides: list[int] = []
@@ -317,7 +317,7 @@ def _tensor(window: Window, whole: Field, found: Contents) -> Stored | None:
 
 def _described(
     window: Window, name: str, code: int, shape: tuple[int, ...], data: list[Field], outside: Mapping[str, str] | None
-) -> Stored:
+) -> StoredTensor:
     where = f"{window.label}: tensor {name[:200]!r}"
     if any(side < 0 for side in shape) or math.prod(max(side, 1) for side in shape) > MAX_COUNT:
         raise FormatError(f"{where} has a shape that no array can have: {str(shape)[:200]}")
@@ -332,15 +332,15 @@ def _described(
             f"{where} has its data in pieces, expected them in one", hint="save it anew with the onnx package"
         )
     if outside is not None or not data:
-        return Stored(name, dtype, shape, 0, 0, False, outside, None)
+        return StoredTensor(name, dtype, shape, 0, 0, False, outside, None)
     item = data[0]
     if item.number == (_INT64_DATA if dtype == "I64" else _INT32_DATA) and dtype not in _NOT_IN_VARINTS:
         values = _small(window, item, dtype, varints=True)
-        return Stored(name, dtype, shape, item.start, item.end, True, None, values)
+        return StoredTensor(name, dtype, shape, item.start, item.end, True, None, values)
     if item.number != _RAW_DATA and _PLAIN.get(item.number) != dtype:
         raise FormatError(f"{where} is of {dtype_name(code)}, but has its data in field {item.number}")
     values = _small(window, item, dtype, varints=False)
-    return Stored(name, dtype, shape, item.start, item.end, False, None, values)
+    return StoredTensor(name, dtype, shape, item.start, item.end, False, None, values)
 
 
 def _small(window: Window, item: Field, dtype: str, *, varints: bool) -> tuple[int, ...] | None:

@@ -17,14 +17,22 @@ from dataclasses import dataclass
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import item_bytes
 from kinprint.formats.format import FIRST_READ, MAGIC_BYTES, Format, Shard
-from kinprint.formats.pytorch.pickles import PICKLE_CAP, Global, Outcome, Refusal, Vocabulary, add_items, read_pickle
+from kinprint.formats.pytorch.pickles import (
+    PICKLE_CAP,
+    Global,
+    PickledValue,
+    Refusal,
+    Vocabulary,
+    add_items,
+    read_pickle,
+)
 from kinprint.formats.tensors import Row, TensorInfo
 from kinprint.formats.zip_directory import (
     ZIP_MAGIC,
     Directory,
-    Member,
     Placed,
     Reader,
+    ZipMember,
     contents,
     is_contiguous,
     locate,
@@ -277,7 +285,7 @@ def _walk(
             yield from _walk(inner, (*path, word), left, label)
 
 
-def _named(outcome: Outcome, pickle_bytes: int, label: str) -> tuple[dict[str, _Tensor], str]:
+def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[str, _Tensor], str]:
     """Return the tensors by dotted name, and the entries that all of them lie in, which are left out of the names."""
     found: list[tuple[tuple[str, ...], _Tensor]] = []
     left = iter(range(4 * outcome.instructions + 1000))
@@ -309,7 +317,9 @@ def _named(outcome: Outcome, pickle_bytes: int, label: str) -> tuple[dict[str, _
 # ---- where the tensors are ----
 
 
-def _check(name: str, tensor: _Tensor, members: Mapping[str, Member], root: str, label: str) -> tuple[Member, int]:
+def _check(
+    name: str, tensor: _Tensor, members: Mapping[str, ZipMember], root: str, label: str
+) -> tuple[ZipMember, int]:
     """Hold a tensor against its storage; return the storage's member and the elements from first to last."""
     storage, where = tensor.storage, f"{label}: tensor {name[:200]!r}"
     item = item_bytes(tensor.dtype, tensor=name, label=label)
@@ -444,7 +454,7 @@ def _refuse_slices(folder: Folder, label: str) -> None:
         )
 
 
-def _notes(outcome: Outcome, wrapper: str, named: Mapping[str, _Tensor], stored: int) -> tuple[Text, ...]:
+def _notes(outcome: PickledValue, wrapper: str, named: Mapping[str, _Tensor], stored: int) -> tuple[Text, ...]:
     notes = []
     if wrapper:
         notes.append(Text("the tensors lie in the entry {name}, which is left out of their names", name=repr(wrapper)))

@@ -67,7 +67,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PickledValue:
     """What a pickle describes, how many instructions it took, and which names were passed over."""
 
     value: object
@@ -75,7 +75,7 @@ class Outcome:
     passed_over: tuple[str, ...]
 
 
-def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str) -> Outcome:
+def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str) -> PickledValue:
     """Return what a pickle describes.
 
     Raises
@@ -90,7 +90,7 @@ def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str)
         )
     machine = _Machine(memoryview(data), vocabulary, label)
     value = machine.run()
-    return Outcome(value, machine.instructions, tuple(dict.fromkeys(machine.passed_over)))
+    return PickledValue(value, machine.instructions, tuple(dict.fromkeys(machine.passed_over)))
 
 
 class _Machine:

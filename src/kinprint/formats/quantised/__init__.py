@@ -17,7 +17,7 @@ from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.quantised import awq, bitsandbytes, fp8, gptq, mlx, mxfp4, packed
 from kinprint.formats.quantised.conv1d import as_conv1d
-from kinprint.formats.quantised.modules import Layer, Settings
+from kinprint.formats.quantised.modules import QuantisationSettings, QuantisedLayer
 from kinprint.formats.quantised.settings import is_known, settings_of
 from kinprint.formats.tensors import Dequantised, Row, TensorInfo, Tensors
 from kinprint.text import Text
@@ -74,7 +74,7 @@ class _Form:
     name: str
     mark: frozenset[str]
     parts: frozenset[str]
-    describe: Callable[[Layer], TensorInfo | list[TensorInfo]]
+    describe: Callable[[QuantisedLayer], TensorInfo | list[TensorInfo]]
     fits: Callable[[Mapping[str, TensorInfo]], bool] | None = None
 
 
@@ -82,7 +82,7 @@ def _form(
     name: str,
     mark: str,
     others: str,
-    describe: Callable[[Layer], TensorInfo | list[TensorInfo]],
+    describe: Callable[[QuantisedLayer], TensorInfo | list[TensorInfo]],
     fits: Callable[[Mapping[str, TensorInfo]], bool] | None = None,
 ) -> _Form:
     marks = frozenset(mark.split())
@@ -191,7 +191,7 @@ def _split(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _layers(tensors: Tensors, settings: Settings) -> tuple[dict[str, Layer], set[str]]:
+def _layers(tensors: Tensors, settings: QuantisationSettings) -> tuple[dict[str, QuantisedLayer], set[str]]:
     """Gather the tensors of quantised layers, and the names of scales that belong to no weight."""
     parts: dict[str, dict[str, str]] = {}
     aside: set[str] = set()
@@ -203,7 +203,7 @@ def _layers(tensors: Tensors, settings: Settings) -> tuple[dict[str, Layer], set
             aside.add(name)
     several = {stem: found for stem, found in parts.items() if found.keys() != {"weight"}}
     layers = {
-        stem: Layer(stem, {suffix: tensors[name] for suffix, name in found.items()}, settings)
+        stem: QuantisedLayer(stem, {suffix: tensors[name] for suffix, name in found.items()}, settings)
         for stem, found in several.items()
     }
     # Scales beside a weight of plain floats are what a quantiser left behind when it was undone.
@@ -211,7 +211,7 @@ def _layers(tensors: Tensors, settings: Settings) -> tuple[dict[str, Layer], set
     return {stem: layers[stem] for stem in layers if stem in codes}, aside
 
 
-def _look_at_shapes(layers: dict[str, Layer], read: Read) -> None:
+def _look_at_shapes(layers: dict[str, QuantisedLayer], read: Read) -> None:
     """Read the small tensors that hold shapes: one for all layers whose names differ in numbers only and whose parts are alike.
 
     That the others say the same is checked when they are read.
@@ -232,7 +232,7 @@ def _look_at_shapes(layers: dict[str, Layer], read: Read) -> None:
             layers[stem] = replace(layers[stem], seen=values)
 
 
-def _described(layer: Layer) -> tuple[TensorInfo, ...]:
+def _described(layer: QuantisedLayer) -> tuple[TensorInfo, ...]:
     """Tell by the parts which form a layer has, and describe what it stands for."""
     parts = layer.parts
     form = next((form for form in _FORMS if form.mark & parts.keys() and (form.fits is None or form.fits(parts))), None)
@@ -247,7 +247,7 @@ def _described(layer: Layer) -> tuple[TensorInfo, ...]:
 
 def _replaced(
     tensors: Tensors,
-    layers: Mapping[str, Layer],
+    layers: Mapping[str, QuantisedLayer],
     made: Mapping[str, tuple[TensorInfo, ...]],
     aside: set[str],
 ) -> tuple[Mapping[str, Row | TensorInfo], set[str]]:

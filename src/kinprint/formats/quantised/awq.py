@@ -19,7 +19,7 @@ from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.quantised.modules import (
     SCALE_DTYPES,
     FloatArray,
-    Layer,
+    QuantisedLayer,
     chunks,
     group_size,
     made_tensor,
@@ -77,7 +77,7 @@ def _columns(words: Array, low: int, high: int) -> npt.NDArray[np.uint8]:
     return values.reshape(len(words), -1)[:, low - first * PER_WORD : high - first * PER_WORD]
 
 
-def describe(layer: Layer) -> TensorInfo:
+def describe(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of a layer in AWQ's form."""
     codes = layer.need("qweight", ("I32",), (2,))
     zeros = layer.need("qzeros", ("I32",), (2,))

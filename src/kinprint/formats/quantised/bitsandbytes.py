@@ -23,7 +23,7 @@ import orjson
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import FloatArray, Layer, chunks, flat, made_tensor
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks, flat, made_tensor
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, verbatim
 
@@ -69,7 +69,7 @@ class Int8:
         return values
 
 
-def describe_int8(layer: Layer) -> TensorInfo:
+def describe_int8(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of an 8-bit layer."""
     codes = layer.need("weight", ("I8",), (2,))
     scales = layer.need("SCB", ("F32", "F16", "BF16"), (1, 2))
@@ -87,7 +87,7 @@ def describe_int8(layer: Layer) -> TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class QuantState:
     """What the JSON beside a 4-bit weight says."""
 
     shape: tuple[int, ...]
@@ -96,7 +96,7 @@ class State:
     offset: float
 
 
-def read_state(raw: Array, name: str) -> State:
+def read_state(raw: Array, name: str) -> QuantState:
     """Parse the JSON and check its types; whether it fits the tensors is for the caller to see."""
     try:
         value = orjson.loads(np.asarray(raw, dtype=np.uint8).tobytes())
@@ -119,7 +119,7 @@ def read_state(raw: Array, name: str) -> State:
         raise FormatError(Text("{name}: its quant_state has no block size that makes sense", name=name))
     if type(offset) not in (int, float):
         raise FormatError(Text("{name}: its quant_state has a nested_offset that is no number", name=name))
-    return State(tuple(shape), block, nested_block, float(offset))
+    return QuantState(tuple(shape), block, nested_block, float(offset))
 
 
 def _counts(value: object, most: int) -> TypeGuard[int]:
@@ -136,7 +136,7 @@ class FourBit:
     nested_absmax: TensorInfo | None
     nested_table: TensorInfo | None
     state_bytes: TensorInfo
-    state: State
+    state: QuantState
     kind: str
 
     @property
@@ -206,14 +206,14 @@ def _spread(scales: Array, begin: int, finish: int, block: int, low: int) -> npt
     return found
 
 
-def state_tensor(layer: Layer) -> TensorInfo | None:
+def state_tensor(layer: QuantisedLayer) -> TensorInfo | None:
     """Return the small tensor that has to be read to know a 4-bit weight's shape."""
     found = [layer.parts[suffix] for suffix in STATES if suffix in layer.parts]
     fine = len(found) == 1 and found[0].dtype == "U8" and 0 < found[0].elements <= STATE_CAP
     return found[0] if fine else None
 
 
-def describe_4bit(layer: Layer) -> TensorInfo:
+def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of a 4-bit layer."""
     codes = layer.parts.get("weight")
     if codes is None:

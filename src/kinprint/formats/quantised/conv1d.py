@@ -14,7 +14,7 @@ import numpy as np
 
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice
-from kinprint.formats.quantised.modules import FloatArray, Layer, chunks
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks
 from kinprint.formats.tensors import Dequantised, TensorInfo
 from kinprint.text import Text
 
@@ -65,7 +65,7 @@ class TransposedConv1D:
         return built
 
 
-def as_conv1d(tensor: TensorInfo, layer: Layer) -> TensorInfo:
+def as_conv1d(tensor: TensorInfo, layer: QuantisedLayer) -> TensorInfo:
     """Transpose a tensor back if its model stores it in × out."""
     as_stored = layer.settings.model_type in _MODELS and layer.stem.rpartition(".")[2] in _LAYERS
     if not as_stored or tensor.made is None or len(tensor.shape) != 2:

@@ -19,7 +19,7 @@ from kinprint.formats.plan import TensorSlice, rows, whole
 from kinprint.formats.quantised.modules import (
     SCALE_DTYPES,
     FloatArray,
-    Layer,
+    QuantisedLayer,
     chunks,
     group_size,
     made_tensor,
@@ -33,7 +33,7 @@ DEFAULT_BLOCK = (128, 128)
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaledFloats:
     """A matrix times scales, one for each block of `tall` rows and `wide` columns."""
 
     codes: TensorInfo
@@ -88,7 +88,7 @@ class Scaled:
         return found
 
 
-def describe(layer: Layer) -> TensorInfo:
+def describe(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of a layer whose scales are stored beside it."""
     codes = layer.need("weight", tuple(NAMES), (2,))
     names = [name for name in ("weight_scale", "weight_scale_inv") if name in layer.parts]
@@ -99,12 +99,12 @@ def describe(layer: Layer) -> TensorInfo:
     if zeros is not None and zeros.shape != scales.shape:
         raise FormatError(unlike_shapes("zeros", zeros, scales))
     tall, wide = _block(layer, codes.shape, scales.shape)
-    made = Scaled(codes, scales, zeros, tall, wide)
+    made = ScaledFloats(codes, scales, zeros, tall, wide)
     stored = [codes, scales, *([] if zeros is None else [zeros])]
     return made_tensor(codes.name, f"{NAMES[codes.dtype]} scaled", codes.shape, made, stored)
 
 
-def _block(layer: Layer, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, int]:
+def _block(layer: QuantisedLayer, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, int]:
     """Return the rows and columns that share a scale."""
     out, width = shape
     if all(side == 1 for side in scales):

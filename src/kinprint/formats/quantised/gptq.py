@@ -21,7 +21,7 @@ from kinprint.formats.quantised.modules import (
     SCALE_DTYPES,
     WORD_BITS,
     FloatArray,
-    Layer,
+    QuantisedLayer,
     chunks,
     group_numbers,
     group_size,
@@ -88,7 +88,7 @@ class Gptq:
         return found + np.float32(self.added)
 
 
-def describe(layer: Layer) -> TensorInfo:
+def describe(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of a layer in GPTQ's form."""
     codes = layer.need("qweight", ("I32",), (2,))
     zeros = layer.need("qzeros", ("I32",), (2,))
@@ -112,7 +112,7 @@ def describe(layer: Layer) -> TensorInfo:
     return made_tensor(f"{layer.stem}.weight", f"GPTQ {bits}-bit", (out, width), made, stored)
 
 
-def _added(layer: Layer) -> int:
+def _added(layer: QuantisedLayer) -> int:
     """Return what is added to stored zeros, by the version of the format."""
     layout = (layer.settings.layout or "gptq").lower()
     if layer.settings.method in ("auto-round", "intel/auto-round") and "auto_gptq" in layout:

@@ -25,7 +25,7 @@ from kinprint.formats.quantised.modules import (
     SCALE_DTYPES,
     WORD_BITS,
     FloatArray,
-    Layer,
+    QuantisedLayer,
     chunks,
     made_tensor,
     unlike_shapes,
@@ -125,7 +125,7 @@ class Sealed:
         )
 
 
-def sealed(layer: Layer, reason: str) -> TensorInfo | None:
+def sealed(layer: QuantisedLayer, reason: str) -> TensorInfo | None:
     """Return the packed codes of a layer as a tensor that says, when it is read, why it cannot be."""
     codes = layer.parts.get("weight")
     if codes is None or codes.dtype != "U32" or not codes.shape:
@@ -133,7 +133,7 @@ def sealed(layer: Layer, reason: str) -> TensorInfo | None:
     return codes._replace(start=0, end=codes.nbytes, made=Sealed(codes, reason))
 
 
-def describe(layer: Layer) -> TensorInfo | list[TensorInfo]:
+def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:
     """Describe the weight of a layer in MLX's form, or its experts one by one."""
     codes = layer.need("weight", ("U32",), (2, 3))
     if len(codes.shape) == 2:
@@ -151,7 +151,7 @@ def describe(layer: Layer) -> TensorInfo | list[TensorInfo]:
     return experts
 
 
-def _matrix(layer: Layer) -> TensorInfo:
+def _matrix(layer: QuantisedLayer) -> TensorInfo:
     codes = layer.need("weight", ("U32",), (2,))
     stated = layer.settings.layers.get(layer.stem) or layer.settings.layers.get("")
     if stated is None:

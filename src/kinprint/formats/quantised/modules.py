@@ -29,7 +29,7 @@ INDEX_DTYPES = ("I32", "I64")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class QuantisationSettings:
     """What a config says about quantisation. All of it is optional, and none of it is believed against the shapes.
 
     Parameters
@@ -56,12 +56,12 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class QuantisedLayer:
     """The stored tensors of one layer, by suffix (``qweight``, ``weight.absmax``), and what was read of them at opening."""
 
     stem: str
     parts: Mapping[str, TensorInfo]
-    settings: Settings = field(default_factory=Settings)
+    settings: QuantisationSettings = field(default_factory=QuantisationSettings)
     seen: Array | None = None
 
     def need(self, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo:
@@ -123,7 +123,7 @@ def flat(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
     return TensorSlice(tensor, ((start, stop),), (stop - start,))
 
 
-def group_size(settings: Settings, width: int, groups: int) -> int:
+def group_size(settings: QuantisationSettings, width: int, groups: int) -> int:
     """Return how many columns share a scale, given the number of groups."""
     if width % groups == 0 and (groups == 1 or width // groups in settings.groups or not settings.groups):
         return width // groups

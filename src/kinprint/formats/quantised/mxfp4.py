@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kinprint.errors import FormatError
 from kinprint.formats.dtypes import Array, e8m0_table
 from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import FloatArray, Layer, chunks, made_tensor, unlike_shapes
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks, made_tensor, unlike_shapes
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, verbatim
 
@@ -52,7 +52,7 @@ def scaled(codes: Array, scales: FloatArray, group: int) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Expert:
+class ExpertRows:
     """Every `step`-th row from `first` on of the rows of all experts, laid end to end.
 
     Rows between those asked for are read too, and left out: as ranges they would cost more than as bytes.
@@ -88,7 +88,7 @@ class Expert:
         return scaled(codes.reshape(stop - start, -1), e8m0_table()[scales], MX_GROUP)
 
 
-def describe_experts(layer: Layer) -> list[TensorInfo]:
+def describe_experts(layer: QuantisedLayer) -> list[TensorInfo]:
     """Describe the experts that are stored as blocks, one by one."""
     codes = layer.need("blocks", ("U8",), (4,))
     scales = layer.need("scales", ("U8",), (3,))
@@ -106,7 +106,7 @@ def describe_experts(layer: Layer) -> list[TensorInfo]:
             f"{stem}.{expert}.{name}.weight",
             "MXFP4",
             (out // step, groups * MX_GROUP),
-            Expert(codes, scales, expert * out + at, step),
+            ExpertRows(codes, scales, expert * out + at, step),
             [codes],
             share,
         )
@@ -119,7 +119,7 @@ def describe_experts(layer: Layer) -> list[TensorInfo]:
 
 
 @dataclass(frozen=True, slots=True)
-class Four:
+class FourBitFloats:
     """A matrix in MXFP4 or NVFP4."""
 
     codes: TensorInfo
@@ -150,7 +150,7 @@ class Four:
         return scaled(codes.reshape(stop - start, self.codes.shape[1]), factors, self.group)
 
 
-def describe(layer: Layer) -> TensorInfo:
+def describe(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of a layer in MXFP4 or NVFP4."""
     divides = "weight_packed" in layer.parts
     codes = layer.need("weight_packed" if divides else "weight", ("U8",), (2,))
@@ -167,6 +167,6 @@ def describe(layer: Layer) -> TensorInfo:
         raise FormatError(
             Text("scales of shape {shape} for {n} rows of {m} in groups of {k}", shape=shape, n=out, m=width, k=group)
         )
-    made = Four(codes, scales, common, divides, group)
+    made = FourBitFloats(codes, scales, common, divides, group)
     stored = [codes, scales, *([] if common is None else [common])]
     return made_tensor(f"{layer.stem}.weight", made.method, (out, width), made, stored)

@@ -21,7 +21,7 @@ from kinprint.formats.quantised.modules import (
     SCALE_DTYPES,
     WORD_BITS,
     FloatArray,
-    Layer,
+    QuantisedLayer,
     chunks,
     group_numbers,
     group_size,
@@ -34,7 +34,7 @@ DEFAULT_BITS = (4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedIntegers:
     """A matrix from packed integers."""
 
     codes: TensorInfo
@@ -109,14 +109,14 @@ class Packed:
         return self._unpacked(given.T).T[start - first : stop - first]
 
 
-def shape_tensor(layer: Layer) -> TensorInfo | None:
+def shape_tensor(layer: QuantisedLayer) -> TensorInfo | None:
     """Return the small tensor that has to be read to know the weight's shape."""
     sides = layer.parts.get("weight_shape")
     fine = sides is not None and sides.dtype in INDEX_DTYPES and sides.elements == 2
     return sides if fine else None
 
 
-def describe(layer: Layer) -> TensorInfo:
+def describe(layer: QuantisedLayer) -> TensorInfo:
     """Describe the weight of a layer in packed form."""
     codes = layer.need("weight_packed", ("I32",), (2,))
     scales = layer.need("weight_scale", SCALE_DTYPES, (1, 2))
@@ -140,12 +140,12 @@ def describe(layer: Layer) -> TensorInfo:
         shape = str(list(order.shape))
         raise FormatError(Text("weight_g_idx of shape {shape} for {n} columns", shape=shape, n=width))
     size = group_size(layer.settings, width, scales.shape[1])
-    made = Packed(codes, scales, zeros, order, sides, (out, width), bits, size)
+    made = PackedIntegers(codes, scales, zeros, order, sides, (out, width), bits, size)
     stored = [codes, scales, sides, *(tensor for tensor in (zeros, order) if tensor is not None)]
     return made_tensor(f"{layer.stem}.weight", f"compressed-tensors int{bits}", (out, width), made, stored)
 
 
-def _bits(layer: Layer, words: tuple[int, ...], shape: tuple[int, int]) -> int:
+def _bits(layer: QuantisedLayer, words: tuple[int, ...], shape: tuple[int, int]) -> int:
     """Return the width that makes the shape fit the words: of those in the config, or else of the usual ones."""
     out, width = shape
     known = [bits for bits in layer.settings.bits if 1 <= bits <= 8] or DEFAULT_BITS

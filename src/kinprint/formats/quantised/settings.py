@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kinprint.formats.quantised.modules import Settings
+from kinprint.formats.quantised.modules import QuantisationSettings
 
 _KEYS = ("quantization_config", "compression_config", "quantization")  # the last is MLX's
 _NESTED = ("text_config", "llm_config", "language_config")
@@ -33,13 +33,13 @@ def is_known(method: str) -> bool:
     return method in _METHODS
 
 
-def settings_of(config: Mapping[str, object]) -> Settings:
+def settings_of(config: Mapping[str, object]) -> QuantisationSettings:
     """Gather what a config says; whatever makes no sense counts as absent."""
     kind = config.get("model_type")
     model_type = kind.lower() if isinstance(kind, str) else ""
     stated = _stated(config)
     if stated is None:
-        return Settings(model_type=model_type)
+        return QuantisationSettings(model_type=model_type)
     method = stated.get("quant_method")
     layout = next((stated[key] for key in _LAYOUTS if isinstance(stated.get(key), str)), None)
     if stated.get("is_marlin_format") is True:
@@ -56,7 +56,7 @@ def settings_of(config: Mapping[str, object]) -> Settings:
                 tall, wide = map(_count, sides)
                 if tall and wide:
                     blocks[tall, wide] = None
-    return Settings(
+    return QuantisationSettings(
         method=method.lower() if isinstance(method, str) else None,
         layout=layout.lower() if isinstance(layout, str) else None,
         bits=tuple(bits),

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from kinprint.errors import NeedsExtra
-from kinprint.lab.lineage.scoring import Cell
+from kinprint.lab.lineage.scoring import AttackScore
 
 
-def draw(cells: list[Cell], methods: list[str], folder: Path) -> list[Path]:
+def draw(cells: list[AttackScore], methods: list[str], folder: Path) -> list[Path]:
     """Draw AUC and true positives at 1 % side by side, as PNG and SVG.
 
     Raises
@@ -49,7 +49,7 @@ def draw(cells: list[Cell], methods: list[str], folder: Path) -> list[Path]:
     return paths
 
 
-def _value(cell: Cell | None, field: str) -> float:
+def _value(cell: AttackScore | None, field: str) -> float:
     value = None if cell is None else getattr(cell, field)
     return float("nan") if value is None else float(value)
 

@@ -15,7 +15,7 @@ import numpy as np
 from kinprint._util.files import write_whole
 from kinprint._version import __version__
 from kinprint.lab.lineage.running import Key
-from kinprint.lab.lineage.scoring import Cell, MethodCost, Outcome
+from kinprint.lab.lineage.scoring import AttackScore, MethodCost, MethodOutcome
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
 from kinprint.lab.lineage.verdicts import VERDICT
 from kinprint.lab.zoo.store import Zoo
@@ -29,8 +29,8 @@ class Benchmark:
 
     zoo: Zoo
     trials: Sequence[Trial]
-    outcomes: Mapping[Key, Outcome]
-    cells: Sequence[Cell]
+    outcomes: Mapping[Key, MethodOutcome]
+    cells: Sequence[AttackScore]
     costs: Sequence[MethodCost]
     methods: Sequence[str]
     command: str
@@ -45,7 +45,7 @@ def write_report(bench: Benchmark, folder: Path) -> list[Path]:
     return [folder / name for name in pages]
 
 
-def _cells_csv(cells: Sequence[Cell]) -> str:
+def _cells_csv(cells: Sequence[AttackScore]) -> str:
     page = io.StringIO()
     rows = csv.writer(page, lineterminator="\n")
     rows.writerow(["method", "attack", "pairs", "off", "auc", "tpr_at_1_percent", "tpr_at_0.1_percent", "median"])
@@ -204,7 +204,7 @@ def _verdicts(bench: Benchmark) -> str:
 
 
 def _attacks(bench: Benchmark, field: str, title: str) -> str:
-    by_attack: dict[str, dict[str, Cell]] = {}
+    by_attack: dict[str, dict[str, AttackScore]] = {}
     for cell in bench.cells:
         by_attack.setdefault(cell.attack, {})[cell.method] = cell
     rows = []

@@ -16,7 +16,7 @@ from kinprint._util.progress import Progress
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.fingerprints.base import Features, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, share_tokens
-from kinprint.lab.lineage.scoring import Outcome
+from kinprint.lab.lineage.scoring import MethodOutcome
 from kinprint.lab.lineage.trials import Trial
 from kinprint.lab.lineage.verdicts import VERDICT, VERDICT_VERSION, judge
 from kinprint.lab.zoo.held import HeldWeights
@@ -42,12 +42,12 @@ def run_trials(
     seed: int = 0,
     slow_limit: int | None = None,
     progress: Progress | None = None,
-) -> dict[Key, Outcome]:
+) -> dict[Key, MethodOutcome]:
     """Return a result for every method and trial; what `folder` already holds for the same models and versions is not run again."""
     keys = keys_of(zoo.members)
     folder.mkdir(parents=True, exist_ok=True)
     kept = _kept(folder / RESULTS)
-    outcomes: dict[Key, Outcome] = {}
+    outcomes: dict[Key, MethodOutcome] = {}
     jobs: dict[str, list[tuple[str, str, str, str]]] = {}
     for trial in trials:
         for name in names:
@@ -79,7 +79,7 @@ def _result_key(method: str, a: str, b: str, seed: int) -> str:
     return f"{FORMAT}:{method}:{version}:{a[:16]}:{b[:16]}:{seed}"
 
 
-def _kept(file: Path) -> dict[str, Outcome]:
+def _kept(file: Path) -> dict[str, MethodOutcome]:
     if not file.is_file():
         return {}
     found = {}
@@ -87,7 +87,7 @@ def _kept(file: Path) -> dict[str, Outcome]:
         try:
             data = json.loads(line)
             key = data.pop("key")
-            found[key] = Outcome(**data)
+            found[key] = MethodOutcome(**data)
         except (ValueError, KeyError, TypeError):  # the last line of a run that was cut short
             continue
     return found
@@ -96,7 +96,7 @@ def _kept(file: Path) -> dict[str, Outcome]:
 Batch = tuple[str, list[tuple[str, str, str, str]]]
 
 
-def _map(folder: Path, batches: Sequence[Batch], seed: int, workers: int) -> Iterable[list[tuple[str, Outcome]]]:
+def _map(folder: Path, batches: Sequence[Batch], seed: int, workers: int) -> Iterable[list[tuple[str, MethodOutcome]]]:
     if workers <= 1 or len(batches) < 2:
         runner = _Runner(folder, seed)
         yield from (runner.run(batch) for batch in batches)
@@ -114,7 +114,7 @@ def _begin(folder: Path, seed: int) -> None:
     _RUNNER.append(_Runner(folder, seed))
 
 
-def _one(batch: Batch) -> list[tuple[str, Outcome]]:
+def _one(batch: Batch) -> list[tuple[str, MethodOutcome]]:
     return _RUNNER[0].run(batch)
 
 
@@ -128,7 +128,7 @@ class _Runner:
         self._features: dict[tuple[str, str], tuple[Features | str, float, int]] = {}
         self._bases = {member.name for member in self._zoo.members.values() if not member.parents}
 
-    def run(self, batch: Batch) -> list[tuple[str, Outcome]]:
+    def run(self, batch: Batch) -> list[tuple[str, MethodOutcome]]:
         """Run all that is asked of one member, then forget it; bases are kept."""
         member, jobs = batch
         results = [(key, self._outcome(method, a, b)) for method, a, b, key in jobs]
@@ -137,7 +137,7 @@ class _Runner:
             self._features = {key: value for key, value in self._features.items() if key[1] != member}
         return results
 
-    def _outcome(self, name: str, a: str, b: str) -> Outcome:
+    def _outcome(self, name: str, a: str, b: str) -> MethodOutcome:
         if name == VERDICT:
             return judge(self._zoo, a, b, seed=self._seed)
         method = chosen_methods([name])[0]
@@ -146,9 +146,9 @@ class _Runner:
             score, seconds, read = self._score(method, a, b)
         except (DegenerateInput, NeedsExtra) as error:
             note = LACKING if isinstance(error, NeedsExtra) else None
-            return Outcome(name, a, b, None, None, error.message, time.perf_counter() - began, 0, note)
+            return MethodOutcome(name, a, b, None, None, error.message, time.perf_counter() - began, 0, note)
         p = None if score.chance is None else score.chance.log10_p
-        return Outcome(name, a, b, score.value, p, None, seconds, read)
+        return MethodOutcome(name, a, b, score.value, p, None, seconds, read)
 
     def _score(self, method: Method, a: str, b: str) -> tuple[Score, float, int]:
         if isinstance(method, PortableMethod):

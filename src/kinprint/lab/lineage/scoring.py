@@ -13,7 +13,7 @@ from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MethodOutcome:
     """One method on one pair. ``value`` is None where it was off, with the reason; costs are of this pair alone."""
 
     method: str
@@ -28,7 +28,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class AttackScore:
     """One method on one attack.
 
     ``auc`` compares related pairs of this attack with ALL unrelated pairs of the zoo that the method answered: the chance that
@@ -62,13 +62,13 @@ def threshold(negative: FloatArray, rate: float) -> float | None:
     return float(np.sort(negative)[negative.size - 1 - allowed])
 
 
-def _values(outcomes: Sequence[Outcome]) -> FloatArray:
+def _values(outcomes: Sequence[MethodOutcome]) -> FloatArray:
     return np.array([-math.inf if item.value is None else item.value for item in outcomes])
 
 
 def table(
-    trials: Sequence[Trial], outcomes: Mapping[tuple[str, str, str], Outcome], methods: Sequence[str]
-) -> list[Cell]:
+    trials: Sequence[Trial], outcomes: Mapping[tuple[str, str, str], MethodOutcome], methods: Sequence[str]
+) -> list[AttackScore]:
     """Return a cell for every method and attack, and for all attacks together ("all")."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -86,22 +86,24 @@ def table(
     return cells
 
 
-def _found(outcomes: Mapping[tuple[str, str, str], Outcome], method: str, trials: Sequence[Trial]) -> list[Outcome]:
+def _found(
+    outcomes: Mapping[tuple[str, str, str], MethodOutcome], method: str, trials: Sequence[Trial]
+) -> list[MethodOutcome]:
     found = [outcomes.get((method, trial.a, trial.b)) for trial in trials]
     return [item for item in found if item is not None]
 
 
-def _cell(method: str, attack: str, found: Sequence[Outcome], negative: FloatArray) -> Cell:
+def _cell(method: str, attack: str, found: Sequence[MethodOutcome], negative: FloatArray) -> AttackScore:
     positive = _values(found)
     off = sum(item.value is None for item in found)
     if not positive.size or not negative.size:
-        return Cell(method, attack, positive.size, off, None, None, None, None)
+        return AttackScore(method, attack, positive.size, off, None, None, None, None)
     shares = []
     for rate in (0.01, 0.001):
         limit = threshold(negative, rate)
         shares.append(None if limit is None else float(np.mean(positive > limit)))
     known = positive[np.isfinite(positive)]
-    return Cell(
+    return AttackScore(
         method,
         attack,
         positive.size,
@@ -126,7 +128,7 @@ class MethodCost:
 
 
 def costs(
-    outcomes: Mapping[tuple[str, str, str], Outcome], methods: Sequence[str], peaks: Mapping[str, int]
+    outcomes: Mapping[tuple[str, str, str], MethodOutcome], methods: Sequence[str], peaks: Mapping[str, int]
 ) -> list[MethodCost]:
     """Return the mean cost of each method."""
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinprint.lab.zoo.members import Member
+from kinprint.lab.zoo.members import ZooMember
 from kinprint.lab.zoo.store import Zoo
 
 RELATED, UNRELATED, BETWEEN = "related", "unrelated", "between"
@@ -79,7 +79,7 @@ def trials_of(zoo: Zoo, limit: int | None = None) -> list[Trial]:
     return found
 
 
-def _strength(member: Member, base: str) -> float | None:
+def _strength(member: ZooMember, base: str) -> float | None:
     """Return how much was done; in a merge, the share that this base has in it."""
     weights = [link.weight for link in member.links if link.parent == base and link.kind == "weights"]
     return weights[0] if weights and weights[0] != 1.0 else member.strength

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import KinprintError
-from kinprint.lab.lineage.scoring import Outcome
+from kinprint.lab.lineage.scoring import MethodOutcome
 from kinprint.lab.zoo.store import Zoo
 from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE, SHARES_COMPONENTS, SHARES_INITIALISATION
 from kinprint.results.options import Options
@@ -22,7 +22,7 @@ VALUES = {IDENTICAL: 1.0, DERIVED: 1.0, SHARES_COMPONENTS: 0.5, SHARES_INITIALIS
 """What a verdict is worth in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
 
 
-def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> Outcome:
+def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> MethodOutcome:
     """Write both members to a folder and run the comparison on them; the note is the verdict's class and kind."""
     with tempfile.TemporaryDirectory(prefix="kinprint-zoo-") as place:
         folders = [Path(place) / side for side in ("a", "b")]
@@ -38,12 +38,12 @@ def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> Outcome:
                     session=session,
                 )
         except KinprintError as error:
-            return Outcome(VERDICT, a, b, None, None, error.message, time.perf_counter() - began, 0)
+            return MethodOutcome(VERDICT, a, b, None, None, error.message, time.perf_counter() - began, 0)
         seconds = time.perf_counter() - began
     verdict = report.verdict
     if verdict is None or verdict.class_ == NOT_TESTABLE:
         reason = report.reason or (verdict.sentence if verdict is not None else "no verdict")
-        return Outcome(VERDICT, a, b, None, None, reason, seconds, report.bytes_read)
+        return MethodOutcome(VERDICT, a, b, None, None, reason, seconds, report.bytes_read)
     note = verdict.class_ if verdict.kind is None else f"{verdict.class_} {verdict.kind}"
     value = VALUES.get(verdict.class_, 0.0)
-    return Outcome(VERDICT, a, b, value, verdict.log10_p, None, seconds, report.bytes_read, note)
+    return MethodOutcome(VERDICT, a, b, value, verdict.log10_p, None, seconds, report.bytes_read, note)

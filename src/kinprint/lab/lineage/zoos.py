@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kinprint._util.progress import Progress
 from kinprint.lab.zoo.build import build
-from kinprint.lab.zoo.members import Member, Training
+from kinprint.lab.zoo.members import Training, ZooMember
 from kinprint.lab.zoo.plan import FULL
 from kinprint.lab.zoo.store import FILE, Zoo
 
@@ -20,9 +20,9 @@ def cache_folder() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "kinprint" / "zoo"
 
 
-def quick_plan() -> tuple[Member, ...]:
+def quick_plan() -> tuple[ZooMember, ...]:
     """Return three bases, the changes made of them without training, and the light fine-tunes."""
-    kept: dict[str, Member] = {}
+    kept: dict[str, ZooMember] = {}
     for member in FULL:
         if member.name in QUICK_BASES:
             kept[member.name] = member

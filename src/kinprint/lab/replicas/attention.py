@@ -111,7 +111,7 @@ def _on_grid(values: Floats) -> bool:
     return bool(np.all(from_bf16(to_bf16(values)) == values.astype(np.float32)))
 
 
-class _Fit:
+class _AttentionFit:
     """Common scale and local spreads such that mean absolute differences and quantiles come out."""
 
     def __init__(self, distance: Pairs, ratio: Floats, quantile: Floats) -> None:
@@ -150,7 +150,7 @@ def targets(part: str) -> Targets:
     distance = pairs("mean_abs_diff", part)
     scale = np.mean([value / np.hypot(ratio[a], ratio[b]) for (a, b), value in distance.items()]) * np.sqrt(np.pi / 2)
     level = _levels(pairs("p99_abs_diff", part), 2.8 * scale * ratio)
-    fit = _Fit(distance, ratio, level)
+    fit = _AttentionFit(distance, ratio, level)
     scale, offset, _, _ = fit.solve(float(scale), 2.8 * float(scale), free=True)
     # Every quantile is a BF16 number, so of all offsets only a few are possible: the best of those nearby.
     step = 2.0**-12

@@ -9,7 +9,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.lab.replicas.descendant import descend
 from kinprint.lab.replicas.design import LAYERS, REACH, SHARED, WIDTH, WIDTHS, Design, design, layer_correlation
 from kinprint.lab.replicas.published_figures import HW_LAYERS, INPUT, KINDS, POST, Vector
-from kinprint.lab.replicas.solver import HEAVY, Conditions, bend, to_grid, worst_miss
+from kinprint.lab.replicas.solver import HEAVY, Conditions, fit_vector, to_grid, worst_miss
 
 Norms = dict[tuple[str, str], NDArray[np.float32]]
 
@@ -144,13 +144,13 @@ def _settled(
     order = sorted(drafts, key=_turn)
     measured = [v for v in order if v[0] in MEASURED and v[2] in HW_LAYERS]
     for vector in measured:
-        final[vector] = bend(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
+        final[vector] = fit_vector(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
     _reconcile(d, measured, drafts, final, streams)
     for vector in order[len(measured) :]:
         if vector[0] in MEASURED:
             drafts[vector] = _apart(d, vector, _beside(d, vector, drafts, final), final)
         if vector in bound:
-            final[vector] = bend(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
+            final[vector] = fit_vector(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
         else:
             final[vector] = to_grid(drafts[vector])
     return final
@@ -184,7 +184,7 @@ def _reconcile(
             if before < SATISFIED:
                 continue
             missing += 1
-            again = bend(final[vector], conditions, streams[vector[0]])
+            again = fit_vector(final[vector], conditions, streams[vector[0]])
             if worst_miss(again, conditions) < before:
                 final[vector] = again
         if not missing:

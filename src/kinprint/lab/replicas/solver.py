@@ -78,7 +78,7 @@ def quantile_ranks(width: int) -> tuple[int, float]:
     return rank, position - rank
 
 
-class Bender:
+class ConstrainedVector:
     """One vector under its conditions: residuals, derivatives and bounds."""
 
     def __init__(self, start: FloatArray, conditions: Conditions) -> None:
@@ -347,19 +347,19 @@ def stretched(x: FloatArray, mean: float, std: float, rank: int, value: float) -
     return np.where(x > pivot, pivot + (x - pivot) * (value - pivot) / (at - pivot), x)
 
 
-def bend(start: FloatArray, conditions: Conditions, rng: np.random.Generator, *, steps: int = 80) -> FloatArray:
+def fit_vector(start: FloatArray, conditions: Conditions, rng: np.random.Generator, *, steps: int = 80) -> FloatArray:
     """Return a BF16-exact vector near `start` that satisfies the conditions as well as the grid allows.
 
     Wishes are kept if that can be done together with the rest, and else dropped.
     """
-    bender = Bender(start, replace(conditions, correlations=[*conditions.correlations, *conditions.wishes]))
-    best, least = bender.searched(rng)
+    vector = ConstrainedVector(start, replace(conditions, correlations=[*conditions.correlations, *conditions.wishes]))
+    best, least = vector.searched(rng)
     if least > GOOD and conditions.wishes:
-        bender = Bender(start, conditions)
-        best, _ = bender.searched(rng)
-    return bender.polished(bender.rounded(best, rng), steps)
+        vector = ConstrainedVector(start, conditions)
+        best, _ = vector.searched(rng)
+    return vector.polished(vector.rounded(best, rng), steps)
 
 
 def worst_miss(x: FloatArray, conditions: Conditions) -> float:
     """Return the largest residual of a vector under its conditions, wishes apart, in units of `UNIT`."""
-    return float(np.abs(Bender(x, conditions).residuals(x)).max())
+    return float(np.abs(ConstrainedVector(x, conditions).residuals(x)).max())

@@ -49,7 +49,7 @@ _MIX: dict[str, tuple[int | None, int | None, int | None]] = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class TokenizerPair:
     """Both tokenizers as parsed tokenizer.json."""
 
     solar: dict[str, Any]
@@ -358,7 +358,7 @@ def _spare(options: Sequence[str], needed: str | None) -> Sequence[str]:
     return [split for split in options if split != keep]
 
 
-def make_tokenizers(seed: int = 0) -> Pair:
+def make_tokenizers(seed: int = 0) -> TokenizerPair:
     """Return both tokenizers. INTELLECT-3 uses GLM's."""
     rng = np.random.default_rng([seed, 0x70D])
     deep = published()["origin"]["tokenizer_deep"]
@@ -381,7 +381,7 @@ def make_tokenizers(seed: int = 0) -> Pair:
     options = [*(list(found) for found in core.glm_splits), *(_splits(word, parts) for word in words_b)]
     listed = _glm_merges(rng, tokens_b, options, merges, len(core.glm))
     reserved = _reserved()
-    return Pair(
+    return TokenizerPair(
         _document([*reserved, *byte_alphabet(), *merges], list(merges.values()), reserved),
         _document([*byte_alphabet(), *tokens_b], listed, ()),
     )

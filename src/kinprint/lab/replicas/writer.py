@@ -45,7 +45,7 @@ _HOLDERS = {
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TensorStart:
     path: Path
     offset: int
     spec: TensorSpec
@@ -57,7 +57,7 @@ class _Folder:
     def __init__(self, root: Path, name: str, parts: Collection[str], seed: int) -> None:
         self.path = root / SHAPES[name].repo
         self.path.mkdir(parents=True, exist_ok=True)
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _TensorStart] = {}
         specs = tensors_of(name)
         cut = split_shards({tensor: spec.nbytes for tensor, spec in specs.items()}, SHAPES[name].shards)
         for number, tensors in enumerate(cut, 1):
@@ -80,7 +80,7 @@ class _Folder:
             stream.write(head)
             stream.truncate(len(head) + sum(spec.nbytes for spec in specs.values()))
         for tensor, offset in offsets.items():
-            self._places[tensor] = _Place(path, offset, specs[tensor])
+            self._places[tensor] = _TensorStart(path, offset, specs[tensor])
 
     def _write_index(self, specs: Mapping[str, TensorSpec]) -> None:
         total = sum(spec.nbytes for spec in specs.values())

@@ -20,7 +20,7 @@ from kinprint._util.files import write_whole
 from kinprint._util.progress import Progress
 from kinprint.errors import BadSetting, NeedsExtra, NotFound
 from kinprint.lab.zoo.derive import save_state
-from kinprint.lab.zoo.members import Loaded, Member, Training, keys_of
+from kinprint.lab.zoo.members import Loaded, Training, ZooMember, keys_of
 from kinprint.lab.zoo.plan import FULL
 from kinprint.lab.zoo.relations import Record
 from kinprint.lab.zoo.store import FILE, Zoo, hashes_of
@@ -29,7 +29,7 @@ from kinprint.lab.zoo.workers import Task, run_tasks
 MODELS = "models"
 NOTE_FILE = "member.json"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-TIERS: dict[str, tuple[Member, ...]] = {"full": FULL}
+TIERS: dict[str, tuple[ZooMember, ...]] = {"full": FULL}
 
 
 def build(
@@ -38,7 +38,7 @@ def build(
     *,
     progress: Progress | None = None,
     workers: int = 2,
-    plan: Sequence[Member] | None = None,
+    plan: Sequence[ZooMember] | None = None,
 ) -> Zoo:
     """Train what is missing, write zoo.json and return the zoo.
 
@@ -111,7 +111,7 @@ class _Kept:
     """What a folder holds of a plan."""
 
     folder: Path
-    members: Mapping[str, Member]
+    members: Mapping[str, ZooMember]
     keys: Mapping[str, str]
 
     def note(self, name: str) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 from kinprint.errors import SchemaError
 from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.derive import Config, State
-from kinprint.lab.zoo.members import Loaded, Member
+from kinprint.lab.zoo.members import Loaded, ZooMember
 
 Parents = Sequence[Loaded]
 Apply = Callable[..., Loaded]
@@ -133,7 +133,7 @@ EDITS: dict[str, Apply] = {
 }
 
 
-def apply_edit(member: Member, parents: Parents, function: str, arguments: dict[str, Any]) -> Loaded:
+def apply_edit(member: ZooMember, parents: Parents, function: str, arguments: dict[str, Any]) -> Loaded:
     """Make a member from its parents, rounded as it would be stored.
 
     Raises

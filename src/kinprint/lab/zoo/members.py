@@ -92,7 +92,7 @@ _KINDS: dict[str, type[How]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZooMember:
     """One model of the zoo.
 
     ``attack`` is a short stable name of what was done to the parent, ``strength`` how much of it where that is a number
@@ -136,7 +136,7 @@ class Member:
         return {**asdict(self), "how": _how_dict(self.how)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Member:
+    def from_dict(cls, data: Mapping[str, Any]) -> ZooMember:
         """Read what `to_dict` gave, lists for tuples.
 
         Raises
@@ -159,7 +159,7 @@ def _how_dict(how: How) -> dict[str, Any]:
     return {"kind": kind, **asdict(how)}
 
 
-def key_of(member: Member, keys: Mapping[str, str]) -> str:
+def key_of(member: ZooMember, keys: Mapping[str, str]) -> str:
     """Return the hash of all that decides a member's weights, given the keys of those it is made from."""
     content = {
         "format": FORMAT,
@@ -172,7 +172,7 @@ def key_of(member: Member, keys: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def keys_of(members: Mapping[str, Member]) -> dict[str, str]:
+def keys_of(members: Mapping[str, ZooMember]) -> dict[str, str]:
     """Return every member's key.
 
     Raises

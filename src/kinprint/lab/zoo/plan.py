@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kinprint.lab.zoo.members import COMPONENTS, NORM_PARTS, Edit, Link, Member, Training
+from kinprint.lab.zoo.members import COMPONENTS, NORM_PARTS, Edit, Link, Training, ZooMember
 
 SHAPE: Mapping[str, int] = {"layers": 6}
 WIDE: Mapping[str, int] = {"layers": 6, "hidden": 128, "heads": 8, "ffn": 344}
@@ -41,12 +41,12 @@ def base(
     shape: Mapping[str, int] = SHAPE,
     relation: str = "base",
     links: tuple[Link, ...] = (),
-) -> Member:
+) -> ZooMember:
     """Return a member trained from random weights."""
     how = Training(
         corpora, STEPS, RATE, data_seed=_seed(name), init_seed=init_seed, tokenizer=tokenizer, shape=dict(shape)
     )
-    return Member(name, relation, relation, how, links, seed=init_seed)
+    return ZooMember(name, relation, relation, how, links, seed=init_seed)
 
 
 BASES = (
@@ -81,15 +81,15 @@ def edited(
     relation: str = "derived",
     keeps: bool = False,
     dtype: str = "BF16",
-) -> Member:
+) -> ZooMember:
     """Return a member made in numpy, with a seed of its own."""
     links = (Link(parents),) if isinstance(parents, str) else parents
     name = f"{links[0].parent}.{what}"
     how = Edit(function, dict(arguments or {}))
-    return Member(name, relation, attack or what, how, links, strength, keeps, _seed(name), dtype)
+    return ZooMember(name, relation, attack or what, how, links, strength, keeps, _seed(name), dtype)
 
 
-def symmetries(parent: str) -> list[Member]:
+def symmetries(parent: str) -> list[ZooMember]:
     """Return the changes that leave the function alone."""
     named = {
         "sign_flips": "flip_signs",
@@ -107,10 +107,10 @@ def symmetries(parent: str) -> list[Member]:
     return [edited(parent, what, function, keeps=True) for what, function in named.items()]
 
 
-def damages(parent: str) -> list[Member]:
+def damages(parent: str) -> list[ZooMember]:
     """Return the changes of weights that leave the shape alone."""
 
-    def at(attack: str, value: float, function: str, arguments: Mapping[str, Any], unit: float = 1) -> Member:
+    def at(attack: str, value: float, function: str, arguments: Mapping[str, Any], unit: float = 1) -> ZooMember:
         return edited(parent, f"{attack}-{round(value * unit)}", function, arguments, attack=attack, strength=value)
 
     found = [at("noise", sigma, "noise", {"relative_sigma": sigma}, 100) for sigma in (0.05, 0.2, 0.5, 1.0)]
@@ -125,7 +125,7 @@ def damages(parent: str) -> list[Member]:
     ]
 
 
-def reshapings(parent: str, layers: int, ffn: int, vocabulary: int = 512) -> list[Member]:
+def reshapings(parent: str, layers: int, ffn: int, vocabulary: int = 512) -> list[ZooMember]:
     """Return the changes of depth, width and vocabulary."""
     third = max(1, layers // 3)
     deeper = [*range(layers - third), *range(third, layers)]
@@ -146,7 +146,7 @@ def reshapings(parent: str, layers: int, ffn: int, vocabulary: int = 512) -> lis
     ]
 
 
-def blends(parent: str, other: str, layers: int) -> list[Member]:
+def blends(parent: str, other: str, layers: int) -> list[ZooMember]:
     """Return merges of two models, and the second with the first's embeddings or norms."""
     found = []
     for share in (0.9, 0.7, 0.5):
@@ -181,14 +181,14 @@ def blends(parent: str, other: str, layers: int) -> list[Member]:
     ]
 
 
-def tuned(parent: str, what: str, corpora: tuple[str, ...], steps: int, rate: float, attack: str) -> Member:
+def tuned(parent: str, what: str, corpora: tuple[str, ...], steps: int, rate: float, attack: str) -> ZooMember:
     """Return a member trained on from its parent."""
     name = f"{parent}.{what}"
     how = Training(corpora, steps, rate, data_seed=_seed(name))
-    return Member(name, "derived", attack, how, (Link(parent),), round(steps * rate, 6), seed=_seed(name))
+    return ZooMember(name, "derived", attack, how, (Link(parent),), round(steps * rate, 6), seed=_seed(name))
 
 
-def trained(parent: str) -> list[Member]:
+def trained(parent: str) -> list[ZooMember]:
     """Return the children that are trained, and what is made of these in turn."""
     text, other, last = TUNED[parent]
     lora = tuned(parent, "lora", text, 150, 2e-3, "lora")
@@ -235,7 +235,7 @@ def trained(parent: str) -> list[Member]:
     return found
 
 
-def ordered(members: Iterable[Member], bases: Iterable[Member]) -> tuple[Member, ...]:
+def ordered(members: Iterable[ZooMember], bases: Iterable[ZooMember]) -> tuple[ZooMember, ...]:
     """Return the bases and then every other member after all that it comes from."""
     known = {member.name: member for member in bases}
     waiting = list(members)
@@ -248,8 +248,8 @@ def ordered(members: Iterable[Member], bases: Iterable[Member]) -> tuple[Member,
     return tuple(known.values())
 
 
-def _full() -> tuple[Member, ...]:
-    found: list[Member] = []
+def _full() -> tuple[ZooMember, ...]:
+    found: list[ZooMember] = []
     for member in BASES:
         assert isinstance(member.how, Training)
         ffn = member.how.shape.get("ffn", 256)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kinprint.errors import BadReference, SchemaError
-from kinprint.lab.zoo.members import BODY, COMPONENTS, Member, keys_of
+from kinprint.lab.zoo.members import BODY, COMPONENTS, ZooMember, keys_of
 
 SCHEMA_VERSION = 1
 EMBEDDINGS = frozenset({"embeddings"})
@@ -29,13 +29,13 @@ KINDS = ("same", "derived", "siblings", "partial", "same_init", "distilled", "in
 class Relations:
     """The relations between the members of one zoo."""
 
-    def __init__(self, members: Mapping[str, Member]) -> None:
+    def __init__(self, members: Mapping[str, ZooMember]) -> None:
         self._members = members
         self._ancestors: dict[str, dict[str, frozenset[str]]] = {}
         for member in members.values():
             self._ancestors[member.name] = self._inherited(member)
 
-    def _inherited(self, member: Member) -> dict[str, frozenset[str]]:
+    def _inherited(self, member: ZooMember) -> dict[str, frozenset[str]]:
         """Return which components a member has of each ancestor, itself included."""
         found: dict[str, frozenset[str]] = {member.name: frozenset(COMPONENTS)}
         for link in member.links:
@@ -105,7 +105,7 @@ class Record:
     tier: str
     command: str
     versions: Mapping[str, str]
-    members: Mapping[str, Member]
+    members: Mapping[str, ZooMember]
     stored: Mapping[str, tuple[str, Mapping[str, str]]]
     measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -164,12 +164,12 @@ class Record:
 
     @classmethod
     def _from_entries(cls, content: Mapping[str, Any]) -> Record:
-        members: dict[str, Member] = {}
+        members: dict[str, ZooMember] = {}
         stored: dict[str, tuple[str, Mapping[str, str]]] = {}
         measured: dict[str, Mapping[str, Any]] = {}
         for entry in content["members"]:
             plain = {key: value for key, value in entry.items() if key not in ("key", "stored", "measured")}
-            member = Member.from_dict(plain)
+            member = ZooMember.from_dict(plain)
             if member.name in members:
                 raise SchemaError(f"zoo.json has two members called {member.name}")
             members[member.name] = member

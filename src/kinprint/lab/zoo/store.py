@@ -10,7 +10,7 @@ from pathlib import Path
 from kinprint.errors import BadReference, FormatError, NotFound
 from kinprint.lab.zoo.derive import load_state, save_state
 from kinprint.lab.zoo.edits import apply_edit
-from kinprint.lab.zoo.members import Edit, Loaded, Member
+from kinprint.lab.zoo.members import Edit, Loaded, ZooMember
 from kinprint.lab.zoo.relations import Record, Relations
 
 FILE = "zoo.json"
@@ -27,7 +27,7 @@ class Zoo:
     def __init__(self, folder: Path, record: Record) -> None:
         self.folder = folder
         self.record = record
-        self.members: Mapping[str, Member] = record.members
+        self.members: Mapping[str, ZooMember] = record.members
         self._relations = Relations(record.members)
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
 
@@ -102,7 +102,7 @@ class Zoo:
             if hashes != hashes_of(self._stored(name), list(hashes)):
                 raise FormatError(f"the files of {name} are not those that were recorded", hint="build the zoo anew")
 
-    def _member(self, name: str) -> Member:
+    def _member(self, name: str) -> ZooMember:
         if name not in self.members:
             raise BadReference(f"the zoo has no member {name!r}", hint=f"it has {len(self.members)}: see Zoo.members")
         return self.members[name]

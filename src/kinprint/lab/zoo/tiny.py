@@ -6,7 +6,7 @@ relative to tests/family, where the zoo.json of this plan lies.
 
 from __future__ import annotations
 
-from kinprint.lab.zoo.members import NORM_PARTS, Bundled, Link, Member
+from kinprint.lab.zoo.members import NORM_PARTS, Bundled, Link, ZooMember
 from kinprint.lab.zoo.plan import NOT_EMBEDDINGS, NOT_NORMS, blends, damages, edited, ordered, reshapings, symmetries
 
 LAYERS, FFN = 4, 256
@@ -21,8 +21,8 @@ def _bundled(
     place: str = "",
     strength: float | None = None,
     keeps: bool = False,
-) -> Member:
-    return Member(name, relation, attack, Bundled(f"{place}{name}"), links, strength, keeps)
+) -> ZooMember:
+    return ZooMember(name, relation, attack, Bundled(f"{place}{name}"), links, strength, keeps)
 
 
 _BASE = Link("base")
@@ -54,8 +54,8 @@ EDITED = ("base", "unrelated", "twin", "indep")
 PARTNERS = {"base": "indep", "indep": "twin", "unrelated": "base"}
 
 
-def _tiny() -> tuple[Member, ...]:
-    found: list[Member] = []
+def _tiny() -> tuple[ZooMember, ...]:
+    found: list[ZooMember] = []
     for name in EDITED:
         found += [*symmetries(name), *damages(name), *reshapings(name, LAYERS, FFN)]
     for parent, other in PARTNERS.items():

@@ -27,7 +27,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Shape:
+class TinyShape:
     """The sizes of one model."""
 
     hidden: int = 96
@@ -91,7 +91,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal grouped-query attention."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TinyShape) -> None:
         super().__init__()
         self.shape = shape
         inner, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -118,7 +118,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """SwiGLU feed-forward block."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TinyShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden, shape.ffn, bias=False)
         self.up_proj = nn.Linear(shape.hidden, shape.ffn, bias=False)
@@ -132,7 +132,7 @@ class MLP(nn.Module):
 class Layer(nn.Module):
     """One pre-norm transformer block."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TinyShape) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(shape.hidden, shape.rms_eps)
         self.self_attn = Attention(shape)
@@ -148,7 +148,7 @@ class Layer(nn.Module):
 class Trunk(nn.Module):
     """Everything under the ``model.`` prefix."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TinyShape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab, shape.hidden)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
@@ -158,7 +158,7 @@ class Trunk(nn.Module):
 class TinyLlama(nn.Module):
     """A Llama whose ``state_dict`` has exactly the names of a published Llama checkpoint."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TinyShape) -> None:
         super().__init__()
         self.shape = shape
         self.model = Trunk(shape)

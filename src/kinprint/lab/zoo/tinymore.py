@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kinprint.lab.zoo.tinylm import Layer, Shape, TinyLlama, token_loss
+from kinprint.lab.zoo.tinylm import Layer, TinyLlama, TinyShape, token_loss
 
 BALANCE = 0.02
 
@@ -71,7 +71,7 @@ def distillation_loss(teacher: TinyLlama) -> Callable[[TinyLlama, Tensor], Tenso
 
 
 @dataclass(frozen=True)
-class MixtralShape(Shape):
+class MixtralShape(TinyShape):
     """The sizes of a mixture of experts."""
 
     experts: int = 4
@@ -93,7 +93,7 @@ class MixtralShape(Shape):
 class Expert(nn.Module):
     """SwiGLU feed-forward block under Mixtral's names: w1 gates, w3 goes up, w2 comes down."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TinyShape) -> None:
         super().__init__()
         self.w1 = nn.Linear(shape.hidden, shape.ffn, bias=False)
         self.w2 = nn.Linear(shape.ffn, shape.hidden, bias=False)

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from kinprint.lab.zoo.corpus import read_corpora
 from kinprint.lab.zoo.derive import Config, State, TokenizerJson, stored
 from kinprint.lab.zoo.members import Loaded, Training
-from kinprint.lab.zoo.tinylm import Recipe, Shape, TinyLlama, Tokens, evaluate, tokenise, train, train_tokenizer
+from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, Tokens, evaluate, tokenise, train, train_tokenizer
 from kinprint.lab.zoo.tinylm import token_loss as token_loss
 from kinprint.lab.zoo.tinymore import add_lora, distillation_loss, merge_lora
 
@@ -25,9 +25,9 @@ LORA_TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 LORA_SCALE = 2.0
 
 
-def shape_of(config: Config) -> Shape:
+def shape_of(config: Config) -> TinyShape:
     """Return the sizes that a config names."""
-    return Shape(
+    return TinyShape(
         hidden=config["hidden_size"],
         layers=config["num_hidden_layers"],
         heads=config["num_attention_heads"],
@@ -93,7 +93,7 @@ def _start(how: Training, parents: Sequence[Loaded]) -> tuple[TinyLlama, str]:
         if how.tokenizer is None:
             return model, json.dumps(parents[0].tokenizer)
     else:
-        model = TinyLlama(Shape(**how.shape))
+        model = TinyLlama(TinyShape(**how.shape))
         model.initialise(how.init_seed or 0)
     return model, _own_tokenizer(how.tokenizer or how.corpora, model.shape.vocab)
 

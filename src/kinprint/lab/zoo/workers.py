@@ -15,7 +15,7 @@ from typing import Any
 
 from kinprint._util.progress import Progress
 from kinprint.errors import KinprintError
-from kinprint.lab.zoo.members import Member, Training
+from kinprint.lab.zoo.members import Training, ZooMember
 
 _ENDING_SECONDS = 5
 # Matrix products of this size gain nothing from a second thread, and two workers would fight for the cores.
@@ -33,7 +33,7 @@ class Task:
 
 
 def run_tasks(
-    tasks: list[Task], folder: Path, members: Mapping[str, Member], *, workers: int, progress: Progress | None
+    tasks: list[Task], folder: Path, members: Mapping[str, ZooMember], *, workers: int, progress: Progress | None
 ) -> None:
     """Train and store every task's member; whatever ends this early ends the workers too.
 
@@ -73,7 +73,7 @@ def _drive(pool: _Pool, tasks: list[Task], progress: Progress | None) -> None:
 class _Pool:
     """The worker processes and the tasks they are at."""
 
-    def __init__(self, count: int, folder: Path, members: Mapping[str, Member]) -> None:
+    def __init__(self, count: int, folder: Path, members: Mapping[str, ZooMember]) -> None:
         context = multiprocessing.get_context("spawn")  # a forked torch may hang, and threads are set at its import
         self._processes: list[BaseProcess] = []
         self._busy: dict[Connection, Task | None] = {}
@@ -132,7 +132,7 @@ class _Pool:
                 process.join()
 
 
-def _work(channel: Any, folder: Path, members: Mapping[str, Member]) -> None:
+def _work(channel: Any, folder: Path, members: Mapping[str, ZooMember]) -> None:
     """Train what is asked for until the other side hangs up."""
     # An interrupt from the keyboard reaches every process; the one that started us ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

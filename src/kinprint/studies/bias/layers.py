@@ -11,7 +11,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics.identity import GRIDS
-from kinprint.stats import all_pairs
+from kinprint.stats import row_grid
 from kinprint.studies.bias.checks import statistics_checks
 from kinprint.studies.bias.facts import INPUT, POST, RELATED, extent, layer_stack, places, published_case, vector_roles
 from kinprint.studies.opened import Stage, attempt, each, require_same_shape, sides
@@ -172,7 +172,7 @@ def _difference_pair(
     layers = tuple(layer for layer in one if layer in other)
     if not layers:
         raise Missing(Text("{a} and {b} share no layer with both norms", a=a, b=b))
-    pairs = all_pairs(left[[one.index(x) for x in layers]], right[[other.index(x) for x in layers]])
+    pairs = row_grid(left[[one.index(x) for x in layers]], right[[other.index(x) for x in layers]])
     values, sd = [np.diagonal(m) for m in (pairs.pearson, pairs.z, pairs.log10_p)], 1.0 / math.sqrt(left.shape[1] - 1)
     title = Text("Pearson of the differences of {a} and {b} (null sd {sd:.4f})", a=a, b=b, sd=sd)
     rows = [(layer, *(float(one[i]) for one in values)) for i, layer in enumerate(layers)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.stats import AllPairs, all_pairs
+from kinprint.stats import RowGrid, row_grid
 from kinprint.studies.bias.checks import diagonal_checks
 from kinprint.studies.bias.facts import (
     INPUT,
@@ -35,7 +35,7 @@ class LayerGrid:
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    found: AllPairs
+    found: RowGrid
     null_sd: float
 
     def place(self, p: int, q: int) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def layer_grid(stage: Stage, a: str, b: str, role: Role) -> LayerGrid:
     """Compare all layers of two models; `Missing` if their widths differ."""
     (rows, left), (others, right) = layer_stack(stage, a, role), layer_stack(stage, b, role)
     require_same_shape(a, left, b, right)
-    return LayerGrid(rows, others, all_pairs(left, right), 1.0 / math.sqrt(left.shape[1] - 1))
+    return LayerGrid(rows, others, row_grid(left, right), 1.0 / math.sqrt(left.shape[1] - 1))
 
 
 def all_layers(stage: Stage) -> Section:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from kinprint.arch import Role
-from kinprint.stats import all_pairs
+from kinprint.stats import row_grid
 from kinprint.studies.metrics.checks import console_checks
 from kinprint.studies.metrics.plan import roles_of
 from kinprint.studies.opened import Stage, Want, attempt
@@ -73,7 +73,7 @@ def layer_zero(stage: Stage) -> Section:
 def _zero_rows(stage: Stage, name: str, role: Role, rows: list[tuple[Cell, ...]]) -> None:
     first, later = _zero_layers(stage, name)
     layers, values = stage.stack(name, role, (*first, *later))
-    pairs = all_pairs(values, values)
+    pairs = row_grid(values, values)
     with np.errstate(divide="ignore"):
         cv = values.std(axis=1) / np.abs(values.mean(axis=1))
     for a, b in itertools.product(first, later):

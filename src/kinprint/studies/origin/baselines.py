@@ -9,7 +9,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
-from kinprint.stats import all_pairs
+from kinprint.stats import row_grid
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import (
     NEEDS_FULL,
@@ -169,7 +169,7 @@ def deviation_cosine(stage: Stage) -> Section:
     norms = both_norms(stage, a, b, section.missing)
     left = _alternating([pair.left for pair in norms.values()])
     right = _alternating([pair.right for pair in norms.values()])
-    plain, shifted = all_pairs(left, right), all_pairs(left - 1.0, right - 1.0)
+    plain, shifted = row_grid(left, right), row_grid(left - 1.0, right - 1.0)
     kinds, count = len(norms), left.shape[0]
     same = [(i, i) for i in range(count)]
     published_mismatch = mismatched_places(count)
@@ -231,7 +231,7 @@ def _deviation_picture(
 ) -> Picture:
     lines = []
     for role, pair in norms.items():
-        shifted = all_pairs(pair.left - 1.0, pair.right - 1.0)
+        shifted = row_grid(pair.left - 1.0, pair.right - 1.0)
         lines.append(
             Deviations(
                 role,

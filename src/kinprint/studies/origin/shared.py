@@ -11,7 +11,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.stats import AllPairs, all_pairs, joint_tail
+from kinprint.stats import RowGrid, joint_tail, row_grid
 from kinprint.studies.opened import Stage
 from kinprint.studies.outcome import Check, Missing, Trust
 from kinprint.studies.published import published
@@ -75,7 +75,7 @@ class NormPair:
     layers: tuple[int, ...]
     left: FloatArray
     right: FloatArray
-    pairs: AllPairs
+    pairs: RowGrid
     dropped: tuple[int, ...] = ()  # layers in which a side is constant: no correlation is defined there
 
     @property
@@ -112,7 +112,7 @@ class NormPair:
         """Return some of the layers."""
         rows = [self.layers.index(layer) for layer in layers]
         left, right = self.left[rows], self.right[rows]
-        return NormPair(self.a, self.b, self.role, tuple(layers), left, right, all_pairs(left, right))
+        return NormPair(self.a, self.b, self.role, tuple(layers), left, right, row_grid(left, right))
 
 
 def norm_pair(stage: Stage, a: str, b: str, role: Role) -> NormPair:
@@ -124,7 +124,7 @@ def norm_pair(stage: Stage, a: str, b: str, role: Role) -> NormPair:
         If they share no layer, their widths differ, or every layer is constant.
     """
     layers, left, right = stage.stacks(a, b, role)
-    pairs = all_pairs(left, right)
+    pairs = row_grid(left, right)
     keep = [i for i in range(len(layers)) if pairs.valid[i, i]]
     if not keep:
         raise Missing(Text("{a} and {b}: {role} is constant in every layer", a=a, b=b, role=role.value))
@@ -132,7 +132,7 @@ def norm_pair(stage: Stage, a: str, b: str, role: Role) -> NormPair:
         return NormPair(a, b, role, layers, left, right, pairs)
     kept, left, right = tuple(layers[i] for i in keep), left[keep], right[keep]
     dropped = tuple(layer for layer in layers if layer not in kept)
-    return NormPair(a, b, role, kept, left, right, all_pairs(left, right), dropped)
+    return NormPair(a, b, role, kept, left, right, row_grid(left, right), dropped)
 
 
 def both_norms(stage: Stage, a: str, b: str, missing: list[Text]) -> dict[Role, NormPair]:

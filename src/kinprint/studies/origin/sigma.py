@@ -10,7 +10,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.stats import all_pairs
+from kinprint.stats import row_grid
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import accused, all_model_pairs, is_published, joint, norm_pair, origin
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
@@ -95,7 +95,7 @@ def compute(stage: Stage, a: str, b: str) -> Sigma:
         raise Missing(Text("{a} and {b} do not share layer 0 and at least two further layers", a=a, b=b))
     rows = [pair.layers.index(layer) for layer in layers]
     zero = pair.layers.index(0)
-    inner = [all_pairs(side[[zero]], side[rows]) for side in (pair.left, pair.right)]
+    inner = [row_grid(side[[zero]], side[rows]) for side in (pair.left, pair.right)]
     return Sigma(
         a,
         b,
@@ -225,8 +225,8 @@ def _distance_table(stage: Stage, a: str, b: str) -> Table:
     pair = norm_pair(stage, a, b, Role.INPUT_NORM)
     layers = probed_layers(pair.layers)
     rows = [pair.layers.index(layer) for layer in layers]
-    within_a, within_b = (all_pairs(side[rows], side[rows]) for side in (pair.left, pair.right))
-    across = all_pairs(pair.left[rows], pair.right[rows])
+    within_a, within_b = (row_grid(side[rows], side[rows]) for side in (pair.left, pair.right))
+    across = row_grid(pair.left[rows], pair.right[rows])
     cells: list[list[Cell]] = []
     for step in range(len(layers)):
         count = len(layers) - step

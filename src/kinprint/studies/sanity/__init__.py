@@ -16,7 +16,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.metrics.explain import cosine_if_independent
-from kinprint.stats import AllPairs, all_pairs
+from kinprint.stats import RowGrid, row_grid
 from kinprint.studies.opened import Stage, Want, attempt, is_vector, require_vector, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
 from kinprint.studies.published import layerwise, published
@@ -76,7 +76,7 @@ def _shuffle_pair(stage: Stage, role: Role, a: str, b: str, section: Section) ->
         for layer in stage.layers(name, role):
             require_vector(stage, name, role, layer)
     layers, left, right = stage.stacks(a, b, role)
-    pairs, sd = all_pairs(left, right), float(1.0 / np.sqrt(left.shape[1] - 1))
+    pairs, sd = row_grid(left, right), float(1.0 / np.sqrt(left.shape[1] - 1))
     shuffled = np.array([METRICS["shuffled_cosine"](x, y) for x, y in zip(left, right, strict=True)])
     values: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"shuffle_{role.value}_{a}_{b}"
@@ -95,7 +95,12 @@ def _shuffle_pair(stage: Stage, role: Role, a: str, b: str, section: Section) ->
 
 
 def _rows(
-    layers: tuple[int, ...], pairs: AllPairs, shuffled: FloatArray, sd: float, left: FloatArray, right: FloatArray
+    layers: tuple[int, ...],
+    pairs: RowGrid,
+    shuffled: FloatArray,
+    sd: float,
+    left: FloatArray,
+    right: FloatArray,
 ) -> list[tuple[Cell, ...]]:
     return [
         (
@@ -115,7 +120,7 @@ def _rows(
     ]
 
 
-def _summary(name: str, pairs: AllPairs, shuffled: FloatArray, values: dict[str, Value]) -> Table:
+def _summary(name: str, pairs: RowGrid, shuffled: FloatArray, values: dict[str, Value]) -> Table:
     """Return mean and median over the layers; a few early layers make the two differ."""
     measures: tuple[tuple[Text, FloatArray], ...] = (
         (Text("cosine"), np.diagonal(pairs.cosine)),
@@ -136,7 +141,7 @@ def _summary(name: str, pairs: AllPairs, shuffled: FloatArray, values: dict[str,
     return table(name, Text("{a} against {b}, {role}: over all layers", **values), columns, rows)
 
 
-def _checks(role: Role, layers: tuple[int, ...], pairs: AllPairs) -> list[Check]:
+def _checks(role: Role, layers: tuple[int, ...], pairs: RowGrid) -> list[Check]:
     known = layerwise(_CATEGORY[role])
     found: list[Check] = []
     for i, layer in enumerate(layers):

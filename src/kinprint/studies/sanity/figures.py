@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from kinprint._util.numeric import FloatArray
-from kinprint.stats import AllPairs
+from kinprint.stats import RowGrid
 from kinprint.studies.figure_style import layer_axis, new_figure, null_band
 
 COSINE, SHUFFLED, CENTRED = "#0072B2", "#D55E00", "#009E73"
 
 
-def shuffle_lines(layers: Sequence[int], pairs: AllPairs, shuffled: FloatArray, null_sd: float, title: str) -> Figure:
+def shuffle_lines(layers: Sequence[int], pairs: RowGrid, shuffled: FloatArray, null_sd: float, title: str) -> Figure:
     """Cosine and shuffled cosine by layer; the same as difference from the mean over all orders; Pearson."""
     figure = new_figure(8.5, 7.4)
     top, middle, bottom = figure.subplots(3, 1, sharex=True)

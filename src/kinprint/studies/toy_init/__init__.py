@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
-from kinprint.stats import AllPairs, all_pairs
+from kinprint.stats import RowGrid, row_grid
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.outcome import Cell, Check, Section, Table, column, picture, table
 from kinprint.studies.published import published
@@ -37,7 +37,7 @@ def _experiment(stage: Stage, *, distinct: bool) -> Section:
     tag = "distinct" if distinct else "published"
     section.tables.append(_losses(models, tag))
     pairs = [(models[0], models[1]), (models[2], models[3])]
-    compared = {norm: [all_pairs(a.norms[norm], b.norms[norm]) for a, b in pairs] for norm in NORMS}
+    compared = {norm: [row_grid(a.norms[norm], b.norms[norm]) for a, b in pairs] for norm in NORMS}
     section.tables += [_similarities(norm, models, compared[norm], tag) for norm in NORMS]
     section.pictures.append(
         picture(
@@ -94,14 +94,14 @@ def _losses(models: tuple[ToyModel, ...], tag: str) -> Table:
         start = np.concatenate([model.start[norm].ravel() for norm in NORMS])
         final = np.concatenate([model.norms[norm].ravel() for norm in NORMS])
         random = float(start.std()) > NEAR_CONSTANT  # ones have no pattern to keep
-        kept = float(all_pairs(start[None], final[None]).pearson[0, 0]) if random else None
+        kept = float(row_grid(start[None], final[None]).pearson[0, 0]) if random else None
         moved = float(np.sqrt(np.mean((final - start) ** 2)))
         started = Text("one") if model.initialisation == "ones" else Text("N(0, 1)")
         rows.append((model.name, started, model.seed, model.stream, model.losses[0], model.losses[-1], moved, kept))
     return table(f"toy_losses_{tag}", Text("The four models"), columns, rows)
 
 
-def _similarities(norm: str, models: tuple[ToyModel, ...], pairs: list[AllPairs], tag: str) -> Table:
+def _similarities(norm: str, models: tuple[ToyModel, ...], pairs: list[RowGrid], tag: str) -> Table:
     columns = [column("layer", "layer")]
     for key, heading in (("ones", "ones"), ("random", "random")):
         columns += [
@@ -123,7 +123,7 @@ def _similarities(norm: str, models: tuple[ToyModel, ...], pairs: list[AllPairs]
     return table(f"toy_{norm}_{tag}", title, columns, rows)
 
 
-def _checks(models: tuple[ToyModel, ...], compared: dict[str, list[AllPairs]], *, full: bool) -> list[Check]:
+def _checks(models: tuple[ToyModel, ...], compared: dict[str, list[RowGrid]], *, full: bool) -> list[Check]:
     """Losses and cosines as published; a smaller model than theirs is shown beside them, without a result."""
     known = published()["hyunwoongko"]["toy_gpt2"]
     found = []

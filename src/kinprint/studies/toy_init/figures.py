@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from kinprint.stats import AllPairs
+from kinprint.stats import RowGrid
 from kinprint.studies.figure_style import layer_axis, log_y, new_figure, null_band
 
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00")
@@ -28,7 +28,7 @@ def losses(models: Sequence[tuple[str, Sequence[float]]]) -> Figure:
     return figure
 
 
-def similarities(compared: Mapping[str, Sequence[AllPairs]], width: int) -> Figure:
+def similarities(compared: Mapping[str, Sequence[RowGrid]], width: int) -> Figure:
     """Raw cosine above, Pearson below; one column for each norm."""
     figure = new_figure(9.0, 5.4)
     grid = figure.subplots(2, len(compared), sharex=True, squeeze=False)

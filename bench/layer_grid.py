@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, pearsonr
 
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
-from kinprint.stats import all_pairs
+from kinprint.stats import row_grid
 from kinprint.stats.moments import Moments
 from kinprint.stats.tails import analytic_tail, is_trusted, tail_correction
 
@@ -86,8 +86,8 @@ def loop(A: Floats, B: Floats, *, library: bool) -> Floats:
 
 
 def matrix(A: Floats, B: Floats) -> Floats:
-    """Return the same by `kinprint.stats.all_pairs`."""
-    found = all_pairs(A, B)
+    """Return the same by `kinprint.stats.row_grid`."""
+    found = row_grid(A, B)
     return np.array([getattr(found, field) for field in FIELDS])
 
 
@@ -102,7 +102,7 @@ def compare(count: int, width: int, *, times: int, factor: float) -> Report:
     ways: dict[str, Callable[[], Floats]] = {
         "loop, numpy and scipy.stats": lambda: loop(A, B, library=True),
         "loop, lean numpy": lambda: loop(A, B, library=False),
-        "kinprint.stats.all_pairs": lambda: matrix(A, B),
+        "kinprint.stats.row_grid": lambda: matrix(A, B),
     }
     library, lean, ours = ways
     walls: dict[str, list[float]] = {way: [] for way in ways}
@@ -132,11 +132,11 @@ def compare(count: int, width: int, *, times: int, factor: float) -> Report:
         Goal("times faster than the lean loop, wished for", middle[lean] / middle[ours], ">=", factor, required=False),
         Goal("largest difference of any figure", difference, "<=", TOLERANCE, ""),
     )
-    bounds = int(np.count_nonzero(~all_pairs(A, B).normal))
+    bounds = int(np.count_nonzero(~row_grid(A, B).normal))
     notes = (
         f"{len(FIELDS)} figures for each of {count**2} pairs; p is a bound, not a normal tail, in {bounds} of them.",
     )
-    return Report("all_pairs", f"{count}×{count} pairs of layers, width {width}, one thread", rows, goals, notes)
+    return Report("layer_grid", f"{count}×{count} pairs of layers, width {width}, one thread", rows, goals, notes)
 
 
 def on_one_thread() -> bool:
@@ -146,9 +146,9 @@ def on_one_thread() -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and judge."""
-    asked = parser("bench.all_pairs", __doc__).parse_args(argv)
+    asked = parser("bench.layer_grid", __doc__).parse_args(argv)
     if not on_one_thread():  # read when numpy loads, so only a new process obeys
-        again = [sys.executable, "-m", "bench.all_pairs", *(sys.argv[1:] if argv is None else argv)]
+        again = [sys.executable, "-m", "bench.layer_grid", *(sys.argv[1:] if argv is None else argv)]
         return subprocess.run(again, env={**os.environ, **dict.fromkeys(THREADS, "1")}, check=False).returncode
     if asked.quick:
         # The fixed cost of the matrix way weighs more on a small matrix.
