@@ -61,10 +61,10 @@ def test_the_table_shows_every_metric_of_every_layer_beside_its_null(invoke, dem
     shown = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "table").output
     raw = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "json").output
     report = Report.from_json(raw.encode())
-    for column in ("observed", "null mean", "null sd", "z", "log10 p"):
+    for column in ("Observed", "Null mean", "Null sd", "z", "log10 p"):
         assert shown.count(column) >= 3
     for role in ("input_norm", "attn_q", "mlp_down"):
-        lines = shown[shown.index(f"{role}  (null: permuted") :].splitlines()
+        lines = shown[shown.index(f"{role} (null: permuted") :].splitlines()
         table = lines[: lines.index("")]
         for item in (item for item in report.comparisons if item.role == role):
             for found in item.measurements:
@@ -73,13 +73,13 @@ def test_the_table_shows_every_metric_of_every_layer_beside_its_null(invoke, dem
                 if found.null is not None and found.null.z is not None:
                     assert any(f"{found.null.z:+.2f}" in line for line in rows), (role, found.metric)
     assert "Verdict: no evidence" in shown
-    assert "By role, all layers tested together" in shown
+    assert "Evidence by role" in shown
     assert {metric.name for metric in METRICS.values()} <= set(re.findall(r"\w+", shown))
 
 
 def test_summary_leaves_the_layers_out(invoke, demo):
     shown = invoke("compare", demo / "base", demo / "unrelated", *QUICK, "--format", "table", "--summary").output
-    assert "By role, all layers tested together" in shown
+    assert "Evidence by role" in shown
     assert "spearman" not in shown
     assert "not compared: 31 tensors: its role was not asked for" not in shown
     assert "its role was not asked for" in shown
@@ -92,7 +92,7 @@ def test_inspect_as_json_and_as_table(invoke, inside, demo):
     assert sum(item["stored_bytes"] for item in found["roles"]) == found["model"]["stored_bytes"]
     assert len(found["norms"]) == 9
     shown = invoke("inspect", demo / "base", "--format", "table").output
-    assert "every stored tensor has a name" in shown
+    assert "Every stored tensor has a name" in shown
     assert re.search(r"attn_k +4 +4 +32 × 96 +BF16", shown)
     for item in found["norms"]:
         assert f"{item['mean']:.4f}" in shown

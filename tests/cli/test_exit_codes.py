@@ -86,7 +86,7 @@ def test_7_nothing_comparable_is_still_reported(inside, demo, narrow, tmp_path):
     assert report["status"] == "not_comparable"
     shown = inside("compare", demo / "base", narrow, "--format", "table")
     assert shown.code == 7
-    assert "Not comparable: " in shown.out
+    assert "Nothing could be compared: " in shown.out
 
 
 def test_7_budget_too_small(inside, demo):

@@ -130,8 +130,8 @@ def test_explain_shows_every_rule_with_its_inputs(inside, models):
     table = ("--format", "table", "--summary")
     done = inside("compare", models / "base", models / "finetune", *QUICK, *table, "--explain")
     assert done.code == 11
-    assert "Reasoning, rule by rule" in done.out
-    reasoning = done.out.split("Reasoning, rule by rule")[1].split("Reading, stage by stage")[0]
+    assert "How the verdict was reached" in done.out
+    reasoning = done.out.split("How the verdict was reached")[1].split("Reading, stage by stage")[0]
     lines = reasoning.splitlines()
     for rule in RULES:
         (at,) = [number for number, text in enumerate(lines) if text.startswith(f"  {rule}: ")]

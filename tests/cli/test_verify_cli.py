@@ -94,7 +94,7 @@ def test_servers_and_commits_are_named(inside, demo_hub, tmp_path):
     done = inside("verify", target, "--format", "table", "-q", env=env)
     assert done.code == 0
     assert demo_hub.endpoint.removeprefix("http://") in done.err
-    assert re.search(rf"read: demo/base at {demo_hub.endpoint}/demo/base, commit [0-9a-f]{{40}}", done.out)
+    assert re.search(rf"read: demo/base at {demo_hub.endpoint}/demo/base; commit [0-9a-f]{{40}}", done.out)
     away = inside(
         "verify", target, "--format", "table", "-q", "--allow-local", env={"HF_ENDPOINT": "http://127.0.0.1:9"}
     )

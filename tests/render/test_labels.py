@@ -10,19 +10,22 @@ import pytest
 from rich.console import Console
 
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
+from kinprint.render.content.pairs import legend
 from kinprint.render.markdown.pairs import pairs_markdown
 from kinprint.render.markdown.report import report_markdown
-from kinprint.render.notebook.report import pairs_notebook, report_notebook
+from kinprint.render.notebook.pairs import pairs_notebook
+from kinprint.render.notebook.report import report_notebook
 from kinprint.render.page import page_html
 from kinprint.render.tables.report import report_csv
-from kinprint.render.terminal.pairs import LEGEND, print_pairs
+from kinprint.render.terminal.pairs import print_pairs
 from kinprint.render.terminal.report import print_report
-from kinprint.render.texts.words import IN_ENGLISH, Words
+from kinprint.render.texts.words import Words
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
 from support.reports import pairs_report
 
+IN_ENGLISH = Words()
 GOLDEN = GOLDEN_REPORTS / "report_v1_annexes.json"
 REPORT = Report.from_json(GOLDEN.read_bytes())
 KINDS = sorted({kind for kind, _ in (*_PLAIN.values(), *_REPLACED.values())})
@@ -109,7 +112,9 @@ def test_all_pairs():
     for text in (console.file.getvalue(), pairs_markdown(report), _text(pairs_notebook(report))):
         assert "derived, further training" in text
         assert not re.search("fine.tuned|no_evidence", text)
-    assert LEGEND.startswith("= identical   D derived   c shares components   i shares initialisation   · no evidence")
+    assert legend(IN_ENGLISH).startswith(
+        "= identical, D derived, c shares components, i shares initialisation, · no evidence"
+    )
 
 
 def test_data_keep_identifiers():
@@ -123,7 +128,7 @@ def test_what_has_no_label_is_shown_in_its_own_words(lang):
     words = Words(lang)
     assert words.verdict("some_new_class", "some_new_kind") == "some new class, some new kind"
     assert words.control("owner/model") == "owner/model"
-    assert words.reason("a reason nobody wrote") == "a reason nobody wrote"
+    assert words.reason("a reason nobody wrote").text == "a reason nobody wrote"
     assert words.result("some_new_test of x: 1 against 0 expected (z 1, log10 p -1, -1 corrected)") is None
 
 
@@ -131,6 +136,6 @@ def test_results_among_the_reasons():
     text = (
         "strongest of 9 tests: fixed_points of mlp_up in layer 3: 1 against 0 expected (z 2, log10 p -3, -1 corrected)"
     )
-    assert IN_ENGLISH.reason(text) == (
+    assert IN_ENGLISH.reason(text).text == (
         "Strongest of 9 tests: Rows match their own place (mlp_up, layer 3): 1 against 0 expected (z 2, log10 p -3, -1 corrected)"
     )

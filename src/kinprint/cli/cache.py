@@ -61,7 +61,7 @@ def _show(style: str) -> None:
     if cache is None:
         click.echo("the range cache is switched off (KINPRINT_CACHE)", err=True)
         return
-    from kinprint.render.terminal.report import print_cache
+    from kinprint.render.terminal.cache import print_cache
 
     kept = [(file.about, file.ranges, file.stored_bytes) for file in stored]
     print_cache(str(cache.root), cache.cap_bytes, kept, terminal())

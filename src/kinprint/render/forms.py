@@ -124,8 +124,7 @@ FORMS = {
             _of_reports(
                 "notebook",
                 "notebook",
-                FamilyTree="kinprint.render.notebook.report:tree_notebook",
-                PairsReport="kinprint.render.notebook.report:pairs_notebook",
+                FamilyTree="kinprint.render.notebook.pairs:tree_notebook",
                 Inspection="kinprint.render.notebook.report:inspection_notebook",
             ),
         ),
@@ -142,7 +141,7 @@ TERMINAL = {
     "Report": "kinprint.render.terminal.report:print_report",
     "PairsReport": "kinprint.render.terminal.pairs:print_pairs",
     "FamilyTree": "kinprint.render.terminal.tree:print_tree",
-    "Inspection": "kinprint.render.terminal.report:print_inspection",
+    "Inspection": "kinprint.render.terminal.inspection:print_inspection",
     "Verification": "kinprint.render.terminal.verification:print_verification",
     "FingerprintReport": "kinprint.render.terminal.fingerprints:print_fingerprint_report",
 }

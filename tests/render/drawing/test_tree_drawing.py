@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from kinprint.errors import SchemaError
-from kinprint.render.drawing.tree_labels import summary, ties
+from kinprint.render.content.tree import summary, ties
 from kinprint.render.drawing.tree_svg import BOX, breadth, fitted, tree_svg
 from kinprint.render.terminal.tree import print_tree
+from kinprint.render.texts.words import Words
 from kinprint.results.tree import Cue, FamilyTree
 from kinprint.tree.facts import ModelFacts, PairFacts
 from kinprint.tree.infer import infer_tree
@@ -148,7 +149,9 @@ def test_equal_and_unrelated_models_are_said_to_be_so():
     models = [ModelFacts(name=name) for name in ("a", "b", "c")]
     pairs = [PairFacts(a=0, b=1, found="identical"), PairFacts(a=0, b=2, found="no_evidence", log10_p=0.0)]
     tree = infer_tree(models, pairs)
-    assert summary(tree) == "3 models: one equals another, no two derive from one another, as far as weights tell"
+    assert (
+        summary(tree, Words()) == "3 models: one equals another, no two derive from one another, as far as weights tell"
+    )
     assert "a = b" in printed(tree)
     assert "a = b" in tree_svg(tree).decode()
     assert "Edges" not in printed(tree)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from kinprint.render.drawing.tree_labels import summary
+from kinprint.render.content.tree import summary
 from kinprint.render.drawing.tree_svg import breadth, tree_svg
 from kinprint.render.page.pairs import pairs_html
 from kinprint.render.texts.words import Words, in_myriads
@@ -55,7 +55,7 @@ def trees() -> dict[str, FamilyTree]:
 
 @pytest.mark.parametrize("name", trees())
 def test_every_word_is_korean(name):
-    drawn = ET.fromstring(tree_svg(trees()[name], Words("ko")))
+    drawn = ET.fromstring(tree_svg(trees()[name], "ko"))
     said = [element.text or "" for element in drawn.iter() if element.tag in (f"{SVG}text", f"{SVG}title")]
     assert any("모델" in text for text in said)
     english = {word for text in said for word in re.findall(r"[A-Za-z]{2,}", re.sub(r"m\d", "", text))}
@@ -65,7 +65,7 @@ def test_every_word_is_korean(name):
 @pytest.mark.parametrize("lang", ["en", "ko"])
 @pytest.mark.parametrize("name", trees())
 def test_no_text_touches_another_or_leaves_the_sheet(name, lang):
-    drawn = ET.fromstring(tree_svg(trees()[name], Words(lang)))
+    drawn = ET.fromstring(tree_svg(trees()[name], lang))
     places = []
     for text in drawn.iter(f"{SVG}text"):
         x, y, px = float(text.get("x")), float(text.get("y")), int(text.get("font-size"))
@@ -88,8 +88,8 @@ def test_the_korean_page_draws_in_korean():
 
 def test_english_is_as_it_was():
     tree = trees()["a family and a loner"]
-    assert summary(tree).startswith("4 models: one family, one on its own, ")
-    assert tree_svg(tree) == tree_svg(tree, Words("en"))
+    assert summary(tree, Words()).startswith("4 models: one family, one on its own, ")
+    assert tree_svg(tree) == tree_svg(tree, "en")
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,17 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from kinprint.render.markdown.report import MOST_ROWS, name, prose, report_markdown
+from kinprint.render.markdown.layout import MOST_ROWS, name, prose
+from kinprint.render.markdown.report import report_markdown
 from kinprint.render.repeat_command import command_of
-from kinprint.render.texts.words import IN_ENGLISH
+from kinprint.render.texts.words import Words
 from kinprint.results.findings import CLASSES
 from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
 from support.reports import HOSTILE, LONG, empty_report, hostile_report
 
 GOLDEN = GOLDEN_REPORTS
+IN_ENGLISH = Words()
 REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -80,20 +82,22 @@ def test_the_verdict_comes_first():
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert headings == [
         "Verdict",
-        "Models",
-        "Declared against measured",
-        "By role, all layers tested together",
-        "Tests of “these models share nothing”",
-        "Layers and parts",
+        "The models",
+        "Declared, and measured",
+        "Evidence by role",
+        "Tests of the hypothesis that the models share nothing",
+        "What matches what",
         "What was done to the weights",
-        "Controls: A against models whose answer is known",
-        "Power: the weakest relation that would have been seen",
+        "B as a weighted sum",
+        "Controls: model A in comparisons whose answer is known",
+        "What would have been seen",
         "Fingerprint methods",
-        "Config and tokenizer",
+        "Configuration",
+        "Tokenizer",
         "How to read this",
-        "Provenance",
+        "Data, and how to repeat this",
     ]
-    assert text.startswith("# base against tuned\n\n## Verdict\n\n**derived")
+    assert text.startswith("# base – tuned\n\n## Verdict\n\n**derived")
     assert text.endswith("```\n")
 
 
@@ -115,7 +119,7 @@ def test_every_part_of_the_report_is_on_the_page():
         REPORT.declared.sentence,
         REPORT.declared.licences,
         "apache-2.0",
-        "seed 0",
+        "Seed: 0",
     ):
         assert " ".join(words.split()) in text
     assert command_of(REPORT) in report_markdown(REPORT)
@@ -132,29 +136,30 @@ def test_figures_stand_beside_their_null():
     item = next(item for item in REPORT.summary if item.null is not None)
     row = next(line for line in report_markdown(REPORT).splitlines() if line.startswith(f"| `{item.role}` |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[4] == str(item.null.n)
-    assert cells[10] == f"{item.null.z:+.2f}"
-    assert float(cells[9]) == pytest.approx(item.null.sd, rel=0.01)
+    assert cells[1] == str(item.null.n)
+    assert cells[7] == f"{item.null.z:+.2f}"
+    assert float(cells[6]) == pytest.approx(item.null.sd, rel=0.01)
 
 
 def test_missing_is_a_dash_with_its_reason():
     first = replace(REPORT.summary[0], null=None, statistic=None, mean_pearson=None, reason="all constant")
     text = report_markdown(replace(REPORT, summary=(first,)))
-    row = next(line for line in text.splitlines() if line.startswith(f"| `{first.role}` | no test: all constant |"))
-    assert row.endswith("| – | – | – | – | – |")
+    row = next(line for line in text.splitlines() if line.startswith(f"| `{first.role}` |"))
+    assert row.count(" – |") == 6
+    assert row.endswith("| no test: all constant |")
 
 
 @pytest.mark.parametrize("found", CLASSES)
 def test_every_class_of_verdict_is_named(found):
     text = report_markdown(replace(REPORT, verdict=replace(REPORT.verdict, class_=found, kind=None)))
-    assert f"**{found.replace('_', ' ')}.**" in text
+    assert f"**{found.replace('_', ' ')}**" in text
     assert ("No evidence is not proof of independence" in text) == (found == "no_evidence")
 
 
 def test_long_tables_are_cut_and_say_so():
     tests = REPORT.evidence.tests[:1] * (MOST_ROWS + 7)
     text = report_markdown(replace(REPORT, evidence=replace(REPORT.evidence, tests=tests)))
-    assert "… and 7 more rows" in text
+    assert "and 7 more, in the JSON report" in text
     assert text.count(f"| {IN_ENGLISH.label('test', tests[0].name)} (`{tests[0].name}`) |") == MOST_ROWS + sum(
         item.name == tests[0].name for item in REPORT.evidence.power
     )
@@ -165,17 +170,17 @@ def test_long_tables_are_cut_and_say_so():
 
 def test_an_older_report():
     text = report_markdown(OLDER)
-    assert "## Declared against measured" not in text
+    assert "## Declared, and measured" not in text
     assert "## Verdict" in text
 
 
 def test_a_report_without_anything_comparable_says_why(tmp_path):
     report = empty_report(tmp_path)
     text = report_markdown(report)
-    assert "**Not comparable.**" in text
+    assert "Nothing could be compared:" in text
     assert " ".join(report.reason.split())[:60] in plain(text)
     bare = report_markdown(replace(report, verdict=None, evidence=None))
-    assert "No verdict: this comparison was asked for measurements alone." in bare
+    assert "This comparison was asked for measurements alone." in bare
 
 
 # ---- strangers ----

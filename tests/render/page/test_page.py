@@ -15,9 +15,10 @@ import pytest
 
 from kinprint.errors import BadSetting
 from kinprint.render.page import page_html
-from kinprint.render.page.evidence_chart import BAND, Axis, picture_of
-from kinprint.render.page.markup import Voice, middle_cut, power_of_ten, powers, ranges
+from kinprint.render.page.evidence_chart import BAND, Axis, evidence_chart
+from kinprint.render.page.markup import PageWords, middle_cut, powers, ranges
 from kinprint.render.page.payload import SCRIPT_WORDS, embedded
+from kinprint.render.texts.words import power_of_ten
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.results.report import Report
@@ -182,9 +183,9 @@ def test_the_verdict_and_the_tables_stand_in_plain_html(report: Report, html: by
 def test_every_class_of_verdict_has_its_words(report: Report, class_: str) -> None:
     assert report.verdict is not None
     found = Page(page_html(replace(report, verdict=replace(report.verdict, class_=class_, kind=None))))
-    voice = Voice("en")
-    assert voice.t(f"class.{class_}") in found.text
-    assert voice.t(f"claim.{class_}") in found.text
+    voice = PageWords("en")
+    assert voice.say(f"class.{class_}") in found.text
+    assert voice.say(f"claim.{class_}") in found.text
 
 
 def test_a_failed_control_stands_before_the_verdict(report: Report) -> None:
@@ -193,7 +194,7 @@ def test_a_failed_control_stands_before_the_verdict(report: Report) -> None:
         "self", "identical", "failed", "no_evidence", -1.0, 0.5, "expected identical, found no_evidence"
     )
     raw = page_html(replace(report, evidence=replace(report.evidence, controls=(bad,)))).decode()
-    warning = Voice("en").t("verdict.control_failed")
+    warning = PageWords("en").say("verdict.control_failed")
     assert 0 < raw.index(warning) < raw.index('id="verdict-title"')
 
 
@@ -201,7 +202,7 @@ def test_an_older_report_says_what_it_lacks(old: Report) -> None:
     assert (old.grids, old.declared, old.reads) == ((), None, ())
     text = Page(page_html(old)).text
     for key in ("heat.none", "declared.none", "reads.none"):
-        assert Voice("en").t(key) in text
+        assert PageWords("en").say(key) in text
 
 
 def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
@@ -229,7 +230,7 @@ def test_nothing_comparable_still_renders_and_says_why(report: Report) -> None:
         "controls.none",
         "cosine.no_example",
     ):
-        assert Voice("en").t(key) in found.text
+        assert PageWords("en").say(key) in found.text
 
 
 def test_evidence_without_a_single_p_value_still_renders(report: Report) -> None:
@@ -241,14 +242,14 @@ def test_evidence_without_a_single_p_value_still_renders(report: Report) -> None
     bare = replace(report.evidence, tests=off, controls=(), components=(), edits=(), power=(), experts=(), merge=None)
     assert report.verdict is not None
     found = Page(page_html(replace(report, evidence=bare, verdict=replace(report.verdict, log10_p=None, rules=()))))
-    assert Voice("en").t("picture.none") in found.text
-    assert Voice("en").t("sure.untested") in found.text
+    assert PageWords("en").say("picture.none") in found.text
+    assert PageWords("en").say("sure.untested") in found.text
 
 
 def test_korean_page_says_so(report: Report) -> None:
     raw = page_html(report, lang="ko")
     assert b'<html lang="ko"' in raw
-    assert Voice("ko").t("head.question") in raw.decode()
+    assert PageWords("ko").say("head.question") in raw.decode()
     assert payload(raw)["lang"] == "ko"
 
 
@@ -290,14 +291,14 @@ def test_data_for_scripts_cannot_end_its_element() -> None:
 
 def test_a_long_name_is_cut_and_its_whole_is_in_the_title() -> None:
     name = "model." + "x" * 500 + ".weight"
-    shown = str(Voice("en").name(name))
+    shown = str(PageWords("en").name(name))
     assert f'title="{name}"' in shown
     assert middle_cut(name, 72) in shown
     assert middle_cut(name, 72).endswith("weight")
 
 
 def test_whole_names_cannot_blow_up_the_page() -> None:
-    voice = Voice("en")
+    voice = PageWords("en")
     assert sum(len(str(voice.name("y" * 10_000 + str(i)))) for i in range(500)) < 600_000
 
 
@@ -347,7 +348,7 @@ def test_data_for_scripts_hold_every_grid(report: Report, html: bytes) -> None:
     "log10_p", [-0.1, -0.5, -1.0, -1.3, -2.999, -3.0, -5.99, -6.0, -6.5, -7.0, -140.4, -140.99, -1663.5]
 )
 def test_odds_never_claim_more_than_the_p_value(log10_p: float) -> None:
-    said = Voice("en").odds(log10_p)
+    said = PageWords("en").odds(log10_p)
     if said.startswith("p = "):
         assert float(said[4:]) == pytest.approx(10**log10_p, abs=0.005)
         return
@@ -364,19 +365,19 @@ def test_small_words() -> None:
     assert powers("a chance below 10^-140.") == "a chance below 10⁻¹⁴⁰."
     assert powers("the level of 10^-17.3") == "the level of 10^-17.3"
     assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
-    assert Voice("en").odds(0.0) == "p = 1.00"
-    assert Voice("en").odds(-6.0) == "1 in 1,000,000"
+    assert PageWords("en").odds(0.0) == "p = 1.00"
+    assert PageWords("en").odds(-6.0) == "1 in 1,000,000"
 
 
 def test_a_result_is_told_under_its_plain_name() -> None:
     text = "neuron_match of mlp_gate and mlp_up in layer 3: 250 against 1.5 expected (z 220.5, log10 p -149.3, -148.0 corrected)"
-    said = str(Voice("en").reason(text))
+    said = PageWords("en").why(text).striptags()
     assert said.startswith("Reordered neurons match (mlp_gate and mlp_up, layer 3): 250 against 1.5 expected")
     assert "-148.0 corrected" in said
-    strongest = str(Voice("en").reason(f"strongest of 18 tests: {text}"))
+    strongest = PageWords("en").why(f"strongest of 18 tests: {text}").striptags()
     assert strongest.startswith("Strongest of 18 tests: Reordered neurons match")
     assert "unheard_of of x: 1 against" in str(
-        Voice("en").reason(text.replace("neuron_match of mlp_gate and mlp_up in layer 3: 250", "unheard_of of x: 1"))
+        PageWords("en").why(text.replace("neuron_match of mlp_gate and mlp_up in layer 3: 250", "unheard_of of x: 1"))
     )
 
 
@@ -392,7 +393,7 @@ def test_the_axis_keeps_order_and_stays_inside() -> None:
 
 
 def test_the_picture_places_pair_controls_and_tests(report: Report) -> None:
-    found = picture_of(report.verdict, report.evidence, Voice("en"))
+    found = evidence_chart(report.verdict, report.evidence, PageWords("en"))
     assert found is not None
     assert report.verdict is not None
     assert report.evidence is not None
@@ -422,10 +423,11 @@ def test_no_word_is_left_over_and_none_is_missing() -> None:
     named = set(re.findall(r"""["'`]([a-z_]+(?:\.[a-z_A-Z]+)+|[a-z_]+)["'`]""", text))
     prefixes = set(re.findall(r'"([a-z_.]+\.)" ~', text)) | {f"{p}." for p in re.findall(r'label\("([a-z_]+)"', text)}
     prefixes |= {"col.", "test.", "control.", "how.", "js.axis.", "js.heat.", "null.", "settings.", "data.", "many."}
+    prefixes |= {"cosine.example.", "tokenizer.", "axis.", "cue.", "source.", "check.", "problem.", "fingerprint.kind."}
     prefixes |= {"tree.copies.", "tree.families.", "tree.alone.", "tree.tie."}
     for key in words:
         assert key in named or any(key.startswith(prefix) for prefix in prefixes), f"nobody says {key}"
-    for key in re.findall(r"""\b(?:t|words\.say)\(["']([a-z_.A-Z]+)["'][,)]""", text):
+    for key in re.findall(r"""\b(?:v|words)\.say\(["']([a-z_.A-Z]+)["'][,)]""", text):
         assert key in words, f"no words for {key}"
 
 

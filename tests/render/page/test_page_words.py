@@ -8,10 +8,11 @@ from itertools import pairwise
 import pytest
 
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
+from kinprint.render.content.report import identity
 from kinprint.render.page import page_html
-from kinprint.render.page.evidence_chart import Axis, _ticks, picture_of
-from kinprint.render.page.markup import Voice
-from kinprint.render.page.views import headline
+from kinprint.render.page.evidence_chart import Axis, _ticks, evidence_chart
+from kinprint.render.page.markup import PageWords
+from kinprint.render.page.verdict import headline
 from kinprint.results.findings import ControlFinding
 from kinprint.results.report import Report
 from kinprint.sources.ledger import RangeRead, digest_of
@@ -43,7 +44,7 @@ def test_a_headline_keeps_what_readers_want_first() -> None:
     assert said == "No evidence that either model derives from the other. This does not prove training from scratch."
     assert seen == f"A{SEEN[1:]}."
     for text in (said, seen):
-        assert Voice("ko").words.engine(text).lang == "ko"
+        assert PageWords("ko").engine(text).lang == "ko"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +73,9 @@ BASES = ("reordered", "negated", "rotated", "narrowed or widened")
 @pytest.mark.parametrize("basis", BASES)
 def test_the_residual_stream_is_named_as_in_the_sentence(basis: str) -> None:
     sentence = f"One of the two models derives from the other with its residual dimensions {basis}: why."
-    assert str(Voice("en").kind("re_based", sentence)) == f"residual dimensions {basis}"
-    phrase = Voice("ko").words.engine(f"with its residual dimensions {basis}")
-    assert (str(Voice("ko").kind("re_based", sentence)), phrase.lang) == (phrase.text, "ko")
+    assert str(PageWords("en").kind("re_based", sentence)) == f"residual dimensions {basis}"
+    phrase = PageWords("ko").engine(f"with its residual dimensions {basis}")
+    assert (str(PageWords("ko").kind("re_based", sentence)), phrase.lang) == (phrase.text, "ko")
 
 
 def test_labels_of_edits_use_the_words_of_the_sentence() -> None:
@@ -83,15 +84,15 @@ def test_labels_of_edits_use_the_words_of_the_sentence() -> None:
     for kind, phrase in (*_PLAIN.values(), *_REPLACED.values()):
         said[kind] = said.get(kind, "") + phrase
     for kind, phrases in said.items():
-        for word in re.findall(r"[A-Za-z]{4,}", Voice("en").t(f"kind.{kind}")):
+        for word in re.findall(r"[A-Za-z]{4,}", PageWords("en").say(f"kind.{kind}")):
             assert word[:4].lower() in phrases.lower() or kind in ("merged", "scaled"), (kind, word)
 
 
 def test_korean_gives_an_edit_one_name() -> None:
-    voice = Voice("ko")
+    voice = PageWords("ko")
     kinds = {kind for kind, _ in (*_PLAIN.values(), *_REPLACED.values())} | {"re_based", "neurons_permuted", "upcycled"}
     for kind in kinds | {"depth_changed", "width_pruned", "no_difference_found"}:
-        assert voice.words.engine(kind).text == voice.t(f"kind.{kind}"), kind
+        assert voice.engine(kind).text == voice.say(f"kind.{kind}"), kind
 
 
 # -- controls that failed ------------------------------------------------------------------------------------------------------
@@ -114,14 +115,14 @@ def test_a_failed_control_says_what_it_may_mean(report: Report, control: Control
     banner = re.search(r'<p class="alert">(.*?)</p>', raw)
     assert banner
     for each in ("verdict.control_failed.unrelated", "verdict.control_failed.related"):
-        assert (Voice("en").t(each) in banner[1]) == (each == key)
+        assert (PageWords("en").say(each) in banner[1]) == (each == key)
     assert "no_evidence" not in banner[1]
     assert "no evidence" in banner[1]
 
 
 def test_a_failed_control_has_a_mark_of_its_own(report: Report) -> None:
     passed = replace(GIVEN, status="passed", found="no_evidence", reason=None)
-    found = picture_of(report.verdict, with_controls(report, passed, GIVEN).evidence, Voice("en"))
+    found = evidence_chart(report.verdict, with_controls(report, passed, GIVEN).evidence, PageWords("en"))
     assert found is not None
     assert [mark.shape for mark in found.controls] == ["control", "failed"]
     raw = page_html(with_controls(report, passed, GIVEN)).decode()
@@ -136,10 +137,10 @@ def test_tests_that_did_not_run_are_counted(report: Report) -> None:
     first, *rest = report.evidence.tests
     off = replace(first, status="off", reason="constant", log10_p=None, log10_p_holm=None)
     raw = page_html(replace(report, evidence=replace(report.evidence, tests=(off, *rest)))).decode()
-    voice, every = Voice("en"), len(rest) + 1
-    assert voice.t("tests.title.off", n=every, off=1) in raw
-    assert voice.t("picture.pair.note.off", n=len(rest), all=every) in raw
-    assert voice.t("tests.title", n=every) in page_html(report).decode()
+    voice, every = PageWords("en"), len(rest) + 1
+    assert voice.say("tests.title.off", n=every, off=1) in raw
+    assert voice.say("picture.pair.note.off", n=len(rest), all=every) in raw
+    assert voice.say("tests.title", n=every) in page_html(report).decode()
 
 
 @pytest.mark.parametrize("last", [12.0, 50.0, 147.0, 213.0, 300.0, 1700.0, 9e4])
@@ -170,12 +171,12 @@ def test_ticks_keep_their_distance(last: float) -> None:
     ],
 )
 def test_parameters_are_counted_as_people_do(count: int, english: str, korean: str) -> None:
-    assert Voice("en").parameters(count) == english
-    assert Voice("ko").parameters(count) == korean
+    assert PageWords("en").parameters(count) == english
+    assert PageWords("ko").parameters(count) == korean
 
 
 def test_korean_odds_count_in_ten_thousands() -> None:
-    voice = Voice("ko")
+    voice = PageWords("ko")
     assert voice.odds(-6.0) == "100만분의 1"
     assert voice.odds(-4.0) == "1만분의 1"
     assert voice.odds(-3.0) == "1,000분의 1"
@@ -183,22 +184,22 @@ def test_korean_odds_count_in_ten_thousands() -> None:
 
 
 def test_a_size_is_no_hash() -> None:
-    voice = Voice("en")
-    assert str(voice.identity("size:988816")) == "no hash stated"
-    assert "etag:abc" in str(voice.identity("etag:abc"))
+    words = PageWords("en")
+    assert identity("size:988816", words).text == "no hash stated"
+    assert "etag:abc" in words.cell(identity("etag:abc", words))
 
 
 def test_the_recipe_of_the_digest_is_the_one_used(report: Report) -> None:
     ranges = (RangeRead(0, 8, "aa"), RangeRead(8, 20, "bb"))
-    line = Voice("en").t("reads.line").replace("\\n", "\n")
+    line = PageWords("en").say("reads.line").replace("\\n", "\n")
     text = "".join(
         line.replace("start", str(item.start)).replace("end", str(item.end)).replace("sha256-of-the-range", item.sha256)
         for item in ranges
     )
     assert digest_of(ranges) == hashlib.sha256(text.encode()).hexdigest()
     raw = page_html(report).decode()
-    assert Voice("en").t("col.digest") in raw
-    assert Voice("en").t("reads.line") in raw
+    assert PageWords("en").say("col.digest") in raw
+    assert PageWords("en").say("reads.line") in raw
 
 
 def test_a_note_is_set_apart_from_figures(report: Report) -> None:
@@ -208,4 +209,4 @@ def test_a_note_is_set_apart_from_figures(report: Report) -> None:
     changed = replace(report, evidence=replace(report.evidence, components=(part, *rest)))
     for lang in ("en", "ko"):
         raw = re.sub(r"<[^>]+>", "", page_html(changed, lang=lang).decode())
-        assert f"log10 p -148; {Voice(lang).said(part.note)}" in raw
+        assert f"log10 p -148.0; {PageWords(lang).said(part.note)}" in raw

@@ -15,8 +15,10 @@ from rich.console import Console
 from kinprint._util.plain import printable
 from kinprint.comparison.pipeline import compare
 from kinprint.model.inspection import inspect
-from kinprint.render.terminal.layout import number
-from kinprint.render.terminal.report import _log_p, _method, _z, print_cache, print_inspection, print_report
+from kinprint.render.terminal.cache import print_cache
+from kinprint.render.terminal.inspection import print_inspection
+from kinprint.render.terminal.report import print_report
+from kinprint.render.texts.words import Words, is_bound, number
 from kinprint.results.measurements import NullResult, Skipped
 from kinprint.results.options import Options
 from kinprint.results.report import Report
@@ -159,6 +161,14 @@ def test_numbers(value, text):
     assert number(value) == text
 
 
+def _log_p(found):
+    return Words().log_p(found.log10_p, bound=is_bound(found.p_method))
+
+
+def _method(found):
+    return Words().how(found.p_method, found.n_draws)
+
+
 def null(**changes):
     return replace(
         NullResult("k", 0.0, 1.0, 2.0, -3.0, "normal tail on exact permutation moments", "greater", 9), **changes
@@ -173,7 +183,7 @@ def test_bounds_are_marked_and_p_has_no_sign_at_one():
 
 
 def test_sources_of_p_in_a_word_or_two():
-    assert _method(null()) == "normal"
+    assert _method(null()) == "normal tail"
     assert _method(null(p_method="Monte-Carlo permutations with +1 correction", n_draws=99)) == "99 draws"
     held = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound)"
     assert _method(null(p_method=held)) == "normal, held"
@@ -203,7 +213,7 @@ def test_no_figure_is_cut_however_narrow_the_terminal(width):
                 wanted += [
                     number(measured.null.mean),
                     number(measured.null.sd),
-                    _z(measured.null.z),
+                    Words().z(measured.null.z),
                     _log_p(measured.null),
                 ]
             row = r"\b" + r" +".join(map(re.escape, wanted))

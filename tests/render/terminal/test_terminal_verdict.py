@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kinprint.render.terminal.verdict import print_evidence, print_verdict
+from kinprint.render.terminal.report import print_report
 from kinprint.results.findings import (
     CLASSES,
     ComponentFinding,
@@ -21,9 +21,16 @@ from kinprint.results.findings import (
     Rule,
     Verdict,
 )
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
 
 HOSTILE = "\x1b[31m[red]x[/red]\x07\u202e\r\nnext"
 FORBIDDEN = "\x1b\x07\r\u202e"
+
+
+REPORT = replace(
+    Report.from_json((GOLDEN_REPORTS / "report_v1_annexes.json").read_bytes()), summary=(), comparisons=(), methods=()
+)
 
 
 def alignment(kind="blocks", sources=(0, 1, 2, 1, 2, 3)):
@@ -82,8 +89,7 @@ EVIDENCE = Evidence(
 
 def page(*, verdict=VERDICT, evidence=EVIDENCE, explain=False, width=160):
     console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=False)
-    print_evidence(evidence, console)
-    print_verdict(verdict, evidence, console, explain=explain)
+    print_report(replace(REPORT, verdict=verdict, evidence=evidence), console, details=False, explain=explain)
     return console.file.getvalue()
 
 
@@ -100,15 +106,15 @@ def test_the_verdict_and_what_it_rests_on():
     for words in (*VERDICT.reasons, *VERDICT.against, *VERDICT.untested, *VERDICT.assumptions):
         assert words in text
     assert "log10 p -209.9 after Holm's correction for 17 tests; threshold -6" in text
-    assert "empirical null: null of 12 models" in text
+    assert "Empirical null used: null of 12 models" in text
 
 
 def test_tests_beside_their_nulls():
     text = page()
     row = cells(text, "Rows", "match", "their", "own", "place", "mlp_up", "128", "4")
     assert [float(cell) for cell in row[6:]] == pytest.approx([128, 4, 128.0, 4.0, 2.0, 62.0, -141.7, -140.4])
-    assert "Reordered neurons match, layer 3" in text
-    assert "did not run: Norm scales agree (input_norm): all 4 norms are constant on at least one side" in text
+    assert "mlp_gate and mlp_up, layer 3" in text
+    assert "Did not run:\n  · Norm scales agree (input_norm): all 4 norms are constant on at least one side" in text
 
 
 def test_the_layer_map():
@@ -121,7 +127,7 @@ def test_the_layer_map():
     assert "Layer map: Layers match in place. 4 of 4" in plain
     assert "←" not in plain
     off = LayerAlignment("off", "none", (), (), "residual widths differ: 96 and 48")
-    assert "Layer map: not made: residual widths differ: 96 and 48" in page(evidence=replace(EVIDENCE, alignment=off))
+    assert "No layer map was made: residual widths differ: 96 and 48" in page(evidence=replace(EVIDENCE, alignment=off))
 
 
 def test_parts_edits_merge_controls_and_power():
@@ -129,12 +135,13 @@ def test_parts_edits_merge_controls_and_power():
     assert "3 of 4" in text
     assert "not tested" in text
     assert cells(text, "mlp_up", "low-rank", "update")[-2:] == ["8", "–"]
-    assert "As a weighted sum: base 0.700 ± 0.001, other 0.300 ± 0.002; explains 99.87% of B" in text
+    assert cells(text, "other", "0.300") == ["other", "0.300", "±", "0.002"]
+    assert "the sum explains 99.87% of B" in text
     assert "the parents are alike" in text
     assert "some/model: no such model" in text
     assert "not run" in text
     assert "0.1185" in text
-    assert cells(text, "Norm", "scales", "agree", "final_norm", "correlation")[-4] == "–"
+    assert "–" in cells(text, "Norm", "scales", "agree", "final_norm", "correlation")
 
 
 def test_power_that_is_not_known_says_why():
@@ -143,19 +150,19 @@ def test_power_that_is_not_known_says_why():
 
 def test_explain():
     text = page(explain=True)
-    assert "controls: Did a control fail? no, go on" in text
-    assert "derived: Otherwise. → derived" in text
+    assert "controls: Did a control fail? No, go on." in text
+    assert "derived: Otherwise. Yes. Outcome: derived." in text
     for words in ("self: passed", "shuffled self: passed", "mlp_up: changed", *EVIDENCE.stages):
-        assert f"  {words}" in text
-    assert text.index("Reasoning, rule by rule") < text.index("Verdict: derived")
-    assert "Reasoning" not in page()
+        assert f"  · {words}" in text
+    assert text.index("How the verdict was reached") < text.index("Verdict: derived")
+    assert "How the verdict was reached" not in page()
 
 
 @pytest.mark.parametrize("class_", CLASSES)
 def test_every_class(class_):
     text = page(verdict=replace(VERDICT, class_=class_, kind=None, null=None))
     assert f"Verdict: {class_.replace('_', ' ')}\n" in text
-    assert "empirical null" not in text
+    assert "Empirical null used" not in text
 
 
 def test_what_does_not_exist_is_a_dash():
@@ -170,7 +177,7 @@ def test_long_lists_end_with_how_many_more():
     text = page(verdict=replace(VERDICT, untested=tuple(f"item {number}" for number in range(30))))
     assert "item 11" in text
     assert "item 12" not in text
-    assert "and 18 more, in the report" in text
+    assert "and 18 more, in the JSON report" in text
 
 
 def test_words_of_strangers_are_inert():

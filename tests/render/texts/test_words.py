@@ -28,7 +28,7 @@ FILLED = {
     "list": "derived",
 }
 THE_SAME_IN_KOREAN = {
-    "z", "n", "p = {p}", "log10 p", "−log10 p", "CKA", "MLP", "MXFP4", "NVFP4", "AWM", "REEF", "HuRef (ICS)",
+    "z", "n", "p = {p}", "log10 p", "−log10 p", "NaN/Inf", "CKA", "MLP", "MXFP4", "NVFP4", "AWM", "REEF", "HuRef (ICS)",
     "bitsandbytes int8", "{a}: {b}", "{a}, {b}", "{null}; {method}", "{test}, {scope}: {reason}",
     "{scope}: {edit}, {reasons}",
 }  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 from kinprint._util.plain import printable
-from kinprint.render.drawing.tree_labels import (
+from kinprint.render.content.tree import (
     Tie,
     firmness,
     heading,
@@ -23,8 +23,9 @@ from kinprint.render.drawing.tree_labels import (
     tie_line,
     ties,
 )
-from kinprint.render.texts.words import IN_ENGLISH, Words
+from kinprint.render.texts.words import Words
 from kinprint.results.tree import BACKWARD, FORWARD, FamilyTree, TreeEdge, TreeModel
+from kinprint.text import ENGLISH
 
 ROW, INDENT, MARGIN, BOX = 54, 46, 24, 36
 LANE = 14  # between lines that pass on the left
@@ -92,8 +93,9 @@ def _cut(text: str, keep: int) -> str:
     return f"{text[:left]}…{text[len(text) - keep // 2 :]}"
 
 
-def tree_svg(tree: FamilyTree, words: Words = IN_ENGLISH) -> bytes:
+def tree_svg(tree: FamilyTree, lang: str = ENGLISH) -> bytes:
     """Return the drawing, complete in itself: no script, no font, no image, nothing from elsewhere."""
+    words = Words(lang)
     crossing = ties(tree)
     second = [edge for edge in tree.edges if tree.above(edge.child) is not edge]
     lanes = len(crossing) + len(second)

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kinprint.render.page.markup import Voice, power_of_ten
+from kinprint.render.page.markup import PageWords
+from kinprint.render.texts.words import power_of_ten
 from kinprint.results.findings import TESTED, ControlFinding, Evidence, EvidenceTest, Verdict
 
 BAND = -math.log10(0.05)
@@ -64,7 +65,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Picture:
+class EvidenceChart:
     """All that the template draws."""
 
     band: float
@@ -76,7 +77,7 @@ class Picture:
     more: int
 
 
-def picture_of(verdict: Verdict | None, evidence: Evidence | None, voice: Voice) -> Picture | None:
+def evidence_chart(verdict: Verdict | None, evidence: Evidence | None, words: PageWords) -> EvidenceChart | None:
     """Place the pair, its controls and its strongest tests; None where no test has a p-value."""
     if verdict is None or evidence is None:
         return None
@@ -92,27 +93,27 @@ def picture_of(verdict: Verdict | None, evidence: Evidence | None, voice: Voice)
     strongest = _corrected(ran[0]) if verdict.log10_p is None else verdict.log10_p
     pair = Mark(
         "pair",
-        voice.t("picture.pair"),
-        _of_tests(len(ran), len(evidence.tests), voice),
+        words.say("picture.pair"),
+        _of_tests(len(ran), len(evidence.tests), words),
         axis.at(strongest),
-        voice.odds(strongest),
+        words.odds(strongest),
         strongest <= alpha,
     )
-    return Picture(
+    return EvidenceChart(
         band=axis.at(-BAND),
         threshold=axis.at(alpha),
         ticks=tuple(_ticks(axis, alpha)),
         pair=pair,
-        controls=tuple(_control(item, axis, alpha, voice) for item in evidence.controls),
-        tests=tuple(_test(test, axis, alpha, voice) for test in ran[:MOST_TESTS]),
+        controls=tuple(_control(item, axis, alpha, words) for item in evidence.controls),
+        tests=tuple(_test(test, axis, alpha, words) for test in ran[:MOST_TESTS]),
         more=max(0, len(ran) - MOST_TESTS),
     )
 
 
-def _of_tests(ran: int, every: int, voice: Voice) -> str:
+def _of_tests(ran: int, every: int, words: PageWords) -> str:
     if ran == every:
-        return voice.t("picture.pair.note", n=ran)
-    return voice.t("picture.pair.note.off", n=ran, all=every)
+        return words.say("picture.pair.note", n=ran)
+    return words.say("picture.pair.note.off", n=ran, all=every)
 
 
 def _strength(test: EvidenceTest) -> tuple[float, float]:
@@ -123,24 +124,24 @@ def _corrected(test: EvidenceTest) -> float:
     return test.log10_p_holm or 0.0
 
 
-def _test(test: EvidenceTest, axis: Axis, alpha: float, voice: Voice) -> Mark:
-    where = voice.said(test.scope, 60)
+def _test(test: EvidenceTest, axis: Axis, alpha: float, words: PageWords) -> Mark:
+    where = words.said(test.scope, 60)
     if test.layer is not None:
-        where = voice.t("picture.in_layer", scope=where, layer=test.layer)
+        where = words.say("picture.in_layer", scope=where, layer=test.layer)
     value = _corrected(test)
-    label = voice.plain_label("test", test.name)
-    return Mark("test", label, where, axis.at(value), voice.odds(value), value <= alpha)
+    label = words.label("test", test.name)
+    return Mark("test", label, where, axis.at(value), words.odds(value), value <= alpha)
 
 
-def _control(item: ControlFinding, axis: Axis, alpha: float, voice: Voice) -> Mark:
-    known = voice.words.has(f"control.{item.name}")
-    name = voice.plain_label("control", item.name) if known else voice.said(item.name, 60)
-    status = voice.plain_label("control_status", item.status)
-    note = voice.t("picture.control.note", expected=voice.plain_label("class", item.expected), status=status)
+def _control(item: ControlFinding, axis: Axis, alpha: float, words: PageWords) -> Mark:
+    known = words.has(f"control.{item.name}")
+    name = words.label("control", item.name) if known else words.said(item.name, 60)
+    status = words.label("control_status", item.status)
+    note = words.say("picture.control.note", expected=words.label("class", item.expected), status=status)
     shape = "failed" if item.status == "failed" else "control"
     if item.log10_p is None:
-        return Mark(shape, name, note, None, voice.said(item.reason, 80) if item.reason else status, False)
-    return Mark(shape, name, note, axis.at(item.log10_p), voice.odds(item.log10_p), item.log10_p <= alpha)
+        return Mark(shape, name, note, None, words.said(item.reason, 80) if item.reason else status, False)
+    return Mark(shape, name, note, axis.at(item.log10_p), words.odds(item.log10_p), item.log10_p <= alpha)
 
 
 def _ticks(axis: Axis, alpha: float) -> Iterable[Tick]:

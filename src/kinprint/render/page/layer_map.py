@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinprint.render.page.markup import Voice, ranges
-from kinprint.results.findings import TESTED, Evidence, LayerFinding
+from kinprint.render.page.markup import PageWords, ranges
+from kinprint.results.findings import TESTED, LayerFinding
 from kinprint.results.report import Report
 
 _MARGIN, _TOP, _BOTTOM, _HEIGHT = 30, 34, 116, 150
@@ -48,7 +48,7 @@ class LayerMap:
     unused: str | None  # layers of A that no layer of B matches
 
 
-def layer_map_of(report: Report, voice: Voice) -> LayerMap | None:
+def layer_map_of(report: Report, words: PageWords) -> LayerMap | None:
     """Return the layer map of a report, or None if none was sought."""
     if report.evidence is None:
         return None
@@ -61,7 +61,7 @@ def layer_map_of(report: Report, voice: Voice) -> LayerMap | None:
         if item.shared and item.source is not None and item.layer < report.b.layers and item.source < report.a.layers
     }
     pairs = ", ".join(f"{layer}←{source}" for layer, source in joined.items())
-    describe = voice.t("map.describe", pairs=pairs) if pairs else voice.t("map.describe.none")
+    describe = words.say("map.describe", pairs=pairs) if pairs else words.say("map.describe.none")
     free = sorted(set(range(report.a.layers)) - set(joined.values()))
     fits = 0 < max(report.a.layers, report.b.layers) <= _MOST_LAYERS
     return LayerMap(
@@ -84,8 +84,3 @@ def _rails(layers_a: int, layers_b: int, joined: dict[int, int]) -> Rails:
     b = tuple(Node(at[layer], layer, layer in joined) for layer in range(layers_b))
     links = tuple((at[source], at[layer], source == layer) for layer, source in joined.items())
     return Rails(_MARGIN * 2 + pitch * most, _HEIGHT, _TOP, _BOTTOM, a, b, links)
-
-
-def experts_shared(evidence: Evidence) -> int:
-    """Return how many experts of B match one of A, or A's dense MLP."""
-    return sum(item.shared for item in evidence.experts)

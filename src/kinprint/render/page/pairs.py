@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from kinprint._util.plain import printable
-from kinprint.render.drawing.tree_labels import title
+from kinprint.render.content.pairs import MARKS, strongest_first
+from kinprint.render.content.tree import title
 from kinprint.render.drawing.tree_svg import tree_svg
-from kinprint.render.page.markup import Voice
+from kinprint.render.page.markup import PageWords
 from kinprint.render.page.payload import embedded
 from kinprint.render.page.report import environment, inlined
 from kinprint.render.repeat_command import pairs_command
-from kinprint.render.terminal.pairs import MARKS
 from kinprint.results.tree import PairsReport, TreeModel
 
 _SCRIPTS = ("core.js", "page.js")
@@ -32,10 +32,10 @@ class Cell:
     place: int | None  # of the pair in the list below the matrix
 
 
-def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
+def pairs_html(report: PairsReport, lang: str = "en") -> bytes:
     """Return the report as one HTML file in the language `lang`; the same report gives the same bytes."""
-    voice = Voice(lang)
-    pairs = sorted(report.pairs, key=lambda pair: (pair.log10_p_pairs or 0.0, pair.a, pair.b))
+    words = PageWords(lang)
+    pairs = strongest_first(report)
     places = {frozenset((pair.a, pair.b)): number for number, pair in enumerate(pairs)}
     names = [title(model) for model in report.tree.models]
     command = pairs_command(report)
@@ -46,8 +46,8 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
         .render(
             report=report,
             run=report.tree.run,
-            title=voice.t("many.title", n=len(names)),
-            v=voice,
+            title=words.say("many.title", n=len(names)),
+            v=words,
             pairs=pairs,
             names=names,
             matrix=[
@@ -58,10 +58,10 @@ def pairs_html(report: PairsReport, *, lang: str = "en") -> bytes:
             groups=[group for group in report.clusters if len(group) > 1],
             alone=report.alone,
             not_testable=report.not_testable,
-            tree=Markup(tree_svg(report.tree, voice.words).decode()),  # noqa: S704 - which escapes all names
+            tree=Markup(tree_svg(report.tree, lang).decode()),  # noqa: S704 - which escapes all names
             command=shown,
             command_hidden=shown != command,
-            payload=embedded({"lang": lang, "words": {key: voice.t(key) for key in _WORDS}}),
+            payload=embedded({"lang": lang, "words": {key: words.say(key) for key in _WORDS}}),
             **inlined(_STYLES, _SCRIPTS),
         )
     )

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from kinprint._util.plain import printable
-from kinprint.render.page.markup import Voice, middle_cut
+from kinprint.render.page.markup import PageWords, middle_cut
+from kinprint.render.texts.words import is_bound
 from kinprint.results.context import Grid, LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report
@@ -74,13 +75,15 @@ class _Table:
         return self.items.setdefault(text, len(self.items))
 
 
-def payload_of(report: Report, voice: Voice) -> str:
+def payload_of(report: Report, words: PageWords) -> str:
     """Return the scripts' data as JSON that may stand inside a script element."""
     data = {
-        "lang": voice.lang,
-        "words": {key: voice.t(key, **{name: f"{{{name}}}" for name in names}) for key, names in SCRIPT_WORDS.items()},
-        "measured": _measured(report.comparisons, voice),
-        "grids": [_grid(grid, voice) for grid in report.grids],
+        "lang": words.lang,
+        "words": {
+            key: words.say(key, **{name: f"{{{name}}}" for name in names}) for key, names in SCRIPT_WORDS.items()
+        },
+        "measured": _measured(report.comparisons, words),
+        "grids": [_grid(grid, words) for grid in report.grids],
         "map": _map(report),
     }
     return embedded(data)
@@ -94,7 +97,7 @@ def embedded(data: object) -> str:
     return text
 
 
-def _measured(comparisons: Iterable[TensorComparison], voice: Voice) -> dict[str, Any]:
+def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict[str, Any]:
     texts, names, roles, metrics = _Table(), _Table(), _Table(), _Table()
     places: list[list[Any]] = []
     columns: dict[str, array[float]] = {key: array("f") for key in ("value", "mean", "sd", "z", "p")}
@@ -111,9 +114,9 @@ def _measured(comparisons: Iterable[TensorComparison], voice: Voice) -> dict[str
             whole["place"].append(where)
             whole["metric"].append(metrics.place(metric))
             whole["n"].append(null.n if null else 0)
-            whole["how"].append(texts.place(voice.how(null.p_method, null.n_draws) if null else ""))
+            whole["how"].append(texts.place(printable(words.how(null.p_method, null.n_draws), 40) if null else ""))
             why = found.reason or (null.p_method if null else None)
-            whole["why"].append(texts.place(voice.said(why, _TEXT) if why else ""))
+            whole["why"].append(texts.place(words.said(why, _TEXT) if why else ""))
             whole["flags"].append(_flags(found))
             figures = (found.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
             for key, figure in zip(columns, figures, strict=True):
@@ -133,7 +136,7 @@ def _flags(found: Measurement) -> int:
     null = found.null
     if null is None:
         return NO_TEST
-    return (LESS if null.tail == "less" else 0) | (BOUND if "upper bound" in null.p_method else 0)
+    return (LESS if null.tail == "less" else 0) | (BOUND if is_bound(null.p_method) else 0)
 
 
 def _single(figure: float | None) -> float:
@@ -148,17 +151,17 @@ def _packed(column: array[Any]) -> str:
     return base64.b64encode(column.tobytes()).decode()
 
 
-def _grid(grid: LayerGrid, voice: Voice) -> dict[str, Any]:
+def _grid(grid: LayerGrid, words: PageWords) -> dict[str, Any]:
     head = {
         "role": printable(grid.role, 60),
         "n": grid.n,
-        "null": voice.said(grid.null, _TEXT) if grid.null else "",
+        "null": words.said(grid.null, _TEXT) if grid.null else "",
         "rows": grid.rows,
         "a": grid.layers_a,
         "b": grid.layers_b,
     }
     if grid.status != OK:
-        return {**head, "off": voice.said(grid.reason, _TEXT)}
+        return {**head, "off": words.said(grid.reason, _TEXT)}
     parts = {"cosine": grid.cosine, "expected": grid.cosine_null, "pearson": grid.pearson, "z": grid.z}
     return {**head, **{key: _packed(_flat(part)) for key, part in parts.items()}}
 

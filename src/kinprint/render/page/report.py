@@ -12,14 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kinprint._util.plain import printable
-from kinprint._util.sizes import format_size
-from kinprint.render.page import views
-from kinprint.render.page.evidence_chart import picture_of
-from kinprint.render.page.layer_map import experts_shared, layer_map_of
-from kinprint.render.page.markup import Voice, middle_cut, ranges
+from kinprint.render.content import evidence as tables
+from kinprint.render.content import report as content
+from kinprint.render.page.evidence_chart import evidence_chart
+from kinprint.render.page.layer_map import layer_map_of
+from kinprint.render.page.markup import PageWords, middle_cut, ranges
 from kinprint.render.page.payload import payload_of
+from kinprint.render.page.verdict import certainty, failed, headline
 from kinprint.render.repeat_command import command_of
-from kinprint.render.terminal.layout import DASH
+from kinprint.render.texts.words import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
 from kinprint.results.findings import CLASSES
 from kinprint.results.options import SIZE, options_of
@@ -27,13 +28,16 @@ from kinprint.results.report import Report
 
 _SCRIPTS = ("core.js", "rows.js", "chart.js", "heat.js", "page.js")
 _STYLES = ("page.css", "print.css")
-_STATES = frozenset({"shared", "partly shared", "not shared", "not tested", "passed", "failed", "not run"})
-_LONGEST_COMMAND = 8000
+_LONGEST_COMMAND, _MOST_SPANS = 8000, 40
+_TABLES = {  # what templates call
+    content: "config_table files_table identity models_table read_line reasons_title roles_table tokenizer_table",
+    tables: "controls_table edits_table experts_table layers_table merge_blocks methods_table power_table tests_table",
+}
 
 
-def report_html(report: Report, *, lang: str = "en") -> bytes:
+def report_html(report: Report, lang: str = "en") -> bytes:
     """Return the report as one HTML file in the language `lang`; the same report gives the same bytes."""
-    voice = Voice(lang)
+    words = PageWords(lang)
     page = environment().get_template("page.html")
     command = command_of(report)
     shown = printable(command, _LONGEST_COMMAND)
@@ -41,53 +45,53 @@ def report_html(report: Report, *, lang: str = "en") -> bytes:
     text = page.render(
         report=report,
         run=report.run,
-        v=voice,
-        title=_title(report, voice),
-        payload=payload_of(report, voice),
+        v=words,
+        title=_title(report, words),
+        payload=payload_of(report, words),
         command=shown,
         command_hidden=shown != command,
         named_only=bool(settings.controls or settings.related or settings.parents or settings.bases),
         date=printable(report.run.started[:10], 10),
         **inlined(_STYLES, _SCRIPTS),
-        **_view(report, voice),
+        **_view(report, words),
     )
     return text.encode()
 
 
-def _view(report: Report, voice: Voice) -> dict[str, Any]:
+def _view(report: Report, words: PageWords) -> dict[str, Any]:
     """Return what the templates show beside the report itself."""
     verdict, evidence = report.verdict, report.evidence
     return {
-        "sure": views.certainty(verdict, voice) if verdict else "",
+        "sure": certainty(verdict, words) if verdict else "",
         "limits": (*verdict.against, *verdict.untested) if verdict else (),
-        "declares_something": views.declares_something(report.declared),
-        "failed": views.failed(evidence),
-        "picture": picture_of(verdict, evidence, voice),
-        "layer_map": layer_map_of(report, voice),
-        "experts_shared": experts_shared(evidence) if evidence else 0,
-        "off_tests": views.off_tests(evidence),
-        "unlike": views.not_comparable(report.comparisons),
-        "example": views.example_of(report.comparisons),
-        "assumptions": views.assumptions_of(report),
+        "declares_something": content.declares_something(report.declared),
+        "failed": failed(evidence),
+        "chart": evidence_chart(verdict, evidence, words),
+        "layer_map": layer_map_of(report, words),
+        "experts_shared": sum(item.shared for item in evidence.experts) if evidence else 0,
+        "off_tests": tables.off_tests(evidence.tests) if evidence else (),
+        "unlike": content.not_comparable(report.comparisons),
+        "example": content.example_of(report.comparisons),
+        "assumptions": content.assumptions_of(report),
         "grid_assumptions": tuple(dict.fromkeys(text for grid in report.grids for text in grid.assumptions)),
-        "settings": _settings(report),
+        "settings": _settings(report, words),
     }
 
 
-def _settings(report: Report) -> list[tuple[str, str]]:
+def _settings(report: Report, words: PageWords) -> list[tuple[str, str]]:
     """Return every option of the comparison with its value as people read it."""
     found = []
     for name, described in options_of(report.settings):
         value = getattr(report.settings, name)
         size = described.written == SIZE and value is not None
-        shown = format_size(value) if size else ", ".join(value) if isinstance(value, tuple) else described.text(value)
+        shown = words.size(value) if size else ", ".join(value) if isinstance(value, tuple) else described.text(value)
         found.append((name, shown if shown and value is not None else DASH))
     return found
 
 
-def _title(report: Report, voice: Voice) -> str:
+def _title(report: Report, words: PageWords) -> str:
     a, b = (middle_cut(printable(model.reference, 400), 60) for model in (report.a, report.b))
-    return voice.t("title", a=a, b=b)
+    return words.say("title", a=a, b=b)
 
 
 @cache
@@ -103,23 +107,14 @@ def environment() -> Environment:
     )
     environment.globals.update(
         printable=printable,
-        size=format_size,
-        share=_share,
         ranges=ranges,
         classes=CLASSES,
-        known_states=_STATES,
         declared_states=(UNDECLARED, OTHER_DECLARED, DECLARED, NOT_SHOWN, NOTHING_DECLARED, NOT_JUDGED),
-        statistic_of=views.statistic_of,
-        deciding=views.deciding,
-        null_kind=views.null_kind,
-        shown_spans=views.shown_spans,
-        headline=views.headline,
+        shown_spans=lambda item: item.spans[:_MOST_SPANS],  # a page need not hold thousands
+        headline=headline,
+        **{name: getattr(home, name) for home, names in _TABLES.items() for name in names.split()},
     )
     return environment
-
-
-def _share(value: float | None) -> str:
-    return DASH if value is None else f"{100 * value:.4g} %"
 
 
 def inlined(styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Fingerprint files as terminal pages: what one holds, which methods there are, what two of them say."""
+"""Fingerprint files as terminal text: what one holds, which methods there are, what two of them say."""
 
 from __future__ import annotations
 
@@ -6,66 +6,80 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
-from kinprint._util.plain import printable
-from kinprint._util.sizes import format_size
-from kinprint.render.terminal.layout import DASH, line, show, table
-from kinprint.render.terminal.methods import print_methods
+from kinprint.render.content.blocks import STRONG, WARNING, Cell, Line, Section, Table, code, name, sentence, table
+from kinprint.render.content.evidence import methods_section
+from kinprint.render.terminal.layout import print_blocks, print_section
+from kinprint.render.texts.words import DASH, Words
 
 
-def print_fingerprint(description: Any, name: str, size: int, read: int, console: Console) -> None:
+def print_fingerprint(description: Any, file: str, size: int, read: int, console: Console, *, lang: str = "en") -> None:
     """Say what was written, of which model, and which methods have nothing in it."""
-    rows = table(header=False)
-    rows.add_column("")
-    rows.add_column("", overflow="fold")
-    facts = [
-        ("model", description.model),
-        ("architecture", f"{description.architecture}, {description.layers} layers, width {description.hidden}"),
-        ("file", f"{name}, {format_size(size)}"),
-        ("read", format_size(read)),
-        ("methods", ", ".join(item.method for item in description.methods if item.reason is None) or DASH),
-    ]
-    for what, value in facts:
-        rows.add_row(what, Text(printable(value)))
-    show(console, "Fingerprint", rows)
-    for item in description.methods:
-        if item.reason is not None:
-            line(console, f"  {item.method}: not in it: {printable(item.reason)}", style="yellow")
-
-
-def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """List the methods: what they need, whether they work on fingerprint files, which changes cannot hide from them."""
-    rows = table()
-    for column in ("method", "needs", "files", "unmoved by", "what it does"):
-        rows.add_column(column, overflow="fold")
-    for item in methods:
-        unmoved = ", ".join(item["invariant_to"]) or DASH
-        rows.add_row(
-            item["method"], ", ".join(item["needs"]), "yes" if item["portable"] else "no", unmoved, item["summary"]
-        )
-    show(console, "Fingerprint methods", rows)
-
-
-def print_fingerprint_report(report: Any, console: Console) -> None:
-    """Print both sides, the methods, and the conclusion last."""
-    rows = table()
-    rows.add_column("")
-    for side in ("A", "B"):
-        rows.add_column(side, overflow="fold")
+    words = Words(lang)
+    held = ", ".join(item.method for item in description.methods if item.reason is None) or DASH
+    facts = {
+        "col.model": name(description.model),
+        "data.architecture": _built(description, words),
+        "col.file": name(f"{file}, {words.size(size)}"),
+        "col.read": Cell(words.size(read)),
+        "settings.methods": name(held),
+    }
+    title = words.say("fingerprint.title")
     lines = [
+        Line(f"{item.method}: {words.say('fingerprint.lacking')}: {words.engine(item.reason).text}", WARNING)
+        for item in description.methods
+        if item.reason is not None
+    ]
+    rows = [(Cell(words.say(key)), cell) for key, cell in facts.items()]
+    print_section(Section(title, (table(words, title, "fact value", rows), *lines)), console, words)
+
+
+def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, lang: str = "en") -> None:
+    """List the methods: what they need, whether they work on fingerprint files, which changes cannot hide from them."""
+    words = Words(lang)
+    rows = [
         (
-            ("given", side.reference),
-            ("as", side.kind),
-            ("model", side.model),
-            ("architecture", f"{side.architecture}, {side.layers} layers, width {side.hidden}"),
-            ("digest", side.digest or DASH),
+            code(item["method"]),
+            _listed(item["needs"], words),
+            Cell(words.say("yes" if item["portable"] else "no")),
+            _listed(item["invariant_to"], words),
+            sentence(words, item["summary"]),
         )
+        for item in methods
+    ]
+    title = words.say("methods.title")
+    made = table(words, title, "method needs portable invariant_to summary", rows)
+    print_section(Section(title, (made,)), console, words)
+
+
+def print_fingerprint_report(report: Any, console: Console, *, lang: str = "en") -> None:
+    """Print both sides, the methods, and the conclusion last."""
+    words = Words(lang)
+    print_section(Section(words.say("fingerprint.both"), (_sides(report, words),)), console, words)
+    print_section(methods_section(report.methods, words), console, words)
+    said = f"{words.label('class', report.class_)}: {words.engine(report.sentence).text}"
+    print_blocks([Line(""), Line(said, STRONG)], console, words)
+
+
+def _sides(report: Any, words: Words) -> Table:
+    facts = [
+        {
+            "data.reference": name(side.reference),
+            "tokenizer.kind": Cell(words.label("fingerprint.kind", side.kind)),
+            "col.model": name(side.model),
+            "data.architecture": _built(side, words),
+            "fingerprint.digest": name(side.digest),
+        }
         for side in (report.a, report.b)
     ]
-    for (what, left), (_, right) in zip(*lines, strict=True):
-        rows.add_row(what, Text(printable(left)), Text(printable(right)))
-    show(console, "Fingerprints", rows)
-    print_methods(report.methods, console)
-    line(console, "")
-    line(console, f"{report.class_.upper().replace('_', ' ')}: {printable(report.sentence)}", style="bold")
+    rows = [(Cell(words.say(key)), facts[0][key], facts[1][key]) for key in facts[0]]
+    return table(words, words.say("fingerprint.both"), "fact a b", rows)
+
+
+def _built(side: Any, words: Words) -> Cell:
+    layers = words.say("head.layers", n=side.layers)
+    return name(f"{side.architecture}, {layers}, {words.say('data.width')} {side.hidden}")
+
+
+def _listed(names: Sequence[str], words: Words) -> Cell:
+    return Cell(", ".join(words.engine(each).text for each in names) or DASH)

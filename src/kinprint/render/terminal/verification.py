@@ -1,63 +1,93 @@
-"""The result of a verification as a terminal page: the checks, what does not agree, and one line at the end."""
+"""The result of a verification as terminal text: the checks, what does not agree, and one line at the end."""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.text import Text
 
 from kinprint._util.plain import printable
-from kinprint.render.terminal.layout import DASH, figures, line, show, table
-from kinprint.results.verification import FAILED, OPEN, PASSED, VERIFIED, Problem, Verification
+from kinprint.render.content.blocks import (
+    STATE,
+    STRONG,
+    WARNING,
+    Block,
+    Cell,
+    Line,
+    Section,
+    count,
+    name,
+    sentence,
+    table,
+)
+from kinprint.render.terminal.layout import line, print_blocks, print_section
+from kinprint.render.texts.words import Words
+from kinprint.results.verification import FAILED, VERIFIED, ModelRead, Problem, Verification
 
-_STYLES = {PASSED: "green", OPEN: "yellow"}
 _MOST = 20  # lines of a list; JSON has more
 
 
-def print_verification(found: Verification, console: Console) -> None:
+def print_verification(found: Verification, console: Console, *, lang: str = "en") -> None:
     """Print what was checked, what does not agree, what could not be checked, and the result last."""
-    line(console, f"{printable(found.bundle)}: {found.a} against {found.b}")
+    words = Words(lang)
+    blocks: list[Block] = [Line(words.say("verify.about", bundle=found.bundle, a=found.a, b=found.b))]
     if found.verdict:
-        line(console, f"its report says: {found.verdict}")
-    for model in found.models[:_MOST]:
-        commit = f", commit {model.commit}" if model.commit else ""
-        asked = "" if model.asked or found.offline else "; not asked"
-        said = f" ({model.said})" if model.said else ""
-        style = "yellow" if model.said else ""
-        line(console, f"read: {model.reference} at {model.location}{commit}{asked}{said}", style=style)
+        blocks.append(Line(words.say("verify.verdict", verdict=words.engine(found.verdict).text)))
+    blocks += [_read(model, words, offline=found.offline) for model in found.models[:_MOST]]
     if found.null:
-        line(console, f"judged by an empirical null supplied with the bundle (sha256 {found.null})", style="yellow")
-    rows = table()
-    rows.add_column("check", no_wrap=True)
-    rows.add_column("result", no_wrap=True)
-    figures(rows, "checked", "agree")
-    rows.add_column("", overflow="fold")
-    for check in found.checks:
-        counts = (f"{check.checked:,}", f"{check.agree:,}") if check.checked else (DASH, DASH)
-        rows.add_row(check.name, Text(check.state, style=_STYLES.get(check.state, "red")), *counts, Text(check.said))
-    show(console, "checks", rows)
-    _problems(f"{found.problems_in_all:,} differences", found.problems, found.problems_in_all, console)
-    _problems(f"equal within {found.tolerance:g} only, not to the last bit", found.close_figures, found.close, console)
+        blocks.append(Line(words.say("verify.null", digest=found.null), WARNING))
+    print_blocks(blocks, console, words)
+    print_section(_checks(found, words), console, words)
+    title = words.say("verify.differences", n=f"{found.problems_in_all:,}")
+    print_section(_problems(title, found.problems, found.problems_in_all, words), console, words)
+    title = words.say("verify.close", tolerance=f"{found.tolerance:g}")
+    print_section(_problems(title, found.close_figures, found.close, words), console, words)
     for item in found.unchecked[:_MOST]:
-        line(console, f"not checked: {printable(item.what)}: {printable(item.reason, 600)}", style="yellow")
+        said = f"{words.engine(item.what).text}: {words.engine(item.reason).text}"
+        line(console, f"{words.label('check', 'not checked')}: {printable(said, 600)}", style="yellow")
     if found.versions:
-        said = "; ".join(found.versions)
-        line(console, f"note: made with {said}, so figures may differ in their last digits", style="yellow")
+        said = "; ".join(words.engine(text).text for text in found.versions)
+        line(console, printable(words.say("verify.versions", versions=said), 600), style="yellow")
     line(console, "")
-    line(console, f"digest of the bundle: {found.digest}")
+    line(console, words.say("verify.digest", digest=printable(found.digest)))
     style = "bold green" if found.outcome == VERIFIED else "bold red" if found.outcome == FAILED else "bold yellow"
-    line(console, found.sentence, style=style)
+    line(console, printable(words.engine(found.sentence).text, 700), style=style)
 
 
-def _problems(title: str, problems: tuple[Problem, ...], in_all: int, console: Console) -> None:
-    if not problems:
-        return
-    rows = table()
-    rows.add_column("what", no_wrap=True)
-    rows.add_column("where", overflow="fold")
-    rows.add_column("recorded", overflow="fold")
-    rows.add_column("found", overflow="fold")
-    for problem in problems[:_MOST]:
-        rows.add_row(*(Text(part) for part in (problem.kind, problem.where, problem.recorded, problem.found)))
-    show(console, title, rows)
-    if in_all > _MOST:
-        line(console, f"and {in_all - _MOST:,} more: --format json lists {len(problems):,}")
+def _read(model: ModelRead, words: Words, *, offline: bool) -> Line:
+    """Say where a model was read, and what a reader should know of that."""
+    parts = [words.say("verify.read", model=model.reference, location=model.location)]
+    parts += [f"{words.say('head.commit')} {model.commit}"] if model.commit else []
+    parts += [] if model.asked or offline else [words.say("verify.not_asked")]
+    parts += [words.engine(model.said).text] if model.said else []
+    return Line("; ".join(parts), WARNING if model.said else "")
+
+
+def _checks(found: Verification, words: Words) -> Section:
+    rows = [
+        (
+            Cell(words.label("check", check.name)),
+            Cell(words.label("check", check.state), STATE, check.state),
+            count(check.checked or None),
+            count(check.agree if check.checked else None),
+            sentence(words, check.said),
+        )
+        for check in found.checks
+    ]
+    title = words.say("verify.checks")
+    return Section(title, (table(words, title, "check result checked# agree# note", rows),))
+
+
+def _problems(title: str, problems: tuple[Problem, ...], in_all: int, words: Words) -> Section:
+    rows = [
+        (
+            Cell(words.label("problem", each.kind)),
+            name(each.where),
+            *(sentence(words, side) for side in (each.recorded, each.found)),
+        )
+        for each in problems[:_MOST]
+    ]
+    if not rows:
+        return Section(title, ())
+    made = table(words, title, "what place recorded found", rows)
+    left = in_all - _MOST
+    more = (Line(words.say("verify.more", n=f"{left:,}", listed=f"{len(problems):,}"), STRONG),) if left > 0 else ()
+    return Section(title, (made, *more))

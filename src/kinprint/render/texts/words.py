@@ -1,57 +1,31 @@
-"""The words of a report in the reader's language: labels by key, and the engine's English sentences by pattern.
+"""The words of one language: labels by key, sentences of the engine, and numbers as people write them.
 
-Reports hold English alone, so that they are the same bytes for every reader. A page in another language translates while
-it renders: its own labels come from ``<language>.json``, and sentences of the engine are recognised by patterns in
-``engine_<language>.json``. A sentence that no pattern fits stays English and says so, so that a page can mark it;
-half a translation is never returned.
-
-The labels are also what terminal, Markdown and notebooks show, in English, for the engine's identifiers: classes of verdicts, kinds
-of edits, tests, parts, states. JSON and CSV keep the identifiers, and so do roles, metrics and methods, which options take.
-
-Patterns are English templates with placeholders: ``{x}`` is any text without a semicolon and is carried over as it is,
-``{x:num}`` a number or a dash, ``{x:word}`` text without a space, ``{x:id}`` an identifier with an underscore, ``{x:name}`` a
-name that may have a translation of its own, ``{x:engine}`` text that must be translated itself, and ``{x:list}`` such texts, or
-identifiers, with commas and "and" between them. Text in square brackets may be missing. Names made by strangers end up in
-these sentences, so matching never backtracks over them: each placeholder ends at the first place where what follows it fits.
+Reports hold English beside the data of each sentence, so that they are the same bytes for every reader. Every form takes one
+`Words` and passes it down. Labels stand in ``labels_<language>.json``; sentences of the engine are `kinprint.text.Text`. A
+sentence without a translation stays English, whole, and says so, so that a page can mark it. JSON and CSV keep identifiers, and
+so do roles, metrics and methods, which options take.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
 
 import orjson
 
+from kinprint._util.sizes import format_size
 from kinprint.errors import BadSetting
+from kinprint.render.texts.patterns import DEPTH, LONGEST, translate
+from kinprint.text import ENGLISH, LANGUAGES, Phrase, Text
 
-ENGLISH = "en"
-LANGUAGES = (ENGLISH, "ko")
-
+DASH = "–"
 MYRIAD = 10_000  # 만: Korean counts in its powers
 _MYRIADS = ((MYRIAD**3, "조"), (MYRIAD**2, "억"), (MYRIAD, "만"))
-_LONGEST = 4_000  # characters of a text that is looked at; sentences of the engine are a tenth of that
-_DEPTH = 6  # how deep sentences may hold sentences
-_CLAUSES = 3  # parts with semicolons between them that one entry may have
-_PLACE = re.compile(r"\{(\w+)(?::(\w+))?\}")
-_OPTIONAL = re.compile(r"\[([^\]]*)\]")
-_IDENTIFIER = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
-_ANY = r"[^\n]*?"
-_CLAUSE = r"(?:(?!; )[^\n])*?"  # a name with a clause behind it is no name: the clause would stay English unnoticed
-_KINDS = {
-    None: _CLAUSE,
-    "num": r"(?:[-−+]?\d++(?:,\d{3})*+(?:\.\d+)?+(?:e[-+−]?\d+)?+%?|–)",
-    "word": r"\S+?",
-    "id": _IDENTIFIER.pattern,
-    "name": _CLAUSE,
-    "engine": _ANY,
-    "list": _ANY,
-}
-_BETWEEN_ITEMS = re.compile(r", | and ")
-_BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])")
+_UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _RESULT = re.compile(  # as `kinprint.evidence.verdict.describe` writes it
     r"(?:strongest of (?P<of>\d+) tests: )?(?P<test>\w+) of (?P<scope>[^\n]{1,200}?)(?: in layer (?P<layer>\d+))?: "
     r"(?P<found>\S+) against (?P<mean>\S+) expected \(z (?P<z>\S+), log10 p (?P<p>\S+), (?P<corrected>\S+) corrected\)"
@@ -64,47 +38,20 @@ _PRECISE = (  # what the sentence of a verdict says, where one kind of edit has 
     ("re_based", "residual dimensions rotated", "re_based.rotated"),
     ("re_based", "residual dimensions narrowed or widened", "re_based.resized"),
 )
-
-
-class Phrase(NamedTuple):
-    """A text and the language it is in."""
-
-    text: str
-    lang: str
-
-
-@dataclass(frozen=True)
-class _Pattern:
-    template: str
-    translation: str
-    longest: str  # piece of fixed text: a sentence without it cannot fit, and looking for it is cheap
-
-    @cached_property
-    def regex(self) -> re.Pattern[str]:
-        """Made when a sentence first looks like this one: a page needs a few of the hundreds there are."""
-        return re.compile(_regex(self.template))
-
-    @cached_property
-    def inner(self) -> tuple[tuple[str, str], ...]:
-        """Placeholders that are translated in turn, with their kind."""
-        return tuple(entry for entry in _PLACE.findall(self.template) if entry[1] in {"name", "engine", "list"})
-
-
-@dataclass(frozen=True)
-class _Table:
-    exact: Mapping[str, str]
-    by_start: Mapping[str, tuple[_Pattern, ...]]  # under the first word, for patterns that start with one
-    others: tuple[_Pattern, ...]
-
-    def fitting(self, text: str) -> Iterator[tuple[_Pattern, re.Match[str]]]:
-        """Yield patterns that fit the whole of `text`, those with more fixed text first."""
-        for pattern in (*self.by_start.get(_first_word(text), ()), *self.others):
-            if pattern.longest in text and (match := pattern.regex.fullmatch(text)):
-                yield pattern, match
+_SOURCES = (
+    ("Monte-Carlo", "how.draws"),
+    ("normal tail on exact permutation moments,", "how.held"),
+    ("normal", "how.normal"),
+    ("Chernoff", "how.chernoff"),
+    ("moment", "how.moments"),
+    ("exact", "how.exact"),
+    ("none", "how.none"),
+)
+_BOUND = "upper bound"
 
 
 class Words:
-    """The words of one language.
+    """The words of one language. What comes back is plain text, still to be made safe to show.
 
     Parameters
     ----------
@@ -117,27 +64,24 @@ class Words:
             raise BadSetting(f"no words in language {lang!r}", hint=f"known languages: {', '.join(LANGUAGES)}")
         self.lang = lang
 
-    @cached_property
-    def _labels(self) -> Mapping[str, str]:
-        """Read when the first of them is asked for."""
-        return _labels(self.lang)
-
     def say(self, key: str, **values: object) -> str:
-        """Return the label `key` with `values` at its placeholders: plain text, still to be escaped."""
-        return self._labels[key].format_map(values)
+        """Return the label `key` with `values` at its places."""
+        return _labels(self.lang)[key].format_map(values)
 
     def has(self, key: str) -> bool:
         """Return whether there is a label `key`."""
-        return key in self._labels
+        return key in _labels(self.lang)
 
     def engine(self, text: str) -> Phrase:
-        """Return a sentence of the engine in this language, or as it is, in English, where no pattern fits."""
-        if self.lang == ENGLISH or not text or len(text) > _LONGEST:
+        """Return a sentence of the engine in this language, or as it is, in English, where it has no translation."""
+        if isinstance(text, Text):
+            return text.phrase(self.lang)
+        if self.lang == ENGLISH or not text or len(text) > LONGEST:
             return Phrase(text, ENGLISH)
-        translated = _translate(self.lang, text, _DEPTH)
+        translated = translate(self.lang, text, DEPTH)
         return Phrase(text, ENGLISH) if translated is None else Phrase(translated, self.lang)
 
-    # -- identifiers of the engine as people read them; what comes back is plain text, still to be made safe to show --------
+    # -- identifiers ---------------------------------------------------------------------------------------------------
 
     def label(self, prefix: str, value: str) -> str:
         """Return the label of an identifier; for one that has none, its own words."""
@@ -146,7 +90,8 @@ class Words:
 
     def kind(self, kind: str, sentence: str = "") -> str:
         """Return what was done, in the words of the verdict's sentence where the kind alone is not as precise."""
-        return self.label("kind", precise_kind(kind, sentence))
+        exact = next((exact for name, phrase, exact in _PRECISE if name == kind and phrase in sentence), kind)
+        return self.label("kind", exact)
 
     def verdict(self, class_: str, kind: str | None, sentence: str = "") -> str:
         """Return a verdict in a few words, such as "derived, further training"."""
@@ -171,164 +116,115 @@ class Words:
         said = self.say("reason.test", **values)
         return said if values["of"] is None else self.say("reason.strongest", n=values["of"], result=said)
 
-    def reason(self, text: str) -> str:
+    def reason(self, text: str) -> Phrase:
         """Return a reason of the verdict, or of a control, without identifiers."""
-        return self.result(text) or plain_classes(self.engine(text).text)
+        said = self.result(text)
+        if said is not None:
+            return Phrase(said, self.lang)
+        phrase = self.engine(text)
+        return Phrase(_EXPECTED.sub(lambda found: found[0].replace("_", " "), phrase.text), phrase.lang)
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def number(self, value: float | None) -> str:
+        """Write a number with about four digits, or a dash for one that does not exist."""
+        return number(value)
+
+    def z(self, value: float | None) -> str:
+        """Write a distance from a null in standard deviations."""
+        return DASH if value is None else f"{value:+.{2 if abs(value) < 100 else 1}f}"
+
+    def log_p(self, value: float | None, *, bound: bool = False) -> str:
+        """Write a log10 p, with a sign where it is only a bound."""
+        if value is None:
+            return DASH
+        figure = min(value, 0.0) + 0.0
+        return f"{'≤ ' if bound else ''}{figure:.{2 if figure > -100 else 1}f}"
+
+    def share(self, value: float | None) -> str:
+        """Write a share as per cent."""
+        return DASH if value is None else f"{100 * value:.4g}%"
+
+    def size(self, count: float) -> str:
+        """Write a number of bytes; Korean has no space before a unit."""
+        return format_size(count) if self.lang == ENGLISH else format_size(count).replace(" ", "")
+
+    def odds(self, log10_p: float | None) -> str:
+        """Write a p-value as people say it. Powers are rounded towards what is less surprising, so "1 in" stays true."""
+        if log10_p is None:
+            return DASH
+        size = max(0.0, -log10_p)
+        if size < 1.0:
+            return self.say("odds.p", p=f"{10**-size:.2f}")
+        if size < 7.0:  # a million is still read as a number
+            digits = 10 ** max(0, math.floor(size) - 1)
+            return self.say("odds.one_in", n=self._whole(math.floor(10**size / digits) * digits))
+        return self.say("odds.one_in", n=power_of_ten(math.floor(size)))
+
+    def parameters(self, count: int) -> str:
+        """Write how many parameters a model has, to three digits."""
+        if self.lang == "ko":
+            return in_myriads(count)
+        if count < 10**6:
+            return f"{count:,}"
+        rounded = _three_digits(count)
+        return next(f"{rounded / unit:.3g} {name}" for unit, start, name in _UNITS if rounded >= start)
+
+    def _whole(self, count: int) -> str:
+        """Write a whole number as people say it."""
+        if self.lang == "ko" and count >= MYRIAD and count % MYRIAD == 0:
+            return f"{count // MYRIAD:,}만"
+        return f"{count:,}"
+
+    def how(self, method: str, draws: int | None = None) -> str:
+        """Name the source of a p-value in a word or two."""
+        for start, key in _SOURCES:
+            if method.startswith(start):
+                return self.say(key, draws=draws or 0)
+        return self.engine(method.split(" ", 1)[0].rstrip(":,")).text if method else DASH
 
 
-IN_ENGLISH = Words()
-"""For terminal, Markdown and notebooks."""
+def is_bound(method: str) -> bool:
+    """Whether the true p-value may be smaller than the one that was had this way."""
+    return _BOUND in method
 
 
-def precise_kind(kind: str, sentence: str) -> str:
-    """Return the key of what was done, as precise as the verdict's sentence is."""
-    return next((exact for name, phrase, exact in _PRECISE if name == kind and phrase in sentence), kind)
+def number(value: float | None) -> str:
+    """Write a number with about four digits, or a dash for one that does not exist."""
+    if value is None:
+        return DASH
+    if abs(value) < 1e-12:
+        return "0"
+    if 100 <= abs(value) < 1e5:
+        return f"{value:.1f}"
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 100 else f"{value:.2e}"
 
 
-def plain_classes(text: str) -> str:
-    """Return a sentence of the engine with the classes that a failed control names as words."""
-    return _EXPECTED.sub(lambda found: found[0].replace("_", " "), text)
-
-
-# -- numbers -------------------------------------------------------------------------------------------------------------
-
-
-def three_digits(count: int) -> int:
-    """Return a count rounded to three digits."""
-    digits: int = 10 ** max(0, len(str(count)) - 3)
-    return round(count / digits) * digits
+def power_of_ten(exponent: int) -> str:
+    """Return 10¹⁴⁰."""
+    return "10" + str(exponent).translate(_SUPERSCRIPT)
 
 
 def in_myriads(count: int) -> str:
     """Write a count as Koreans do, to three digits: 123,456,789 is 1.23억."""
     if count < MYRIAD:
         return f"{count:,}"
-    rounded = three_digits(count)
+    rounded = _three_digits(count)
     unit, name = next((unit, name) for unit, name in _MYRIADS if rounded >= unit)
     whole, rest = divmod(rounded, unit)
     return f"{whole:,}" + f"{rest / unit:.3f}".lstrip("0").rstrip("0").rstrip(".") + name
 
 
-# -- tables --------------------------------------------------------------------------------------------------------------
-
-
-def _strings(name: str) -> Any:
-    return orjson.loads(files("kinprint.render.texts").joinpath(name).read_bytes())
+def _three_digits(count: int) -> int:
+    digits: int = 10 ** max(0, len(str(count)) - 3)
+    return round(count / digits) * digits
 
 
 @cache
 def _labels(lang: str) -> Mapping[str, str]:
     # a label that is not translated is better read in English than not at all; a test sees to it that there is none
-    return {**_strings(f"labels_{ENGLISH}.json"), **_strings(f"labels_{lang}.json")}
-
-
-@cache
-def _table(lang: str) -> _Table:
-    exact: dict[str, str] = {}
-    by_start: dict[str, list[_Pattern]] = {}
-    others: list[_Pattern] = []
-    entries = [entry for group in _strings(f"engine_{lang}.json").values() for entry in group.items()]
-    # the longer its fixed text, the more a pattern knows of the sentence
-    for template, translation in sorted(entries, key=lambda entry: -len(_PLACE.sub("", entry[0]))):
-        first = _first_word(template)
-        if not (_PLACE.search(template) or _OPTIONAL.search(template)):
-            exact[template] = translation
-            if _IDENTIFIER.fullmatch(template):  # pages show some identifiers as words
-                exact.setdefault(template.replace("_", " "), translation)
-        elif _PLACE.search(first) or _OPTIONAL.search(first):
-            others.append(_pattern(template, translation))
-        else:
-            by_start.setdefault(first, []).append(_pattern(template, translation))
-    return _Table(exact, {word: tuple(patterns) for word, patterns in by_start.items()}, tuple(others))
-
-
-def _pattern(template: str, translation: str) -> _Pattern:
-    pieces = _OPTIONAL.sub("\n", _PLACE.sub("\n", template)).split("\n")
-    return _Pattern(template, translation, max(pieces, key=len))
-
-
-def _regex(template: str) -> str:
-    regex, at, opened = "", 0, False
-    for place in _PLACE.finditer(template):
-        name, kind = place.groups()
-        regex += _literal(template[at : place.start()])
-        if kind != "num":
-            # atomic: free text and what follows it are never tried a second time
-            regex += ")(?>" if opened else "(?>"
-            opened = True
-        regex += f"(?P<{name}>{_KINDS[kind]})"
-        at = place.end()
-    return regex + _literal(template[at:]) + (r"\Z)" if opened else "")
-
-
-def _literal(text: str) -> str:
-    pieces = _OPTIONAL.split(text)  # every second piece was in brackets
-    return "".join(f"(?:{re.escape(piece)})?" if i % 2 else re.escape(piece) for i, piece in enumerate(pieces))
-
-
-def _first_word(text: str) -> str:
-    return text.split(" ", 1)[0]
-
-
-# -- translating ---------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8192)
-def _translate(lang: str, text: str, depth: int) -> str | None:
-    """Return the translation of all of `text`, or None."""
-    found = _whole(lang, text, depth)
-    if found is None and depth > 0:
-        found = _in_turn(lang, _BETWEEN_SENTENCES.split(text), " ", 1, depth - 1)
-    if found is None and depth > 0:
-        found = _in_turn(lang, text.split("; "), "; ", _CLAUSES, depth - 1)
+    folder = files("kinprint.render.texts")
+    found: dict[str, str] = {}
+    for each in dict.fromkeys((ENGLISH, lang)):
+        found |= orjson.loads(folder.joinpath(f"labels_{each}.json").read_bytes())
     return found
-
-
-def _whole(lang: str, text: str, depth: int) -> str | None:
-    """Translate `text` by one entry."""
-    table = _table(lang)
-    if text in table.exact:
-        return table.exact[text]
-    for pattern, match in table.fitting(text) if depth > 0 else ():
-        values = match.groupdict()
-        for name, kind in pattern.inner:
-            translated = _inner(lang, values[name], kind, depth - 1)
-            if translated is None:
-                break
-            values[name] = translated
-        else:
-            return pattern.translation.format_map(values)
-    return None
-
-
-def _inner(lang: str, text: str, kind: str, depth: int) -> str | None:
-    if kind == "name":
-        return _table(lang).exact.get(text, text)
-    if kind == "engine":
-        return _translate(lang, text, depth)
-    items = []
-    for item in _BETWEEN_ITEMS.split(text):
-        translated = _translate(lang, item, depth)
-        if translated is None and not _IDENTIFIER.fullmatch(item):
-            return None
-        items.append(translated or item)
-    return ", ".join(items)
-
-
-def _in_turn(lang: str, parts: list[str], between: str, most: int, depth: int) -> str | None:
-    """Translate parts that stand one after another, up to `most` of them by one entry."""
-    if len(parts) < 2:
-        return None
-    rest: list[str | None] = [None] * len(parts)  # translations of all from a part on
-    for start in range(len(parts) - 1, -1, -1):
-        for stop in range(start + 1, min(start + most, len(parts)) + 1):
-            tail = "" if stop == len(parts) else rest[stop]
-            if (start, stop) == (0, len(parts)) or tail is None:
-                continue
-            # a few clauses together are one entry or nothing; a single part may hold others
-            text = between.join(parts[start:stop])
-            head = _translate(lang, text, depth) if stop == start + 1 else _whole(lang, text, depth)
-            if head is not None:
-                rest[start] = head if stop == len(parts) else head + between + tail
-                break
-    return rest[0]

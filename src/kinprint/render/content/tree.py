@@ -1,14 +1,16 @@
-"""What the drawings of a family tree say in words, in the terminal and in SVG alike, in the language of the page around them."""
+"""A family tree in the words of one language: what the terminal, notebooks and the drawing say of models and edges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kinprint._util.plain import printable
-from kinprint.render.texts.words import IN_ENGLISH, Words, in_myriads
+from kinprint.render.content.blocks import LINES, Cell, Table, figure, log_p, name, numbers, table
+from kinprint.render.texts.words import DASH, Words
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, FamilyTree, TreeEdge, TreeModel
 
 NAME_LENGTH = 60
+_CUES = 4  # shown of each edge
 _SHARES = ("shares_components", "shares_initialisation")
 
 
@@ -25,9 +27,9 @@ class Tie:
 
 def title(model: TreeModel) -> str:
     """Return a model's name, safe to show; a long one is cut in the middle, since names of models differ at their ends."""
-    name = printable(model.name, 10 * NAME_LENGTH)
+    shown = printable(model.name, 10 * NAME_LENGTH)
     half = NAME_LENGTH // 2
-    return name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[1 - half :]}"
+    return shown if len(shown) <= NAME_LENGTH else f"{shown[:half]}…{shown[1 - half :]}"
 
 
 def label(tree: FamilyTree, model: TreeModel) -> str:
@@ -35,7 +37,7 @@ def label(tree: FamilyTree, model: TreeModel) -> str:
     return " = ".join(title(item) for item in (model, *tree.equal_to(model.index)))
 
 
-def standing_alone(tree: FamilyTree, model: TreeModel, words: Words = IN_ENGLISH) -> str:
+def standing_alone(tree: FamilyTree, model: TreeModel, words: Words) -> str:
     """Say of a model that hangs on no other what that means."""
     if not tree.testable(model.index):
         return words.say("tree.not_tested")
@@ -43,27 +45,19 @@ def standing_alone(tree: FamilyTree, model: TreeModel, words: Words = IN_ENGLISH
     return words.say("tree.unrelated.in_part", n=left) if left else words.say("tree.unrelated")
 
 
-def size(model: TreeModel, words: Words = IN_ENGLISH) -> str:
+def size(model: TreeModel, words: Words) -> str:
     """Return depth and parameters in a few words."""
-    count = in_myriads(model.parameters) if words.lang == "ko" else _count(model.parameters)
     key = "tree.size.experts" if model.experts else "tree.size"
-    return words.say(key, layers=model.layers, experts=model.experts, parameters=count)
+    return words.say(key, layers=model.layers, experts=model.experts, parameters=words.parameters(model.parameters))
 
 
-def _count(number: int) -> str:
-    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if number >= limit:
-            return f"{number / limit:.3g} {unit}"
-    return str(number)
-
-
-def kind(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
+def kind(edge: TreeEdge, words: Words) -> str:
     """Return what was done, as far as it is known."""
-    name = words.label("class", "related") if edge.kind is None else words.kind(edge.kind, edge.sentence)
-    return words.say("tree.merge", kind=name, share=f"{edge.merge:.0%}") if edge.merge is not None else name
+    done = words.label("class", "related") if edge.kind is None else words.kind(edge.kind, edge.sentence)
+    return words.say("tree.merge", kind=done, share=f"{edge.merge:.0%}") if edge.merge is not None else done
 
 
-def firmness(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
+def firmness(edge: TreeEdge, words: Words) -> str:
     """Return the distance and how firm the neighbourhood is."""
     said = (
         words.say("tree.distance.unknown")
@@ -75,7 +69,7 @@ def firmness(edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
     return said if edge.support is None else words.say("tree.support", distance=said, share=f"{edge.support:.0%}")
 
 
-def heading(tree: FamilyTree, edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
+def heading(tree: FamilyTree, edge: TreeEdge, words: Words) -> str:
     """Return which way an edge runs and how sure that is."""
     names = {model.index: title(model) for model in tree.models}
     ends, chance = (names[edge.parent], names[edge.child]), edge.probability
@@ -89,7 +83,7 @@ def heading(tree: FamilyTree, edge: TreeEdge, words: Words = IN_ENGLISH) -> str:
     return words.say("tree.open.leaning", one=one, two=two, chance=f"{max(chance, 1 - chance):.0%}")
 
 
-def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: Words = IN_ENGLISH) -> str:
+def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: Words) -> str:
     """Name the parents of a merge but the one that `edge` leads from; begins with what sets it apart, or is empty."""
     names = {model.index: title(model) for model in tree.models}
     others = [item for item in tree.edges if item.child == child and item is not edge]
@@ -118,7 +112,7 @@ def _root(tree: FamilyTree, node: int) -> int:
     return node
 
 
-def tie_line(tree: FamilyTree, tie: Tie, words: Words = IN_ENGLISH) -> str:
+def tie_line(tree: FamilyTree, tie: Tie, words: Words) -> str:
     """Say a tie in a line."""
     names = {model.index: title(model) for model in tree.models}
     key = f"tree.tie.{tie.shares if tie.shares in _SHARES else 'other'}"
@@ -126,7 +120,7 @@ def tie_line(tree: FamilyTree, tie: Tie, words: Words = IN_ENGLISH) -> str:
     return words.say(key, **ends) if tie.of == 1 else words.say(f"{key}.family", **ends, pairs=tie.pairs, of=tie.of)
 
 
-def summary(tree: FamilyTree, words: Words = IN_ENGLISH) -> str:
+def summary(tree: FamilyTree, words: Words) -> str:
     """Say in one line what came out."""
 
     def counted(key: str, count: int) -> str:
@@ -147,3 +141,34 @@ def summary(tree: FamilyTree, words: Words = IN_ENGLISH) -> str:
     elif len(tree.nodes) > 1:
         parts.append(words.say("tree.none"))
     return words.say("tree.summary", n=len(tree.models), parts=", ".join(parts))
+
+
+def edges_table(tree: FamilyTree, words: Words) -> Table:
+    """Return one row for each edge: its p-value, its distance, and the hints at its direction."""
+    names = {model.index: title(model) for model in tree.models}
+    rows = []
+    for edge in tree.edges:
+        arrow = {FORWARD: "→", BACKWARD: "←"}.get(edge.direction, "–")
+        support = DASH if edge.support is None else f"{edge.support:.0%}"
+        rows.append(
+            (
+                name(f"{names[edge.parent]} {arrow} {names[edge.child]}"),
+                log_p(words, edge.log10_p_pairs),
+                *numbers(words, edge.distance),
+                figure(support, edge.support),
+                *numbers(words, edge.alternative),
+                Cell("\n".join(printable(text, 400) for text in _hints(tree, edge, words)), LINES),
+            )
+        )
+    columns = "edge log_p# distance# neighbours# next_best# direction"
+    return table(words, words.say("tree.edges"), columns, rows)
+
+
+def _hints(tree: FamilyTree, edge: TreeEdge, words: Words) -> list[str]:
+    lines = [heading(tree, edge, words)]
+    for cue in edge.cues[:_CUES]:
+        strength = f"{cue.strength:+.2f}" if cue.counts else words.say("tree.not_counted")
+        about = f"{words.label('cue', cue.name)} ({words.label('source', cue.source)}, {strength})"
+        lines.append(f"· {about}: {words.engine(cue.says).text}")
+    left = len(edge.cues) - _CUES
+    return [*lines, f"· {words.say('and_more_json', n=left)}"] if left > 0 else lines

@@ -1,0 +1,140 @@
+"""All pairs of several models: the matrix of verdicts, the groups, and every pair beside its null."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinprint.render.content.blocks import (
+    FAINT,
+    STRONG,
+    WARNING,
+    Block,
+    Cell,
+    Column,
+    Line,
+    Section,
+    Table,
+    figure,
+    log_p,
+    name,
+    numbers,
+    table,
+)
+from kinprint.render.content.report import LOUD
+from kinprint.render.content.tree import title
+from kinprint.render.texts.words import Words
+from kinprint.results.findings import (
+    DERIVED,
+    IDENTICAL,
+    NO_EVIDENCE,
+    NOT_TESTABLE,
+    SHARES_COMPONENTS,
+    SHARES_INITIALISATION,
+)
+from kinprint.results.tree import PairsReport, PairSummary, TreeModel
+
+MARKS = {
+    IDENTICAL: "=",
+    DERIVED: "D",
+    SHARES_COMPONENTS: "c",
+    SHARES_INITIALISATION: "i",
+    NO_EVIDENCE: "·",
+    NOT_TESTABLE: "?",
+}
+_GROUP = 2800  # characters of a list of names
+
+
+def pairs_sections(report: PairsReport, words: Words) -> list[Section]:
+    """Return the matrix with the groups, the pairs, and where cards and weights disagree."""
+    disagree = tuple(declared_lines(report, words))
+    return [
+        Section(
+            words.say("many.matrix"), (matrix_table(report, words), Line(legend(words), FAINT), *groups(report, words))
+        ),
+        Section(
+            words.say("many.nav.pairs"), (pairs_table(report, words), Line(words.say("many.reading.cosine"), FAINT))
+        ),
+        Section(words.say("declared.title"), disagree),
+    ]
+
+
+def legend(words: Words) -> str:
+    """Return what the signs of the matrix mean."""
+    signs = [f"{sign} {words.label('class', name)}" for name, sign in MARKS.items()]
+    return ", ".join([*signs, f"( ) {words.say('many.doubtful')}"])
+
+
+def sign(report: PairsReport, one: TreeModel, two: TreeModel) -> str:
+    """Return the cell of two models, in brackets if the verdict does not stand after the correction for all pairs.
+
+    Empty for a model and itself, and for what was not compared.
+    """
+    if one.node == two.node:
+        return "" if one.index == two.index else MARKS[IDENTICAL]
+    pair = report.pair(one.index, two.index)
+    if pair is None:
+        return ""
+    return MARKS[pair.class_] if pair.stands else f"({MARKS[pair.class_]})"
+
+
+def strongest_first(report: PairsReport) -> list[PairSummary]:
+    """Return the pairs in the order in which tables show them."""
+    return sorted(report.pairs, key=lambda item: (item.log10_p_pairs or 0.0, item.a, item.b))
+
+
+def verdict_of(pair: PairSummary, words: Words) -> str:
+    """Return a pair's verdict in words, and whether it stands after the correction for all pairs."""
+    said = words.verdict(pair.class_, pair.kind, pair.sentence)
+    return said if pair.stands else f"{said} ({words.say('many.doubtful')})"
+
+
+def matrix_table(report: PairsReport, words: Words) -> Table:
+    """Return one row and one column for each model."""
+    models = report.tree.models
+    heads = [Column("number", ""), Column("model", words.say("col.model"))]
+    columns = (*heads, *(Column(str(one.index), str(one.index + 1)) for one in models))
+    rows = tuple(
+        (Cell(str(one.index + 1)), name(title(one)), *(Cell(sign(report, one, two)) for two in models))
+        for one in models
+    )
+    return Table(words.say("many.matrix"), columns, rows)
+
+
+def groups(report: PairsReport, words: Words) -> list[Block]:
+    """Return which models derivation joins, and which it does not."""
+    names = [title(model) for model in report.tree.models]
+
+    def said(key: str, members: Iterable[int], tone: str) -> Line:
+        return Line(f"{words.say(key)} {', '.join(names[index] for index in members)}", tone, _GROUP)
+
+    found = [said("many.group", group, STRONG) for group in report.clusters if len(group) > 1]
+    found += [said("many.alone", report.alone, "")] if report.alone else []
+    found += [said("many.not_testable", report.not_testable, WARNING)] if report.not_testable else []
+    return [*found]
+
+
+def pairs_table(report: PairsReport, words: Words) -> Table:
+    """Return one row for each pair, the strongest first."""
+    names = [title(model) for model in report.tree.models]
+    rows = [
+        (
+            name(f"{names[pair.a]} – {names[pair.b]}"),
+            Cell(verdict_of(pair, words)),
+            log_p(words, pair.log10_p),
+            log_p(words, pair.log10_p_pairs),
+            *numbers(words, pair.norm_cosine, pair.norm_cosine_null),
+            figure(f"{pair.controls_passed}/{pair.controls_run}", pair.controls_passed),
+        )
+        for pair in strongest_first(report)
+    ]
+    columns = "pair verdict log_p# all_pairs# norm_cosine# cosine_null# controls_passed#"
+    return table(words, words.say("many.nav.pairs"), columns, rows)
+
+
+def declared_lines(report: PairsReport, words: Words) -> Iterable[Line]:
+    """Yield the pairs whose cards do not say what their weights say."""
+    names = [title(model) for model in report.tree.models]
+    for pair in report.pairs:
+        if pair.stands and pair.declared is not None and pair.declared.state in LOUD:
+            who = f"{names[pair.a]} (A), {names[pair.b]} (B)"
+            yield Line(f"{who}: {words.engine(pair.declared.sentence).text}", WARNING)

@@ -1,0 +1,79 @@
+"""The strongest tests and the controls as bars of −log10 p, on a logarithmic scale, beside the threshold."""
+
+from __future__ import annotations
+
+import math
+
+from markupsafe import Markup
+
+from kinprint._util.plain import printable
+from kinprint.render.texts.words import Words, is_bound
+from kinprint.results.findings import TESTED, Evidence, EvidenceTest, Verdict
+
+MOST_TESTS = 5
+_LEFT, _WIDE, _HIGH = 330.0, 310.0, 20
+_NAME = 52  # characters beside a bar
+
+
+def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words) -> Markup:
+    """Return the chart; empty where no test and no control has a p-value."""
+    ran = sorted(
+        (test.log10_p_holm, _label(test, words), is_bound(test.p_method))
+        for test in evidence.tests
+        if test.status == TESTED and test.log10_p_holm is not None
+    )
+    bars = ran[:MOST_TESTS]
+    bars += [
+        (item.log10_p, words.say("chart.control", name=words.control(item.name)), False)
+        for item in evidence.controls
+        if item.log10_p is not None
+    ]
+    if not bars:
+        return Markup("")
+    alpha = verdict.log10_alpha
+    last = max(12.0, *(-value for value, _, _ in bars), -alpha)
+    limit = _LEFT + _WIDE * _share(-alpha, last)
+    lines = [_bar(place, bar, last, alpha, words) for place, bar in enumerate(bars)]
+    bottom = 8 + _HIGH * len(bars)
+    rule = Markup(
+        '<path d="M{0:.1f} 2V{1}" style="stroke:var(--kp-ink);stroke-dasharray:4 3"/>'
+        '<text x="{0:.1f}" y="{2}" text-anchor="middle" font-size="12">{3}</text>'
+    ).format(limit, bottom, bottom + 14, words.say("picture.threshold", odds=f"{alpha:g}"))
+    told = words.say("chart.caption", n=min(len(ran), MOST_TESTS), all=len(ran))
+    return Markup(
+        '<figure style="margin:.6em 0"><svg viewBox="0 0 710 {}" style="width:100%;max-width:710px" role="img" '
+        'aria-label="{}">{}{}</svg><figcaption class=kp-faint>{}</figcaption></figure>'
+    ).format(bottom + 20, told, Markup("").join(lines), rule, told)
+
+
+def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, words: Words) -> Markup:
+    value, label, bound = bar
+    y = 8 + _HIGH * place
+    length = max(1.5, _WIDE * _share(-value, last))
+    return Markup(
+        '<text x="{}" y="{}" text-anchor="end" font-size="12">{}</text>'
+        '<rect x="{}" y="{}" width="{:.1f}" height="11" style="fill:{}"/>'
+        '<text x="{:.1f}" y="{}" font-size="12">{}</text>'
+    ).format(
+        _LEFT - 6,
+        y + 10,
+        printable(label, _NAME),
+        _LEFT,
+        y,
+        length,
+        "var(--kp-past)" if value <= alpha else "var(--kp-mark)",
+        _LEFT + length + 5,
+        y + 10,
+        words.log_p(value, bound=bound),
+    )
+
+
+def _label(test: EvidenceTest, words: Words) -> str:
+    """Return a test in plain words and of what it is."""
+    where = words.engine(test.scope).text
+    where = where if test.layer is None else words.say("picture.in_layer", scope=where, layer=test.layer)
+    return f"{words.label('test', test.name)}: {where}"
+
+
+def _share(size: float, last: float) -> float:
+    return math.log1p(max(0.0, size)) / math.log1p(last)
