@@ -270,7 +270,7 @@ def test_all_pairs(three, inside):
     assert sorted(path.name for path in (folder / "pairs").iterdir()) == ["1-2.json", "1-3.json", "2-3.json"]
     Report.from_json((folder / "pairs" / "1-3.json").read_bytes())
     assert "Verdict of every pair" in shown
-    assert "group: base, finetune" in shown
+    assert "common ancestor: base, finetune" in shown
     assert "| 3 | `unrelated` |" in (folder / "r.md").read_text(encoding="utf-8")
     assert "finetune" in (folder / "r.html").read_text(encoding="utf-8")
     again = inside("report", folder / "report.json", "--format", "table")

@@ -134,9 +134,9 @@ def test_explain_shows_every_rule_with_its_inputs(inside, models):
     reasoning = done.out.split("How the verdict was reached")[1].split("Reading, stage by stage")[0]
     lines = reasoning.splitlines()
     for rule in RULES:
-        (at,) = [number for number, text in enumerate(lines) if text.startswith(f"  {rule}: ")]
-        assert lines[at].endswith("→ derived" if rule == "derived" else "no, go on")
-        assert lines[at + 1].startswith("      ")  # at least one input
+        (at,) = [number for number, text in enumerate(lines) if text.startswith(f"{rule}: ")]
+        assert lines[at].endswith("Outcome: derived." if rule == "derived" else "No, go on.")
+        assert lines[at + 1].startswith("  · ")  # at least one input
     assert "self: passed" in reasoning
     assert "threshold -6" in reasoning
     assert "comparison: " in done.out.split("Reading, stage by stage")[1]
