@@ -181,19 +181,15 @@ def heat(
     return image
 
 
+def readable_on(image: mpl.image.AxesImage, value: float) -> str:
+    """Return black or white, whichever is legible on the colour of a value."""
+    red, green, blue, _ = image.cmap(image.norm(value))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else "black"
+
+
 def _write_cells(axes: Axes, values: FloatArray, image: mpl.image.AxesImage, cells: str) -> None:
     for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            red, green, blue, _ = image.cmap(image.norm(value))
-            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
-            axes.text(
-                column,
-                row,
-                format(value, cells),
-                ha="center",
-                va="center",
-                fontsize=7.5,
-                color="white" if dark else "black",
-            )
-        else:
-            axes.text(column, row, "–", ha="center", va="center", fontsize=7.5, color="#555555")
+        there = np.isfinite(value)
+        colour = readable_on(image, value) if there else "#555555"
+        said = format(value, cells) if there else "–"
+        axes.text(column, row, said, ha="center", va="center", fontsize=7.5, color=colour)

@@ -88,11 +88,12 @@ class Claim:
     what
         Sentence that says what the number is; names in braces are bound ones, those of ``texts``, or columns of the row.
     figure
-        Path in published.json, or the number itself.
+        Path in published.json, or the number itself; with ``figure_of``, a summary of all numbers that the path stands for.
     at
         ``table.column``, or a name among the values that a part hands over.
     where
-        Cells of the row; a list means any of these. Without a row there is no check; a pair is found in either order.
+        Cells of the row; a list means any of these, ``{"up_to": n}`` any number that is not greater. Without a row
+        there is no check; a pair is found in either order.
     of
         ``count``, ``mean``, ``median``, ``sd``, ``min`` or ``max`` of all rows that fit; ``n`` is how many there have to be.
     each
@@ -113,6 +114,7 @@ class Claim:
     what: str
     figure: str | float
     at: str
+    figure_of: str = ""
     where: Bound = field(default_factory=dict)
     of: str = ""
     n: int | None = None
@@ -171,7 +173,10 @@ def published_checks(
     found = []
     for claim in made:
         for first in claim.bindings():
-            for bound, number in _figures(claim.figure, first):
+            figures = list(_figures(claim.figure, first))
+            if claim.figure_of:
+                figures = [(first, float(_SUMMARIES[claim.figure_of]([number for _, number in figures])))]
+            for bound, number in figures:
                 where, models = _filled(claim.where, bound), _filled(list(claim.models), bound)
                 named = [name for name in (*models, *bound.values(), *where.values()) if isinstance(name, str)]
                 if stage.original(*(name for name in named if name in KNOWN)):
@@ -219,11 +224,16 @@ def _rows(section: Section, at: str, where: Bound) -> tuple[list[Bound], str]:
         for row in table.rows
     ]
     for turn in (str, _other_side):
-        wanted = {turn(key): value if isinstance(value, list) else [value] for key, value in where.items()}
-        rows = [row for row in records if all(row.get(key) in cells for key, cells in wanted.items())]
+        rows = [row for row in records if all(_fits(row.get(turn(key)), value) for key, value in where.items())]
         if rows and turn(column) in rows[0]:
             return rows, turn(column)
     return [], column
+
+
+def _fits(cell: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return cell is not None and bool(cell <= wanted["up_to"])
+    return cell in wanted if isinstance(wanted, list) else bool(cell == wanted)
 
 
 def _other_side(key: str) -> str:

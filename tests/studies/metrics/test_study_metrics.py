@@ -14,9 +14,8 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
 from kinprint.studies import metrics
-from kinprint.studies.metrics import pairs as metrics_pairs
 from kinprint.studies.metrics import plan as metrics_plan
-from kinprint.studies.metrics.checks import measure_checks
+from kinprint.studies.metrics import tensor_pairs as metrics_pairs
 from kinprint.studies.opened import Request, set_stage
 from kinprint.studies.outcome import Missing, picture
 from kinprint.studies.recipe import run_study
@@ -51,7 +50,7 @@ def sides(seed, shape, role, *, like=0.0):
     for level in (0.3, 0.5):
         noise = rng.gamma(2.0, 1.0, shape) * (1.0 + 0.5 * rng.random(shape[-1]))
         arrays.append((level + 0.05 * (like * shared + noise)).astype(np.float32))
-    return arrays, [metrics_pairs.side_of(array, role, "F32") for array in arrays]
+    return arrays, [metrics_pairs.compared_tensor(array, role, "F32") for array in arrays]
 
 
 # -- one pair ------------------------------------------------------------------------------------------------------------
@@ -116,20 +115,20 @@ def test_tall_matrices_are_sampled_and_shapes_have_to_agree(monkeypatch):
     monkeypatch.setattr(metrics_pairs, "MAX_ROWS", 8)
     rng = np.random.default_rng(5)
     tall, other = rng.standard_normal((30, 16)), rng.standard_normal((20, 16))
-    side = metrics_pairs.side_of(tall, Role.ATTN_Q, "F32")
+    side = metrics_pairs.compared_tensor(tall, Role.ATTN_Q, "F32")
     assert side.values.shape == (8, 16)
     np.testing.assert_array_equal(side.values[[0, -1]], tall[[0, -1]])
     with pytest.raises(Missing, match="30×16 and 20×16"):
         metrics_pairs.measure_pair(
-            Role.ATTN_Q, "A", side, "B", metrics_pairs.side_of(other, Role.ATTN_Q, "F32"), seed=0
+            Role.ATTN_Q, "A", side, "B", metrics_pairs.compared_tensor(other, Role.ATTN_Q, "F32"), seed=0
         )
 
 
 @pytest.mark.parametrize("small", [0, 1 << 17])
 def test_a_constant_matrix_is_refused(monkeypatch, small):
     monkeypatch.setattr(metrics_pairs, "SMALL", small)
-    flat = metrics_pairs.side_of(np.ones((8, 16), np.float32), Role.ATTN_K, "F32")
-    other = metrics_pairs.side_of(np.random.default_rng(0).standard_normal((8, 16)), Role.ATTN_K, "F32")
+    flat = metrics_pairs.compared_tensor(np.ones((8, 16), np.float32), Role.ATTN_K, "F32")
+    other = metrics_pairs.compared_tensor(np.random.default_rng(0).standard_normal((8, 16)), Role.ATTN_K, "F32")
     with pytest.raises(DegenerateInput, match="constant"):
         metrics_pairs.measure_pair(Role.ATTN_K, "A", flat, "B", other, seed=0)
 
@@ -144,8 +143,8 @@ def test_a_role_without_an_axis_to_permute_has_no_null():
 def test_the_step_of_the_format_at_the_99th_percentile():
     values = np.full(256, 0.40625, np.float32)
     values[0] = 0.25
-    assert metrics_pairs.side_of(values, Role.INPUT_NORM, "BF16").facts.q99_step == 2.0**-9
-    assert metrics_pairs.side_of(values, Role.INPUT_NORM, "I8").facts.q99_step is None
+    assert metrics_pairs.compared_tensor(values, Role.INPUT_NORM, "BF16").statistics.q99_step == 2.0**-9
+    assert metrics_pairs.compared_tensor(values, Role.INPUT_NORM, "I8").statistics.q99_step is None
 
 
 # -- the study on small models --------------------------------------------------------------------------------------------
@@ -279,8 +278,8 @@ def test_gaps_in_a_matrix_are_drawn_as_gaps():
     values = np.array([[np.nan, 0.98, np.nan], [0.98, np.nan, 0.97], [np.nan, 0.97, np.nan]])
     gaps, nothing = np.full((3, 3), np.nan), np.full((3, 3), np.nan)
     grids = [
-        metrics_plan.Grid("some", ("a", "b", "c"), values, values - 0.01, np.full((3, 3), 0.001)),
-        metrics_plan.Grid("none", ("a", "b", "c"), nothing, gaps, gaps),
+        metrics_plan.MeasureGrid("some", ("a", "b", "c"), values, values - 0.01, np.full((3, 3), 0.001)),
+        metrics_plan.MeasureGrid("none", ("a", "b", "c"), nothing, gaps, gaps),
     ]
     some, none = picture("x", Text("x"), "metrics.figures.matrices", [grids], "cosine", "title").draw().axes
     said = [text.get_text() for text in some.texts]
@@ -295,7 +294,9 @@ def test_published_figures_are_for_the_published_models_only(tiny_cast):
     castings = [Casting(name, str(tiny_cast["first"]), None) for name in ("Solar", "GLM", "Phi")]
     with Session(Settings(range_cache=None)) as session:
         stage = set_stage(castings, session, Request(layers=(1, 2), roles=(Role.INPUT_NORM,)), lambda *_: None)
-        assert measure_checks(stage, metrics_plan.measured(stage), "cosine") == []
+        section = metrics._measure_part(stage, "cosine")
+        assert section.tables
+        assert section.checks == []
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from functools import partial
 
@@ -10,59 +11,37 @@ import numpy as np
 
 from kinprint.arch import Role
 from kinprint.metrics.distance import MAX_CV
-from kinprint.studies.metrics.checks import denominator_checks, measure_checks, size_checks
-from kinprint.studies.metrics.pairs import BLIND, DRAWN_ROWS, SMALL, TRUSTED_Z, Measured
-from kinprint.studies.metrics.plan import Measurements, Spot, measured, wants
-from kinprint.studies.metrics.zero import layer_zero, zero_wants
+from kinprint.studies.metrics.layer_zero import layer_zero, zero_wants
+from kinprint.studies.metrics.plan import MeasuredPairs, ModelLayer, measured, wants
+from kinprint.studies.metrics.tensor_pairs import BLIND, DRAWN_ROWS, SMALL, TRUSTED_Z
 from kinprint.studies.opened import Stage, Want
-from kinprint.studies.outcome import Cell, Column, Picture, Section, Table, column, picture, table
+from kinprint.studies.outcome import Cell, Section, columns
+from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
 
-_WHERE = (
-    column("role", "role"),
-    column("model_a", "model A"),
-    column("layer_a", "layer A"),
-    column("model_b", "model B"),
-    column("layer_b", "layer B"),
-)
-_NULL = (
-    column("null_mean", "null mean"),
-    column("null_sd", "null sd", 2, scientific=True),
-    column("z", "z", 1),
-    column("log10_p", "log10 p", 2),
-)
-_COLUMNS: dict[str, tuple[Column, ...]] = {
-    "cosine": (column("cosine", "cosine", 5), *_NULL),
+_WHERE = columns("role; model_a: model A; layer_a; model_b: model B; layer_b")
+_NULL = columns("null_mean: null mean; null_sd: null sd .2e; z .1; log10_p")
+_COLUMNS = {
+    "cosine": (*columns("cosine .5"), *_NULL),
     "centred": (
-        column("centred", "cosine of the centred values", 5),
-        column("pearson", "Pearson", 5),
-        column("difference", "their difference", 1, scientific=True),
+        *columns("centred: cosine of the centred values .5; pearson .5; difference: their difference .1e"),
         *_NULL,
     ),
-    "mean_abs_diff": (
-        column("mean_abs_diff", "mean absolute difference"),
-        column("drawn", "on the rows drawn"),
-        *_NULL,
-    ),
-    "p99_abs_diff": (
-        column("q99_a", "99th percentile A"),
-        column("q99_b", "99th percentile B"),
-        column("p99_abs_diff", "their difference"),
-        column("step", "step of the stored format there", 2, scientific=True),
+    "mean_abs_diff": (*columns("mean_abs_diff: mean absolute difference; drawn: on the rows drawn"), *_NULL),
+    "p99_abs_diff": columns(
+        "q99_a: 99th percentile A; q99_b: 99th percentile B; p99_abs_diff: their difference; "
+        "step: step of the stored format there .2e"
     ),
     "rel_l2": (
-        column("rel_l2_a", "divided by ‖A‖ (as published)", 4),
-        column("rel_l2_b", "divided by ‖B‖", 4),
-        column("rel_l2", "divided by the common norm", 4),
+        *columns(
+            "rel_l2_a: divided by ‖A‖ (as published) .4; rel_l2_b: divided by ‖B‖ .4; rel_l2: divided by the common norm .4"
+        ),
         *_NULL,
     ),
-    "cv_diff": (
-        column("cv_a", "CV of A"),
-        column("cv_b", "CV of B"),
-        column("cv_diff", "their difference"),
-        column("relative", "difference over their mean", 3),
-        column("meaningful", "mean far from zero"),
+    "cv_diff": columns(
+        "cv_a: CV of A; cv_b: CV of B; cv_diff: their difference; relative: difference over their mean .3; "
+        "meaningful: mean far from zero"
     ),
 }
 _NAMES = {
@@ -73,11 +52,16 @@ _NAMES = {
     "rel_l2": Text("Relative L2 distance"),
     "cv_diff": Text("Difference of the coefficients of variation"),
 }
+_FIGURES = _NAMES | {
+    "rel_l2_a": Text("L2 distance divided by the norm of the row's tensor"),
+    "rel_l2": Text("L2 distance divided by the common norm"),
+}
 _ARRANGED = {
     "same_layer": Text("same layer of different models"),
     "mixed": Text("different layers of different models"),
     "within": Text("layers within a model"),
 }
+_ROWS = {"same_layer": Text("layer"), "mixed": Text("choice of layers"), "within": Text("model")}
 _DEFINITIONS = {
     "cosine": Text(
         "a·b/(‖a‖‖b‖) of all elements. Two vectors of positive numbers are near 1 whatever their origin: read it beside its null."
@@ -113,8 +97,6 @@ _MATRIX_NULL = Text(
     small=f"{SMALL:,}",
     z=f"{TRUSTED_Z:g}",
 )
-
-
 _REPLICA_GAPS = Text(
     "In replicas the mean absolute difference is made to be the published one, whatever the shapes of the two distributions; its "
     "null, and with it z and p, is that of the replicas and is not constrained."
@@ -124,73 +106,62 @@ _REPLICA_GAPS = Text(
 def _tensors(stage: Stage) -> Section:
     """List what is compared, and what could not be."""
     found = measured(stage)
-    columns = (
-        *(column(key, key) for key in ("role", "model", "layer", "shape", "format")),
-        column("mean", "mean"),
-        column("sd", "standard deviation"),
-        column("cv", "coefficient of variation"),
-        column("norm", "norm"),
-        column("q99", "99th percentile of |values|"),
-    )
+    section = Section(notes=[*found.notes, _MATRIX_NULL], missing=list(found.missing))
     rows = [
-        (
-            role.value,
-            name,
-            layer,
-            "×".join(str(n) for n in facts.shape),
-            facts.dtype,
-            facts.mean,
-            facts.sd,
-            facts.cv,
-            facts.norm,
-            facts.q99,
-        )
-        for (role, (name, layer)), facts in found.facts.items()
+        (role.value, *at, "×".join(map(str, one.shape)), one.dtype, one.mean, one.sd, one.cv, one.norm, one.q99)
+        for (role, at), one in found.statistics.items()
     ]
-    listed = [table("tensors", Text("Tensors and their statistics (population)"), columns, rows)] if rows else []
-    return Section(
-        tables=listed, checks=size_checks(stage), notes=[*found.notes, _MATRIX_NULL], missing=list(found.missing)
-    )
+    if rows:
+        head = columns(
+            "role; model; layer; shape; format; mean; sd: standard deviation; cv: coefficient of variation; norm; "
+            "q99: 99th percentile of |values|"
+        )
+        section.add_table("tensors", Text("Tensors and their statistics (population)"), head, rows)
+    # the original loads models without their output head; Phi's count has it all the same
+    counts = {f"parameters {name}": _parameters(stage, name, head=name == "Phi") / 1e9 for name in stage.names}
+    section.checks += published_checks(stage, section, claims("metrics")["tensors"], counts)
+    return section
+
+
+def _parameters(stage: Stage, name: str, *, head: bool) -> int:
+    model = stage.model(name)
+    left_out = {item.name for item in model.naming.excluded}
+    if not head:
+        left_out |= {part.name for part in model.naming.tensors if part.role is Role.HEAD}
+    shapes = model.checkpoint.tensors.shapes()
+    return sum(math.prod(shape) for stored, shape in shapes.items() if stored not in left_out)
 
 
 def _measure_part(stage: Stage, measure: str) -> Section:
     """Tables and matrices of one measure in the three arrangements."""
     found, section = measured(stage), Section(notes=[_DEFINITIONS[measure]])
     for arrangement, groups in found.arrangements.items():
-        pairs = list(dict.fromkeys(pair for group in groups for pair in group.pairs))
-        rows = [row for role in found.roles for a, b in pairs if (row := _row(found, measure, role, a, b)) is not None]
+        pairs = dict.fromkeys(pair for group in groups for pair in group.pairs)
+        rows = [
+            (role.value, *a, *b, *_cells(found, measure, role, a, b))
+            for role, (a, b) in itertools.product(found.roles, pairs)
+            if (role, a, b) in found.pairs
+        ]
         if rows:
-            section.tables.append(_table(measure, arrangement, rows))
-            shown = ("rel_l2_a", "rel_l2") if measure == "rel_l2" else (measure,)
-            section.pictures += [_picture(found, name, arrangement) for name in shown]
-    for name in {"centred": ("centred", "pearson"), "rel_l2": ("rel_l2_a",)}.get(measure, (measure,)):
-        section.checks += measure_checks(stage, found, name)
+            title = Text("{measure}: {arrangement}", measure=_NAMES[measure], arrangement=_ARRANGED[arrangement])
+            section.add_table(f"{measure}_{arrangement}", title, (*_WHERE, *_COLUMNS[measure]), rows)
+            for name in ("rel_l2_a", "rel_l2") if measure == "rel_l2" else (measure,):
+                _add_picture(section, found, name, arrangement)
+    section.checks += published_checks(stage, section, claims("metrics")["pairs"])
     if measure == "rel_l2":
-        section.checks += denominator_checks(stage, found)
+        section.checks += published_checks(stage, section, claims("metrics")["rel_l2"], _lengths(found))
     if measure == "mean_abs_diff":
         section.notes += _closer_notes(stage, found)
-        if stage.request.replicas:
-            section.notes.append(_REPLICA_GAPS)
+        section.notes += [_REPLICA_GAPS] if stage.request.replicas else []
     return section
 
 
-def _table(measure: str, arrangement: str, rows: list[tuple[Cell, ...]]) -> Table:
-    title = Text("{measure}: {arrangement}", measure=_NAMES[measure], arrangement=_ARRANGED[arrangement])
-    return table(f"{measure}_{arrangement}", title, (*_WHERE, *_COLUMNS[measure]), rows)
-
-
-def _row(found: Measurements, measure: str, role: Role, a: Spot, b: Spot) -> tuple[Cell, ...] | None:
-    value = found.get(role, a, b, measure)
-    if value is None:
-        return None
-    return (role.value, *a, *b, *_cells(found, measure, role, a, b, value))
-
-
-def _cells(found: Measurements, measure: str, role: Role, a: Spot, b: Spot, value: Measured) -> tuple[Cell, ...]:
+def _cells(found: MeasuredPairs, measure: str, role: Role, a: ModelLayer, b: ModelLayer) -> tuple[Cell, ...]:
+    pair = found.pairs[role, a, b]
+    value, left, right = pair[measure], found.statistics[role, a], found.statistics[role, b]
     null = (value.null_mean, value.null_sd, value.z, value.log10_p)
-    left, right = found.facts[role, a], found.facts[role, b]
     if measure == "centred":
-        pearson = found.pairs[role, a, b]["pearson"].value
+        pearson = pair["pearson"].value
         return (value.value, pearson, abs(value.value - pearson), *null)
     if measure == "mean_abs_diff":
         return (value.value, value.value if value.drawn is None else value.drawn, *null)
@@ -198,56 +169,54 @@ def _cells(found: Measurements, measure: str, role: Role, a: Spot, b: Spot, valu
         steps = [side.q99_step for side in (left, right) if side.q99_step is not None]
         return (left.q99, right.q99, value.value, max(steps, default=None))
     if measure == "rel_l2":
-        of_a, of_b = (found.get(role, x, y, "rel_l2_a") for x, y in ((a, b), (b, a)))
-        return (of_a.value if of_a else None, of_b.value if of_b else None, value.value, *null)
+        of_a = pair["rel_l2_a"].value
+        return (of_a, of_a * (left.norm / right.norm), value.value, *null)
     if measure == "cv_diff":
-        meaningful = left.meaningful_cv and right.meaningful_cv
+        meaningful = Text("yes") if left.meaningful_cv and right.meaningful_cv else Text("no: no meaning")
         relative = value.value / (0.5 * (left.cv + right.cv)) if left.cv + right.cv else None
-        return (left.cv, right.cv, value.value, relative, Text("yes") if meaningful else Text("no: no meaning"))
+        return (left.cv, right.cv, value.value, relative, meaningful)
     return (value.value, *null)
 
 
-def _picture(found: Measurements, measure: str, arrangement: str) -> Picture:
-    groups = found.arrangements[arrangement]
+def _add_picture(section: Section, found: MeasuredPairs, measure: str, arrangement: str) -> None:
     roles = [role for role in found.roles if any(key[0] is role for key in found.pairs)]
-    rows = [[found.grid(role, group, measure) for role in roles] for group in groups]
+    rows = [[found.grid(role, group, measure) for role in roles] for group in found.arrangements[arrangement]]
     rows = [row for row in rows if any(np.isfinite(grid.values).any() for grid in row)]
-    of = {"same_layer": Text("layer"), "mixed": Text("choice of layers"), "within": Text("model")}[arrangement]
+    has_null = Text("Small print: mean ± sd of the permutation null.")
     caption = Text(
         "{measure}, {arrangement}: one row for each {of}, one column for each role. {cells} "
         "Every panel has a colour scale of its own.",
         measure=_FIGURES[measure],
         arrangement=_ARRANGED[arrangement],
-        of=of,
-        cells=_CELLS[measure in BLIND],
+        of=_ROWS[arrangement],
+        cells=Text("The measure cannot see order, so it has no permutation null.") if measure in BLIND else has_null,
     )
-    title = f"{_FIGURES[measure].render()}: {_ARRANGED[arrangement].render()}"
-    return picture(f"{measure}_{arrangement}", caption, "metrics.figures.matrices", rows, measure, title)
+    title = f"{_FIGURES[measure]}: {_ARRANGED[arrangement]}"
+    section.add_picture(f"{measure}_{arrangement}", caption, "metrics.figures.matrices", rows, measure, title)
 
 
-_FIGURES = {
-    **{name: text for name, text in _NAMES.items() if name != "rel_l2"},
-    "rel_l2_a": Text("L2 distance divided by the norm of the row's tensor"),
-    "rel_l2": Text("L2 distance divided by the common norm"),
-}
-_CELLS = {
-    False: Text("Small print: mean ± sd of the permutation null."),
-    True: Text("The measure cannot see order, so it has no permutation null."),
-}
+def _lengths(found: MeasuredPairs) -> dict[str, float | None]:
+    """Return norms of tensors, and distances of pairs at the same layer, by name."""
+    values: dict[str, float | None] = {
+        f"norm {name} {role.value} {layer}": one.norm for (role, (name, layer)), one in found.statistics.items()
+    }
+    for (role, a, b), pair in found.pairs.items():
+        if a[1] == b[1]:
+            length = pair["rel_l2_a"].value * found.statistics[role, a].norm
+            values |= {f"l2 {x} {y} {role.value} {a[1]}": length for x, y in ((a[0], b[0]), (b[0], a[0]))}
+    return values
 
 
-def _closer_notes(stage: Stage, found: Measurements) -> list[Text]:
+def _closer_notes(stage: Stage, found: MeasuredPairs) -> list[Text]:
     """Count how often GLM is nearer to Phi than to Solar, which the original says without exception."""
-    if not stage.original("Solar", "GLM", "Phi"):
-        return []
-    layers = sorted({layer for _, (_, layer) in found.facts})
+    layers = sorted({layer for _, (_, layer) in found.statistics})
     norms = [role for role in found.roles if role.info.kind == "norm"]
     seen = []
     for role, layer in itertools.product(norms, layers):
         phi, solar = (found.get(role, ("GLM", layer), (name, layer), "mean_abs_diff") for name in ("Phi", "Solar"))
         if phi is not None and solar is not None:
             seen.append((phi.value < solar.value, f"{role.value} {layer}"))
-    if not seen:
+    if not seen or not stage.original("Solar", "GLM", "Phi"):
         return []
     against = ", ".join(where for nearer, where in seen if not nearer)
     return [

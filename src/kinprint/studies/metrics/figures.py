@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinprint.studies.figure_style import NULL_COLOUR, NULL_SD, SIGNED_MAP, SIMILARITY_MAP, heat, label_of, new_figure
-from kinprint.studies.metrics.plan import Grid
+from kinprint.studies.figure_style import (
+    NULL_COLOUR,
+    NULL_SD,
+    SIGNED_MAP,
+    SIMILARITY_MAP,
+    finish,
+    heat,
+    label_of,
+    new_figure,
+    readable_on,
+)
+from kinprint.studies.metrics.plan import MeasureGrid
 from kinprint.studies.studied_models import look
+from kinprint.studies.vector_pairs import VectorPair
 
 PRINTED = 8  # cells of larger matrices are too small for numbers
 
 
-def matrices(rows: Sequence[Sequence[Grid]], measure: str, title: str) -> Figure:
+def matrices(rows: Sequence[Sequence[MeasureGrid]], measure: str, title: str) -> Figure:
     """Matrices of one measure, each with its own colour scale; the diagonal, where a tensor meets itself, is empty."""
     size = max(len(grid.labels) for row in rows for grid in row)
     side = min(1.0 + 0.55 * size, 5.0)
@@ -35,7 +45,7 @@ def matrices(rows: Sequence[Sequence[Grid]], measure: str, title: str) -> Figure
     return figure
 
 
-def _matrix(axes: Axes, grid: Grid, measure: str) -> None:
+def _matrix(axes: Axes, grid: MeasureGrid, measure: str) -> None:
     shown = np.isfinite(grid.values)
     if not shown.any():
         axes.set_title(grid.title, fontsize=8)
@@ -53,38 +63,16 @@ def _matrix(axes: Axes, grid: Grid, measure: str) -> None:
     if len(grid.labels) > PRINTED:
         return
     with_null = np.isfinite(grid.null_mean).any()
+    centre = {"ha": "center", "va": "center", "in_layout": False}
     for (i, j), value in np.ndenumerate(grid.values):
         if not shown[i, j]:
-            axes.text(
-                j,
-                i,
-                "self" if i == j else "–",
-                ha="center",
-                va="center",
-                fontsize=6.5,
-                color="#777777",
-                in_layout=False,
-            )
+            axes.text(j, i, "self" if i == j else "–", fontsize=6.5, color="#777777", **centre)
             continue
-        red, green, blue, _ = image.cmap(image.norm(value))
-        colour = "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else "black"
-        rise = 0.16 if with_null else 0.0
-        axes.text(
-            j, i - rise, _value(float(value)), ha="center", va="center", fontsize=7.5, color=colour, in_layout=False
-        )
+        colour, rise = readable_on(image, value), 0.16 if with_null else 0.0
+        axes.text(j, i - rise, _value(float(value)), fontsize=7.5, color=colour, **centre)
         if with_null and np.isfinite(grid.null_mean[i, j]):
             null = _null(float(grid.null_mean[i, j]), float(grid.null_sd[i, j]))
-            axes.text(
-                j,
-                i + 0.2,
-                null,
-                ha="center",
-                va="center",
-                fontsize=5.6,
-                color=colour,
-                linespacing=0.95,
-                in_layout=False,
-            )
+            axes.text(j, i + 0.2, null, fontsize=5.6, color=colour, linespacing=0.95, **centre)
 
 
 def _null(mean: float, sd: float) -> str:
@@ -99,7 +87,7 @@ def _value(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def _scale(grid: Grid, measure: str) -> tuple[float, float, str]:
+def _scale(grid: MeasureGrid, measure: str) -> tuple[float, float, str]:
     """Return the ends of the colour scale and the colours: for this panel alone, and with room for the null."""
     values = grid.values[np.isfinite(grid.values)]
     nulls, spread = grid.null_mean[np.isfinite(grid.null_mean)], grid.null_sd[np.isfinite(grid.null_sd)]
@@ -114,51 +102,32 @@ def _scale(grid: Grid, measure: str) -> tuple[float, float, str]:
     return 0.0, float(max(values.max(), nulls.max(initial=0.0))) or 1.0, SIMILARITY_MAP
 
 
-def layer_zero(rows: Sequence[Sequence[Any]]) -> Figure:
-    """Cosines of pairs of layers within each model, with the null of each."""
-    roles = list(dict.fromkeys(row[1] for row in rows))
-    models = list(dict.fromkeys(row[0] for row in rows))
+def layer_zero(found: Sequence[tuple[str, VectorPair]]) -> Figure:
+    """Cosines of pairs of layers within each model, with the null of each; pairs with their role."""
+    roles = list(dict.fromkeys(role for role, _ in found))
+    models = list(dict.fromkeys(pair.a for _, pair in found))
     figure = new_figure(max(6.0, 1.5 * len(models) + 1.5), 2.7 * len(roles) + 0.5)
     for axes, role in zip(np.atleast_1d(figure.subplots(len(roles), 1)), roles, strict=True):
-        _role_dots(axes, [row for row in rows if row[1] == role], models)
-        axes.set_title(f"{role}: cosine of two layers of one model")
-        axes.set_ylabel("raw cosine")
+        _role_dots(axes, [pair for of, pair in found if of == role], models)
+        finish(axes, f"{role}: cosine of two layers of one model", "raw cosine", x="pair of layers")
     figure.axes[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
-def _role_dots(axes: Axes, rows: Sequence[Sequence[Any]], models: Sequence[str]) -> None:
+def _role_dots(axes: Axes, pairs: Sequence[VectorPair], models: Sequence[str]) -> None:
     labels, at = [], 0.0
+    grey = {"color": NULL_COLOUR, "edgecolor": NULL_COLOUR, "linewidth": 1.5}  # outlined: a narrow band is still seen
     for position, model in enumerate(models):
-        own = [row for row in rows if row[0] == model]
         colour, marker = look(model, position)
-        for number, (_, _, a, b, cosine, mean, sd, *_) in enumerate(own):
-            # outlined, so that a narrow band is still seen
-            axes.bar(
-                at,
-                2 * NULL_SD * sd,
-                bottom=mean - NULL_SD * sd,
-                width=0.8,
-                color=NULL_COLOUR,
-                edgecolor=NULL_COLOUR,
-                linewidth=1.5,
-                zorder=1,
-            )
-            axes.plot(
-                [at],
-                [cosine],
-                color=colour,
-                marker=marker,
-                markersize=6,
-                ls="",
-                label=None if number else label_of(model),
-                zorder=3,
-            )
-            labels.append((at, f"{a}–{b}"))
+        for number, pair in enumerate(one for one in pairs if one.a == model):
+            half = NULL_SD * pair.null_sd
+            axes.bar(at, 2 * half, bottom=pair.null_mean - half, width=0.8, zorder=1, **grey)
+            label = None if number else label_of(model)
+            axes.plot([at], [pair.cosine], color=colour, marker=marker, markersize=6, ls="", label=label, zorder=3)
+            labels.append((at, f"{pair.layer_a}–{pair.layer_b}"))
             at += 1.0
         at += 0.8
     axes.set_xticks([where for where, _ in labels], [text for _, text in labels], fontsize=7, rotation=60)
-    axes.set_xlabel("pair of layers")
     axes.bar([0.0], [0.0], color=NULL_COLOUR, label="95 % of permutations")
-    bottom = min(min(float(row[4]) for row in rows), min(float(row[5] - NULL_SD * row[6]) for row in rows))
+    bottom = min(min(pair.cosine, pair.null_mean - NULL_SD * pair.null_sd) for pair in pairs)
     axes.set_ylim(min(0.0, 1.1 * bottom), 1.05)

@@ -16,39 +16,27 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.metrics.explain import cosine_if_independent
-from kinprint.stats import RowGrid, row_grid
+from kinprint.studies.layer_pairs import LayerPair, layer_pair
 from kinprint.studies.opened import Stage, Want, attempt, is_vector, require_vector, sides
-from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.published import layerwise, published
+from kinprint.studies.outcome import Missing, Section, columns
+from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text, Value
 
-ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
-_CATEGORY = {Role.INPUT_NORM: "norm_pre", Role.POST_ATTENTION_NORM: "norm_post"}
-_COLUMNS = (
-    column("layer", "layer"),
-    column("cosine", "cosine", 4),
-    column("shuffled", "cosine, both shuffled", 4),
-    column("null_mean", "mean over all orders", 4),
-    column("pearson", "centred (Pearson)", 4),
-    column("null_sd", "Pearson's null sd", 4),
-    column("log10_p", "log10 p", 2),
-    column("mean_a", "mean A", 4),
-    column("sd_a", "sd A", 4),
-    column("mean_b", "mean B", 4),
-    column("sd_b", "sd B", 4),
+COLUMNS = columns(
+    "layer; cosine; shuffled: cosine, both shuffled .4; null_mean: mean over all orders .4; pearson: centred (Pearson) .4; "
+    "pearson_sd; log10_p; mean_a: mean A .4; sd_a: sd A .4; mean_b: mean B .4; sd_b: sd B .4"
 )
 
 
 def _roles(stage: Stage) -> tuple[Role, ...]:
-    return stage.request.roles or ROLES
+    return stage.request.roles or (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
 
 def _wants(stage: Stage) -> Iterable[Want]:
     for name, role in itertools.product(stage.names, _roles(stage)):
-        yield from (
-            Want(name, role, layer) for layer in stage.layers(name, role) if is_vector(stage, name, role, layer)
-        )
+        layers = (layer for layer in stage.layers(name, role) if is_vector(stage, name, role, layer))
+        yield from (Want(name, role, layer) for layer in layers)
 
 
 # -- stored, shuffled, centred -------------------------------------------------------------------------------------------
@@ -67,6 +55,7 @@ def _shuffle_test(stage: Stage) -> Section:
         raise Missing(Text("two models are needed, and {n} could be opened", n=len(stage.names)))
     for role, (a, b) in itertools.product(_roles(stage), itertools.combinations(stage.names, 2)):
         attempt(section.missing, partial(_shuffle_pair, stage, role, a, b, section), sides(a, b))
+    section.checks += published_checks(stage, section, claims("sanity")["shuffle"])
     return section
 
 
@@ -75,103 +64,35 @@ def _shuffle_pair(stage: Stage, role: Role, a: str, b: str, section: Section) ->
     for name in (a, b):
         for layer in stage.layers(name, role):
             require_vector(stage, name, role, layer)
-    layers, left, right = stage.stacks(a, b, role)
-    pairs, sd = row_grid(left, right), float(1.0 / np.sqrt(left.shape[1] - 1))
-    shuffled = np.array([METRICS["shuffled_cosine"](x, y) for x, y in zip(left, right, strict=True)])
-    values: dict[str, Value] = {"a": a, "b": b, "role": role.value}
+    pair, metric = layer_pair(stage, a, b, role), METRICS["shuffled_cosine"]
+    shuffled = np.array([metric(x, y) for x, y in zip(pair.left, pair.right, strict=True)])
+    spreads = [values for x in (pair.left, pair.right) for values in (x.mean(axis=1), x.std(axis=1))]
+    sd = np.full(len(pair.layers), pair.pearson_sd)
+    values = (pair.layers, pair.cosine, shuffled, pair.null_mean, pair.pearson, sd, pair.log10_p, *spreads)
+    named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"shuffle_{role.value}_{a}_{b}"
-    title = Text("{a} (A) against {b} (B), {role}", **values)
-    section.tables.append(table(name, title, _COLUMNS, _rows(layers, pairs, shuffled, sd, left, right)))
-    section.tables.append(_summary(f"{name}_mean", pairs, shuffled, values))
+    rows = list(zip(*values, strict=True))
+    section.add_table(name, Text("{a} (A) against {b} (B), {role}", **named), COLUMNS, rows)
+    _add_summary(section, f"{name}_mean", Text("{a} against {b}, {role}: over all layers", **named), pair, shuffled)
     caption = Text(
         "{a} and {b} ({role}): cosine as stored and with both vectors shuffled, both again as difference from the mean over all "
         "orders, and centred. Grey: 95 % of independent pairs.",
-        **values,
+        **named,
     )
-    shown = (layers, pairs, shuffled, sd, f"{a} and {b}, {role.value}")
-    section.pictures.append(picture(name, caption, "sanity.figures.shuffle_lines", *shown))
-    if (a, b) == ("Solar", "GLM") and stage.original(a, b) and role in _CATEGORY:
-        section.checks += _checks(role, layers, pairs)
+    section.add_picture(name, caption, "sanity.figures.shuffle_lines", pair, shuffled)
 
 
-def _rows(
-    layers: tuple[int, ...],
-    pairs: RowGrid,
-    shuffled: FloatArray,
-    sd: float,
-    left: FloatArray,
-    right: FloatArray,
-) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            layer,
-            float(pairs.cosine[i, i]),
-            float(shuffled[i]),
-            float(pairs.cosine_null_mean[i, i]),
-            float(pairs.pearson[i, i]),
-            sd,
-            float(pairs.log10_p[i, i]),
-            float(left[i].mean()),
-            float(left[i].std()),
-            float(right[i].mean()),
-            float(right[i].std()),
-        )
-        for i, layer in enumerate(layers)
-    ]
-
-
-def _summary(name: str, pairs: RowGrid, shuffled: FloatArray, values: dict[str, Value]) -> Table:
-    """Return mean and median over the layers; a few early layers make the two differ."""
-    measures: tuple[tuple[Text, FloatArray], ...] = (
-        (Text("cosine"), np.diagonal(pairs.cosine)),
-        (Text("cosine, both shuffled"), shuffled),
-        (Text("mean over all orders"), np.diagonal(pairs.cosine_null_mean)),
-        (Text("centred (Pearson)"), np.diagonal(pairs.pearson)),
-        (Text("difference, stored minus shuffled"), np.diagonal(pairs.cosine) - shuffled),
-    )
-    columns = (
-        column("measure", "measure"),
-        column("mean", "mean", 4),
-        column("median", "median", 4),
-        column("min", "least", 4),
-        column("max", "greatest", 4),
-    )
-    functions = (np.mean, np.median, np.min, np.max)
-    rows: list[list[Cell]] = [[what, *(float(function(x)) for function in functions)] for what, x in measures]
-    return table(name, Text("{a} against {b}, {role}: over all layers", **values), columns, rows)
-
-
-def _checks(role: Role, layers: tuple[int, ...], pairs: RowGrid) -> list[Check]:
-    known = layerwise(_CATEGORY[role])
-    found: list[Check] = []
-    for i, layer in enumerate(layers):
-        if layer in known:
-            row = known[layer]
-            what: dict[str, Value] = {"layer": layer, "role": role.value}
-            cosine, pearson = float(pairs.cosine[i, i]), float(pairs.pearson[i, i])
-            found.append(Check(Text("cosine, {role}, layer {layer}", **what), row["cosine"], cosine))
-            found.append(Check(Text("centred, {role}, layer {layer}", **what), row["cosine_centered"], pearson))
-    shown = [i for i, layer in enumerate(layers) if layer in known]
-    if len(shown) == len(known):
-        summary = published()["origin"]["summary"][_CATEGORY[role]]
-        cosine, pearson = (float(x[shown, shown].mean()) for x in (pairs.cosine, pairs.pearson))
-        what_cosine = Text("mean cosine over 46 layers, {role}", role=role.value)
-        what_pearson = Text("mean Pearson over 46 layers, {role}", role=role.value)
-        found.append(Check(what_cosine, summary["cosine"]["mean"], cosine))
-        found.append(Check(what_pearson, summary["pearson"]["mean"], pearson))
-        found.append(_shuffled_check(role, float(pairs.cosine_null_mean[shown, shown].mean())))
-    return found
-
-
-def _shuffled_check(role: Role, expected: float) -> Check:
-    """Compare the published mean, of one random order, with its expectation: no further than draws agree (sd up to 0.0007)."""
-    printed = float(np.mean([row["cosine_shuffled"] for row in layerwise(_CATEGORY[role]).values()]))
-    reason = Text(
-        "{printed:.4f} is one random order; measured is the mean over all orders, so three decimals can agree",
-        printed=printed,
-    )
-    what = Text("mean cosine over 46 layers, both shuffled, {role}", role=role.value)
-    return Check(what, printed, expected, digits=3, reason=reason)
+def _add_summary(section: Section, name: str, title: Text, pair: LayerPair, shuffled: FloatArray) -> None:
+    """Add mean and median over the layers; a few early layers make the two differ."""
+    measures = {
+        Text("cosine"): pair.cosine,
+        Text("cosine, both shuffled"): shuffled,
+        Text("mean over all orders"): pair.null_mean,
+        Text("centred (Pearson)"): pair.pearson,
+        Text("difference, stored minus shuffled"): pair.cosine - shuffled,
+    }
+    rows = [(what, x.mean(), np.median(x), x.min(), x.max()) for what, x in measures.items()]
+    section.add_table(name, title, columns("measure; mean .4; median; min; max"), rows)
 
 
 # -- the synthetic grid --------------------------------------------------------------------------------------------------
@@ -195,30 +116,20 @@ def _synthetic(stage: Stage) -> Section:
         expected = tuple(0.5 * (1.0 + math.erf(mean / spread / math.sqrt(2.0))) for mean in (low, high))
         mean, sd = float(cosines.mean()), float(cosines.std())
         rows.append((low, high, spread, width, mean, sd, predicted, *positive, *expected))
-    grid = table(
-        "synthetic",
-        Text("Cosine of independent normal vectors ({draws} draws each; synthetic)", draws=draws),
-        (
-            column("mean_a", "mean A"),
-            column("mean_b", "mean B"),
-            column("sd", "sd of both"),
-            column("width", "width"),
-            column("cosine", "mean cosine", 4),
-            column("cosine_sd", "sd", 4),
-            column("predicted", "predicted from the means and spreads", 4),
-            column("positive_a", "positive share A", 3),
-            column("positive_b", "positive share B", 3),
-            column("expected_a", "expected share A", 3),
-            column("expected_b", "expected share B", 3),
-        ),
-        rows,
-        shown=45,
+    section = Section()
+    head = columns(
+        "mean_a: mean A; mean_b: mean B; sd: sd of both; width; cosine: mean cosine .4; cosine_sd: sd .4; "
+        "predicted: predicted from the means and spreads .4; positive_a: positive share A .3; positive_b: positive share B .3; "
+        "expected_a: expected share A .3; expected_b: expected share B .3"
     )
+    title = Text("Cosine of independent normal vectors ({draws} draws each; synthetic)", draws=draws)
+    section.add_table("synthetic", title, head, rows, shown=45)
     caption = Text(
         "Independent vectors by mean, spread and width: cosine (mean ± sd), and the share of positive elements of each. Dashed: "
         "what means and spreads alone predict."
     )
-    return Section(tables=[grid], pictures=[picture("synthetic", caption, "sanity.figures.synthetic_grid", rows)])
+    section.add_picture("synthetic", caption, "sanity.figures.synthetic_grid", rows)
+    return section
 
 
 def _drawn(

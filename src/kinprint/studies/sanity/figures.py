@@ -7,49 +7,38 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from kinprint._util.numeric import FloatArray
-from kinprint.stats import RowGrid
-from kinprint.studies.figure_style import layer_axis, new_figure, null_band
+from kinprint.studies.figure_style import finish, new_figure, null_band
+from kinprint.studies.layer_pairs import LayerPair
 
 COSINE, SHUFFLED, CENTRED = "#0072B2", "#D55E00", "#009E73"
 
 
-def shuffle_lines(layers: Sequence[int], pairs: RowGrid, shuffled: FloatArray, null_sd: float, title: str) -> Figure:
+def shuffle_lines(pair: LayerPair, shuffled: FloatArray) -> Figure:
     """Cosine and shuffled cosine by layer; the same as difference from the mean over all orders; Pearson."""
-    figure = new_figure(8.5, 7.4)
+    figure, layers = new_figure(8.5, 7.4), pair.layers
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
-    cosine, pearson, mean, sd = (
-        np.diagonal(values) for values in (pairs.cosine, pairs.pearson, pairs.cosine_null_mean, pairs.cosine_null_sd)
-    )
-    for axes, shift in ((top, np.zeros(len(layers))), (middle, mean)):
-        _band(axes, layers, mean - shift, sd)
-        axes.plot(layers, cosine - shift, color=COSINE, marker="o", label="cosine")
-        axes.plot(
-            layers,
-            shuffled - shift,
-            color=SHUFFLED,
-            marker="x",
-            linestyle="--",
-            label="cosine, both shuffled",
-        )
-    _band(bottom, layers, np.zeros(len(layers)), np.full(len(layers), null_sd))
-    bottom.plot(layers, pearson, color=CENTRED, marker="o", label="centred cosine (Pearson)")
-    top.set(ylabel="raw cosine", title=f"{title}: raw cosine, as stored and shuffled")
-    middle.set(ylabel="difference", title="raw cosine minus its mean over all orders")
-    bottom.set(ylabel="Pearson", title="centred")
-    layer_axis(bottom)
+    for axes, shift in ((top, np.zeros(len(layers))), (middle, pair.null_mean)):
+        _band(axes, layers, pair.null_mean - shift, pair.null_sd)
+        axes.plot(layers, pair.cosine - shift, color=COSINE, marker="o", label="cosine")
+        style = {"color": SHUFFLED, "marker": "x", "linestyle": "--"}
+        axes.plot(layers, shuffled - shift, label="cosine, both shuffled", **style)
+    _band(bottom, layers, np.zeros(len(layers)), np.full(len(layers), pair.pearson_sd))
+    bottom.plot(layers, pair.pearson, color=CENTRED, marker="o", label="centred cosine (Pearson)")
+    finish(top, f"{pair.title}: raw cosine, as stored and shuffled", "raw cosine", x=None)
+    finish(middle, "raw cosine minus its mean over all orders", "difference", x=None)
+    finish(bottom, "centred", "Pearson")
     handles, labels = top.get_legend_handles_labels()
     more, names = bottom.get_legend_handles_labels()
     figure.legend([*handles, more[-1]], [*labels, names[-1]], loc="outside lower center", ncols=4)
     return figure
 
 
-def _band(axes: Axes, layers: Sequence[int], mean: ArrayLike, sd: ArrayLike) -> None:
+def _band(axes: Axes, layers: Sequence[int], mean: FloatArray, sd: FloatArray) -> None:
     """Draw the null band half a layer beyond both ends, so that a single layer has one too."""
     x = np.array([layers[0] - 0.4, *layers, layers[-1] + 0.4])
-    null_band(axes, x, np.pad(np.asarray(mean), 1, mode="edge"), np.pad(np.asarray(sd), 1, mode="edge"))
+    null_band(axes, x, np.pad(mean, 1, mode="edge"), np.pad(sd, 1, mode="edge"))
 
 
 def synthetic_grid(rows: Sequence[Sequence[float]]) -> Figure:
@@ -65,9 +54,8 @@ def synthetic_grid(rows: Sequence[Sequence[float]]) -> Figure:
         _share_panel(panels[2, column], chosen, 8, 10)
         panels[0, column].set_title(f"means {low:g} (A) and {high:g} (B)")
         panels[2, column].set_xlabel("standard deviation of both")
-    for axes, label in zip(
-        panels[:, 0], ("cosine (mean ± sd)", "positive share of A", "positive share of B"), strict=True
-    ):
+    labels = ("cosine (mean ± sd)", "positive share of A", "positive share of B")
+    for axes, label in zip(panels[:, 0], labels, strict=True):
         axes.set_ylabel(label)
     panels[0, 0].invert_xaxis()  # shared: from wide to narrow, as in the original
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -87,10 +75,8 @@ def _by_width(chosen: FloatArray) -> list[tuple[float, float, FloatArray, str, s
 def _cosine_panel(axes: Axes, chosen: FloatArray) -> None:
     _predicted(axes, chosen, 6)
     for width, shift, found, colour, marker in _by_width(chosen):
-        axes.errorbar(
-            found[:, 2] + shift, found[:, 4], yerr=found[:, 5], color=colour, marker=marker, linestyle="", capsize=2,
-            label=f"width {width:.0f}",
-        )  # fmt: skip
+        style = {"color": colour, "marker": marker, "linestyle": "", "capsize": 2, "label": f"width {width:.0f}"}
+        axes.errorbar(found[:, 2] + shift, found[:, 4], yerr=found[:, 5], **style)
 
 
 def _share_panel(axes: Axes, chosen: FloatArray, seen: int, expected: int) -> None:

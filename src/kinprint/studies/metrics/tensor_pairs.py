@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -46,8 +47,8 @@ _BLOCK = 16  # rows at a time, so that they stay in cache
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known of one tensor. Population statistics over all its elements."""
+class TensorStatistics:
+    """Population statistics over all elements of one tensor."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -74,19 +75,19 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedTensor:
     """One tensor, laid out so that its last axis is the one permuted (if any may be), and what all its pairs share."""
 
     values: Array
-    facts: Facts
+    statistics: TensorStatistics
     permuted: bool
     row_means: FloatArray
     gram: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A value and its null; None where the measure cannot see order or no axis may be permuted.
+class MeasuredValue:
+    """A measure of two tensors and its null; None where the measure cannot see order or no axis may be permuted.
 
     ``drawn`` is the value on the rows on which the null was drawn, where these are not all.
     """
@@ -98,38 +99,40 @@ class Measured:
     log10_p: float | None = None
     drawn: float | None = None
 
-    def times(self, factor: float) -> Measured:
+    def times(self, factor: float) -> MeasuredValue:
         """Return the same in other units."""
         mean, sd, drawn = (None if x is None else x * factor for x in (self.null_mean, self.null_sd, self.drawn))
-        return Measured(self.value * factor, mean, sd, self.z, self.log10_p, drawn)
+        return MeasuredValue(self.value * factor, mean, sd, self.z, self.log10_p, drawn)
 
 
-def side_of(values: Array, role: Role, dtype: str, ordered: Mapping[Axis, str] = MappingProxyType({})) -> Side:
+def compared_tensor(
+    values: Array, role: Role, dtype: str, ordered: Mapping[Axis, str] = MappingProxyType({})
+) -> ComparedTensor:
     """Return a tensor with its statistics; of a matrix at most `MAX_ROWS` rows, evenly spaced.
 
     `ordered` names axes that may not be permuted in these models; see `kinprint.arch.ordered_axes`.
     """
     axis, _ = permuted_axis(role, ordered)
-    turned = values.T if values.ndim == 2 and axis == 0 else values
-    if turned.ndim == 2 and turned.shape[0] > MAX_ROWS:
-        turned = turned[np.linspace(0, turned.shape[0] - 1, MAX_ROWS).astype(int)]
-    rows = np.atleast_2d(turned)
+    laid_out = values.T if values.ndim == 2 and axis == 0 else values
+    if laid_out.ndim == 2 and laid_out.shape[0] > MAX_ROWS:
+        laid_out = laid_out[np.linspace(0, laid_out.shape[0] - 1, MAX_ROWS).astype(int)]
+    rows = np.atleast_2d(laid_out)
     row_means = rows.mean(axis=1, dtype=np.float64)
     mean = float(row_means.mean())
     squares = sum(_dot(x, x) for (x,) in _blocks((rows, mean)))
-    facts = Facts(
+    statistics = TensorStatistics(
         shape=values.shape,
         dtype=dtype,
         mean=mean,
         sd=math.sqrt(squares / rows.size),
         norm=math.sqrt(squares + rows.size * mean**2),
-        q99=float(np.quantile(np.abs(turned).astype(np.float64), 0.99)),
+        q99=float(np.quantile(np.abs(laid_out).astype(np.float64), 0.99)),
     )
     gram = None
-    if turned.ndim == 2 and axis is not None and turned.size > SMALL:
+    if laid_out.ndim == 2 and axis is not None and laid_out.size > SMALL:
         centred = np.subtract(rows, row_means[:, None].astype(np.float32), dtype=np.float32)
         gram = centred @ centred.T
-    return Side(turned, facts, axis is not None, row_means, gram)
+    return ComparedTensor(laid_out, statistics, axis is not None, row_means, gram)
 
 
 def _blocks(*sides: tuple[Array, float]) -> Iterator[list[FloatArray]]:
@@ -149,58 +152,38 @@ def _dot(x: FloatArray, y: FloatArray) -> float:
     return float(np.einsum("ij,ij->", x, y))
 
 
-def measure_pair(role: Role, name_a: str, a: Side, name_b: str, b: Side, *, seed: int) -> dict[str, Measured]:
-    """Return all `MEASURES` of two tensors.
-
-    Raises
-    ------
-    Missing
-        If their shapes differ.
-    DegenerateInput
-        If one is constant.
-    """
-    if a.facts.shape != b.facts.shape:  # taking as many rows of each would compare different rows
-        left, right = ("×".join(str(n) for n in side.facts.shape) for side in (a, b))
-        raise Missing(
-            Text(
-                "{role} of {a} and {b} is not comparable: the shapes are {left} and {right}",
-                role=role.value,
-                a=name_a,
-                b=name_b,
-                left=left,
-                right=right,
-            )
-        )
+def measure_pair(
+    role: Role, name_a: str, a: ComparedTensor, name_b: str, b: ComparedTensor, *, seed: int
+) -> dict[str, MeasuredValue]:
+    """Return all `MEASURES` of two tensors; `Missing` if their shapes differ, `DegenerateInput` if one is constant."""
+    if a.statistics.shape != b.statistics.shape:  # taking as many rows of each would compare different rows
+        left, right = ("×".join(str(n) for n in side.statistics.shape) for side in (a, b))
+        said = "{role} of {a} and {b} is not comparable: the shapes are {left} and {right}"
+        raise Missing(Text(said, role=role.value, a=name_a, b=name_b, left=left, right=right))
     found = _small(a, b, seed) if a.values.size <= SMALL else _large(a, b, seed)
-    found["p99_abs_diff"] = Measured(abs(a.facts.q99 - b.facts.q99))
-    found["cv_diff"] = Measured(abs(a.facts.cv - b.facts.cv))  # as published, also where METRICS refuses it
+    found["p99_abs_diff"] = MeasuredValue(abs(a.statistics.q99 - b.statistics.q99))
+    found["cv_diff"] = MeasuredValue(
+        abs(a.statistics.cv - b.statistics.cv)
+    )  # as published, also where METRICS refuses it
     return found
 
 
-def _small(a: Side, b: Side, seed: int) -> dict[str, Measured]:
+def _small(a: ComparedTensor, b: ComparedTensor, seed: int) -> dict[str, MeasuredValue]:
     left, right = a.values.astype(np.float64), b.values.astype(np.float64)
     known: NullResult | None = None
-    found: dict[str, Measured] = {}
+    found: dict[str, MeasuredValue] = {}
     for name in ("pearson", "cosine", "rel_l2_a", "rel_l2", "mean_abs_diff"):
         metric = METRICS[name]
         value = metric(left, right)
         if not a.permuted:
-            found[name] = Measured(value)
+            found[name] = MeasuredValue(value)
             continue
         shared = None if name == "mean_abs_diff" else known  # the others are functions of one dot product
-        null = null_for(
-            metric.null,
-            left,
-            right,
-            observed=value,
-            higher_is_closer=metric.higher_is_closer,
-            rng_seed=seed,
-            draws=DRAWS,
-            known=shared,
-        )
+        against = partial(null_for, observed=value, higher_is_closer=metric.higher_is_closer, rng_seed=seed)
+        null = against(metric.null, left, right, draws=DRAWS, known=shared)
         known = known or null
         mean = 0.0 if abs(null.mean) < 1e-9 * null.sd else null.mean  # zero up to rounding
-        found[name] = Measured(value, mean, null.sd, null.z, null.log10_p)
+        found[name] = MeasuredValue(value, mean, null.sd, null.z, null.log10_p)
     left, right = left - left.mean(), right - right.mean()
     centred = METRICS["cosine"](left, right)
     scores = float(np.mean((left / left.std()) * (right / right.std())))  # Pearson as the original computes it
@@ -208,47 +191,47 @@ def _small(a: Side, b: Side, seed: int) -> dict[str, Measured]:
     return found
 
 
-def _large(a: Side, b: Side, seed: int) -> dict[str, Measured]:
+def _large(a: ComparedTensor, b: ComparedTensor, seed: int) -> dict[str, MeasuredValue]:
     """As `_small`, for matrices, from sums over blocks; columns are permuted together, T = Σ a_ij·b_iπ(j)."""
     count = a.values.size
     product = gaps = distance = 0.0
-    for x, y in _blocks((a.values, a.facts.mean), (b.values, b.facts.mean)):
+    for x, y in _blocks((a.values, a.statistics.mean), (b.values, b.statistics.mean)):
         product += _dot(x, y)
         x -= y
-        x += a.facts.mean - b.facts.mean
+        x += a.statistics.mean - b.statistics.mean
         distance += _dot(x, x)
         gaps += float(np.abs(x, out=x).sum())
-    total = product + count * a.facts.mean * b.facts.mean
+    total = product + count * a.statistics.mean * b.statistics.mean
     mean_total, sd = _dot_null(a, b)
     z = None if not sd else (total - mean_total) / sd
     log10_p = None if z is None else _tail(z)
 
-    def linear(value: float, unit: float, origin: float = 0.0) -> Measured:
+    def linear(value: float, unit: float, origin: float = 0.0) -> MeasuredValue:
         """Return a measure that is (T − origin)/unit."""
         if sd is None:
-            return Measured(value)
-        return Measured(value, (mean_total - origin) / unit, sd / unit, z, log10_p)
+            return MeasuredValue(value)
+        return MeasuredValue(value, (mean_total - origin) / unit, sd / unit, z, log10_p)
 
-    if 0.0 in (a.facts.sd, b.facts.sd):
+    if 0.0 in (a.statistics.sd, b.statistics.sd):
         raise DegenerateInput("pearson: a side is constant, so its spread is zero: expected varying values")
-    covariance, spread = product / count, count * a.facts.sd * b.facts.sd
-    shift = count * a.facts.mean * b.facts.mean
+    covariance, spread = product / count, count * a.statistics.sd * b.statistics.sd
+    shift = count * a.statistics.mean * b.statistics.mean
     length = math.sqrt(distance)
-    expected = math.sqrt(max(a.facts.norm**2 + b.facts.norm**2 - 2.0 * mean_total, 0.0))
-    plain = Measured(length)
+    expected = math.sqrt(max(a.statistics.norm**2 + b.statistics.norm**2 - 2.0 * mean_total, 0.0))
+    plain = MeasuredValue(length)
     if sd is not None and expected > 0.0:  # √(S − 2T) by the first-order delta method: sd/S is below 1e-3 here
-        plain = Measured(length, expected, sd / expected, None if z is None else -z, log10_p)
+        plain = MeasuredValue(length, expected, sd / expected, None if z is None else -z, log10_p)
     return {
-        "cosine": linear(total / (a.facts.norm * b.facts.norm), a.facts.norm * b.facts.norm),
+        "cosine": linear(total / (a.statistics.norm * b.statistics.norm), a.statistics.norm * b.statistics.norm),
         "centred": linear(product / spread, spread, shift),
-        "pearson": linear(covariance / (a.facts.sd * b.facts.sd), spread, shift),
-        "rel_l2_a": plain.times(1.0 / a.facts.norm),
-        "rel_l2": plain.times(math.sqrt(2.0) / math.hypot(a.facts.norm, b.facts.norm)),
+        "pearson": linear(covariance / (a.statistics.sd * b.statistics.sd), spread, shift),
+        "rel_l2_a": plain.times(1.0 / a.statistics.norm),
+        "rel_l2": plain.times(math.sqrt(2.0) / math.hypot(a.statistics.norm, b.statistics.norm)),
         "mean_abs_diff": _drawn_gap(a, b, gaps / count, seed),
     }
 
 
-def _dot_null(a: Side, b: Side) -> tuple[float, float | None]:
+def _dot_null(a: ComparedTensor, b: ComparedTensor) -> tuple[float, float | None]:
     """Return mean and sd of T over all orders of the columns: Var T = ⟨G_a, G_b⟩/(d − 1), see `kinprint.stats.moments`."""
     units = a.values.shape[1]
     mean = units * float(a.row_means @ b.row_means)
@@ -262,13 +245,13 @@ def _tail(z: float) -> float:
     return min(log10_p_normal(min(z, TRUSTED_Z), "greater"), log10_p_moments(z, None))
 
 
-def _drawn_gap(a: Side, b: Side, value: float, seed: int) -> Measured:
+def _drawn_gap(a: ComparedTensor, b: ComparedTensor, value: float, seed: int) -> MeasuredValue:
     """Return the mean absolute difference with a null drawn on some rows: no closed form is fast enough for all."""
     if not a.permuted:
-        return Measured(value)
+        return MeasuredValue(value)
     metric = METRICS["mean_abs_diff"]
     chosen = np.unique(np.linspace(0, a.values.shape[0] - 1, DRAWN_ROWS).astype(int))
     left, right = a.values[chosen].astype(np.float64), b.values[chosen].astype(np.float64)
     drawn = metric(left, right)
     null = null_for(metric.null, left, right, observed=drawn, higher_is_closer=False, rng_seed=seed, draws=MATRIX_DRAWS)
-    return Measured(value, null.mean, null.sd, null.z, null.log10_p, drawn)
+    return MeasuredValue(value, null.mean, null.sd, null.z, null.log10_p, drawn)

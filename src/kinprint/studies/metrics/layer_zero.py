@@ -1,0 +1,70 @@
+"""The part of the metrics study that looks at layer 0: raw cosine of early layers with later ones of the same model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+from kinprint.arch import Role
+from kinprint.studies.metrics.plan import roles_of
+from kinprint.studies.opened import Stage, Want, attempt
+from kinprint.studies.outcome import Section, columns
+from kinprint.studies.published import claims, published_checks
+from kinprint.studies.vector_pairs import VectorPair, vector_pairs
+from kinprint.text import Text
+
+COLUMNS = columns("model; role; layer_a; layer_b; cosine; null_mean; null_sd; pearson; z; log10_p; cv_a; cv_b")
+
+
+def _layers(stage: Stage, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return first layers and the layers they are set against: 0 and 10 against 15 and 20, or what a shallow model has."""
+    depth = stage.depth(name)
+    if stage.request.layers is not None:
+        return (0,), tuple(layer for layer in stage.request.layers if 0 < layer < depth)
+    if depth > 20:
+        return (0, 10), (15, 20)
+    return (0, max(1, depth // 4)), tuple(sorted({depth // 2, depth - 1} - {0, 1}))
+
+
+def _roles(stage: Stage) -> list[Role]:
+    norms = [role for role in roles_of(stage) if role.info.kind == "norm"]
+    return norms or [Role.INPUT_NORM, Role.POST_ATTENTION_NORM]
+
+
+def layer_zero(stage: Stage) -> Section:
+    """Cosine of an early layer with later ones, within each model."""
+    section = Section(
+        notes=[
+            Text(
+                "Raw cosine of layer 0 with later layers is low where layer 0 has a large spread for its mean; the null, which "
+                "knows only means and spreads, is as low."
+            )
+        ]
+    )
+    found: list[tuple[str, VectorPair]] = []
+    for name, role in itertools.product(stage.names, _roles(stage)):
+        pairs = attempt(section.missing, partial(_pairs, stage, name, role))
+        found += [(role.value, pair) for pair in pairs or ()]
+    if found:
+        rows = [(p.a, role, *(getattr(p, column.key) for column in COLUMNS[2:])) for role, p in found]
+        section.add_table("layer_zero", Text("Layers of one model against each other"), COLUMNS, rows)
+        caption = Text(
+            "Cosine of two layers of one model, for the pairs of layers named below. Grey: 95 % of permutations of one of them."
+        )
+        section.add_picture("layer_zero", caption, "metrics.figures.layer_zero", found)
+    section.checks += published_checks(stage, section, claims("metrics")["layer_zero"])
+    return section
+
+
+def _pairs(stage: Stage, name: str, role: Role) -> list[VectorPair]:
+    first, later = _layers(stage, name)
+    layers, values = stage.stack(name, role, (*first, *later))
+    held = {(name, layer): row for layer, row in zip(layers, values, strict=True)}
+    return vector_pairs(held, [((name, a), (name, b)) for a, b in itertools.product(first, later) if a < b])
+
+
+def zero_wants(stage: Stage) -> Iterator[Want]:
+    """Yield the vectors that `layer_zero` looks at."""
+    for name, role in itertools.product(stage.names, _roles(stage)):
+        yield from (Want(name, role, layer) for layer in itertools.chain.from_iterable(_layers(stage, name)))
