@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -13,19 +12,16 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.stats import null_for
-from kinprint.studies.opened import Stage, attempt
-from kinprint.studies.outcome import Cell, Check, Missing, Section, column, picture, table
-from kinprint.studies.published import layerwise, published
+from kinprint.studies.opened import Stage, each
+from kinprint.studies.outcome import Cell, Missing, Section, columns
+from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of
-from kinprint.studies.scale.storage import storage as storage_part
+from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of, storage
 from kinprint.text import Text
-
-_CATEGORY = {Role.INPUT_NORM: "norm_pre", Role.POST_ATTENTION_NORM: "norm_post"}
 
 
 @dataclass(frozen=True)
-class Depth:
+class NormsByDepth:
     """One model's norm weights of one role by layer."""
 
     model: str
@@ -37,17 +33,14 @@ class Depth:
     sd: FloatArray
 
 
-def _depths(stage: Stage, missing: list[Text]) -> list[Depth]:
-    found: list[Depth] = []
-
-    def add(name: str, role: Role) -> None:
+def _depths(stage: Stage, missing: list[Text]) -> list[NormsByDepth]:
+    def one(asked: tuple[Role, str]) -> NormsByDepth:
+        role, name = asked
         layers, rows = norm_stack(stage, name, role)
-        mean, sd = rows.mean(axis=1), rows.std(axis=1)
-        found.append(Depth(name, role, rows.shape[1], layers, np.linalg.norm(rows, axis=1), mean, sd))
+        norm, mean, sd = np.linalg.norm(rows, axis=1), rows.mean(axis=1), rows.std(axis=1)
+        return NormsByDepth(name, role, rows.shape[1], layers, norm, mean, sd)
 
-    for role, name in itertools.product(roles_of(stage), stage.names):
-        attempt(missing, partial(add, name, role))
-    return found
+    return each(missing, itertools.product(roles_of(stage), stage.names), one)
 
 
 # -- scale by depth -----------------------------------------------------------------------------------------------------
@@ -63,95 +56,25 @@ def _by_depth(stage: Stage) -> Section:
         ]
     )
     depths = _depths(stage, section.missing)
-    columns = (
-        *(column(key, key) for key in ("model", "role", "layer")),
-        column("norm", "‖γ‖", 3),
-        column("relative", "‖γ‖/√d", 4),
-        column("mean", "mean (common scale)", 4),
-        column("sd", "sd (pattern)", 4),
-        column("cv", "pattern over scale", 4),
-        column("share", "pattern's share of ‖γ‖²", 5),
-    )
-    rows = [
-        (d.model, d.role.value, layer, *(float(x) for x in numbers))
-        for d in depths
-        for layer, *numbers in zip(
-            d.layers,
-            d.norm,
-            d.norm / math.sqrt(d.width),
-            d.mean,
-            d.sd,
-            d.sd / np.maximum(np.abs(d.mean), 1e-300),
-            d.width * d.sd**2 / np.maximum(d.norm**2, 1e-300),
-            strict=True,
-        )
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for d in depths:
+        cv, share = d.sd / np.maximum(np.abs(d.mean), 1e-300), d.width * d.sd**2 / np.maximum(d.norm**2, 1e-300)
+        numbers = zip(d.layers, d.norm, d.norm / math.sqrt(d.width), d.mean, d.sd, cv, share, strict=True)
+        rows += [(d.model, d.role.value, *cells) for cells in numbers]
     if rows:
-        section.tables.append(table("by_depth", Text("Scale and pattern by layer"), columns, rows, shown=24))
+        head = columns(
+            "model; role; layer; norm: ‖γ‖ .3; relative: ‖γ‖/√d .4; mean: mean (common scale) .4; sd: sd (pattern) .4; "
+            "cv: pattern over scale .4; share: pattern's share of ‖γ‖² .5"
+        )
+        section.add_table("by_depth", Text("Scale and pattern by layer"), head, rows, shown=24)
         norms = Text("‖γ‖ by layer, on a logarithmic scale. Dashed: √d, the norm of a weight of ones.")
         parts = Text(
             "‖γ‖/√d taken apart: mean (common scale, above) and standard deviation (pattern, below), by layer."
         )
-        section.pictures.append(picture("norm_by_depth", norms, "scale.figures.norms", depths))
-        section.pictures.append(picture("scale_and_pattern", parts, "scale.figures.split", depths))
-    section.checks += _norm_checks(stage, depths)
+        section.add_picture("norm_by_depth", norms, "scale.figures.norms", depths)
+        section.add_picture("scale_and_pattern", parts, "scale.figures.split", depths)
+    section.checks += published_checks(stage, section, claims("scale")["by_depth"])
     return section
-
-
-RECOMPUTED = Text("recomputed from the published means and standard deviations")
-PEAK = Text("the published means and standard deviations give 148.7 at the peak")
-NOT_ONE = Text("the text says that GLM's weights lie about 1.0; its own plot rises from 0.01 to 0.91")
-
-
-def _norm_checks(stage: Stage, depths: list[Depth]) -> list[Check]:
-    checks: list[Check] = []
-    for d in depths:
-        category = _CATEGORY.get(d.role)
-        if d.model not in ("Solar", "GLM") or category is None or not stage.original(d.model):
-            continue
-        known = published()["recomputed_checks"][category][f"{d.model.lower()}_norm_L0_L45_max"]
-        at = {layer: float(norm) for layer, norm in zip(d.layers, d.norm, strict=True)}
-        measured_layers = sorted(layerwise(category))
-        greatest = max(at[layer] for layer in measured_layers) if set(measured_layers) <= set(at) else None
-        named = {"model": d.model, "role": d.role.value}
-        for what, value, measured in zip(
-            (
-                Text("‖γ‖ of layer 0, {model}, {role}", **named),
-                Text("‖γ‖ of layer 45, {model}, {role}", **named),
-                Text("greatest ‖γ‖ of layers 0 to 45, {model}, {role}", **named),
-            ),
-            known,
-            (at.get(0), at.get(45), greatest),
-            strict=True,
-        ):
-            checks.append(Check(what, value, measured, 2, "derived", RECOMPUTED))
-        if d.model == "Solar":
-            stated = {"norm_pre": 2.80, "norm_post": 10.17}[category]
-            said = Text("‖γ‖ of layer 0, {model}, {role}, in the text", **named)
-            checks.append(Check(said, stated, at.get(0), 2, trust="text"))
-        checks += _mean_checks(d, category)
-        if (d.model, category) == ("GLM", "norm_post"):
-            checks.append(Check(Text("greatest ‖γ‖ of all, in the text"), 140, greatest, 0, trust="wrong", reason=PEAK))
-        if (d.model, category) == ("GLM", "norm_pre"):
-            middle = float(np.median(d.mean))
-            stated_mean = Text("typical mean of GLM's input norm, in the text")
-            checks.append(Check(stated_mean, 1.0, middle, 1, trust="wrong", reason=NOT_ONE))
-    return checks
-
-
-def _mean_checks(d: Depth, category: str) -> list[Check]:
-    """Return least and greatest mean over the layers whose means are published."""
-    rows = layerwise(category)
-    key = {"Solar": "A_mean", "GLM": "B_mean"}[d.model]
-    values = [row[key] for row in rows.values()]
-    measured = [float(mean) for layer, mean in zip(d.layers, d.mean, strict=True) if layer in rows]
-    if len(measured) != len(values):
-        return []
-    named = {"model": d.model, "role": d.role.value}
-    return [
-        Check(Text("least mean of a layer, {model}, {role}", **named), min(values), min(measured)),
-        Check(Text("greatest mean of a layer, {model}, {role}", **named), max(values), max(measured)),
-    ]
 
 
 # -- growth ---------------------------------------------------------------------------------------------------------------
@@ -169,54 +92,32 @@ def _growth(stage: Stage) -> Section:
             )
         ]
     )
-    rows: list[tuple[Cell, ...]] = []
-    for depth in _depths(stage, section.missing):
-        attempt(section.missing, partial(_grow, depth, stage.request.seed, rows))
+    rows = each(section.missing, _depths(stage, section.missing), lambda d: _grow(d, stage.request.seed))
     if rows:
-        columns = (
-            *(column(key, key) for key in ("model", "role", "layers")),
-            column("first", "‖γ‖, first layer", 2),
-            column("last", "‖γ‖, last layer", 2),
-            column("greatest", "greatest", 2),
-            column("at", "at layer"),
-            column("slope", "slope per layer", 3),
-            column("spearman", "Spearman with depth", 3),
-            column("null_mean", "null mean", 3),
-            column("null_sd", "null sd", 3),
-            column("z", "z", 1),
-            column("log10_p", "log10 p", 1),
-            column("neighbours", "correlation of neighbours", 3),
+        head = columns(
+            "model; role; layers; first: ‖γ‖, first layer .2; last: ‖γ‖, last layer .2; greatest .2; at: at layer; "
+            "slope: slope per layer .3; spearman: Spearman with depth .3; null_mean: null mean .3; null_sd: null sd .3; z .1; "
+            "log10_p .1; neighbours: correlation of neighbours .3"
         )
-        section.tables.append(table("growth", Text("Growth of ‖γ‖ with depth"), columns, rows))
+        section.add_table("growth", Text("Growth of ‖γ‖ with depth"), head, rows)
         caption = Text("Rank correlation of ‖γ‖ with depth. Grey: 95 % of orders of the layers.")
-        section.pictures.append(picture("growth", caption, "scale.figures.growth", rows))
+        section.add_picture("growth", caption, "scale.figures.growth", rows)
     return section
 
 
-def _grow(d: Depth, seed: int, rows: list[tuple[Cell, ...]]) -> None:
+def _grow(d: NormsByDepth, seed: int) -> tuple[Cell, ...]:
+    named = {"role": d.role.value, "model": d.model}
     if len(d.layers) < FEWEST:
-        raise Missing(
-            Text(
-                "growth of {role} in {model}: {count} layers are too few",
-                role=d.role.value,
-                model=d.model,
-                count=len(d.layers),
-            )
-        )
+        raise Missing(Text("growth of {role} in {model}: {count} layers are too few", count=len(d.layers), **named))
     if float(np.ptp(d.norm)) == 0.0:
-        raise Missing(
-            Text("growth of {role} in {model}: ‖γ‖ is the same in all layers", role=d.role.value, model=d.model)
-        )
+        raise Missing(Text("growth of {role} in {model}: ‖γ‖ is the same in all layers", **named))
     depth, spearman = np.array(d.layers, dtype=np.float64), METRICS["spearman"]
     rho = spearman(depth, d.norm)
     null = null_for(spearman.null, depth, d.norm, observed=rho, higher_is_closer=True, rng_seed=seed)
-    slope = float(np.polyfit(depth, d.norm, 1)[0])
-    rest = d.norm - d.norm.mean()
+    slope, rest, peak = float(np.polyfit(depth, d.norm, 1)[0]), d.norm - d.norm.mean(), int(d.norm.argmax())
     neighbours = float(rest[1:] @ rest[:-1] / (rest @ rest))
-    peak = int(d.norm.argmax())
     numbers = (float(d.norm[0]), float(d.norm[-1]), float(d.norm[peak]), d.layers[peak], slope, rho)
-    found = (null.mean, null.sd, null.z, null.log10_p, neighbours)
-    rows.append((d.model, d.role.value, len(d.layers), *numbers, *found))
+    return (d.model, d.role.value, len(d.layers), *numbers, null.mean, null.sd, null.z, null.log10_p, neighbours)
 
 
 STUDY = Study(
@@ -234,6 +135,6 @@ STUDY = Study(
     parts=(
         Part("by_depth", Text("Scale by depth"), _by_depth),
         Part("growth", Text("Growth with depth"), _growth),
-        Part("storage", Text("What storage keeps of the pattern"), storage_part),
+        Part("storage", Text("What storage keeps of the pattern"), storage),
     ),
 )

@@ -17,7 +17,7 @@ FORMATS = ("BF16", "F16", "F8_E4M3", "F8_E5M2")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptPattern:
     """What is left of a pattern after storing.
 
     ``error`` is the root mean square of the change of the pattern (mean removed) over that of the pattern; ``bits`` is
@@ -58,14 +58,8 @@ SCHEMES: dict[str, Callable[[FloatArray, str], FloatArray]] = {
 """Ways to store γ: itself; γ − 1; its mean in float32 and the pattern relative to the mean."""
 
 
-def kept(truth: FloatArray, stored: FloatArray) -> Kept:
-    """Compare the pattern of `stored` with that of `truth`.
-
-    Raises
-    ------
-    DegenerateInput
-        If `truth` has no pattern.
-    """
+def kept(truth: FloatArray, stored: FloatArray) -> KeptPattern:
+    """Compare the pattern of `stored` with that of `truth`; `DegenerateInput` if `truth` has none."""
     pattern = truth - truth.mean()
     spread = float(np.sqrt(np.mean(pattern * pattern)))
     if spread == 0.0 or float(np.ptp(truth)) == 0.0:
@@ -78,10 +72,10 @@ def kept(truth: FloatArray, stored: FloatArray) -> Kept:
         correlation: float | None = METRICS["pearson"](truth, stored)
     except DegenerateInput:
         correlation = None
-    return Kept(error, correlation)
+    return KeptPattern(error, correlation)
 
 
-def store(truth: FloatArray, dtype: str, scheme: str) -> Kept:
+def store(truth: FloatArray, dtype: str, scheme: str) -> KeptPattern:
     """Return what `scheme` in `dtype` keeps of the pattern of `truth`."""
     return kept(truth, SCHEMES[scheme](truth, dtype))
 

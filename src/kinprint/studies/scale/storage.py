@@ -15,8 +15,8 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS
 from kinprint.studies.opened import Stage, Want, attempt
-from kinprint.studies.outcome import Cell, Missing, Section, Table, column, picture, table
-from kinprint.studies.scale.rounding import FORMATS, SCHEMES, Kept, before_rounding, needs_simulation, store
+from kinprint.studies.outcome import Cell, Missing, Section, columns
+from kinprint.studies.scale.rounding import FORMATS, SCHEMES, KeptPattern, before_rounding, needs_simulation, store
 from kinprint.text import Text
 
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
@@ -37,20 +37,14 @@ def norm_wants(stage: Stage) -> Iterator[Want]:
 
 
 def norm_stack(stage: Stage, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
-    """Return the layers of a norm role and its weights as rows.
-
-    Raises
-    ------
-    Missing
-        If the role is no norm, or the model lacks it.
-    """
+    """Return the layers of a norm role and its weights as rows; `Missing` if the role is no norm, or the model lacks it."""
     if role.info.kind != "norm":
         raise Missing(Text("{role} is no norm weight: this study looks at norms only", role=role.value))
     return stage.stack(name, role, stage.request.layers)
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredPattern:
     """What a format keeps of one layer's pattern, for every way to store it (None: not possible in this format)."""
 
     model: str
@@ -59,7 +53,7 @@ class Stored:
     dtype: str
     simulated: bool
     predicted: float  # bits, from the step of the format at the common scale
-    kept: dict[str, Kept | None]
+    kept: dict[str, KeptPattern | None]
 
     def bits(self, scheme: str) -> float:
         """Return the effective bits; NaN if it could not be stored."""
@@ -70,37 +64,29 @@ class Stored:
 def storage(stage: Stage) -> Section:
     """Store every norm weight in every format, in three ways."""
     section = Section(notes=[*_NOTES, *([_REPLICAS] if stage.request.replicas else [])])
-    found: list[Stored] = []
+    found: list[StoredPattern] = []
     for role, name in itertools.product(roles_of(stage), stage.names):
         stage.progress(f"storing {role.value}", 0, 1)
-        attempt(section.missing, partial(_one_model, stage, name, role, found))
+        found += attempt(section.missing, partial(_one_model, stage, name, role)) or []
     if not found:
         return section
-    section.tables += [_summary(found), _layers(found)]
-    for role_name in dict.fromkeys(item.role for item in found):
-        chosen = [item for item in found if item.role == role_name]
+    _add_summary(section, found)
+    _add_layers(section, found)
+    for name in dict.fromkeys(item.role for item in found):
+        chosen = [item for item in found if item.role == name]
         bits = Text(
             "Effective bits of the pattern of {role} by layer: columns are formats, rows ways to store. 0: the error is as large "
             "as the pattern.",
-            role=role_name,
+            role=name,
         )
         loss = Text(
             "1 − correlation of the stored with the original pattern, {role}, γ stored as it is. Grey: 95 % of independent pairs.",
-            role=role_name,
+            role=name,
         )
-        section.pictures.append(picture(f"bits_{role_name}", bits, "scale.figures.bits", chosen, role_name))
-        widths = {name: stage.width(name) or 0 for name in dict.fromkeys(item.model for item in chosen)}
-        least = min((width for width in widths.values() if width > 1), default=2)
-        section.pictures.append(
-            picture(
-                f"correlation_{role_name}",
-                loss,
-                "scale.figures.correlations",
-                chosen,
-                role_name,
-                1.0 / math.sqrt(least - 1),
-            )
-        )
+        section.add_picture(f"bits_{name}", bits, "scale.figures.bits", chosen, name)
+        widths = [stage.width(model) or 0 for model in {item.model for item in chosen}]
+        null_sd = 1.0 / math.sqrt(min((width for width in widths if width > 1), default=2) - 1)
+        section.add_picture(f"correlation_{name}", loss, "scale.figures.correlations", chosen, name, null_sd)
     return section
 
 
@@ -134,9 +120,9 @@ _REPLICAS = Text(
 )
 
 
-def _one_model(stage: Stage, name: str, role: Role, found: list[Stored]) -> None:
+def _one_model(stage: Stage, name: str, role: Role) -> list[StoredPattern]:
     layers, _ = norm_stack(stage, name, role)
-    rng = np.random.default_rng(stage.request.seed)
+    rng, found = np.random.default_rng(stage.request.seed), []
     for layer in layers:
         offset, dtype = stage.part(name, role, layer).offset, stage.stored(name, role, layer)
         raw = stage.raw(name, role, layer).astype(np.float64).ravel()
@@ -145,11 +131,11 @@ def _one_model(stage: Stage, name: str, role: Role, found: list[Stored]) -> None
             drawn = needs_simulation(dtype, target)
             truth = simulated if drawn else raw + offset
             kept = {scheme: _try(truth, target, scheme) for scheme in SCHEMES}
-            predicted = _predicted(truth, target)
-            found.append(Stored(name, role.value, layer, target, drawn, predicted, kept))
+            found.append(StoredPattern(name, role.value, layer, target, drawn, _predicted(truth, target), kept))
+    return found
 
 
-def _try(truth: FloatArray, dtype: str, scheme: str) -> Kept | None:
+def _try(truth: FloatArray, dtype: str, scheme: str) -> KeptPattern | None:
     """Return what is kept; None where the weight is constant or a value lies beyond the format."""
     try:
         return store(truth, dtype, scheme)
@@ -172,68 +158,45 @@ def _shown(bits: float) -> Cell:
     return Text("exact") if math.isinf(bits) else bits
 
 
-def _truth(item: Stored) -> Cell:
+def _truth(item: StoredPattern) -> Cell:
     return Text("simulated") if item.simulated else Text("stored")
 
 
-def _layers(found: list[Stored]) -> Table:
-    columns = (
-        *(column(key, key) for key in ("model", "role", "layer", "format", "truth")),
-        column("error", "relative error of the pattern", 4),
-        column("correlation", "correlation", 5),
-        column("bits", "effective bits, γ", 2),
-        column("predicted", "predicted bits, γ", 2),
-        column("bits_minus_one", "effective bits, γ − 1", 2),
-        column("bits_apart", "effective bits, apart", 2),
-        column("correlation_apart", "correlation, apart", 5),
+def _add_layers(section: Section, found: list[StoredPattern]) -> None:
+    head = columns(
+        "model; role; layer; format; truth; error: relative error of the pattern .4; correlation .5; bits: effective bits, γ .2; "
+        "predicted: predicted bits, γ .2; bits_minus_one: effective bits, γ − 1 .2; bits_apart: effective bits, apart .2; "
+        "correlation_apart: correlation, apart .5"
     )
     rows: list[tuple[Cell, ...]] = []
     for item in found:
         plain, apart = item.kept["as_is"], item.kept["apart"]
-        rows.append(
-            (
-                item.model,
-                item.role,
-                item.layer,
-                item.dtype,
-                _truth(item),
-                None if plain is None else plain.error,
-                None if plain is None else plain.correlation,
-                _shown(item.bits("as_is")),
-                item.predicted,
-                _shown(item.bits("minus_one")),
-                _shown(item.bits("apart")),
-                None if apart is None else apart.correlation,
-            )
-        )
-    return table("storage", Text("What each format keeps of the pattern, by layer"), columns, rows, shown=16)
+        kept = (None, None) if plain is None else (plain.error, plain.correlation)
+        as_is, minus_one, separate = (_shown(item.bits(scheme)) for scheme in ("as_is", "minus_one", "apart"))
+        bits = (as_is, item.predicted, minus_one, separate, None if apart is None else apart.correlation)
+        rows.append((item.model, item.role, item.layer, item.dtype, _truth(item), *kept, *bits))
+    title = Text("What each format keeps of the pattern, by layer")
+    section.add_table("storage", title, head, rows, shown=16)
 
 
-def _summary(found: list[Stored]) -> Table:
-    columns = (
-        *(column(key, key) for key in ("model", "role", "format", "truth")),
-        column("median", "median bits, γ", 2),
-        column("least", "least bits, γ", 2),
-        column("at", "at layer"),
-        column("correlation", "correlation there", 5),
-        column("median_minus_one", "median bits, γ − 1", 2),
-        column("least_minus_one", "least bits, γ − 1", 2),
-        column("median_apart", "median bits, apart", 2),
-        column("least_apart", "least bits, apart", 2),
+def _add_summary(section: Section, found: list[StoredPattern]) -> None:
+    head = columns(
+        "model; role; format; truth; median: median bits, γ .2; least: least bits, γ .2; at: at layer; "
+        "correlation: correlation there .5; median_minus_one: median bits, γ − 1 .2; least_minus_one: least bits, γ − 1 .2; "
+        "median_apart: median bits, apart .2; least_apart: least bits, apart .2"
     )
     rows: list[tuple[Cell, ...]] = []
-    for model, role, dtype in dict.fromkeys((item.model, item.role, item.dtype) for item in found):
-        chosen = [item for item in found if (item.model, item.role, item.dtype) == (model, role, dtype)]
+    for key in dict.fromkeys((item.model, item.role, item.dtype) for item in found):
+        chosen = [item for item in found if (item.model, item.role, item.dtype) == key]
         held = [item for item in chosen if item.kept["as_is"] is not None]
         worst = min(held, key=lambda item: item.bits("as_is"), default=None)
         kept = None if worst is None else worst.kept["as_is"]
-        cells: list[Cell] = [model, role, dtype, _truth(chosen[0])]
+        cells: list[Cell] = [*key, _truth(chosen[0])]
         for scheme in SCHEMES:
             bits = [item.bits(scheme) for item in chosen if item.kept[scheme] is not None]
             cells += [_shown(float(np.median(bits))), _shown(min(bits))] if bits else [None, None]
             if scheme == "as_is":
                 cells += [None if worst is None else worst.layer, None if kept is None else kept.correlation]
         rows.append(tuple(cells))
-    return table(
-        "storage_summary", Text("What each format keeps of the pattern: median and worst layer"), columns, rows
-    )
+    title = Text("What each format keeps of the pattern: median and worst layer")
+    section.add_table("storage_summary", title, head, rows)
