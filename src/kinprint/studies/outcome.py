@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -273,6 +274,12 @@ class Outcome:
     settings: dict[str, Any]
     bytes_read: int
     seconds: float
+
+    def save(self, folder: str | Path, lang: str = "en") -> Path:
+        """Write RESULTS.md in a language, every table as CSV, all as JSON, figures as PNG and SVG; return RESULTS.md's path."""
+        from kinprint.studies.writing import write_outcome
+
+        return write_outcome(self, Path(folder), language=lang)
 
     @property
     def checks(self) -> list[Check]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,14 @@ import orjson
 
 from kinprint._util.files import write_whole
 from kinprint._util.plain import printable
+from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint.errors import NeedsExtra
-from kinprint.studies.outcome import Cell, Check, Column, Outcome, PartOutcome, Picture, Table
+from kinprint.studies.outcome import Cell, Check, Column, MemberOutcome, Outcome, PartOutcome, Picture, Table, columns
 from kinprint.text import Text
 
 SCHEMA = "kinprint-study"
 SCHEMA_VERSION = 1
-Progress = Callable[[str, int, int], None]
 
 
 def write_outcome(
@@ -29,7 +31,7 @@ def write_outcome(
     *,
     language: str = "en",
     command: str = "",
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     pool: Executor | None = None,
 ) -> Path:
     """Write everything into `folder` and return the path of RESULTS.md.
@@ -51,11 +53,9 @@ def write_outcome(
     write_whole(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
     drawn: dict[str, tuple[str, ...]] = {}
     undrawn: list[tuple[str, Text]] = []
-    for number, (picture, files) in enumerate(
-        zip(pictures, (pool.map if pool else map)(_drawn, pictures), strict=True)
-    ):
-        if progress:
-            progress("drawing", number, len(pictures))
+    rendered = (pool.map if pool else map)(_drawn, pictures)
+    for number, (picture, files) in enumerate(zip(pictures, rendered, strict=True)):
+        progress("drawing", number, len(pictures))
         if isinstance(files, Text):
             undrawn.append((picture.name, files))
             continue
@@ -92,15 +92,11 @@ def _drawn(picture: Picture) -> Files | Text:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _plain(value: Cell) -> float | int | str | bool | None:
-    return value.render() if isinstance(value, Text) else value
-
-
 def _csv(item: Table) -> bytes:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.key for column in item.columns])
-    writer.writerows([["" if cell is None else _plain(cell) for cell in row] for row in item.rows])
+    writer.writerows([["" if cell is None else cell for cell in row] for row in item.rows])
     return stream.getvalue().encode()
 
 
@@ -109,34 +105,20 @@ def _data(outcome: Outcome, command: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "study": outcome.study,
-        "title": str(outcome.title),
-        "source": str(outcome.source),
+        "title": outcome.title,
+        "source": outcome.source,
         "command": command,
         "settings": outcome.settings,
-        "models": [
-            {name: getattr(member, name) for name in member.__dataclass_fields__ if name != "notes"}
-            | {"notes": list(member.notes)}
-            for member in outcome.members
-        ],
+        "models": [asdict(member) for member in outcome.members],
         "parts": [
             {
                 "name": part.name,
-                "title": str(part.title),
-                "notes": [str(note) for note in part.section.notes],
-                "missing": [str(text) for text in part.section.missing],
-                "tables": [
-                    {
-                        "name": item.name,
-                        "title": str(item.title),
-                        "columns": [column.key for column in item.columns],
-                        "rows": [[_finite(_plain(cell)) for cell in row] for row in item.rows],
-                    }
-                    for item in part.section.tables
-                ],
+                "title": part.title,
+                "notes": part.section.notes,
+                "missing": part.section.missing,
+                "tables": [_table_data(item) for item in part.section.tables],
                 "published": [_check_data(check) for check in part.section.checks],
-                "figures": [
-                    {"name": picture.name, "caption": str(picture.caption)} for picture in part.section.pictures
-                ],
+                "figures": [{"name": item.name, "caption": item.caption} for item in part.section.pictures],
             }
             for part in outcome.parts
         ],
@@ -144,22 +126,15 @@ def _data(outcome: Outcome, command: str) -> dict[str, Any]:
     }
 
 
-def _finite(value: float | int | str | bool | None) -> float | int | str | bool | None:
-    """JSON knows no NaN; a value that does not exist is null."""
-    return None if isinstance(value, float) and not (abs(value) < float("inf")) else value
+def _table_data(item: Table) -> dict[str, Any]:
+    """Return a table as data. JSON knows no NaN; a value that does not exist is null."""
+    rows = [[None if isinstance(x, float) and not math.isfinite(x) else x for x in row] for row in item.rows]
+    return {"name": item.name, "title": item.title, "columns": [column.key for column in item.columns], "rows": rows}
 
 
 def _check_data(check: Check) -> dict[str, Any]:
-    return {
-        "what": str(check.what),
-        "published": check.published,
-        "measured": check.measured,
-        "difference": check.difference,
-        "tolerance": check.tolerance,
-        "trust": check.trust,
-        "agrees": check.agrees,
-        "reason": None if check.reason is None else str(check.reason),
-    }
+    names = ("what", "published", "measured", "difference", "tolerance", "trust", "agrees", "reason")
+    return {name: getattr(check, name) for name in names}
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -209,37 +184,21 @@ class _Page:
         if outcome.settings.get("replicas") and outcome.members:
             self._add(f"> **{self._say(REPLICAS)}**")
         if outcome.members:
-            rows = [
-                (
-                    member.name,
-                    member.reference,
-                    Text("could not be opened: {why}", why=member.problem) if member.problem else member.architecture,
-                    member.layers,
-                    member.width,
-                    None if member.parameters is None else _count(member.parameters),
-                    member.commit[:12] if member.commit else None,
-                )
-                for member in outcome.members
-            ]
-            headings = ("model", "where", "architecture", "layers", "width", "parameters", "commit")
-            self._table([Column(name, Text(name)) for name in headings], rows)
+            head = columns("model; where; architecture; layers; width; parameters; commit")
+            self._table(head, [_member_row(member) for member in outcome.members])
         checks = outcome.checks
         if checks:
             sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
-            agreeing = sum(check.agrees is True for check in sure)
             wrong = sum(check.trust == "wrong" for check in checks)
-            self._add(
-                self._say(
-                    Text(
-                        "Published figures: {agree} of {all} agree with the measured ones within the tolerance shown beside each; "
-                        "{open} more are shown without a result, and {wrong} are known to be wrong and are marked as such.",
-                        agree=agreeing,
-                        all=len(sure),
-                        open=len(checks) - len(sure) - wrong,
-                        wrong=wrong,
-                    )
-                )
+            said = Text(
+                "Published figures: {agree} of {all} agree with the measured ones within the tolerance shown beside each; "
+                "{open} more are shown without a result, and {wrong} are known to be wrong and are marked as such.",
+                agree=sum(check.agrees is True for check in sure),
+                all=len(sure),
+                open=len(checks) - len(sure) - wrong,
+                wrong=wrong,
             )
+            self._add(self._say(said))
         read = Text("Read: {size}. Seed: {seed}.", size=format_size(outcome.bytes_read), seed=outcome.settings["seed"])
         self._add(self._say(read) + (f" `{printable(self.command, 400).replace('`', '')}`" if self.command else ""))
 
@@ -253,13 +212,8 @@ class _Page:
             self._table(item.columns, item.rows[: item.shown])
             link = f"[{item.name}.csv](tables/{item.name}.csv)"
             if len(item.rows) > item.shown:
-                said = Text(
-                    "The first {shown} of {all} rows; all are in {link}.",
-                    shown=item.shown,
-                    all=len(item.rows),
-                    link=link,
-                )
-                self._add(said.render(self.language))
+                said = "The first {shown} of {all} rows; all are in {link}."
+                self._add(Text(said, shown=item.shown, all=len(item.rows), link=link).render(self.language))
         for picture in section.pictures:
             self._picture(picture)
         if section.checks:
@@ -280,29 +234,19 @@ class _Page:
     def _checks(self, checks: Sequence[Check]) -> None:
         rows: list[tuple[Cell, ...]] = []
         for check in checks:
-            difference = check.difference
-            agrees: Cell = None
+            more, gap, trust = f".{check.digits + 1}f", check.difference, _TRUST[check.trust]
+            agrees = Text("agrees") if check.agrees else Text("differs")
             if check.trust == "wrong":
                 agrees = Text("published value is wrong")
             elif check.agrees is None:
                 agrees = Text("not compared")
-            else:
-                agrees = Text("agrees") if check.agrees else Text("differs")
-            rows.append(
-                (
-                    check.what,
-                    f"{check.published:.{check.digits}f}",
-                    None if check.measured is None else f"{check.measured:.{check.digits + 1}f}",
-                    None if difference is None else f"{difference:+.{check.digits + 1}f}",
-                    f"{check.tolerance:.2g}",
-                    agrees,
-                    _TRUST[check.trust]
-                    if check.reason is None
-                    else Text("{trust}: {why}", trust=_TRUST[check.trust], why=check.reason),
-                )
-            )
-        headings = ("what", "published", "measured", "difference", "tolerance", "result", "published value is")
-        self._table([Column(name, Text(name)) for name in headings], rows)
+            measured = None if check.measured is None else format(check.measured, more)
+            difference = None if gap is None else format(gap, "+" + more)
+            why = trust if check.reason is None else Text("{trust}: {why}", trust=trust, why=check.reason)
+            numbers = (f"{check.published:.{check.digits}f}", measured, difference, f"{check.tolerance:.2g}")
+            rows.append((check.what, *numbers, agrees, why))
+        head = "what; published; measured; difference; tolerance; result; is: published value is"
+        self._table(columns(head), rows)
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         lines = ["| " + " | ".join(self._say(column.heading) for column in columns) + " |"]
@@ -345,6 +289,13 @@ def show(cell: float | int | str | bool | None, column: Column) -> str:
     if isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) >= 10_000:
         return f"{cell:,}"
     return str(cell)
+
+
+def _member_row(member: MemberOutcome) -> tuple[Cell, ...]:
+    problem = Text("could not be opened: {why}", why=member.problem) if member.problem else member.architecture
+    parameters = None if member.parameters is None else _count(member.parameters)
+    commit = member.commit[:12] if member.commit else None
+    return member.name, member.reference, problem, member.layers, member.width, parameters, commit
 
 
 def _count(parameters: int) -> str:

@@ -12,54 +12,50 @@ from functools import partial
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint._util.numeric import NEAR_CONSTANT
 from kinprint.stats import RowGrid, row_grid
-from kinprint.studies.opened import Stage, Want
-from kinprint.studies.outcome import Cell, Check, Section, Table, column, picture, table
-from kinprint.studies.published import published
+from kinprint.studies.opened import Stage
+from kinprint.studies.outcome import Cell, Section, columns
+from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
 from kinprint.studies.toy_init.experiment import FULL, NORMS, REDUCED, ToyModel, ToySetting, run_toy
 from kinprint.text import Text
+
+COLUMNS = columns(
+    "layer; ones_cosine: ones: cosine .5; ones_null: ones: null of cosine .5; ones_pearson: ones: Pearson .4; "
+    "ones_log10_p: ones: log10 p .2; random_cosine: random: cosine .5; random_null: random: null of cosine .5; "
+    "random_pearson: random: Pearson .4; random_log10_p: random: log10 p .2; null_sd: Pearson's null sd .4"
+)
+TOLERANCES = {"tolerance ones": 1e-4, "tolerance rand": 0.1}
 
 
 def _experiment(stage: Stage, *, distinct: bool) -> Section:
     setting = replace(FULL if stage.request.full else REDUCED, distinct_data=distinct)
     models = run_toy(setting, progress=stage.progress)
-    section = Section(notes=[_described(setting)])
+    streams = Text("As in the original, the four streams are phase shifts of one sequence: other data in name only.")
     if distinct:
-        section.notes.append(Text("Here each stream is text of its own: a random walk over its own transition table."))
-    else:
-        section.notes.append(
-            Text("As in the original, the four streams are phase shifts of one sequence: other data in name only.")
-        )
+        streams = Text("Here each stream is text of its own: a random walk over its own transition table.")
+    section = Section(notes=[_described(setting), streams])
     if not stage.request.full:
         section.notes.append(Text("Reduced setting; the published one runs with --full and takes far longer."))
     tag = "distinct" if distinct else "published"
-    section.tables.append(_losses(models, tag))
+    _add_losses(section, models, tag)
     pairs = [(models[0], models[1]), (models[2], models[3])]
     compared = {norm: [row_grid(a.norms[norm], b.norms[norm]) for a, b in pairs] for norm in NORMS}
-    section.tables += [_similarities(norm, models, compared[norm], tag) for norm in NORMS]
-    section.pictures.append(
-        picture(
-            f"toy_losses_{tag}",
-            Text("Training loss of the four models by step (log scale)."),
-            "toy_init.figures.losses",
-            [(model.name, model.losses) for model in models],
-        )
+    for norm in NORMS:
+        _add_similarities(section, norm, compared[norm], setting.width, tag)
+    caption, losses = (
+        Text("Training loss of the four models by step (log scale)."),
+        [(model.name, model.losses) for model in models],
     )
-    section.pictures.append(
-        picture(
-            f"toy_similarity_{tag}",
-            Text(
-                "Raw cosine and Pearson between the two models of each initialisation, by layer. Grey: 95 % of independent pairs."
-            ),
-            "toy_init.figures.similarities",
-            compared,
-            setting.width,
-        )
+    section.add_picture(f"toy_losses_{tag}", caption, "toy_init.figures.losses", losses)
+    caption = Text(
+        "Raw cosine and Pearson between the two models of each initialisation, by layer. Grey: 95 % of independent pairs."
     )
-    if not distinct:
-        section.checks = _checks(models, compared, full=stage.request.full)
+    section.add_picture(f"toy_similarity_{tag}", caption, "toy_init.figures.similarities", compared, setting.width)
+    if not distinct:  # a smaller model than the published one is shown beside its figures, without a result
+        found = published_checks(stage, section, claims("toy-init")["published"], TOLERANCES)
+        section.checks = [replace(check, comparable=stage.request.full) for check in found]
     return section
 
 
@@ -78,77 +74,28 @@ def _described(setting: ToySetting) -> Text:
     )
 
 
-def _losses(models: tuple[ToyModel, ...], tag: str) -> Table:
-    columns = (
-        column("model", "model"),
-        column("start", "norm weights start at"),
-        column("seed", "seed"),
-        column("stream", "stream"),
-        column("first", "first loss", 3),
-        column("last", "last loss", 3),
-        column("moved", "rms change of norm weights", 4),
-        column("kept", "Pearson with own start", 4),
+def _add_losses(section: Section, models: tuple[ToyModel, ...], tag: str) -> None:
+    head = columns(
+        "model; start: norm weights start at; seed; stream; first: first loss .3; last: last loss .3; "
+        "moved: rms change of norm weights .4; kept: Pearson with own start .4"
     )
     rows: list[tuple[Cell, ...]] = []
     for model in models:
-        start = np.concatenate([model.start[norm].ravel() for norm in NORMS])
-        final = np.concatenate([model.norms[norm].ravel() for norm in NORMS])
+        start, final = (np.concatenate([x[norm].ravel() for norm in NORMS]) for x in (model.start, model.norms))
         random = float(start.std()) > NEAR_CONSTANT  # ones have no pattern to keep
         kept = float(row_grid(start[None], final[None]).pearson[0, 0]) if random else None
         moved = float(np.sqrt(np.mean((final - start) ** 2)))
         started = Text("one") if model.initialisation == "ones" else Text("N(0, 1)")
         rows.append((model.name, started, model.seed, model.stream, model.losses[0], model.losses[-1], moved, kept))
-    return table(f"toy_losses_{tag}", Text("The four models"), columns, rows)
+    section.add_table(f"toy_losses_{tag}", Text("The four models"), head, rows)
 
 
-def _similarities(norm: str, models: tuple[ToyModel, ...], pairs: list[RowGrid], tag: str) -> Table:
-    columns = [column("layer", "layer")]
-    for key, heading in (("ones", "ones"), ("random", "random")):
-        columns += [
-            column(f"{key}_cosine", f"{heading}: cosine", 5),
-            column(f"{key}_null", f"{heading}: null of cosine", 5),
-            column(f"{key}_pearson", f"{heading}: Pearson", 4),
-            column(f"{key}_log10_p", f"{heading}: log10 p", 2),
-        ]
-    columns.append(column("null_sd", "Pearson's null sd", 4))
-    width = models[0].norms[norm].shape[1]
-    rows: list[tuple[Cell, ...]] = []
-    for layer in range(models[0].norms[norm].shape[0]):
-        row: list[Cell] = [layer]
-        for found in pairs:
-            arrays: tuple[FloatArray, ...] = (found.cosine, found.cosine_null_mean, found.pearson, found.log10_p)
-            row += [float(values[layer, layer]) for values in arrays]
-        rows.append((*row, float(1 / np.sqrt(width - 1))))
+def _add_similarities(section: Section, norm: str, pairs: list[RowGrid], width: int, tag: str) -> None:
+    found = [x for pair in pairs for x in (pair.cosine, pair.cosine_null_mean, pair.pearson, pair.log10_p)]
+    by_layer = zip(*(np.diagonal(values) for values in found), strict=True)
+    rows = [(layer, *values, 1 / np.sqrt(width - 1)) for layer, values in enumerate(by_layer)]
     title = Text("{norm}: the two models that start at one, and the two that start at random", norm=norm)
-    return table(f"toy_{norm}_{tag}", title, columns, rows)
-
-
-def _checks(models: tuple[ToyModel, ...], compared: dict[str, list[RowGrid]], *, full: bool) -> list[Check]:
-    """Losses and cosines as published; a smaller model than theirs is shown beside them, without a result."""
-    known = published()["hyunwoongko"]["toy_gpt2"]
-    found = []
-
-    def check(what: Text, value: float, measured: float, digits: int, within: float) -> None:
-        found.append(Check(what, value, measured, digits, "measured", _OTHER, within, comparable=full))
-
-    for model, first, last in zip(models, known["first_loss"], known["last_loss"], strict=True):
-        check(Text("first loss of {model}", model=model.name), first, model.losses[0], 3, 0.1)
-        check(Text("last loss of {model}", model=model.name), last, model.losses[-1], 3, 0.02)
-    for norm in NORMS:
-        for kind, pairs, within in (("ones", compared[norm][0], 1e-4), ("rand", compared[norm][1], 0.1)):
-            cosines = np.diagonal(pairs.cosine).tolist()
-            least = Text("least cosine over layers, {norm}, {kind}", norm=norm, kind=kind)
-            largest = Text("largest cosine over layers, {norm}, {kind}", norm=norm, kind=kind)
-            check(least, min(known[kind][norm]), min(cosines), 5, within)
-            check(largest, max(known[kind][norm]), max(cosines), 5, within)
-    return found
-
-
-_OTHER = Text("another random generator, and a smaller model unless --full: compare sizes, not digits")
-
-
-def _nothing(_stage: Stage) -> list[Want]:
-    return []
+    section.add_table(f"toy_{norm}_{tag}", title, COLUMNS, rows)
 
 
 STUDY = Study(
@@ -160,7 +107,7 @@ STUDY = Study(
     ),
     source=Text("hyunwoongko/solar-vs-glm-vs-phi, toy experiment"),
     models=(),
-    wants=_nothing,
+    wants=lambda _: (),
     parts=(
         Part("published", Text("The streams of the original"), partial(_experiment, distinct=False)),
         Part("distinct", Text("Streams that really differ"), partial(_experiment, distinct=True)),
