@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 from kinprint.evidence.calibration import calibrate
-from kinprint.sources.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src/kinprint/evidence/data/default_null.json"
@@ -37,8 +36,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the committed file instead of writing it")
     arguments = parser.parse_args()
     groups = {str(ROOT / folder): group for folder, group in GROUPS.items()}
-    with Session(budget_bytes=None) as session:
-        null = calibrate(list(groups), session, name=NAME, note=NOTE, groups=groups)
+    null = calibrate(list(groups), name=NAME, note=NOTE, groups=groups, budget_bytes=None)
     data = null.to_json()
     if arguments.check:
         if TARGET.read_bytes() != data:

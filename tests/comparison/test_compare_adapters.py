@@ -165,8 +165,7 @@ def test_a_base_that_is_missing(made, demo_folder, tmp_path):
 
 def test_inspect_with_a_base(made, demo_folder):
     base = str(demo_folder / "base")
-    with Session(Settings(), bases=[base]) as session:
-        merged = inspect(made(4, ATTENTION), session=session)
+    merged = inspect(made(4, ATTENTION), base=base, settings=Settings())
     plain = inspect(base, settings=Settings())
     assert [(item.role, item.shape, item.tensors) for item in merged.roles] == [
         (item.role, item.shape, item.tensors) for item in plain.roles

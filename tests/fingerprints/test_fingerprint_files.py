@@ -37,7 +37,7 @@ def session():
 
 @pytest.fixture(scope="module")
 def prints(session):
-    return {name: make_fingerprint(str(DEMO / name), session) for name in ("base", "finetune", "unrelated")}
+    return {name: make_fingerprint(DEMO / name, session=session) for name in ("base", "finetune", "unrelated")}
 
 
 def test_a_fingerprint_is_small_and_says_what_it_is(prints):
@@ -50,7 +50,7 @@ def test_a_fingerprint_is_small_and_says_what_it_is(prints):
 
 def test_bytes_come_back_as_they_went_and_are_the_same_each_time(prints, session):
     raw = to_bytes(prints["base"])
-    assert raw == to_bytes(make_fingerprint(str(DEMO / "base"), session))
+    assert raw == to_bytes(make_fingerprint(DEMO / "base", session=session))
     again = from_bytes(raw, "x.kfp")
     assert again.description.digest.startswith("sha256:")
     for name, features in prints["base"].features.items():
@@ -64,13 +64,13 @@ def test_files_compare_as_models_do(prints, session, tmp_path):
     files = {name: tmp_path / f"{name}.kfp" for name in prints}
     for name, path in files.items():
         write_fingerprint(path, prints[name])
-    related = compare_fingerprints(str(files["base"]), str(files["finetune"]), (), session)
+    related = compare_fingerprints(files["base"], files["finetune"], session=session)
     assert related.class_ == RELATED
     assert related.log10_p < -100
     exact = {item.method: item.reading for item in related.methods if item.chance is not None and item.chance.exact}
     assert set(exact) >= {"gram", "fixed_points", "norms"}
     assert exact["gram"] == exact["fixed_points"] == BEYOND
-    mixed = compare_fingerprints(str(files["base"]), str(DEMO / "unrelated"), (), session)
+    mixed = compare_fingerprints(files["base"], DEMO / "unrelated", session=session)
     assert mixed.class_ == NO_EVIDENCE
     assert {item.reading for item in mixed.methods if item.chance is not None and item.chance.exact} == {INSIDE}
     assert (mixed.a.kind, mixed.b.kind) == ("fingerprint", "model")
@@ -171,7 +171,7 @@ def test_a_fingerprint_whose_arrays_make_no_sense_is_off_not_a_crash(prints):
 def test_models_without_a_tokenizer_leave_out_what_needs_one(session, tmp_path):
     for file in ("model.safetensors", "config.json"):
         (tmp_path / file).write_bytes((DEMO / "base" / file).read_bytes())
-    found = make_fingerprint(str(tmp_path), session)
+    found = make_fingerprint(tmp_path, session=session)
     reasons = {item.method: item.reason for item in found.description.methods}
     assert "needs a tokenizer.json" in reasons["huref"]
     assert reasons["gram"] is None

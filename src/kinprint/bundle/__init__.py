@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from kinprint.bundle.verifying import report_of, verify_bundle
-from kinprint.bundle.writing import write_bundle
+from kinprint.bundle.writing import make_bundle, write_bundle
 
-__all__ = ["report_of", "verify_bundle", "write_bundle"]
+__all__ = ["make_bundle", "report_of", "verify_bundle", "write_bundle"]

@@ -9,12 +9,14 @@ import shlex
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from kinprint._util.plain import printable
+from kinprint._util.progress import Progress
 from kinprint.bundle.manifest import (
     MANIFEST,
     MAY_DIFFER,
@@ -35,12 +37,46 @@ from kinprint.bundle.manifest import (
     software,
     without_ranges,
 )
+from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, StorageError
+from kinprint.results.options import Options
 from kinprint.results.plain_json import write_json
 from kinprint.results.report import Report
 from kinprint.sources.ledger import FileRecord, Ledger, RangeRead, ReadingRecord, SourceRecord, digest_of
+from kinprint.sources.session import Session
+from kinprint.sources.settings import Settings
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that the format can hold: a bundle does not depend on when it was written
+
+
+def make_bundle(
+    path: str | Path,
+    a: str | Path,
+    b: str | Path,
+    options: Options | None = None,
+    *,
+    enclose: bool = False,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+    **chosen: Any,
+) -> Report:
+    """Compare two models, write an evidence bundle, and return the report.
+
+    Parameters
+    ----------
+    path
+        The file; written whole or not at all.
+    a, b, options, settings, session, progress, chosen
+        As for `kinprint.compare`.
+    enclose
+        Put in the bytes that were read, so that the bundle can be checked without the models.
+    """
+    with Ledger(keep=enclose) as ledger:
+        with nullcontext(session) if session else Session(settings) as run, run.recording(ledger):
+            report = compare(a, b, options, session=run, progress=progress, **chosen)
+        write_bundle(path, report, ledger, enclose=enclose, null=report.settings.null)
+    return report
 
 
 def write_bundle(

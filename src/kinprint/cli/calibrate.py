@@ -9,7 +9,6 @@ import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
 from kinprint.refs import is_weights
-from kinprint.results.options import Options
 
 
 @click.command("calibrate")
@@ -47,9 +46,8 @@ def calibrate_command(
     models = tuple(found for reference in models for found in _expanded(reference))
     if len(models) < 2:
         raise click.UsageError("calibrate needs at least two models")
-    label = name or f"null from {len(models)} models given to kinprint calibrate"
-    with reading.session(Options.of(**chosen)) as (session, line):
-        null = calibrate(models, session, name=label, progress=line.stage)
+    with reading.session() as (session, line):
+        null = calibrate(models, name=name, session=session, progress=line.stage, **chosen)
     target = write_file(out.parent, out.name, null.to_json())
     click.echo(f"wrote {printable(str(target))}", err=True)
     if Printing(style, "en").json:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinprint.cli.fingerprint import compare_files, is_fingerprint, lift_budget
+from kinprint.cli.fingerprint import compare_files, is_fingerprint
 from kinprint.cli.judging import exit_code, fail_on_option
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.cli.outputs import FILE, Outputs, report_outputs
 from kinprint.cli.pairs import compare_all_pairs, refuse_pair_options
 from kinprint.render.forms import FORMS
-from kinprint.results.options import Options
 
 if TYPE_CHECKING:
     from kinprint.results.report import Report
@@ -79,10 +78,7 @@ def compare_command(
     outputs.refuse_table_of_many("two were given")
     if bundle_bytes and bundle is None:
         raise click.UsageError("--bundle-bytes needs --bundle FILE")
-    options = Options.of(**chosen)
-    if options.methods:
-        options = lift_budget(options, chosen, *models)
-    report = _compare_pair(models, options, reading, bundle, enclose=bundle_bytes)
+    report = _compare_pair(models[0], models[1], chosen, reading, bundle, enclose=bundle_bytes)
     outputs.write(report, printing.lang)
     show_report(report, printing, brief=brief, explain=explain)
     found = [report.verdict.class_] if report.verdict else []
@@ -91,19 +87,19 @@ def compare_command(
 
 
 def _compare_pair(
-    models: tuple[str, ...], options: Options, reading: Reading, bundle: Path | None, *, enclose: bool
+    a: str, b: str, chosen: dict[str, Any], reading: Reading, bundle: Path | None, *, enclose: bool
 ) -> Report:
-    from kinprint.comparison.pipeline import compare
-    from kinprint.sources.ledger import Ledger
+    with reading.session() as (session, line):
+        if bundle is None:
+            from kinprint.comparison.pipeline import compare
+            from kinprint.sources.ledger import Ledger
 
-    with Ledger(keep=enclose) as ledger:
-        with reading.session(ledger=ledger) as (session, line):
-            report = compare(models[0], models[1], options, session=session, progress=line.stage)
-        if bundle is not None:
-            from kinprint.bundle import write_bundle
+            with session.recording(Ledger()):
+                return compare(a, b, session=session, progress=line.stage, **chosen)
+        from kinprint.bundle import make_bundle
 
-            write_bundle(bundle, report, ledger, enclose=enclose, null=options.null)
-            click.echo(f"wrote {bundle}", err=True)
+        report = make_bundle(bundle, a, b, enclose=enclose, session=session, progress=line.stage, **chosen)
+    click.echo(f"wrote {bundle}", err=True)
     return report
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
 from kinprint.errors import BadSelection
-from kinprint.results.options import Options, split_names
 
 SUFFIX = ".kfp"
 RELATED_CODE = 14
@@ -20,12 +18,6 @@ RELATED_CODE = 14
 def is_fingerprint(reference: str) -> bool:
     """Whether the text names a fingerprint file."""
     return reference.endswith(SUFFIX)
-
-
-def lift_budget(options: Options, chosen: dict[str, Any], *references: str) -> Options:
-    """Lift the budget that nobody gave, where methods read whole matrices of models on this machine."""
-    here = all(Path(text).exists() for text in references)
-    return replace(options, budget_bytes=None) if here and "budget_bytes" not in chosen else options
 
 
 @click.command("fingerprint")
@@ -54,15 +46,15 @@ def fingerprint_command(
         raise click.UsageError("give a MODEL, or --list")
     from kinprint.fingerprints.file import write_fingerprint
     from kinprint.fingerprints.report import make_fingerprint
-    from kinprint.fingerprints.run import chosen_methods
     from kinprint.render.terminal.fingerprints import print_fingerprint
 
-    wanted = split_names(methods)
+    if methods:
+        chosen |= {"methods": methods}
     target = out or Path(f"{_stem(model)}{SUFFIX}")
     if not is_fingerprint(target.name):
         raise BadSelection(f"cannot write {target.name!r}", hint=f"a fingerprint's name ends in {SUFFIX}")
-    with reading.session(lift_budget(Options.of(**chosen), chosen, model)) as (session, line):
-        found = make_fingerprint(model, session, chosen_methods(wanted) if wanted else None, line.stage)
+    with reading.session() as (session, line):
+        found = make_fingerprint(model, session=session, progress=line.stage, **chosen)
         read = session.bytes_delivered
     size = write_fingerprint(target, found)
     shown = {"file": str(target), "bytes": size, "bytes_read": read, "description": found.description}
@@ -105,9 +97,8 @@ def compare_files(
     from kinprint.cli.output import write_file
     from kinprint.fingerprints.report import RELATED, compare_fingerprints
 
-    options = Options.of(**chosen)
-    with reading.session(lift_budget(options, chosen, a, b)) as (session, line):
-        report = compare_fingerprints(a, b, options.methods, session, seed=options.seed, tell=line.stage)
+    with reading.session() as (session, line):
+        report = compare_fingerprints(a, b, session=session, progress=line.stage, **chosen)
     if out is not None:
         click.echo(f"wrote {write_file(out, 'report.json', report.to_json())}", err=True)
     printing.show(report)

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
-from kinprint.results.options import Options
 
 
 @click.command("inspect")
@@ -20,7 +19,7 @@ def inspect_command(model: str, no_norms: bool, chosen: dict[str, Any], printing
     """Describe MODEL: architecture, tensors by role, norms by layer, and every tensor without a name."""
     from kinprint.model.inspection import inspect
 
-    with reading.session(Options.of(**chosen)) as (session, line):
-        found = inspect(model, norms=not no_norms, session=session, progress=line.stage)
+    with reading.session() as (session, line):
+        found = inspect(model, norms=not no_norms, session=session, progress=line.stage, **chosen)
     printing.show(found)
     return 0

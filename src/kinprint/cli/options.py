@@ -18,7 +18,6 @@ from kinprint.results.options import EACH, NUMBER, SWITCH, CommandOption, Option
 
 if TYPE_CHECKING:
     from kinprint.cli.progress import ProgressLine
-    from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
 
@@ -147,18 +146,11 @@ class Reading:
         return ProgressLine(enabled=False if self.quiet else None)
 
     @contextmanager
-    def session(
-        self, limits: Options | None = None, ledger: Ledger | None = None
-    ) -> Iterator[tuple[Session, ProgressLine]]:
-        """Open a session with a progress line; `limits` for what has no options of its own: budget, files and bases."""
+    def session(self) -> Iterator[tuple[Session, ProgressLine]]:
+        """Open a session with a progress line."""
         from kinprint.sources.session import Session
 
-        chosen = {} if limits is None else {"files": limits.files, "bases": limits.bases}
-        budget = None if limits is None else limits.budget_bytes
-        with (
-            self.progress() as line,
-            Session(self.settings, budget_bytes=budget, on_traffic=line.traffic, ledger=ledger, **chosen) as session,
-        ):
+        with self.progress() as line, Session(self.settings, on_traffic=line.traffic) as session:
             yield session, line
 
 

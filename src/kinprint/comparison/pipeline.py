@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +30,7 @@ from kinprint.evidence.layer_grids import layer_grids
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
-from kinprint.fingerprints.run import chosen_methods, run_methods
+from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods
 from kinprint.formats.adapters.opening import shared_base
 from kinprint.metrics import Metric
 from kinprint.model.model import Model, open_models
@@ -44,7 +43,7 @@ from kinprint.results.models import TokenizerDifference
 from kinprint.results.options import Options
 from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report, Run
 from kinprint.sources.ledger import Ledger
-from kinprint.sources.session import Session
+from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
@@ -72,8 +71,11 @@ def compare(
     progress : called with (stage, done, total) as the work proceeds.
     chosen : options by name, instead of `options` or on top of them: ``compare(a, b, deep=True, control=["c"])``.
     """
+    open_budget = options is None and "budget_bytes" in Options.defaults(chosen)
     options = Options.of(options, **chosen)
     options.check()
+    if open_budget and options.methods:
+        options = room_for_methods(options, a, b)
     metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
     options = replace(options, metrics=tuple(metric.name for metric in metrics))
     for name in options.roles:
@@ -82,8 +84,7 @@ def compare(
     methods = chosen_methods(options.methods)
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or quiet
-    opened = nullcontext(session) if session else Session(settings, ledger=Ledger())
-    with opened as run, run.reading(options.budget_bytes, files=options.files, bases=options.bases):
+    with running(options, settings, session, ledger=Ledger()) as run:
         before = run.bytes_delivered
         tell("opening", 0, 1)
         first, second = in_one_order(*open_models([path_text(a), path_text(b)], run))

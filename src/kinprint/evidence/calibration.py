@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
-from kinprint._util.progress import Progress
+from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.align.neuron_assignment import match_rows
 from kinprint.align.residual_basis import ColumnMatch, match_columns
@@ -29,7 +30,10 @@ from kinprint.model.model import Model, open_models
 from kinprint.model.reader import Want
 from kinprint.model.tokenizers import compare_tokenizers
 from kinprint.model.weights import StoredWeights
-from kinprint.sources.session import Session
+from kinprint.refs import path_text
+from kinprint.results.options import Options
+from kinprint.sources.session import Session, running
+from kinprint.sources.settings import Settings
 
 MAX_LAYERS = 4
 ROLES = (Role.MLP_GATE, Role.MLP_UP)
@@ -38,28 +42,49 @@ _CHECK_ROWS = 32
 
 
 def calibrate(
-    references: Sequence[str],
-    session: Session,
+    models: Sequence[str | Path],
+    options: Options | None = None,
     *,
-    name: str,
+    name: str | None = None,
     note: str = "",
     groups: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+    session: Session | None = None,
     progress: Progress | None = None,
+    **chosen: Any,
 ) -> EmpiricalNull:
     """Measure on every pair of independent models what neuron matching finds by chance.
 
     Parameters
     ----------
-    references : the models. Those of one group (`groups`: reference to group) are related and are not paired.
+    models : hub ids, folders, files or URLs.
+    options : budget, files and bases; the others do not matter here.
     name, note : how reports name this null, and what else its reader should know.
+    groups : group of each model, where some are related: those of one group are not paired.
+    settings, session, progress, chosen : as for `kinprint.compare`.
 
     Raises
     ------
     NotComparable
         If two models said to be independent are related by the exact tests, or no pair can be matched.
     """
+    options = Options.of(options, **chosen)
+    options.check()
+    references = [path_text(model) for model in models]
     groups = groups or {reference: f"model {number}" for number, reference in enumerate(references, 1)}
-    models = open_models(references, session)
+    label = name or f"null from {len(references)} models given to kinprint calibrate"
+    with running(options, settings, session) as run:
+        return _null_of(open_models(references, run), references, groups, label, note, progress or quiet)
+
+
+def _null_of(
+    models: Sequence[Model],
+    references: Sequence[str],
+    groups: Mapping[str, str],
+    name: str,
+    note: str,
+    tell: Progress,
+) -> EmpiricalNull:
     probes = [_probe(model) for model in models]
     values: list[float] = []
     aligned: list[float] = []
@@ -72,8 +97,7 @@ def calibrate(
         if columns is not None:
             aligned += _agreements(probes[i], probes[j], columns)
         rotated += _rotated(models[i], models[j])
-        if progress is not None:
-            progress("pairs", done + 1, len(pairs))
+        tell("pairs", done + 1, len(pairs))
     if not values:
         raise NotComparable(
             "no two of these models have gate and up matrices of one width",

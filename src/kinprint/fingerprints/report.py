@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
+from kinprint._util.progress import Progress
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.all_methods import METHODS
 from kinprint.fingerprints.base import Features, Method
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
-from kinprint.fingerprints.run import chosen_methods, run_on_features
+from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_on_features
 from kinprint.model.model import open_model
 from kinprint.model.weights import StoredWeights
+from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, TESTED, MethodFinding
-from kinprint.sources.session import Session
+from kinprint.results.options import Options
+from kinprint.results.result import Result
+from kinprint.sources.session import Session, running
+from kinprint.sources.settings import Settings
 from kinprint.stats.combine import bonferroni
 
 SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint_report", 1
 RELATED = "related"
-Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class FingerprintSide:
 
 
 @dataclass(frozen=True)
-class FingerprintReport:
+class FingerprintReport(Result):
     """Two fingerprints held against each other. There is no verdict: no controls, no edits, no layer map can be had from these.
 
     ``class_`` is "related" if an exact method rejects independence at the level of the verdicts, "no_evidence" if exact methods
@@ -68,16 +73,45 @@ class FingerprintReport:
 
 
 def make_fingerprint(
-    reference: str, session: Session, methods: Sequence[Method] | None = None, tell: Tell | None = None
+    model: str | Path,
+    options: Options | None = None,
+    *,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+    **chosen: Any,
 ) -> Fingerprint:
-    """Read a model and return its fingerprint; by default of every portable method that needs no forward pass."""
+    """Read a model and return its fingerprint.
+
+    Parameters
+    ----------
+    model : hub id, folder, file or URL.
+    options : methods, by default every portable one that needs no forward pass; budget, files and bases. A model on this
+        machine is read without a budget unless one is given.
+    settings, session, progress, chosen : as for `kinprint.compare`.
+    """
+    chosen_options = _options(options, chosen, model)
+    with running(chosen_options, settings, session) as run:
+        return _fingerprint(path_text(model), run, _methods(chosen_options), progress)
+
+
+def _options(options: Options | None, chosen: dict[str, Any], *models: str | Path) -> Options:
+    found = Options.of(options, **chosen)
+    found.check()
+    return room_for_methods(found, *models) if options is None and "budget_bytes" in Options.defaults(chosen) else found
+
+
+def _methods(options: Options) -> list[Method]:
+    return chosen_methods(options.methods) if options.methods else default_methods()
+
+
+def _fingerprint(reference: str, session: Session, methods: Sequence[Method], progress: Progress | None) -> Fingerprint:
     model = open_model(reference, session)
     weights = StoredWeights(model)
     where = model.checkpoint.provenance
     if where.kind in ("folder", "file"):  # a published file must not tell how its maker's disk is laid out
         weights.label = Path(where.location).resolve().name
-    chosen = default_methods() if methods is None else methods
-    features, reasons = extract_features(weights, chosen, tell)
+    features, reasons = extract_features(weights, methods, progress)
     return describe(
         weights,
         features,
@@ -97,12 +131,28 @@ def default_methods() -> list[Method]:
 
 
 def compare_fingerprints(
-    a: str, b: str, names: Sequence[str], session: Session, *, seed: int = 0, tell: Tell | None = None
+    a: str | Path,
+    b: str | Path,
+    options: Options | None = None,
+    *,
+    settings: Settings | None = None,
+    session: Session | None = None,
+    progress: Progress | None = None,
+    **chosen: Any,
 ) -> FingerprintReport:
-    """Compare two sides of which at least one is a fingerprint file; a model is read as far as its own fingerprint needs."""
-    methods = chosen_methods(names) if names else default_methods()
-    sides = [_side(reference, session, methods, tell) for reference in (a, b)]
-    findings = run_on_features(sides[0][1], sides[1][1], methods, seed=seed, tell=tell)
+    """Compare two sides of which at least one is a fingerprint file; a model is read as far as its own fingerprint needs.
+
+    Parameters
+    ----------
+    a, b : fingerprint files (``.kfp``) or models.
+    options : methods and seed; for a model as for `make_fingerprint`.
+    settings, session, progress, chosen : as for `kinprint.compare`.
+    """
+    wanted = _options(options, chosen, a, b)
+    methods = _methods(wanted)
+    with running(wanted, settings, session) as run:
+        sides = [_side(path_text(reference), run, methods, progress) for reference in (a, b)]
+    findings = run_on_features(sides[0][1], sides[1][1], methods, seed=wanted.seed, tell=progress)
     class_, sentence, log10_p = conclude(findings)
     return FingerprintReport(
         SCHEMA,
@@ -119,12 +169,12 @@ def compare_fingerprints(
 
 
 def _side(
-    reference: str, session: Session, methods: Sequence[Method], tell: Tell | None
+    reference: str, session: Session, methods: Sequence[Method], progress: Progress | None
 ) -> tuple[FingerprintSide, Mapping[str, Features]]:
     if reference.endswith(SUFFIX):
         found, kind = read_fingerprint(Path(reference)), "fingerprint"
     else:
-        found, kind = make_fingerprint(reference, session, methods, tell), "model"
+        found, kind = _fingerprint(reference, session, methods, progress), "model"
     text = found.description
     digest = text.digest or None
     return (

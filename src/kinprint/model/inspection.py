@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,37 +14,48 @@ from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.formats.tensors import TensorInfo
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want
+from kinprint.refs import path_text
 from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection, NormStatistics, RoleInventory
-from kinprint.results.options import DEFAULT_BUDGET_BYTES
+from kinprint.results.options import Options
 from kinprint.results.report import SCHEMA_VERSION
-from kinprint.sources.session import Session
+from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
 
 
 def inspect(
-    reference: str,
+    model: str | Path,
+    options: Options | None = None,
     *,
     norms: bool = True,
-    budget_bytes: int | None = DEFAULT_BUDGET_BYTES,
     settings: Settings | None = None,
     session: Session | None = None,
     progress: Progress | None = None,
+    **chosen: Any,
 ) -> Inspection:
     """Open a model and describe it. Reads headers, config and (unless `norms` is False) the norm weights.
 
-    An adapter is described by itself, or merged if the session names its base.
+    An adapter is described by itself, or merged if the options name its base.
+
+    Parameters
+    ----------
+    model : hub id, folder, file or URL.
+    options : budget, files and bases; the others do not matter here.
+    norms : whether to read norm weights.
+    settings, session, progress, chosen : as for `kinprint.compare`.
     """
-    with nullcontext(session) if session else Session(settings, budget_bytes=budget_bytes) as run:
-        model = open_model(reference, run, alone=not run.bases)
+    options = Options.of(options, **chosen)
+    options.check()
+    with running(options, settings, session) as run:
+        opened = open_model(path_text(model), run, alone=not run.bases)
         run.require_files()
         if progress is not None:
             progress("reading norms", 0, 1)
         return Inspection(
             schema=INSPECTION_SCHEMA,
             schema_version=SCHEMA_VERSION,
-            model=model.summary(),
-            roles=_inventory(model),
-            norms=_norm_statistics(model) if norms else (),
+            model=opened.summary(),
+            roles=_inventory(opened),
+            norms=_norm_statistics(opened) if norms else (),
             bytes_read=run.bytes_delivered,
             requests=run.traffic.requests,
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from kinprint._util.sizes import parse_size
 from kinprint.errors import BadSelection
-from kinprint.refs import public
+from kinprint.refs import path_text, public
 from kinprint.results.plain_json import LATER
 
 DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
@@ -70,7 +70,8 @@ class CommandOption:
             return ()
         if self.written == NAMES and isinstance(value, str):
             return split_names(value)
-        return (os.fspath(value),) if isinstance(value, str | os.PathLike) else tuple(map(os.fspath, value))
+        plain = path_text if self.models else os.fspath
+        return (plain(value),) if isinstance(value, str | os.PathLike) else tuple(map(plain, value))
 
     def write(self, value: Any) -> list[str]:
         """Return the arguments that give this value on a command line; none where it is the absence of a choice."""
@@ -219,6 +220,12 @@ class Options:
                 raise TypeError(f"the option {name!r} is given twice")
             found[name] = value
         return replace(base or cls(), **found)
+
+    @classmethod
+    def defaults(cls, chosen: Iterable[str]) -> frozenset[str]:
+        """Return the fields that nobody chose, given the names of those that somebody did."""
+        named = frozenset(chosen)
+        return frozenset(name for name, described in options_of(cls) if not named & {name, described.name})
 
     @property
     def impossible(self) -> str | None:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from operator import itemgetter
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import TypeVar
 from kinprint._util.sizes import format_size
 from kinprint.errors import BadSelection, BadSetting, BudgetExceeded, FileTooLarge, KinprintError
 from kinprint.refs import ByteRange, ModelRef, parse_ref, quotable
+from kinprint.results.options import Options
 from kinprint.sources.base import SMALL_FILE_CAP, Buffer, Folder, Request, Sink, Source, Traffic
 from kinprint.sources.buffers import Recycler
 from kinprint.sources.cache import RangeCache
@@ -34,6 +35,18 @@ R = TypeVar("R")
 PIECE_BYTES = CHUNK_BYTES  # smaller ones cost more to hand out, larger ones do not stay in the cache
 _DISK_READERS = 8
 _SHARE_BYTES = 8 << 20  # what a further thread must find to do: with less, waking it costs more than it takes over
+
+
+@contextmanager
+def running(
+    options: Options, settings: Settings | None = None, session: Session | None = None, *, ledger: Ledger | None = None
+) -> Iterator[Session]:
+    """Give a session within the limits of `options`: the one that is handed in, which stays open, or one made for this run."""
+    with (
+        nullcontext(session) if session else Session(settings, ledger=ledger) as run,
+        run.reading(options.budget_bytes, files=options.files, bases=options.bases),
+    ):
+        yield run
 
 
 class Session:
