@@ -43,7 +43,7 @@ from kinprint.results.findings import (
     SHARES_INITIALISATION,
     ControlFinding,
 )
-from kinprint.stats.tails import MONTE_CARLO, NORMAL
+from kinprint.results.p_values import PMethod
 
 PAGE = Path(__file__).resolve().parent / "CALIBRATION.md"
 WORKERS = 2
@@ -81,7 +81,11 @@ def run_trial(trial: Trial) -> Outcome:
     a, b = trial.pair()
     found = assess(a, b)
     tests = tuple(
-        (f"{test.name} {test.scope}", test.log10_p, test.p_method not in (NORMAL, MONTE_CARLO))
+        (
+            f"{test.name} {test.scope}",
+            test.log10_p,
+            test.p_detail is not None or test.p_method not in (PMethod.NORMAL, PMethod.MONTE_CARLO),
+        )
         for test in found.tests
         if test.log10_p is not None
     )

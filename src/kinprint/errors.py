@@ -30,7 +30,7 @@ report is a `Text`.
 
 from __future__ import annotations
 
-from kinprint.text import Text, verbatim
+from kinprint.text import Text, Value, verbatim
 
 
 class KinprintError(Exception):
@@ -151,7 +151,19 @@ class BudgetExceeded(KinprintError, ValueError):
 
 
 class DegenerateInput(KinprintError, ValueError):
-    """A metric is undefined on this input. The pipeline turns it into the status ``not_comparable``."""
+    """A metric or test is undefined on this input. The pipeline turns it into a status, and the message into its reason.
+
+    Parameters
+    ----------
+    message
+        English, with names of values in braces; see `kinprint.text.Text`.
+    values
+        What goes into the braces.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, **values: Value) -> None:
+        plain = not values and not isinstance(message, Text)
+        super().__init__(Text.of(message, {}) if plain else Text(message, **values), hint=hint)
 
 
 class SchemaError(KinprintError, ValueError):

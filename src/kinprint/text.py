@@ -61,6 +61,8 @@ class Text(str):
 
     def __new__(cls, template: str, /, **values: Value) -> Text:
         """Make the sentence; a value without a place or a place without a value is an error."""
+        if isinstance(template, Text) and not values:
+            return template
         if not values and places(template):
             raise ValueError(f"no value for {places(template)[0][0]!r} in {template!r:.80}")
         return cls.of(template, {name: _plain(value) for name, value in values.items()})
@@ -123,6 +125,22 @@ def joined(parts: Iterable[Value], how: str = "semicolons") -> Text:
     if len(found) == 1 and isinstance(found[0], Text):
         return found[0]
     return Text.of(f"{{parts:{how}}}", {"parts": tuple(_plain(part) for part in found)})
+
+
+def labelled(topic: Text, said: Value) -> Text:
+    """Return what is said of something, after its name and a colon."""
+    return Text.of("{topic}: {said}", {"topic": topic, "said": _plain(said)})
+
+
+def within(parts: Iterable[Text], most: int) -> list[Text]:
+    """Return the first texts that have at most `most` characters together, at least one of them."""
+    kept: list[Text] = []
+    for part in parts:
+        most -= len(part)
+        if kept and most < 0:
+            break
+        kept.append(part)
+    return kept
 
 
 def verbatim(text: str) -> Text:

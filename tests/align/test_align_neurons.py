@@ -10,7 +10,7 @@ import pytest
 from kinprint.align import gate_up_agreement, match_rows, recovered_map
 from kinprint.align import neuron_assignment as neurons
 from kinprint.errors import DegenerateInput
-from kinprint.stats.tails import MONTE_CARLO
+from kinprint.results.p_values import PMethod
 
 
 def pair(n, seed, d=64):
@@ -144,8 +144,8 @@ def test_a_sample_stands_for_all_neurons_and_says_so():
     assert (part.null_rows, part.sample_agreement, part.agreement) == (50, 50, 150)
     assert part.null_mean * 3 == pytest.approx(whole.null_mean, abs=0.5)
     assert part.rate >= part.null_mean * 3
-    assert part.p_method.endswith("rate scaled up from 50 of 150 rows")
-    assert "scaled" not in whole.p_method
+    assert part.p_detail.endswith("rate scaled up from 50 of 150 rows")
+    assert "scaled" not in whole.p_detail
 
 
 def test_clumped_draws_leave_only_the_monte_carlo_p(monkeypatch):
@@ -154,14 +154,14 @@ def test_clumped_draws_leave_only_the_monte_carlo_p(monkeypatch):
     answers = iter([30, *[0, 30] * 20])
     monkeypatch.setattr(neurons, "_agreement", lambda first, second: next(answers, 30))
     found = gate_up_agreement(gate, up, gate, up, draws=40)
-    assert found.p_method == MONTE_CARLO
+    assert found.p_method == PMethod.MONTE_CARLO
     assert found.log10_p == found.log10_p_monte_carlo == pytest.approx(math.log10(21 / 41))
 
 
 def test_few_draws_say_nothing_about_spread():
     gate, up = pair(30, 19)
     found = gate_up_agreement(gate, up, gate, up, draws=9)
-    assert (found.log10_p, found.p_method) == (-1.0, MONTE_CARLO)
+    assert (found.log10_p, found.p_method) == (-1.0, PMethod.MONTE_CARLO)
     with pytest.raises(ValueError, match="0 draws"):
         gate_up_agreement(gate, up, gate, up, draws=0)
 

@@ -134,7 +134,7 @@ def test_tries_and_holm_are_reported_and_paid(grown):
     summary = next(test for test in grown.tests if test.name == "layer_map")
     assert summary.log10_p == min(item.log10_p for item in found)
     assert summary.statistic == 6
-    assert "4 candidates" in summary.p_method
+    assert "4 candidates" in summary.p_text
 
 
 def test_the_runner_up_is_far_behind(grown):

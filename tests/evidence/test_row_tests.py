@@ -10,6 +10,7 @@ from kinprint.evidence.battery import HEAD_ORDER, NEURON_ORDER, SamplePair, head
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED
+from kinprint.results.p_values import PMethod
 
 LAYERS, ROWS, WIDTH = 4, 32, 64
 
@@ -58,7 +59,7 @@ def test_a_copy_has_every_row_at_its_place(role):
     assert test.z == pytest.approx((LAYERS * ROWS - LAYERS) / math.sqrt(LAYERS))
     assert test.log10_p == pytest.approx(-LAYERS * log10_factorial(ROWS))
     assert test.assumptions == (NEURON_ORDER,)
-    assert "bound" in test.p_method
+    assert test.p_method is PMethod.FACTORIAL
     assert test.null == "a random order in each layer"
 
 

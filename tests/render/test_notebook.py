@@ -232,7 +232,7 @@ def test_bounds_are_marked_and_nothing_else_is():
     bounds = 0
     for item in REPORT.summary:
         row = re.search(rf"<tr><td>{item.role}</td>(.*?)</tr>", fragment)[1]
-        bound = item.null is not None and "upper bound" in item.null.p_method
+        bound = item.null is not None and item.null.p_method.bound
         assert re.findall(r"<td>(.*?)</td>", row)[-1].startswith("≤ ") == bound
         bounds += bound
     assert 0 < bounds < len(REPORT.summary)

@@ -203,7 +203,8 @@ def objects(data, path=()):
     if isinstance(data, dict):
         yield path
         for key, value in data.items():
-            yield from objects(value, (*path, key))
+            if key != "values":  # of a text: named as its template likes
+                yield from objects(value, (*path, key))
     elif isinstance(data, list) and data:
         yield from objects(data[0], (*path, 0))
 

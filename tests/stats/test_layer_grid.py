@@ -13,7 +13,6 @@ from kinprint.metrics import METRICS
 from kinprint.results.measurements import NullResult
 from kinprint.stats import joint_blocks, null_for, row_grid
 from kinprint.stats.moments import FloatArray
-from kinprint.stats.tails import NORMAL
 from support.counting import calls_of
 
 
@@ -29,7 +28,7 @@ def test_each_cell_equals_the_pairwise_result() -> None:
         assert found.pearson[j, k] == pytest.approx(METRICS["pearson"](A[j], B[k]), abs=1e-13)
         assert_allclose((found.cosine_null_mean[j, k], found.cosine_null_sd[j, k]), (null.mean, null.sd), rtol=1e-9)
         assert found.z[j, k] == pytest.approx(null.z, abs=1e-8)
-        assert found.normal[j, k] == (null.p_method == NORMAL)
+        assert found.normal[j, k] == (null.p_method == PMethod.NORMAL)
         if found.normal[j, k]:
             assert found.log10_p[j, k] == pytest.approx(null.log10_p, abs=1e-7)
     assert found.log10_p.argmin() == np.ravel_multi_index((1, 2), (3, 4))

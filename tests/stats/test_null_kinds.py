@@ -12,9 +12,8 @@ from numpy.testing import assert_allclose
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.metrics.identity import ordinals
+from kinprint.results.p_values import PMethod
 from kinprint.stats import KINDS, draw_columns, null_for, null_from_draws
-from kinprint.stats.nulls import BLIND, POINT
-from kinprint.stats.tails import HELD, MOMENT_BOUND, MONTE_CARLO, NORMAL
 
 ORDERS = np.array(list(itertools.permutations(range(6))))
 NAMES = list(METRICS)
@@ -111,7 +110,7 @@ def test_copies_are_found_and_independent_pairs_are_not() -> None:
         assert near.log10_p is not None
         assert far.log10_p is not None
         assert near.log10_p < -20
-        assert near.p_method in (NORMAL, HELD)
+        assert near.p_method in (PMethod.NORMAL, PMethod.HELD)
         assert far.log10_p > -3
     assert METRICS["cosine"](a, stranger) > 0.98
 
@@ -123,7 +122,7 @@ def test_two_coinciding_giants_are_a_coincidence_of_one_in_d() -> None:
     result = _null("pearson", a, b)
     assert result.z is not None
     assert result.z > 60
-    assert result.p_method in (MONTE_CARLO, MOMENT_BOUND)
+    assert result.p_method in (PMethod.MONTE_CARLO, PMethod.MOMENT_BOUND)
     assert result.log10_p is not None
     assert 10**result.log10_p >= 0.9 / d
     ranks = _null("spearman", a, b)
@@ -167,10 +166,10 @@ def test_a_copy_gets_a_bound_below_what_draws_could_show() -> None:
     result = _null("mean_abs_diff", a, a.copy())
     assert result.z is not None
     assert result.z < -32
-    assert (result.p_method, result.n_draws) == (MOMENT_BOUND, None)
+    assert (result.p_method, result.n_draws) == (PMethod.MOMENT_BOUND, None)
     assert result.log10_p == pytest.approx(-math.log10(1 + result.z**2))
     X = np.random.default_rng(0).normal(size=(60, 5))
-    assert _null("cka_unbiased", X, X).p_method == MOMENT_BOUND
+    assert _null("cka_unbiased", X, X).p_method == PMethod.MOMENT_BOUND
 
 
 def test_identity_is_exact() -> None:
@@ -185,7 +184,7 @@ def test_identity_is_exact() -> None:
 @pytest.mark.parametrize("name", ["p99_abs_diff", "cv_diff"])
 def test_metrics_blind_to_order_get_no_p(name: str) -> None:
     result = _null(name, *_data())
-    assert (result.z, result.log10_p, result.p_method) == (None, None, BLIND)
+    assert (result.z, result.log10_p, result.p_method) == (None, None, PMethod.BLIND)
 
 
 def test_point_nulls_have_no_z_and_p_of_one() -> None:
@@ -199,13 +198,13 @@ def test_point_nulls_have_no_z_and_p_of_one() -> None:
         _null("changed_ratio", np.stack([a, a]), np.stack([a, a]) + 100.0),
     ]
     for result in cases:
-        assert (result.z, result.log10_p, result.p_method, result.sd) == (None, 0.0, POINT, 0.0)
+        assert (result.z, result.log10_p, result.p_method, result.sd) == (None, 0.0, PMethod.POINT, 0.0)
 
 
 def test_results_depend_on_the_seed_alone() -> None:
     a, b = np.random.default_rng(9).standard_t(1.5, (2, 256))
     assert _null("pearson", a, b) == _null("pearson", a, b)
-    assert _null("pearson", a, b).p_method == MONTE_CARLO
+    assert _null("pearson", a, b).p_method == PMethod.MONTE_CARLO
 
 
 def test_large_numbers_do_not_overflow() -> None:

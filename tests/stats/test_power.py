@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from kinprint._util.numeric import FloatArray
+from kinprint.results.p_values import PMethod
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points, log10_p_total
 from kinprint.stats.moments import Moments
 from kinprint.stats.power import (
@@ -18,7 +19,7 @@ from kinprint.stats.power import (
     match_probability,
     normal_quantile,
 )
-from kinprint.stats.tails import HELD, analytic_tail, log10_p_normal
+from kinprint.stats.tails import analytic_tail, log10_p_normal
 
 
 def test_normal_quantile() -> None:
@@ -89,7 +90,7 @@ def test_a_held_tail_finds_nothing_beyond_its_level() -> None:
     def own(statistic: float) -> float:
         return analytic_tail(statistic / moments.sd, moments)[0]
 
-    assert analytic_tail(60.0, moments)[1] == HELD
+    assert analytic_tail(60.0, moments)[1] == PMethod.HELD
     held = own(1.0)
     assert -30.0 < held < -5.0
     plain, within = least_correlation(moments.sd, -5.0), least_correlation(moments.sd, -5.0, log10_p_of=own)

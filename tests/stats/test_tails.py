@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from kinprint.results.p_values import PMethod
 from kinprint.stats import tails
 from kinprint.stats.moments import FloatArray, Moments, centred_rows, dot_moments
 from kinprint.stats.tails import (
-    HELD,
-    NORMAL,
     each_log10_p_chernoff,
     each_log10_p_dot,
     log10_p_chernoff,
@@ -168,12 +167,12 @@ def test_p_never_rises_with_z_and_methods_follow_the_rules() -> None:
     assert found[-1] is not None
     assert all(x >= y for x, y in itertools.pairwise(values))
     methods = [item[1] for item in found if item is not None]
-    assert methods[0] == NORMAL
+    assert methods[0] == PMethod.NORMAL
     assert "Chernoff" in methods[-1]
     gauss_a, gauss_b = (centred_rows(rng.normal(size=(1, 4096))) for _ in range(2))
     held = _tail(40.0, dot_moments(gauss_a, gauss_b), gauss_a, gauss_b, floor=-4.0)
     assert held is not None
-    assert held[1] == HELD
+    assert held[1] == PMethod.HELD
     assert log10_p_normal(40.0, "greater") < held[0] < -30
 
 

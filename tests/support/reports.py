@@ -18,9 +18,11 @@ from kinprint.formats.safetensors.writer import spec_of, write_dense
 from kinprint.results.context import UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ComponentFinding
 from kinprint.results.options import Options
+from kinprint.results.p_values import PMethod
 from kinprint.results.report import Report
 from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, PairsReport, PairSummary
 from kinprint.sources.settings import Settings
+from kinprint.text import Text
 from kinprint.tree.all_pairs import clusters_of, corrected
 from kinprint.tree.facts import ModelFacts, PairFacts
 from kinprint.tree.infer import infer_tree
@@ -192,6 +194,10 @@ def hostile_report(report: Report, *, everything: bool = False) -> Report:
 
 
 def _poisoned(value: object, keep: frozenset[str]) -> object:
+    if isinstance(value, PMethod):
+        return value  # nothing else is read
+    if isinstance(value, Text):
+        return Text.of(hostile_text(value), {})
     if isinstance(value, str):
         return hostile_text(value)
     if isinstance(value, tuple):

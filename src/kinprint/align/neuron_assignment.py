@@ -16,8 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import FloatArray, ranks
 from kinprint.errors import DegenerateInput
+from kinprint.results.p_values import PMethod
 from kinprint.stats.moments import check_range
-from kinprint.stats.tails import MONTE_CARLO, least_log10_p, log10_p_monte_carlo
+from kinprint.stats.tails import least_log10_p, log10_p_monte_carlo
+from kinprint.text import Text
 
 MAX_ASSIGNED = 2048
 """Up to so many rows the best one-to-one assignment is found; beyond, mutual nearest neighbours are paired."""
@@ -28,7 +30,6 @@ NULL_ROWS = 256
 FEW_DRAWS, LEAST_DRAWS = 9, 19
 """Draws that show what chance does where nothing was found, and least number from which their spread is judged."""
 
-POISSON = "Poisson tail on permuted draws (approximation)"
 OVERDISPERSION = 1.5
 """Draws look Poisson or lighter if their variance is at most so many times their mean, up to three standard errors."""
 
@@ -69,8 +70,8 @@ class NeuronMatch:
         Exact, from `sample_agreement` among the draws; no smaller than 1/(draws + 1).
     log10_p_poisson
         P(X ≥ agreement) for X Poisson of that rate, an approximation; not below 1/d! for d permuted dimensions.
-    log10_p, p_method
-        The Poisson tail if the draws look Poisson or lighter, else the Monte-Carlo one; and which, in words.
+    log10_p, p_method, p_detail
+        The Poisson tail if the draws look Poisson or lighter, else the Monte-Carlo one; and which, also in words.
     """
 
     gate_index: NDArray[np.intp]
@@ -89,7 +90,8 @@ class NeuronMatch:
     log10_p_monte_carlo: float
     log10_p_poisson: float
     log10_p: float
-    p_method: str
+    p_method: PMethod
+    p_detail: Text
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,10 @@ def _judged(
     light = draws >= LEAST_DRAWS and sd * sd <= OVERDISPERSION * mean + 3.0 * math.sqrt(
         (mean + 2.0 * mean * mean) / draws
     )
-    scaled = "" if rows == n_a else f", rate scaled up from {rows} of {n_a} rows"
+    method = PMethod.POISSON if light else PMethod.MONTE_CARLO
+    detail = method.label
+    if light and rows != n_a:
+        detail = Text("{method}, rate scaled up from {n} of {m} rows", method=detail, n=rows, m=n_a)
     return NeuronMatch(
         gate_index=found[0],
         up_index=found[1],
@@ -278,7 +283,8 @@ def _judged(
         log10_p_monte_carlo=by_draws,
         log10_p_poisson=by_poisson,
         log10_p=by_poisson if light else by_draws,
-        p_method=POISSON + scaled if light else MONTE_CARLO,
+        p_method=method,
+        p_detail=detail,
     )
 
 

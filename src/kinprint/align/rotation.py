@@ -245,7 +245,9 @@ def find_rotation(
 
 def _check(a: Neurons, b: Neurons) -> None:
     if a.width != b.width:
-        raise DegenerateInput(f"rotation: widths {a.width} and {b.width} differ: expected one residual width")
+        raise DegenerateInput(
+            "rotation: widths {width} and {width2} differ: expected one residual width", width=a.width, width2=b.width
+        )
     if (a.gate is None) != (b.gate is None):
         raise DegenerateInput("rotation: only one side has gate matrices")
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kinprint.arch.roles import Axis, Role
+from kinprint.text import Text, joined
+
+AXES = {
+    Axis.RESIDUAL: Text("residual"),
+    Axis.NEURON: Text("neuron"),
+    Axis.EXPERT: Text("expert"),
+    Axis.LATENT: Text("latent"),
+}
 
 ORDERED = {
-    Axis.HEAD: "rows of a head may have an order (rotary frequencies give them one)",
-    Axis.HEAD_DIM: "dimensions of a head may have an order (rotary frequencies give them one)",
-    Axis.TOKEN: "tokens are named by the vocabulary",
-    Axis.POSITION: "positions have an order",
-    Axis.TYPE: "segment types have names",
+    Axis.HEAD: Text("rows of a head may have an order (rotary frequencies give them one)"),
+    Axis.HEAD_DIM: Text("dimensions of a head may have an order (rotary frequencies give them one)"),
+    Axis.TOKEN: Text("tokens are named by the vocabulary"),
+    Axis.POSITION: Text("positions have an order"),
+    Axis.TYPE: Text("segment types have names"),
 }
 
 
-def permuted_axis(role: Role, ordered: Mapping[Axis, str]) -> tuple[int | None, str]:
+def permuted_axis(role: Role, ordered: Mapping[Axis, Text]) -> tuple[int | None, Text]:
     """Return which axis (0 rows, 1 columns) has no order of its own, with its name, or (None, the reason).
 
     Columns first: every row slice holds all of them, while rows are a sample. `ordered` names axes that have an order in
@@ -24,13 +32,13 @@ def permuted_axis(role: Role, ordered: Mapping[Axis, str]) -> tuple[int | None, 
     """
     axes = role.info.axes
     if role is Role.POSITION_EMBEDDING:
-        return None, "a table of positions may be a fixed pattern, which every model shares"
+        return None, Text("a table of positions may be a fixed pattern, which every model shares")
     if axes.count(Axis.RESIDUAL) > 1:
-        return None, "rows and columns are one axis, so neither may be permuted alone"
+        return None, Text("rows and columns are one axis, so neither may be permuted alone")
     for position in range(len(axes) - 1, -1, -1):
         if axes[position].exchangeable and axes[position] not in ordered:
-            return position, axes[position].value
+            return position, AXES[axes[position]]
     reasons = [
         ordered[axis] if axis in ordered else ORDERED[axis] for axis in axes if axis in ordered or axis in ORDERED
     ]
-    return None, "; ".join(reasons)
+    return None, joined(reasons)

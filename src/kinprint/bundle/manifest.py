@@ -21,6 +21,7 @@ from kinprint.errors import BadReference, FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
 from kinprint.results import report as reports
+from kinprint.results.older_reports import upgrade
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
 from kinprint.sources.base import too_many_brackets
@@ -218,6 +219,8 @@ def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
             f"expected {reports.SCHEMA!r}, {reports.SCHEMA_VERSION}",
             hint="use the version of kinprint that wrote it, or run the comparison again",
         )
+    if found[1] != reports.SCHEMA_VERSION:
+        upgrade(data)
     report = _built(Report, data, REPORT)
     if (wrong := report.settings.impossible) is not None:
         raise FormatError(f"{REPORT}: settings: {wrong}", hint=_AGAIN)

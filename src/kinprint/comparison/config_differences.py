@@ -9,6 +9,7 @@ import orjson
 
 from kinprint.results.measurements import NOT_COMPARABLE, OK
 from kinprint.results.models import ConfigDifference, KeyDifference
+from kinprint.text import Text
 
 _SHOWN = 200  # characters of a config value that a report keeps
 
@@ -16,8 +17,9 @@ _SHOWN = 200  # characters of a config value that a report keeps
 def compare_configs(a: Mapping[str, object], b: Mapping[str, object]) -> ConfigDifference:
     """List every key whose value differs or which only one side has; nested objects are compared key by key."""
     if not a or not b:
-        missing = "both models have" if not a and not b else ("model A has" if not a else "model B has")
-        return ConfigDifference(NOT_COMPARABLE, f"{missing} no config.json", 0, ())
+        missing = Text("model {side} has no {file}", side="A" if not a else "B", file="config.json")
+        reason = missing if a or b else Text("both models have no config.json")
+        return ConfigDifference(NOT_COMPARABLE, reason, 0, ())
     left, right = _flatten(a), _flatten(b)
     differences = []
     equal = 0

@@ -30,6 +30,7 @@ from kinprint.results.measurements import (
 from kinprint.stats import PermutationNulls, check_range
 from kinprint.stats.dot_products import DOT_KINDS
 from kinprint.stats.moments import as_rows, pairs_at_once
+from kinprint.text import Text
 
 CHUNK = 1 << 16  # elements of one side measured together: a few passes over them stay in the cache
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
@@ -59,7 +60,7 @@ def in_chunks(jobs: Sequence[Job]) -> list[list[int]]:
 
 
 def measure(
-    jobs: Sequence[Job], metrics: Sequence[Metric], *, seed: int, ordered: Mapping[Axis, str] = MappingProxyType({})
+    jobs: Sequence[Job], metrics: Sequence[Metric], *, seed: int, ordered: Mapping[Axis, Text] = MappingProxyType({})
 ) -> list[TensorComparison]:
     """Compare pairs of tensors of one role and shape by all `metrics`. Nothing that cannot be computed becomes a number."""
     axis, axis_name = permuted_axis(jobs[0][0].role, ordered)
@@ -82,11 +83,11 @@ def measure(
 
 
 def _compared(
-    job: Job, reason: str | None, measured: Sequence[Measurement], axis: str | None, explained: CosineExplained | None
+    job: Job, reason: Text | None, measured: Sequence[Measurement], axis: str | None, explained: CosineExplained | None
 ) -> TensorComparison:
     pair, a, b = job
     if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
-        reason = measured[0].reason if measured else "no metric fits"
+        reason = measured[0].reason if measured else Text("no metric fits")
     side_a, side_b = (
         TensorSide(part.name, values.sample.dtype, part.shape, _nonfinite(values.logical))
         for part, values in ((pair.a, a), (pair.b, b))
@@ -130,19 +131,19 @@ def _nonfinite(values: FloatArray) -> int:
     return int(values.size - np.isfinite(values).sum())
 
 
-def _why_not(a: FloatArray, b: FloatArray) -> str | None:
+def _why_not(a: FloatArray, b: FloatArray) -> Text | None:
     """Say why two tensors cannot be compared: NaN, or values so large or small that their powers leave float64.
 
     No weights are so large, but a hostile file's may be.
     """
     bad_a, bad_b = _nonfinite(a), _nonfinite(b)
     if bad_a or bad_b:
-        return f"NaN or infinity in {bad_a} of {a.size} values of A and {bad_b} of {a.size} values of B"
+        return Text("NaN or infinity in {a} of {n} values of A and {b} of {n} values of B", a=bad_a, n=a.size, b=bad_b)
     try:
         check_range(a, "A")
         check_range(b, "B")
     except DegenerateInput as error:
-        return error.message
+        return error.reason
     return None
 
 
@@ -160,7 +161,7 @@ def _explained(parts: CosineIdentity) -> CosineExplained | None:
 class _Bench:
     """Pairs of one shape laid out so that the last axis is the one permuted, with what their nulls share computed once."""
 
-    def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: str, seed: int) -> None:
+    def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: Text, seed: int) -> None:
         self._places = [_Place(a, b, axis, axis_name, seed) for a, b in sides]
         left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
         self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
@@ -190,14 +191,19 @@ class _Bench:
 def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
     shown = (value, null.mean, null.sd, null.z or 0.0, null.log10_p or 0.0)
     if not all(map(math.isfinite, shown)):
-        return Measurement(metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64")
+        return _out_of_range(metric)
     return Measurement(metric.name, OK, value, null)
+
+
+def _out_of_range(metric: Metric) -> Measurement:
+    reason = Text("{metric}: a figure leaves the range of float64", metric=metric.name)
+    return Measurement(metric.name, NOT_COMPARABLE, reason=reason)
 
 
 class _Place:
     """One pair."""
 
-    def __init__(self, a: Values, b: Values, axis: int | None, axis_name: str, seed: int) -> None:
+    def __init__(self, a: Values, b: Values, axis: int | None, axis_name: Text, seed: int) -> None:
         self._axis_name = axis_name
         self._a, self._b = _units_last(a.logical, axis), _units_last(b.logical, axis)
         self._stored = _units_last(a.sample.stored, axis), _units_last(b.sample.stored, axis)
@@ -216,14 +222,14 @@ class _Place:
         try:
             value, null = self._evaluate(metric, known)
         except (DegenerateInput, UnsupportedDtype) as error:
-            return Measurement(metric.name, NOT_COMPARABLE, reason=error.message)
+            return Measurement(metric.name, NOT_COMPARABLE, reason=error.reason)
         if null is not None:
             return _measured(metric, value, null)
         if not math.isfinite(value):
-            return Measurement(
-                metric.name, NOT_COMPARABLE, reason=f"{metric.name}: a figure leaves the range of float64"
-            )
-        return Measurement(metric.name, NO_NULL, value, reason=f"no axis may be permuted: {self._axis_name}")
+            return _out_of_range(metric)
+        return Measurement(
+            metric.name, NO_NULL, value, reason=Text("no axis may be permuted: {why}", why=self._axis_name)
+        )
 
     def explained(self) -> CosineExplained | None:
         """Take the cosine apart."""

@@ -45,6 +45,7 @@ from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report, Run
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
+from kinprint.text import Text, joined, within
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
@@ -269,9 +270,9 @@ def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[
     ]
 
 
-def _status(comparisons: Sequence[TensorComparison], skipped: Sequence[Skipped]) -> tuple[str, str | None]:
+def _status(comparisons: Sequence[TensorComparison], skipped: Sequence[Skipped]) -> tuple[str, Text | None]:
     if any(item.status == OK for item in comparisons):
         return OK, None
     reasons = [item.reason for item in comparisons if item.reason] or [item.reason for item in skipped]
-    shown = "; ".join(dict.fromkeys(reasons)) or "neither model has a tensor whose role is known"
-    return NOT_COMPARABLE, f"not one tensor could be compared: {shown[:600]}"
+    shown = dict.fromkeys(reasons) or (Text("neither model has a tensor whose role is known"),)
+    return NOT_COMPARABLE, Text("not one tensor could be compared: {why}", why=joined(within(shown, 600)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Axis, Role, RoleTensor
+from kinprint.arch.exchangeable import AXES
 from kinprint.arch.roles import role_named
 from kinprint.errors import BadSelection
 from kinprint.formats.plan import Run
@@ -15,6 +17,7 @@ from kinprint.model.model import Model
 from kinprint.model.reader import Want
 from kinprint.results.measurements import Skipped
 from kinprint.results.options import Options
+from kinprint.text import Text
 
 MAX_ELEMENTS = 32_768  # of one matrix: enough to see a correlation of 0.03, and what a test costs grows with it
 MIN_PERMUTED_ROWS = 16  # where the rows are what is permuted (o_proj): 4! = 24 orders could show nothing
@@ -32,7 +35,7 @@ class Pair:
     b: RoleTensor
     rows: Run | None = None
     columns: Run | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
     @property
     def is_matrix(self) -> bool:
@@ -67,6 +70,9 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
+OTHER_ROLE, OTHER_LAYER = Text("its role was not asked for"), Text("its layer was not asked for")
+
+
 def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skipped]]:
     """Pair tensors by role, layer and expert. Whatever has no partner, or was not asked for, is counted with a reason."""
     shared_layers = min(a.naming.layers, b.naming.layers)
@@ -74,20 +80,23 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
     roles = set(map(role_named, options.roles))
     experts = set(evenly_spaced(range(min(a.naming.experts, b.naming.experts)), max(options.experts, 0)))
     right = dict(b.parts)
+    not_sampled = Text(
+        "its expert was not sampled ({n} of {m} experts are; see --experts)", n=len(experts), m=a.naming.experts
+    )
     pairs: list[Pair] = []
-    left_out: Counter[str] = Counter()
-    names: dict[str, list[str]] = {}
+    left_out: Counter[Text] = Counter()
+    names: dict[Text, list[str]] = {}
     for part in a.naming.tensors:
         partner = right.pop(part.key, None)
         reason = None
         if roles and part.role not in roles:
-            reason = "its role was not asked for"
+            reason = OTHER_ROLE
         elif layers is not None and part.layer is not None and part.layer not in layers:
-            reason = "its layer was not asked for"
+            reason = OTHER_LAYER
         elif partner is None:
             reason = _unpaired("A", "B", part, b)
         elif part.expert is not None and part.expert not in experts:
-            reason = f"its expert was not sampled ({len(experts)} of {a.naming.experts} experts are; see --experts)"
+            reason = not_sampled
         if reason is not None:
             left_out[reason] += 1
             names.setdefault(reason, []).append(part.name)
@@ -95,37 +104,57 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
             pairs.append(_check(Pair(part.role, part.layer, part.expert, part, partner)))
     for part in right.values():
         asked_for = not roles or part.role in roles
-        reason = _unpaired("B", "A", part, a) if asked_for else "its role was not asked for"
+        reason = _unpaired("B", "A", part, a) if asked_for else OTHER_ROLE
         left_out[reason] += 1
         names.setdefault(reason, []).append(part.name)
-    skipped = [Skipped("tensors", count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
+    skipped = [Skipped(Text("tensors"), count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
     return pairs, skipped
 
 
-def _unpaired(side: str, other: str, part: RoleTensor, model: Model) -> str:
+def _unpaired(side: str, other: str, part: RoleTensor, model: Model) -> Text:
     if part.layer is not None and part.layer >= model.naming.layers:
-        return f"model {other} has only {model.naming.layers} layers"
+        return _only_layers(other, model.naming.layers)
     if part.expert is not None and part.expert >= model.naming.experts > 0:
-        return f"model {other} has only {model.naming.experts} experts"
-    return f"only model {side} has the role {part.role} there"
+        return _only_experts(other, model.naming.experts)
+    return _only_one_has(side, part.role)
+
+
+# one text for all tensors that it is said of: a mixture of experts has a hundred thousand
+
+
+@cache
+def _only_layers(side: str, count: int) -> Text:
+    return Text("model {side} has only {n} layers", side=side, n=count)
+
+
+@cache
+def _only_experts(side: str, count: int) -> Text:
+    return Text("model {side} has only {n} experts", side=side, n=count)
+
+
+@cache
+def _only_one_has(side: str, role: Role) -> Text:
+    return Text("only model {side} has the role {role} there", side=side, role=role.value)
 
 
 def _check(pair: Pair) -> Pair:
     """Mark a pair whose shapes rule out a comparison; heads, neurons or tokens may differ in number: common rows are compared."""
     a, b = pair.a.shape, pair.b.shape
     if len(a) != len(b) or len(a) not in (1, 2):
-        return replace(pair, reason=f"shapes {a} and {b} have no common form")
+        return replace(pair, reason=Text("shapes {a} and {b} have no common form", a=str(a), b=str(b)))
     if 0 in (*a, *b):
-        return replace(pair, reason=f"shapes {a} and {b} leave nothing to compare")
+        return replace(pair, reason=Text("shapes {a} and {b} leave nothing to compare", a=str(a), b=str(b)))
     if a == b:
         return pair
     axes = pair.role.info.axes
     if len(a) == 1:
-        return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]}")
+        return replace(pair, reason=Text("{axis} counts differ: {a} and {b}", axis=AXES[axes[0]], a=a[0], b=b[0]))
     if axes[0] is Axis.RESIDUAL and a[0] != b[0]:  # a prefix of another model's residual stream is no counterpart
-        return replace(pair, reason=f"{axes[0]} counts differ: {a[0]} and {b[0]} rows")
+        return replace(pair, reason=Text("{axis} counts differ: {a} and {b} rows", axis=AXES[axes[0]], a=a[0], b=b[0]))
     if a[1] != b[1]:
-        return replace(pair, reason=f"{axes[1]} counts differ: {a[1]} and {b[1]} columns")
+        return replace(
+            pair, reason=Text("{axis} counts differ: {a} and {b} columns", axis=AXES[axes[1]], a=a[1], b=b[1])
+        )
     return pair
 
 
@@ -156,9 +185,13 @@ def fit_budget(
             break
     else:
         kept_matrices = _thin(kept_matrices, a, b, left)
-    for kind, before, after in (("vectors", vectors, kept_vectors), ("matrices", matrices, kept_matrices)):
+    for kind, before, after in (
+        (Text("vectors"), vectors, kept_vectors),
+        (Text("matrices"), matrices, kept_matrices),
+    ):
         if len(after) < len(before):
-            skipped.append(Skipped(kind, len(before) - len(after), "the byte budget does not allow them; see --budget"))
+            why = Text("the byte budget does not allow them; see --budget")
+            skipped.append(Skipped(kind, len(before) - len(after), why))
     return [*kept_vectors, *kept_matrices, *blocked], skipped
 
 

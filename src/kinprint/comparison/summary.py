@@ -14,9 +14,10 @@ from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import OK, NullResult, RoleSummary, TensorComparison
 from kinprint.stats import joint_independent, joint_tail, rows_taken
+from kinprint.text import Text
 
-ONE = "one permutation for all layers"
-OWN = "its own permutation for each layer"
+ONE = Text("one permutation for all layers")
+OWN = Text("its own permutation for each layer")
 
 
 class RoleStack:
@@ -54,7 +55,7 @@ class RoleStack:
             reason=reason,
         )
 
-    def _joint(self, seed: int) -> tuple[NullResult | None, str | None, str | None]:
+    def _joint(self, seed: int) -> tuple[NullResult | None, Text | None, Text | None]:
         nulls = [(item, _null_of(item, "pearson")) for item in self._comparisons]
         usable = [(_value_of(item, "pearson"), null) for item, null in nulls if null is not None]
         if not usable:
@@ -62,31 +63,33 @@ class RoleStack:
         axis = next(item.permuted_axis for item, null in nulls if null is not None)
         try:
             if axis == Axis.RESIDUAL:
-                blocks, cut = self._blocks()
-                return joint_tail(blocks, seed=seed), ONE + cut, None
+                blocks, said = self._blocks()
+                return joint_tail(blocks, seed=seed), said, None
             observed = [value for value, _ in usable if value is not None]
             return joint_independent(observed, [null for _, null in usable]), OWN, None
         except DegenerateInput as error:
-            return None, None, error.message
+            return None, None, error.reason
 
-    def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], str]:
-        """Return the layers as (rows × residual) blocks, as many rows as the joint test takes, and what was cut."""
+    def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], Text]:
+        """Return the layers as (rows × residual) blocks, as many rows as the joint test takes, and how they are permuted."""
         if self._values[0][0].ndim == 1:
-            return [(a[None, :], b[None, :]) for a, b in self._values], ""
+            return [(a[None, :], b[None, :]) for a, b in self._values], ONE
         if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
-            return [(a.T, b.T) for a, b in self._values], ""
+            return [(a.T, b.T) for a, b in self._values], ONE
         share = rows_taken(len(self._values), self._values[0][0].shape[1])
-        cut = f", on the first {share} rows of each" if any(len(a) > share for a, _ in self._values) else ""
+        if all(len(a) <= share for a, _ in self._values):
+            return self._values, ONE
+        cut = Text("one permutation for all layers, on the first {n} rows of each", n=share)
         return [(a[:share], b[:share]) for a, b in self._values], cut
 
-    def _why_not(self) -> str | None:
+    def _why_not(self) -> Text:
         for item in self._comparisons:
             if item.reason:
                 return item.reason
             for measured in item.measurements:
                 if measured.metric == "pearson" and measured.reason:
                     return measured.reason
-        return "pearson was not among the metrics asked for"
+        return Text("pearson was not among the metrics asked for")
 
 
 def _null_of(comparison: TensorComparison, metric: str) -> NullResult | None:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from kinprint.edits.pair import PairEdit
 from kinprint.edits.rounding import is_float, stored_bits
 from kinprint.edits.sparsity import Sparsity
+from kinprint.text import Text
 
 Name: TypeAlias = Literal[
     "identical",
@@ -44,7 +45,7 @@ class Verdict:
     """A name and why."""
 
     name: Name
-    reasons: tuple[str, ...]
+    reasons: tuple[Text, ...]
 
 
 def name_edit(edit: PairEdit) -> Name:
@@ -64,12 +65,16 @@ def explain_edit(edit: PairEdit) -> Verdict:
 def _same(edit: PairEdit) -> Verdict | None:
     same = edit.identity
     if same.cast is not None:
-        return Verdict("cast", (f"equal after the cast from {same.cast}",))
+        return Verdict("cast", (Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child),))
     if not same.same_values:
         return None
     if same.dtype_parent != same.dtype_child:
-        return Verdict("cast", (f"equal values, stored as {same.dtype_parent} and as {same.dtype_child}",))
-    return Verdict("identical", ("all bytes equal" if same.byte_identical else "equal values; signs of zeros differ",))
+        return Verdict(
+            "cast", (Text("equal values, stored as {a} and as {b}", a=same.dtype_parent, b=same.dtype_child),)
+        )
+    return Verdict(
+        "identical", (Text("all bytes equal") if same.byte_identical else Text("equal values; signs of zeros differ"),)
+    )
 
 
 def _undefined(edit: PairEdit) -> Verdict | None:
@@ -79,16 +84,18 @@ def _undefined(edit: PairEdit) -> Verdict | None:
 def _scaled(edit: PairEdit) -> Verdict | None:
     if edit.common_scale is None:
         return None
-    return Verdict("scaled", (f"{edit.common_scale:.6g} times the parent, up to rounding",))
+    return Verdict("scaled", (Text("{x:.6g} times the parent, up to rounding", x=edit.common_scale),))
 
 
 def _quantised(edit: PairEdit) -> Verdict | None:
     grid, same, slope = edit.grid, edit.identity, edit.slope
     if not is_float(same.dtype_child) and is_float(same.dtype_parent):
         if slope is not None and abs(slope.correlation or 0.0) > 0.5:
-            reason = f"stored as {same.dtype_child}, correlated with the parent at {slope.correlation:.3f}"
+            reason = Text(
+                "stored as {a}, correlated with the parent at {x:.3f}", a=same.dtype_child, x=slope.correlation
+            )
             return Verdict("quantised", (reason,))
-        return Verdict("unknown", (f"stored as {same.dtype_child}: scales are kept elsewhere",))
+        return Verdict("unknown", (Text("stored as {a}: scales are kept elsewhere", a=same.dtype_child),))
     if not is_float(same.dtype_child) and not is_float(same.dtype_parent):
         return _both_quantised(edit)
     if grid is None or not grid.is_quantised:
@@ -96,13 +103,19 @@ def _quantised(edit: PairEdit) -> Verdict | None:
     # the grid alone does not make the parent its origin
     if slope is None or (slope.correlation or 0.0) < 0.5:
         return None
-    where = "a row" if grid.row_wise else f"{grid.group} neighbours"
+    where = Text("a row") if grid.row_wise else Text("{m} neighbours", m=grid.group)
     return Verdict(
         "quantised",
         (
-            f"{grid.fitting_share:.0%} of groups on a grid of {grid.levels} levels ({grid.bits} bits) for {where}",
-            f"{grid.rounded_share:.1%} of the parent's values round to the child's",
-            "the parent is not on such a grid",
+            Text(
+                "{x:.0%} of groups on a grid of {n} levels ({b} bits) for {where}",
+                x=grid.fitting_share,
+                n=grid.levels,
+                b=grid.bits,
+                where=where,
+            ),
+            Text("{x:.1%} of the parent's values round to the child's", x=grid.rounded_share),
+            Text("the parent is not on such a grid"),
         ),
     )
 
@@ -123,9 +136,9 @@ def _both_quantised(edit: PairEdit) -> Verdict | None:
     return Verdict(
         "quantised",
         (
-            f"stored as {same.dtype_parent} and as {same.dtype_child}",
-            f"{apart:.3f} of their size apart, no more than rounding to {min(known)} bits leaves",
-            "a change smaller than that could not be seen",
+            Text("stored as {a} and as {b}", a=same.dtype_parent, b=same.dtype_child),
+            Text("{x:.3f} of their size apart, no more than rounding to {n} bits leaves", x=apart, n=min(known)),
+            Text("a change smaller than that could not be seen"),
         ),
     )
 
@@ -137,15 +150,17 @@ def _pruned(edit: PairEdit) -> Verdict | None:
     related = edit.slope is not None and (edit.slope.correlation or 0.0) > 0.5
     if zeros.survivors_equal < KEPT and not (zeros.pattern is not None and related):
         return None
-    return Verdict("pruned", (*_zero_reasons(zeros), f"{zeros.survivors_equal:.1%} of the others are the parent's"))
+    return Verdict(
+        "pruned", (*_zero_reasons(zeros), Text("{x:.1%} of the others are the parent's", x=zeros.survivors_equal))
+    )
 
 
-def _zero_reasons(zeros: Sparsity) -> tuple[str, ...]:
-    reasons = [f"{zeros.new_zeros:.1%} of elements became zero"]
+def _zero_reasons(zeros: Sparsity) -> tuple[Text, ...]:
+    reasons = [Text("{x:.1%} of elements became zero", x=zeros.new_zeros)]
     if zeros.pattern is not None:
-        reasons.append(f"in the pattern {zeros.pattern}")
+        reasons.append(Text("in the pattern {p}", p=zeros.pattern))
     if zeros.small_first is not None:
-        reasons.append(f"a removed weight was smaller than a kept one in {zeros.small_first:.1%} of pairs")
+        reasons.append(Text("a removed weight was smaller than a kept one in {x:.1%} of pairs", x=zeros.small_first))
     return tuple(reasons)
 
 
@@ -153,8 +168,11 @@ def _low_rank(edit: PairEdit) -> Verdict | None:
     found = edit.low_rank
     if found is None or not found.is_low_rank:
         return None
-    explained = f"{found.explained:.1%}" if found.explained is not None else "all"
-    return Verdict("low_rank", (f"rank {found.rank} of {found.side} explains {explained} of the change", *found.limits))
+    if found.explained is None:
+        said = Text("rank {n} of {m} explains all of the change", n=found.rank, m=found.side)
+    else:
+        said = Text("rank {n} of {m} explains {x:.1%} of the change", n=found.rank, m=found.side, x=found.explained)
+    return Verdict("low_rank", (said, *found.limits))
 
 
 def _noise(edit: PairEdit) -> Verdict | None:
@@ -166,8 +184,8 @@ def _noise(edit: PairEdit) -> Verdict | None:
     return Verdict(
         "noise",
         (
-            f"what was added is white, of root mean square {left.level:.3g}",
-            f"kurtosis {left.kurtosis:.2f}, rows correlated at z = {left.row_z:.1f}",
+            Text("what was added is white, of root mean square {x:.3g}", x=left.level),
+            Text("kurtosis {x:.2f}, rows correlated at z = {z:.1f}", x=left.kurtosis, z=left.row_z),
         ),
     )
 
@@ -185,18 +203,23 @@ def _merged(edit: PairEdit) -> Verdict | None:
     return Verdict(
         "merged_or_reweighted",
         (
-            f"{slope.slope:.3f} ± {slope.error:.2g} times the parent in every row (spread {slope.spread:.2g})",
-            f"{slope.relative_residual:.0%} of the norm is of other origin",
+            Text(
+                "{x:.3f} ± {e:.2g} times the parent in every row (spread {s:.2g})",
+                x=slope.slope,
+                e=slope.error,
+                s=slope.spread,
+            ),
+            Text("{x:.0%} of the norm is of other origin", x=slope.relative_residual),
         ),
     )
 
 
 def _changed(edit: PairEdit) -> Verdict:
-    slope, reasons = edit.slope, [f"{edit.identity.changed_share:.1%} of elements differ"]
+    slope, reasons = edit.slope, [Text("{x:.1%} of elements differ", x=edit.identity.changed_share)]
     if slope is not None:
-        reasons.append(f"slope {slope.slope:.3f}, relative residual {slope.relative_residual:.2g}")
+        reasons.append(Text("slope {x:.3f}, relative residual {y:.2g}", x=slope.slope, y=slope.relative_residual))
         if abs(slope.correlation or 0.0) < 5.0 / (edit.shape[0] * edit.shape[1]) ** 0.5:
-            reasons.append("no linear relation to the parent is seen")
+            reasons.append(Text("no linear relation to the parent is seen"))
     if edit.low_rank is not None:
         reasons.extend(edit.low_rank.limits)
     return Verdict("changed", (*reasons, *edit.limits))

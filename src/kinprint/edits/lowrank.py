@@ -15,6 +15,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.edits.rounding import steps, used_dtype
 from kinprint.errors import DegenerateInput
+from kinprint.text import Text
 
 MAX_SIDE = 1024
 """Rows (or columns, if fewer) whose spectrum is taken; beyond, an even sample stands for all."""
@@ -57,7 +58,7 @@ class LowRank:
     clarity: float
     edge: float
     is_low_rank: bool | None
-    limits: tuple[str, ...]
+    limits: tuple[Text, ...]
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,10 @@ def difference_rank(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str)
     if A.ndim != 2 or A.shape != B.shape:
         raise DegenerateInput(f"difference_rank: shapes {A.shape} and {B.shape}: expected two equal matrices")
     D = B - A
-    limits: list[str] = []
+    limits: list[Text] = []
     dtype_a, dtype_b = used_dtype(A, dtype_a), used_dtype(B, dtype_b)
     if min(D.shape) > MAX_SIDE:
-        limits.append(f"spectrum of {MAX_SIDE} evenly spaced rows or columns")
+        limits.append(Text("spectrum of {n} evenly spaced rows or columns", n=MAX_SIDE))
         shorter = int(np.argmin(D.shape))
         some = np.linspace(0, D.shape[shorter] - 1, MAX_SIDE).astype(np.intp)
         D, A, B = (np.take(X, some, axis=shorter) for X in (D, A, B))
@@ -90,9 +91,17 @@ def difference_rank(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str)
     side = min(changed)
     if side < 0.5 * min(D.shape):
         # unchanged rows bound the rank for a reason of their own, such as a few edited embeddings
-        limits.append(f"only {changed[0]} of {D.shape[0]} rows and {changed[1]} of {D.shape[1]} columns changed")
+        limits.append(
+            Text(
+                "only {a} of {b} rows and {c} of {d} columns changed",
+                a=changed[0],
+                b=D.shape[0],
+                c=changed[1],
+                d=D.shape[1],
+            )
+        )
     if side < _LEAST_SIDE:
-        limits.append(f"fewer than {_LEAST_SIDE} rows or columns changed: no rank can be told")
+        limits.append(Text("fewer than {n} rows or columns changed: no rank can be told", n=_LEAST_SIDE))
         return LowRank(0, side, None, 0.0, 0.0, None, tuple(limits))
     return _judge(_spectrum(D, A, B, dtype_a, dtype_b), side, limits)
 
@@ -128,7 +137,7 @@ def _edge(spectrum: _Spectrum) -> float:
     return spectrum.greatest * longest * longest
 
 
-def _judge(spectrum: _Spectrum, side: int, limits: list[str]) -> LowRank:
+def _judge(spectrum: _Spectrum, side: int, limits: list[Text]) -> LowRank:
     m, n = spectrum.shape
     energies, edge = spectrum.energies, _edge(spectrum)
     found = int(np.count_nonzero(energies > edge))
@@ -140,19 +149,19 @@ def _judge(spectrum: _Spectrum, side: int, limits: list[str]) -> LowRank:
     clarity = total / (m * n * spectrum.least)
     fall = math.sqrt(float(energies[found - 1]) / max(edge, float(energies[found]))) if 0 < found < side else 1.0
     if side < CERTAIN_SIDE:
-        limits.append(f"{side} rows or columns: no rank beyond {side} can be seen")
+        limits.append(Text("{n} rows or columns: no rank beyond {m} can be seen", n=side, m=side))
     verdict: bool | None = None
     if found == 0:
-        limits.append("no singular value stands above rounding")
+        limits.append(Text("no singular value stands above rounding"))
         verdict = False if sure > 0.0 else None
     elif found > (2.0 * LOW if fall >= STARK else LOW) * side:
         verdict = None if side < CERTAIN_SIDE else False
     elif signal / (signal + sure) < EXPLAINED:
         verdict = False
     elif signal / (signal + excess) < EXPLAINED or clarity < CLEAR:
-        limits.append("what the few values leave cannot be told from rounding")
+        limits.append(Text("what the few values leave cannot be told from rounding"))
     elif fall < GAP:
-        limits.append("the values sink into rounding without a gap: there may be more of them")
+        limits.append(Text("the values sink into rounding without a gap: there may be more of them"))
     else:
         verdict = True
     explained = signal / (signal + excess) if signal > 0.0 else None

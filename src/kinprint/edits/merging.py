@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
+from kinprint.text import Text
 
 RELATED = 10.0
 """Variance inflation above which parents are called related: a cosine of 0.95 between two of them."""
@@ -38,7 +39,7 @@ class Mixture:
     condition: float
     inflation: tuple[float, ...]
     related_parents: bool
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
     @property
     def total(self) -> float:
@@ -84,13 +85,14 @@ class MixtureSums:
         gram, product = np.sum(self._grams, axis=0), np.sum(self._products, axis=0)
         norms = np.sqrt(np.diag(gram))
         if np.any(norms == 0.0):
-            raise DegenerateInput(f"mixture: parent {int(np.argmin(norms))} is zero: expected weights")
+            raise DegenerateInput("mixture: parent {x} is zero: expected weights", x=int(np.argmin(norms)))
         cosines = gram / np.outer(norms, norms)
         spectrum = np.linalg.eigvalsh(cosines)
         condition = float(spectrum[-1] / max(float(spectrum[0]), 1e-300))
         if condition > INSEPARABLE:
             raise DegenerateInput(
-                f"mixture: parents are collinear (condition {condition:.1e}): expected distinct models"
+                "mixture: parents are collinear (condition {condition:.1e}): expected distinct models",
+                condition=condition,
             )
         inverse = np.linalg.inv(cosines)
         scaled = inverse @ (product / norms)
@@ -122,14 +124,16 @@ class MixtureSums:
         middle = scores.T @ scores * count / (count - self.parents)
         return np.asarray(np.sqrt(np.maximum(np.diag(inverse @ middle @ inverse), 0.0)) / norms)
 
-    def _notes(self, related: bool, inflation: float) -> tuple[str, ...]:
+    def _notes(self, related: bool, inflation: float) -> tuple[Text, ...]:
         notes = []
         if related:
             notes.append(
-                f"the parents are much alike (variance inflated {inflation:.3g} times): coefficients trade off"
+                Text(
+                    "the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=inflation
+                )
             )
         if len(self._grams) < max(_CLUSTERS, 2 * self.parents):
-            notes.append(f"{len(self._grams)} slices: errors assume independent elements")
+            notes.append(Text("{n} slices: errors assume independent elements", n=len(self._grams)))
         return tuple(notes)
 
 

@@ -18,6 +18,7 @@ from kinprint.edits.sameness import Identity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, on_grid
+from kinprint.text import Text
 
 LEAST_ELEMENTS = 64
 """Elements below which nothing but sameness is said."""
@@ -42,7 +43,7 @@ class PairEdit:
     residual: Residual | None = None
     grid: GridFit | None = None
     low_rank: LowRank | None = None
-    limits: tuple[str, ...] = ()
+    limits: tuple[Text, ...] = ()
 
 
 def describe(
@@ -70,9 +71,13 @@ def describe(
     if not all(math.isfinite(x) for x in size):
         raise DegenerateInput("describe: values that are not finite, or whose squares are not: expected finite weights")
     if A.size < LEAST_ELEMENTS:
-        return PairEdit(shape, identity, limits=(f"{A.size} elements: expected {LEAST_ELEMENTS} or more",))
+        return PairEdit(
+            shape, identity, limits=(Text("{n} elements: expected {m} or more", n=A.size, m=LEAST_ELEMENTS),)
+        )
     if min(size) == 0.0:
-        return PairEdit(shape, identity, limits=(f"the {'parent' if size[0] == 0.0 else 'child'} is zero",))
+        return PairEdit(
+            shape, identity, limits=(Text("the parent is zero") if size[0] == 0.0 else Text("the child is zero"),)
+        )
     slope = slope_of(A, B)
     common = _common_scale(A, B, dtype_b)
     sparsity = sparsity_of(_as_child(A, stored_a, dtype_a, dtype_b), stored_b)
@@ -82,9 +87,9 @@ def describe(
     low_rank = None
     if spectrum and not explained and is_float(dtype_a) and is_float(dtype_b):
         low_rank = difference_rank(A, B, dtype_a=dtype_a, dtype_b=dtype_b)
-    limits: tuple[str, ...] = () if spectrum else ("no spectrum was taken",)
+    limits: tuple[Text, ...] = () if spectrum else (Text("no spectrum was taken"),)
     if min(shape) < LEAST_ROWS:
-        limits += (f"{min(shape)} rows or columns: too few to tell added noise from training",)
+        limits += (Text("{n} rows or columns: too few to tell added noise from training", n=min(shape)),)
     return PairEdit(
         shape=shape,
         identity=identity,

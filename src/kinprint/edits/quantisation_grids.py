@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kinprint._util.numeric import FloatArray
 from kinprint.edits.rounding import is_float, steps, used_dtype
 from kinprint.errors import DegenerateInput
+from kinprint.text import Text
 
 GROUPS = (128, 64, 32)
 """Group sizes looked for, next to whole rows; the coarsest that fits is named."""
@@ -60,7 +61,7 @@ class GridFit:
     evidence: float = 0.0
     rounded_share: float | None = None
     parent_on_grid: bool | None = None
-    limits: tuple[str, ...] = ()
+    limits: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,17 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
     if A.ndim != 2 or A.shape != B.shape:
         raise DegenerateInput(f"find_grid: shapes {A.shape} and {B.shape}: expected two equal matrices")
     if not is_float(dtype_b):
-        return GridFit(None, None, limits=(f"stored as {dtype_b}: the format itself is the grid",))
+        return GridFit(None, None, limits=(Text("stored as {a}: the format itself is the grid", a=dtype_b),))
     width = A.shape[1]
     least = min(width, GROUPS[-1])
     if least < _LEAST_GROUP:
-        return GridFit(None, None, limits=(f"rows of {width} elements: expected {_LEAST_GROUP} or more",))
+        return GridFit(
+            None, None, limits=(Text("rows of {n} elements: expected {m} or more", n=width, m=_LEAST_GROUP),)
+        )
     dtypes = (used_dtype(A, dtype_a), used_dtype(B, dtype_b))
     screen = _best(A, B, least, SCREENED, dtypes[1])
     if screen is None:
-        return GridFit(None, None, limits=("no group has two different values",))
+        return GridFit(None, None, limits=(Text("no group has two different values"),))
     if screen.share < FITTING:  # a grid of larger groups would be one of smaller groups too
         return GridFit(on_grid=False, is_quantised=False, fitting_share=screen.share, evidence=screen.nats)
     finest = _best(A, B, least, SAMPLED, dtypes[1]) or screen
@@ -124,10 +127,10 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         rounded_share=rounded,
     )
     if fit.nats < EVIDENCE or levels > MOST_LEVELS + 1:
-        return replace(found, limits=("the format's own steps are as coarse as the grid",))
+        return replace(found, limits=(Text("the format's own steps are as coarse as the grid"),))
     of_parent = _best(A, A, size, SAMPLED, dtypes[0])
     parent = of_parent is not None and of_parent.share >= 0.5 and of_parent.nats >= EVIDENCE
-    limits = ("the parent lies on such grids too",) if parent else ()
+    limits = (Text("the parent lies on such grids too"),) if parent else ()
     return replace(found, on_grid=True, is_quantised=not parent, parent_on_grid=parent, limits=limits)
 
 

@@ -15,19 +15,22 @@ from kinprint.evidence.components import component_map, expert_map
 from kinprint.evidence.layer_map import LayerEvidence, align_layers
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import LOG10_ALPHA, Facts, Identity
+from kinprint.evidence.words import word
 from kinprint.results.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding, PowerFinding
+from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni, holm
 from kinprint.stats.joint import BOUND_ROWS
 from kinprint.stats.moments import centred_rows, dot_moments
 from kinprint.stats.power import least_correlation, least_row_cosine
-from kinprint.stats.tails import NORMAL, analytic_tail, log10_p_chernoff
+from kinprint.stats.tails import analytic_tail, log10_p_chernoff
+from kinprint.text import Text, joined, verbatim
 
 POWER = 0.95
 CAUTIOUS_POWER = 0.98
 """Norms: aimed at where 0.95 is stated, because the bound's critical value varies with the values as well (simulated)."""
 POWER_LAYERS = 8  # layers on which the scatter of unrelated rows is measured
 HALVINGS = 14  # of the interval in which the least correlation is sought: four digits
-SEARCHED = "layers are paired by the map found from matrices; p is corrected for the search"
+SEARCHED = Text("layers are paired by the map found from matrices; p is corrected for the search")
 
 
 @dataclass(frozen=True)
@@ -108,14 +111,19 @@ def _summaries(layers: LayerEvidence, experts: Sequence[ExpertFinding]) -> list[
         tests.append(
             EvidenceTest(
                 "layer_map",
-                "layers",
+                Text("layers"),
                 statistic=float(sum(item.shared for item in tested)),
                 null_mean=0.0,
                 log10_p=min(item.log10_p or 0.0 for item in tested),
                 n=tested[0].tries,
                 blocks=len(layers.alignment.layers),
-                null="random orders of residual dimensions and neurons",
-                p_method=f"least of {len(tested)} layers, corrected for {tested[0].tries} candidates each and for the layers",
+                null=Text("random orders of residual dimensions and neurons"),
+                p_method=PMethod.LEAST_LAYER,
+                p_detail=Text(
+                    "least of {n} layers, corrected for {m} candidates each and for the layers",
+                    n=len(tested),
+                    m=tested[0].tries,
+                ),
             )
         )
     known = [item.log10_p for item in experts if item.log10_p is not None]
@@ -123,14 +131,14 @@ def _summaries(layers: LayerEvidence, experts: Sequence[ExpertFinding]) -> list[
         tests.append(
             EvidenceTest(
                 "expert_map",
-                "experts",
+                word("experts"),
                 statistic=float(sum(item.shared for item in experts)),
                 null_mean=0.0,
                 log10_p=min(known),
                 n=len(known),
                 blocks=len(known),
-                null="a random order of neurons in each expert",
-                p_method="least of the experts' fixed-point bounds, corrected for candidates and experts",
+                null=Text("a random order of neurons in each expert"),
+                p_method=PMethod.LEAST_EXPERT,
             )
         )
     return tests
@@ -204,7 +212,7 @@ def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, lev
 
         def log10_p_of(statistic: float) -> float:
             log10_p, method = analytic_tail(statistic / moments.sd, moments)
-            if method == NORMAL:
+            if method is PMethod.NORMAL:
                 return log10_p
             return bonferroni(min(log10_p, log10_p_chernoff(few_a, few_b, statistic)), 2)
 
@@ -214,11 +222,11 @@ def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, lev
         )
         reason = None if least is not None else _beyond_a_copy(test, level)
     except (DegenerateInput, ValueError) as error:
-        least, reason = None, str(error)
+        least, reason = None, error.reason if isinstance(error, DegenerateInput) else verbatim(str(error))
     return PowerFinding(
         "norm_joint",
         test.scope,
-        "correlation of norm scales",
+        Text("correlation of norm scales"),
         least,
         POWER,
         level,
@@ -229,11 +237,11 @@ def _norm_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, lev
     )
 
 
-def _beyond_a_copy(test: EvidenceTest, level: float) -> str:
+def _beyond_a_copy(test: EvidenceTest, level: float) -> Text:
     """Say that nothing reaches the level, which is that of the strongest test: Holm's correction asks less of the others."""
-    reason = f"by itself not even a copy reaches the level of 10^{level:.1f} with these values"
+    reason = Text("by itself not even a copy reaches the level of 10^{x:.1f} with these values", x=level)
     if test.log10_p_holm is not None and test.log10_p_holm <= LOG10_ALPHA:
-        return f"{reason}; it counts here because stronger tests were passed before it"
+        return joined((reason, Text("it counts here because stronger tests were passed before it")))
     return reason
 
 
@@ -249,8 +257,10 @@ def _row_power(a: Probe, b: Probe, layer_map: LayerMap, test: EvidenceTest, leve
                 widths.append(_effective_width(place))
     n, width, blocks = min(sizes), max(1, int(min(widths))), min(test.blocks, len(sizes))
     least = least_row_cosine(n, width, blocks, level, POWER)
-    reason = None if least is not None else f"{n} rows in each of {blocks} layers cannot reach the level"
-    return PowerFinding("fixed_points", test.scope, "cosine of rows", least, POWER, level, n, width, blocks, reason)
+    reason = None if least is not None else Text("{n} rows in each of {m} layers cannot reach the level", n=n, m=blocks)
+    return PowerFinding(
+        "fixed_points", test.scope, Text("cosine of rows"), least, POWER, level, n, width, blocks, reason
+    )
 
 
 def _effective_width(place: SamplePair) -> float:

@@ -23,10 +23,13 @@ from kinprint.evidence.reading import token_wants
 from kinprint.model.model import Model
 from kinprint.model.reader import Sample, read_together
 from kinprint.results.findings import EvidenceTest
+from kinprint.text import Text, labelled, verbatim
 
 BASIS_TOKENS = 1024
 LEAST_TOKENS = 64
-ALIGNED = "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
+ALIGNED = Text(
+    "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class BasisEvidence:
     match: ColumnMatch | None = None
     origin: Origin | None = None
     spent: int = 0
-    untested: str | None = None
+    untested: Text | None = None
 
 
 def align_basis(
@@ -51,18 +54,20 @@ def align_basis(
     seed: int,
 ) -> BasisEvidence:
     """Pair residual dimensions by tokens that both models have, then count neurons at their places."""
-    why = "reordered or narrowed residual stream"
+    why = Text("reordered or narrowed residual stream")
     if not tokens or len(tokens) < LEAST_TOKENS:
-        return BasisEvidence(untested=f"{why}: fewer than {LEAST_TOKENS} tokens are known to be in both vocabularies")
+        few = Text("fewer than {n} tokens are known to be in both vocabularies", n=LEAST_TOKENS)
+        return BasisEvidence(untested=labelled(why, few))
     if any((probe.hidden or 0) > MAX_WIDTH for probe in probes):
-        return BasisEvidence(untested=f"{why}: wider than {MAX_WIDTH}, too costly to align")
+        return BasisEvidence(untested=labelled(why, Text("wider than {n}, too costly to align", n=MAX_WIDTH)))
     embedded, spent = shared_embeddings(models, tokens, allowance)
     if embedded is None:
-        return BasisEvidence(spent=spent, untested=f"{why}: embeddings do not fit the budget, or a side has none")
+        none = Text("embeddings do not fit the budget, or a side has none")
+        return BasisEvidence(spent=spent, untested=labelled(why, none))
     try:
         match = match_columns(*embedded, seed=seed)
     except DegenerateInput as error:
-        return BasisEvidence(spent=spent, untested=f"{why}: {error.message}")
+        return BasisEvidence(spent=spent, untested=labelled(why, error.reason))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
     by_role: dict[Role, list[SamplePair]] = {}
@@ -77,7 +82,7 @@ def align_basis(
                 if place.layer is not None and found.log10_p is not None:
                     by_layer[place.layer] = min(by_layer.get(place.layer, 0.0), found.log10_p)
         except DegenerateInput as error:
-            tests.append(EvidenceTest("fixed_points_aligned", role.value, status="off", reason=error.message))
+            tests.append(EvidenceTest("fixed_points_aligned", verbatim(role.value), status="off", reason=error.reason))
     slices = {role.value: [(place.a.values, place.b.values) for place in group] for role, group in by_role.items()}
     norms = [_aligned_norm(place, match) for place in sample_pairs(*probes, layer_map) if _is_norm(place)]
     return BasisEvidence(tuple(tests), by_layer, match, origin_of(slices, norms), spent)

@@ -21,8 +21,10 @@ from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.results.measurements import NullResult
+from kinprint.results.p_values import PMethod
 from kinprint.stats import block_nulls, check_range, joint_independent, joint_tail, null_for
 from kinprint.stats.fixedpoints import combined_fixed_points, fixed_points
+from kinprint.text import Text, verbatim
 
 ORDER_Z, NEIGHBOUR_Z = 2.0, 6.0
 """How many standard deviations a common trend over the index may be worth, and how clearly neighbours may be alike."""
@@ -34,9 +36,10 @@ COPY_R = 0.1
 
 _CORNER = (16, 512)
 
-RESIDUAL_ORDER = "residual dimensions have no order of their own"
-NEURON_ORDER = "neurons have no order of their own"
-HEAD_ORDER = "key/value heads have no order of their own"
+RESIDUAL_ORDER = Text("residual dimensions have no order of their own")
+NEURON_ORDER = Text("neurons have no order of their own")
+ONE_PERMUTATION = Text("one permutation of residual dimensions")
+HEAD_ORDER = Text("key/value heads have no order of their own")
 
 LayerMap = Mapping[int, int]  # layer of B to layer of A
 Block = tuple[FloatArray, FloatArray]
@@ -99,13 +102,13 @@ def _guarded(name: str, role: Role, test: Callable[[], EvidenceTest]) -> Evidenc
     try:
         return test()
     except DegenerateInput as error:
-        return EvidenceTest(name, role.value, status=OFF, reason=error.message)
+        return EvidenceTest(name, verbatim(role.value), status=OFF, reason=error.reason)
 
 
 # -- the tests ---------------------------------------------------------------------------------------------------------
 
 
-def norm_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+def norm_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, Text], seed: int) -> EvidenceTest:
     """Test the scales of one norm role in all layers at once, under ONE permutation of the residual stream."""
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
@@ -113,24 +116,26 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, st
     for place in group:
         one, two = _values(place)
         if one.shape != two.shape:
-            raise DegenerateInput(f"widths differ: {one.size} and {two.size}")
+            raise DegenerateInput("widths differ: {a} and {b}", a=one.size, b=two.size)
         if not (_is_constant(one) or _is_constant(two)):
             varying.append((one[None, :], two[None, :]))
     if not varying:
-        raise DegenerateInput(f"all {len(group)} norms are constant on at least one side: there is no order to compare")
+        raise DegenerateInput(
+            "all {n} norms are constant on at least one side: there is no order to compare", n=len(group)
+        )
     blocks = varying
     null = joint_tail(blocks, seed=seed)
     if null.sd > 0.0 and (order := _own_order(blocks, null.sd)) is not None:
         raise DegenerateInput(order)
-    test = _from_null("norm_joint", role, null, len(blocks), "one permutation of residual dimensions")
+    test = _from_null("norm_joint", role, null, len(blocks), ONE_PERMUTATION, RESIDUAL_ORDER)
     return replace(test, reason=_left_out(len(group) - len(blocks), len(group)))
 
 
-def matrix_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+def matrix_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, Text], seed: int) -> EvidenceTest:
     """Test the Pearson correlation of equal slices, averaged over layers, under permutation of a free axis."""
     axis, name = permuted_axis(role, ordered)
     if axis is None:
-        raise DegenerateInput(f"no axis may be permuted: {name}")
+        raise DegenerateInput("no axis may be permuted: {why}", why=name)
     residual = role.info.axes[axis] is Axis.RESIDUAL
     # one permutation serves all layers along the residual stream, so copies do no harm there
     places = group if residual else _distinct(group)
@@ -138,15 +143,16 @@ def matrix_test(role: Role, group: Sequence[SamplePair], ordered: Mapping[Axis, 
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
     if residual:
-        null, permutation = joint_tail(blocks, seed=seed), f"one permutation of {name} units for all layers"
+        null = joint_tail(blocks, seed=seed)
+        permutation, order = Text("one permutation of {axis} units for all layers", axis=name), RESIDUAL_ORDER
     else:
-        permutation = f"its own permutation of {name} units for each layer"
+        permutation, order = Text("its own permutation of {axis} units for each layer", axis=name), NEURON_ORDER
         if len(blocks) > 1:
             null = joint_independent(*block_nulls(blocks))
         else:
             observed = _correlation(*blocks[0])
             null = null_for("pearson", *blocks[0], observed=observed, higher_is_closer=True)
-    test = _from_null("matrix_correlation", role, null, len(blocks), permutation)
+    test = _from_null("matrix_correlation", role, null, len(blocks), permutation, order)
     return replace(test, reason=_left_out(len(places) - len(blocks), len(places)))
 
 
@@ -180,18 +186,18 @@ def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTes
     return _counted("head_fixed_points", role, counts, sizes, HEAD_ORDER)
 
 
-def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> EvidenceTest:
+def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, Text], seed: int) -> EvidenceTest:
     """Test the embeddings of the same token strings under permutation of residual dimensions."""
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
     one, two = _values(SamplePair(Role.EMBEDDING, None, None, a, b))
     if one.shape != two.shape:
-        raise DegenerateInput(f"widths differ: {one.shape[1]} and {two.shape[1]}")
+        raise DegenerateInput("widths differ: {a} and {b}", a=one.shape[1], b=two.shape[1])
     if _is_constant(one) or _is_constant(two):
         raise DegenerateInput("the rows of one side are constant")
     null = joint_tail([(one, two)], seed=seed)
-    test = _from_null("token_rows", Role.EMBEDDING, null, 1, "one permutation of residual dimensions")
-    return replace(test, assumptions=(*test.assumptions, "rows are paired by token string"))
+    test = _from_null("token_rows", Role.EMBEDDING, null, 1, ONE_PERMUTATION, RESIDUAL_ORDER)
+    return replace(test, assumptions=(*test.assumptions, Text("rows are paired by token string")))
 
 
 # -- their parts -------------------------------------------------------------------------------------------------------
@@ -200,8 +206,9 @@ def token_test(a: Sample, b: Sample, ordered: Mapping[Axis, str], seed: int) -> 
 def _values(place: SamplePair) -> Block:
     for side, sample in (("A", place.a), ("B", place.b)):
         if not sample.finite:
-            where = "" if place.layer is None else f" in layer {place.layer}"
-            raise DegenerateInput(f"NaN or infinity in what was read of {side}{where}")
+            if place.layer is None:
+                raise DegenerateInput("NaN or infinity in what was read of {side}", side=side)
+            raise DegenerateInput("NaN or infinity in what was read of {side} in layer {n}", side=side, n=place.layer)
     one, two = place.a.values, place.b.values
     check_range(one, "A")
     check_range(two, "B")
@@ -224,8 +231,10 @@ def _matrix_block(place: SamplePair, axis: int) -> Block | None:
     return (one, two) if axis == 1 else (one.T, two.T)
 
 
-def _left_out(count: int, total: int) -> str | None:
-    return f"{count} of {total} left out: NaN, infinity, constant values, unequal shapes" if count else None
+def _left_out(count: int, total: int) -> Text | None:
+    return (
+        Text("{n} of {m} left out: NaN, infinity, constant values, unequal shapes", n=count, m=total) if count else None
+    )
 
 
 def _is_constant(values: FloatArray) -> bool:
@@ -253,7 +262,7 @@ def _follows_neighbours(values: FloatArray) -> float:
     return float(ranks @ np.roll(ranks, 1) / (ranks @ ranks))
 
 
-def _own_order(blocks: Sequence[Block], sd: float) -> str | None:
+def _own_order(blocks: Sequence[Block], sd: float) -> Text | None:
     """Say if the entries of both sides follow their index, or their neighbours: then their order is not arbitrary.
 
     A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
@@ -262,14 +271,17 @@ def _own_order(blocks: Sequence[Block], sd: float) -> str | None:
     products = np.mean([waves(one[0]) * waves(two[0]) for one, two in blocks], axis=0)
     excess = float(np.abs(products).sum()) / sd
     if excess > ORDER_Z:
-        return f"in both models entries follow their index, worth {excess:.1f} standard deviations: the order has a meaning"
+        return Text(
+            "in both models entries follow their index, worth {x:.1f} standard deviations: the order has a meaning",
+            x=excess,
+        )
     near = [float(np.mean([_follows_neighbours(block[side][0]) for block in blocks])) for side in (0, 1)]
     if min(abs(x) for x in near) * math.sqrt(blocks[0][0].shape[1]) > NEIGHBOUR_Z:
-        return "in both models entries follow their neighbours: the order has a meaning"
+        return Text("in both models entries follow their neighbours: the order has a meaning")
     return None
 
 
-def orders_of(a: Probe, b: Probe) -> dict[Axis, str]:
+def orders_of(a: Probe, b: Probe) -> dict[Axis, Text]:
     """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show.
 
     Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
@@ -280,7 +292,7 @@ def orders_of(a: Probe, b: Probe) -> dict[Axis, str]:
     if Axis.RESIDUAL not in ordered and one is not None and two is not None and one.size == two.size > WAVES:
         excess = float(np.abs(waves(one) * waves(two)).sum()) * math.sqrt(one.size)
         if excess > ORDER_Z:
-            ordered[Axis.RESIDUAL] = (
+            ordered[Axis.RESIDUAL] = Text(
                 "in both models the lengths of columns follow their index: their order has a meaning"
             )
     return ordered
@@ -327,11 +339,11 @@ def _alike(one: FloatArray, two: FloatArray) -> bool:
     return one.shape == two.shape and float(np.vdot(one, two)) > COPY_R
 
 
-def _from_null(name: str, role: Role, null: NullResult, blocks: int, permutation: str) -> EvidenceTest:
+def _from_null(name: str, role: Role, null: NullResult, blocks: int, permutation: Text, order: Text) -> EvidenceTest:
     statistic = None if null.z is None else null.mean + null.z * null.sd
     return EvidenceTest(
         name=name,
-        scope=role.value,
+        scope=verbatim(role.value),
         statistic=statistic,
         null_mean=null.mean,
         null_sd=null.sd,
@@ -341,16 +353,17 @@ def _from_null(name: str, role: Role, null: NullResult, blocks: int, permutation
         blocks=blocks,
         null=permutation,
         p_method=null.p_method,
-        assumptions=(RESIDUAL_ORDER if "residual" in permutation else NEURON_ORDER,),
+        assumptions=(order,),
+        p_detail=null.p_detail,
     )
 
 
-def _counted(name: str, role: Role, counts: Sequence[int], sizes: Sequence[int], assumption: str) -> EvidenceTest:
+def _counted(name: str, role: Role, counts: Sequence[int], sizes: Sequence[int], assumption: Text) -> EvidenceTest:
     """Return the test of a number of fixed points: mean and spread as of a random order, one expected in each layer."""
     total, layers = sum(counts), len(counts)
     return EvidenceTest(
         name=name,
-        scope=role.value,
+        scope=verbatim(role.value),
         statistic=float(total),
         null_mean=float(layers),
         null_sd=math.sqrt(layers),
@@ -358,7 +371,7 @@ def _counted(name: str, role: Role, counts: Sequence[int], sizes: Sequence[int],
         log10_p=combined_fixed_points(counts, sizes),
         n=sum(sizes),
         blocks=layers,
-        null="a random order in each layer",
-        p_method="factorial-moment bound (1/k! in one layer), exact inequality",
+        null=Text("a random order in each layer"),
+        p_method=PMethod.FACTORIAL,
         assumptions=(assumption,),
     )

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
+from kinprint.text import Text
 
 TRAINING, INITIALISATION, UNCLEAR = "training", "initialisation", "unclear"
 
@@ -40,7 +41,7 @@ class Origin:
     slope: float | None
     slope_cv: float | None
     uniform: bool
-    reasons: tuple[str, ...]
+    reasons: tuple[Text, ...]
 
 
 def origin_of(
@@ -59,11 +60,11 @@ def origin_of(
     uniform = cv is not None and slope is not None and cv <= UNIFORM_CV and slope > 0.05
     reasons = []
     if norm_r is not None:
-        reasons.append(f"what norms learned correlates at {norm_r:.2f}")
+        reasons.append(Text("what norms learned correlates at {x:.2f}", x=norm_r))
     if learned_slope is not None:
-        reasons.append(f"along A's leading directions B keeps {learned_slope:.2f} of A's weights")
+        reasons.append(Text("along A's leading directions B keeps {x:.2f} of A's weights", x=learned_slope))
     if cv is not None and slope is not None:
-        reasons.append(f"B keeps {slope:.2f} of A's weights, varying by {cv:.0%} between roles")
+        reasons.append(Text("B keeps {x:.2f} of A's weights, varying by {y:.0%} between roles", x=slope, y=cv))
     kept = (norm_r is not None and norm_r >= NORM_KEPT) or (learned_slope is not None and learned_slope >= SLOPE_KEPT)
     if kept or uniform:
         reading = TRAINING

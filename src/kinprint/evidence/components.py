@@ -13,6 +13,7 @@ from kinprint.evidence.layer_map import ATTENTION, LAYER_ALPHA, MLP, LayerEviden
 from kinprint.evidence.probe import Probe
 from kinprint.results.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
 from kinprint.stats.combine import bonferroni
+from kinprint.text import Text
 
 SHARED, PARTLY, NOT_SHARED, NOT_TESTED = "shared", "partly shared", "not shared", "not tested"
 
@@ -51,7 +52,7 @@ def component_map(
     mlp = {layer: min(p, neurons.get(layer, 0.0)) for layer, p in layers.mlp.items()} | {
         layer: p for layer, p in neurons.items() if layer not in layers.mlp
     }
-    note = "compared after an alignment" if neurons else None
+    note = Text("compared after an alignment") if neurons else None
     into_experts = bool(experts) and "mlp" not in layers.testable  # a dense MLP beside experts is tested as those
     if "mlp" in known and not into_experts:
         found.append(_by_layer("mlp", mlp, count, layers, absent["mlp"], note))
@@ -62,15 +63,15 @@ def component_map(
     return found
 
 
-def _why_absent(probes: tuple[Probe, Probe], roles: Sequence[Role]) -> str:
+def _why_absent(probes: tuple[Probe, Probe], roles: Sequence[Role]) -> Text:
     """Say why a part could not be tested, as far as is known without its numbers."""
     a, b = probes
     for side, here, there in (("A", a, b), ("B", b, a)):
         if here.has(roles) and not there.has(roles):
-            return f"only model {side} has it"
+            return Text("only model {side} has it", side=side)
     if a.hidden is not None and b.hidden is not None and a.hidden != b.hidden:
-        return f"shapes differ: model A is {a.hidden} wide, model B {b.hidden}"
-    return "shapes differ, or it was not read"
+        return Text("shapes differ: model A is {a} wide, model B {b}", a=a.hidden, b=b.hidden)
+    return Text("shapes differ, or it was not read")
 
 
 def _state(hits: int, tested: int) -> str:
@@ -79,7 +80,7 @@ def _state(hits: int, tested: int) -> str:
     return SHARED if hits == tested else PARTLY if hits else NOT_SHARED
 
 
-def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest], absent: str) -> ComponentFinding:
+def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest], absent: Text) -> ComponentFinding:
     """Judge a part tested as one: its best test decides, being corrected for the whole battery."""
     scopes = {role.value for role in roles}
     ok = [test for test in tests if test.scope in scopes and test.status == TESTED and test.log10_p_holm is not None]
@@ -90,12 +91,12 @@ def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest], abse
     hit = best <= LAYER_ALPHA
     units = max(test.n for test in ok)
     if not hit and units < LEAST_UNITS:
-        note = f"only {units} units could be permuted: too few to be sure of seeing a copy"
+        note = Text("only {n} units could be permuted: too few to be sure of seeing a copy", n=units)
         return ComponentFinding(name, NOT_TESTED, 0, 0, best, note)
     return ComponentFinding(name, SHARED if hit else NOT_SHARED, 1, int(hit), best)
 
 
-def _norms(tests: Sequence[EvidenceTest], absent: str) -> ComponentFinding:
+def _norms(tests: Sequence[EvidenceTest], absent: Text) -> ComponentFinding:
     ok = [t for t in tests if t.name == "norm_joint" and t.status == TESTED and t.log10_p_holm is not None]
     if not ok:
         reason = next((t.reason for t in tests if t.name == "norm_joint" and t.reason), None)
@@ -105,7 +106,7 @@ def _norms(tests: Sequence[EvidenceTest], absent: str) -> ComponentFinding:
 
 
 def _by_layer(
-    name: str, found: Mapping[int, float], count: int, layers: LayerEvidence, absent: str, note: str | None = None
+    name: str, found: Mapping[int, float], count: int, layers: LayerEvidence, absent: Text, note: Text | None = None
 ) -> ComponentFinding:
     """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers."""
     tries = max(1, layers.alignment.layers[0].tries if layers.alignment.layers else 1) * max(count, 1)

@@ -7,12 +7,14 @@ from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
 from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.evidence.words import word
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want
 from kinprint.refs import public
 from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
+from kinprint.text import Text
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 RELATED = "related"
@@ -41,7 +43,7 @@ def run_controls(options: Options, a: Probe, session: Session) -> list[ControlFi
             probe = read_alike(open_model(reference, session), a, session.remaining_bytes)
             found.append(_judged(public(reference), expected, assess(a, probe, seed=options.seed)))
         except KinprintError as error:
-            found.append(ControlFinding(public(reference), expected, NOT_RUN, None, None, None, error.message))
+            found.append(ControlFinding(public(reference), expected, NOT_RUN, None, None, None, error.reason))
     return found
 
 
@@ -69,15 +71,15 @@ def _judged(name: str, expected: str, assessment: Assessment) -> ControlFinding:
     strongest = assessment.strongest
     found = classify(assessment)
     if strongest is None and not assessment.identity.tensors:
-        return ControlFinding(name, expected, NOT_RUN, None, None, None, "nothing was read")
+        return ControlFinding(name, expected, NOT_RUN, None, None, None, Text("nothing was read"))
     if strongest is None and name == SHUFFLED:  # nothing is claimed of such models, so nothing can be claimed falsely
-        return ControlFinding(name, expected, PASSED, NO_EVIDENCE, None, None, "no test applies")
+        return ControlFinding(name, expected, PASSED, NO_EVIDENCE, None, None, Text("no test applies"))
     if strongest is None and name != SELF:
-        return ControlFinding(name, expected, NOT_RUN, None, None, None, "no test applies to this pair")
+        return ControlFinding(name, expected, NOT_RUN, None, None, None, Text("no test applies to this pair"))
     if name == SHUFFLED:  # constants survive any shuffle; what must not happen is that a test sees something
         found = RELATED if assessment.log10_p <= LOG10_ALPHA else NO_EVIDENCE
     passed = found == expected or (expected == RELATED and found == IDENTICAL)
-    reason = None if passed else f"expected {expected}, found {found}"
+    reason = None if passed else Text("expected {a}, found {b}", a=word(expected), b=word(found))
     z = None if strongest is None else strongest.z
     log10_p = None if strongest is None else assessment.log10_p
     return ControlFinding(name, expected, PASSED if passed else FAILED, found, log10_p, z, reason)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.evidence.common_start import Origin
+from kinprint.evidence.words import word
 from kinprint.results.findings import ComponentFinding, EditFinding, ExpertFinding, LayerAlignment, MergeFinding
+from kinprint.text import Text, joined, labelled
 
 MERGED_R2, MERGED_GAIN = 0.9, 0.9
 """A merge explains nearly all of B, and nearly all of what the best single parent leaves: a common ancestor does the first."""
@@ -30,29 +32,36 @@ DIRECT = frozenset({"cast", "pruned", "scaled"})
 quantisations of one model, two adapters merged into it, a child that was deepened beside one that was trained on."""
 
 _PLAIN = {
-    "cast": ("cast", " by a change of number format"),
-    "quantised": ("quantised", " by quantisation"),
-    "pruned": ("pruned", " by pruning of single weights"),
-    "low_rank": ("lora_merged", " by a low-rank update, as when a LoRA adapter is merged"),
-    "noise": ("noise_added", " by added noise"),
-    "scaled": ("scaled", " by a common factor"),
-    "merged_or_reweighted": ("merged", " as if averaged with another model, which was not among those given"),
-    "changed": ("fine_tuned", " by further training"),
-    "identical": ("fine_tuned", " with only some tensors changed"),
+    "cast": ("cast", Text("by a change of number format")),
+    "quantised": ("quantised", Text("by quantisation")),
+    "pruned": ("pruned", Text("by pruning of single weights")),
+    "low_rank": ("lora_merged", Text("by a low-rank update, as when a LoRA adapter is merged")),
+    "noise": ("noise_added", Text("by added noise")),
+    "scaled": ("scaled", Text("by a common factor")),
+    "merged_or_reweighted": ("merged", Text("as if averaged with another model, which was not among those given")),
+    "changed": ("fine_tuned", Text("by further training")),
+    "identical": ("fine_tuned", Text("with only some tensors changed")),
 }
 
 
-ROTATED = "rotated"
-"""How the residual dimensions are called where a rotation had to be undone first."""
+REORDERED, NEGATED, ROTATED, RESIZED = "reordered", "negated", "rotated", "resized"
+BASES = {
+    REORDERED: Text("reordered"),
+    NEGATED: Text("negated"),
+    ROTATED: Text("rotated"),
+    RESIZED: Text("narrowed or widened"),
+}
+"""How the residual dimensions were changed where that had to be undone first."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A recognised edit: its name in reports, how it continues the sentence, and what shows it."""
+    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several."""
 
     name: str
-    phrase: str
-    reasons: tuple[str, ...]
+    phrase: Text | None
+    reasons: tuple[Text, ...]
+    variant: str | None = None
 
 
 def name_kind(
@@ -65,13 +74,13 @@ def name_kind(
     basis: str | None,
     origin: Origin | None,
     depths: tuple[int, int],
-    unchanged: str | None = None,
+    unchanged: Text | None = None,
 ) -> Kind:
     """Return the most specific edit; the others that show become reasons.
 
     `unchanged` says how much was found to be the same, where nothing that was read differs.
     """
-    found = [
+    found: list[Kind] = [
         *_merged(merge),
         *_rebuilt(alignment, experts, neuron_kind, basis, depths),
         # in another basis nothing stands in place: what does not share there was not replaced, but not looked at
@@ -79,13 +88,15 @@ def name_kind(
         *_norms_reset(components, origin),
     ]
     if unchanged is not None and not found:
-        return Kind("no_difference_found", f" with no difference in what was read ({unchanged})", (unchanged,))
+        return Kind(
+            "no_difference_found", Text("with no difference in what was read ({what})", what=unchanged), (unchanged,)
+        )
     found += _weights(edits)
     if not found:
-        return Kind("unknown", "", ("the kind of edit could not be told from what was read",))
+        return Kind("unknown", None, (Text("the kind of edit could not be told from what was read"),))
     first = found[0]
     others = tuple(reason for item in found[1:] for reason in item.reasons)
-    return Kind(first.name, first.phrase, (*first.reasons, *others))
+    return replace(first, reasons=(*first.reasons, *others))
 
 
 def merged_parts(merge: MergeFinding | None) -> list[tuple[str, float]]:
@@ -104,7 +115,11 @@ def is_merge(merge: MergeFinding | None) -> bool:
 def _merged(merge: MergeFinding | None) -> Iterator[Kind]:
     if merge is not None and is_merge(merge):
         text = " + ".join(f"{coefficient:.2f} × {name}" for name, coefficient in merged_parts(merge))
-        yield Kind("merged", f" as a weighted merge, {text}", (f"B = {text} explains {merge.r_squared:.1%} of B",))
+        yield Kind(
+            "merged",
+            Text("as a weighted merge, {sum}", sum=text),
+            (Text("B = {sum} explains {x:.1%} of B", sum=text, x=merge.r_squared),),
+        )
 
 
 def moved_layers(alignment: LayerAlignment, depths: tuple[int, int]) -> bool:
@@ -138,26 +153,38 @@ def _rebuilt(
     upcycled = [item for item in experts if item.shared and item.source is None]
     if upcycled:
         layers = len({item.layer for item in upcycled})
-        text = f"{len(upcycled)} experts in {layers} layers come from the dense MLP"
-        yield Kind("upcycled", " by turning its MLPs into experts", (text,))
+        text = Text("{n} experts in {m} layers come from the dense MLP", n=len(upcycled), m=layers)
+        yield Kind("upcycled", Text("by turning its MLPs into experts"), (text,))
     if basis is not None:
-        yield Kind("re_based", f" with its residual dimensions {basis}", (f"residual dimensions are {basis}",))
+        yield Kind(
+            "re_based",
+            Text("with its residual dimensions {basis}", basis=BASES[basis]),
+            (Text("residual dimensions are {basis}", basis=BASES[basis]),),
+            variant=basis,
+        )
     if moved_layers(alignment, depths):
-        text = f"layers of A in the order of B: {map_text(alignment)} of 0–{depths[0] - 1} ({alignment.kind})"
-        yield Kind("depth_changed", " by dropping, repeating or moving layers", (text,))
+        text = Text(
+            "layers of A in the order of B: {runs} of 0–{last} ({kind})",
+            runs=map_text(alignment),
+            last=depths[0] - 1,
+            kind=word(alignment.kind),
+        )
+        yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
     if neuron_kind == SUBSET:
         yield Kind(
-            "width_pruned", " by removing and reordering MLP neurons", ("its MLP neurons are a subset, reordered",)
+            "width_pruned",
+            Text("by removing and reordering MLP neurons"),
+            (Text("its MLP neurons are a subset, reordered"),),
         )
     elif neuron_kind == PERMUTED:
-        yield Kind("neurons_permuted", " with its MLP neurons reordered", ("its MLP neurons are reordered",))
+        yield Kind("neurons_permuted", Text("with its MLP neurons reordered"), (Text("its MLP neurons are reordered"),))
 
 
 _REPLACED = {
-    "embedding": ("vocabulary_replaced", " with its vocabulary and embeddings replaced"),
-    "norms": ("norms_replaced", " with its norms replaced"),
-    "attention": ("attention_changed", " with its attention replaced, or its heads reordered"),
-    "mlp": ("mlp_changed", " with its MLPs replaced, or changed beyond recognition"),
+    "embedding": ("vocabulary_replaced", Text("with its vocabulary and embeddings replaced")),
+    "norms": ("norms_replaced", Text("with its norms replaced")),
+    "attention": ("attention_changed", Text("with its attention replaced, or its heads reordered")),
+    "mlp": ("mlp_changed", Text("with its MLPs replaced, or changed beyond recognition")),
 }
 
 
@@ -169,7 +196,7 @@ def _replaced(components: Sequence[ComponentFinding], *, experts: bool) -> Itera
         if item.component == "mlp" and experts:  # it went into the experts
             continue
         name, phrase = _REPLACED[item.component]
-        yield Kind(name, phrase, (f"{item.component}: {item.state}",))
+        yield Kind(name, phrase, (labelled(word(item.component), word(item.state)),))
 
 
 def _norms_reset(components: Sequence[ComponentFinding], origin: Origin | None) -> Iterator[Kind]:
@@ -180,7 +207,9 @@ def _norms_reset(components: Sequence[ComponentFinding], origin: Origin | None) 
     r, kept = origin.norm_correlation, origin.learned_slope
     if r is not None and kept is not None and r < NORMS_KEPT and kept > WEIGHTS_KEPT:
         name, phrase = _REPLACED["norms"]
-        yield Kind(name, phrase, (f"norms correlate at {r:.2f} only, while weights are kept at {kept:.2f}",))
+        yield Kind(
+            name, phrase, (Text("norms correlate at {x:.2f} only, while weights are kept at {y:.2f}", x=r, y=kept),)
+        )
 
 
 def _looks_averaged(edits: Sequence[EditFinding]) -> bool:
@@ -206,22 +235,30 @@ def _weights(edits: Sequence[EditFinding]) -> Iterator[Kind]:
     edit, _ = changed.most_common(1)[0]
     if edit == "unknown":
         return
-    name, phrase = _PLAIN.get(edit, ("unknown", ""))
+    name, phrase = _PLAIN.get(edit, ("unknown", None))
     shown = [item for item in edits if item.edit == edit]
-    reasons = [f"{item.scope}: {item.edit.replace('_', ' ')}, {'; '.join(item.reasons)}" for item in shown[:2]]
+    reasons = [
+        Text(
+            "{scope}: {edit}, {reasons}",
+            scope=item.scope,
+            edit=word(item.edit.replace("_", " ")),
+            reasons=joined(item.reasons),
+        )
+        for item in shown[:2]
+    ]
     if edit == "changed":
         low = [item.correlation for item in shown if item.correlation is not None and item.correlation < HEAVY]
         if len(low) * 2 > len(shown):
-            name, phrase = "continued_pretraining", " by heavy further training"
+            name, phrase = "continued_pretraining", Text("by heavy further training")
     averaged = _looks_averaged([item for item in edits if item.edit != "identical"])
     if edit == "merged_or_reweighted" and not averaged:
-        name, phrase = "continued_pretraining", " by heavy further training"
+        name, phrase = "continued_pretraining", Text("by heavy further training")
     elif edit in ("changed", "noise") and averaged:
         name, phrase = _PLAIN["merged_or_reweighted"]
     bits = {item.bits for item in shown if item.bits}
     ranks = {item.rank for item in shown if item.rank}
     if bits:
-        phrase += f" to {min(bits)} bits"
+        phrase = Text("{how} to {n} bits", how=phrase, n=min(bits))
     if ranks:
-        phrase += f" (rank {max(ranks)})"
-    yield Kind(name, phrase, tuple(reasons))
+        phrase = Text("{how} (rank {n})", how=phrase, n=max(ranks))
+    yield Kind(name, phrase, tuple(reasons), variant="some" if edit == "identical" else None)

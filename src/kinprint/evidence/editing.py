@@ -25,6 +25,7 @@ from kinprint.model.reader import Sample, Want
 from kinprint.refs import public
 from kinprint.results.findings import EditFinding, MergeFinding
 from kinprint.sources.session import Session
+from kinprint.text import Text, joined, labelled
 
 EDIT_LAYERS = 3
 SLICE_BYTES = 1_000_000  # of one matrix of one side: 122 rows at width 4096 in two bytes
@@ -41,8 +42,10 @@ class EditEvidence:
     findings: tuple[EditFinding, ...] = ()
     origin: Origin | None = None
     spent: int = 0
-    untested: str | None = None
+    untested: Text | None = None
 
+
+UNPLACED = labelled(Text("what was done to single weights"), Text("no matrix stands at its place in both models"))
 
 Matrices = dict[str, list[tuple[Sample, Sample]]]
 
@@ -71,7 +74,7 @@ def examine_edits(
         if place.role.info.kind == "norm" and place.role.info.axes[0] is Axis.RESIDUAL and _varies(place.a, place.b)
     ]
     slices = {scope: [(x.values, y.values) for x, y in pairs] for scope, pairs in matrices.items()}
-    untested = None if matrices else "what was done to single weights: no matrix stands at its place in both models"
+    untested = None if matrices else UNPLACED
     return EditEvidence(tuple(findings), origin_of(slices, norms), spent, untested)
 
 
@@ -114,7 +117,7 @@ def _varies(a: Sample, b: Sample) -> bool:
     return bool(np.ptp(a.stored) > 0) and bool(np.ptp(b.stored) > 0)
 
 
-REVERSED = "as if A had been made from B"
+BACKWARDS = Text("as if A had been made from B")
 _DIRECTED = ("quantised", "pruned", "merged_or_reweighted", "cast")  # edits that look different from the other end
 
 
@@ -124,7 +127,8 @@ class _Named:
 
     edit: PairEdit
     name: str
-    reasons: tuple[str, ...]
+    reasons: tuple[Text, ...]
+    backwards: bool = False
 
 
 def _named(a: Sample, b: Sample) -> _Named | None:
@@ -138,7 +142,7 @@ def _named(a: Sample, b: Sample) -> _Named | None:
     except DegenerateInput:
         return None
     if back.name in _DIRECTED:
-        return _Named(edit, back.name, (REVERSED, *back.reasons))
+        return _Named(edit, back.name, (BACKWARDS, *back.reasons), backwards=True)
     return _Named(edit, found.name, found.reasons)
 
 
@@ -172,6 +176,7 @@ def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
         rank=max(ranks) if ranks and common == "low_rank" else None,
         noise=mean(lambda edit: edit.residual.level if edit.residual else None) if common == "noise" else None,
         reasons=shown[0].reasons,
+        backwards=shown[0].backwards,
     )
 
 
@@ -188,7 +193,7 @@ def merge_of(
     parents: Sequence[str],
     session: Session,
     allowance: int | None,
-) -> tuple[MergeFinding | None, int, str | None]:
+) -> tuple[MergeFinding | None, int, Text | None]:
     """Explain B as a weighted sum of A and the given parents, over every slice that all of them have in one shape."""
     a, b = probes
     others: list[Probe] = []
@@ -196,7 +201,7 @@ def merge_of(
     try:
         others = [read_alike(open_model(reference, session), a, allowance) for reference in parents]
     except KinprintError as error:
-        return None, session.bytes_delivered - before, f"a parent could not be read: {error.message}"
+        return None, session.bytes_delivered - before, Text("a parent could not be read: {why}", why=error.reason)
     sums = MixtureSums(1 + len(others))
     alone = [MixtureSums(1) for _ in range(1 + len(others))]
     for key, child in b.samples.items():
@@ -212,9 +217,9 @@ def merge_of(
         mixture = sums.solve()
         best = max(single.solve().r_squared for single in alone)
     except DegenerateInput as error:
-        return None, session.bytes_delivered - before, error.message
+        return None, session.bytes_delivered - before, error.reason
     labels = (models[0].label, *map(public, parents))
-    note = "; ".join(mixture.notes) or None
+    note = joined(mixture.notes) if mixture.notes else None
     finding = MergeFinding(
         parents=labels,
         coefficients=mixture.coefficients,

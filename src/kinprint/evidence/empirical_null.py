@@ -12,6 +12,7 @@ import orjson
 
 from kinprint.errors import NotFound, SchemaError
 from kinprint.results.plain_json import build
+from kinprint.text import Text, verbatim
 
 NULL_SCHEMA = "kinprint.null"
 NULL_VERSION = 1
@@ -55,6 +56,12 @@ class EmpiricalNull:
     note: str
     models: tuple[NullModel, ...]
     samples: tuple[NullSample, ...]
+
+    @property
+    def title(self) -> Text:
+        """How reports name this null; the one that ships has a name in every language."""
+        shipped = Text("kinprint's default null ({n} tiny Llama models, trained independently)", n=len(self.models))
+        return shipped if self.name == shipped else verbatim(self.name)
 
     def sample(self, statistic: str) -> NullSample | None:
         """Return the values of one statistic, or None if this null has none."""

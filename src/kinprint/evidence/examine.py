@@ -12,25 +12,28 @@ from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.evidence.assess import Assessment, assess, conclude, facts_of, power_of
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_controls
-from kinprint.evidence.edit_kinds import ROTATED
+from kinprint.evidence.edit_kinds import NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.neuron_gram import rotation_controls
+from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import TOKEN_ROWS, Scope, fill_probes, plan_extras
-from kinprint.evidence.rotation import RotationEvidence, examine_rotation
-from kinprint.evidence.verdict import LOG10_ALPHA, TRUNK, Facts, decide
+from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation
+from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, Facts, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
 from kinprint.results.findings import Evidence, EvidenceTest, MergeFinding, Verdict
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
+from kinprint.text import Text, joined, labelled
 
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
+SEE_DEEP = Text("see --deep")
 Tell = Callable[[str, int, int], None]
 
 
@@ -42,13 +45,13 @@ class _Diary:
     options: Options
     scope: Scope  # layers and roles that may be looked at
     null: EmpiricalNull
-    stages: list[str] = field(default_factory=list)
+    stages: list[Text] = field(default_factory=list)
 
     def allowance(self, share: float) -> int | None:
         left = self.session.remaining_bytes
         return None if left is None else int(left * share)
 
-    def note(self, text: str) -> None:
+    def note(self, text: Text) -> None:
         self.stages.append(text)
 
 
@@ -65,19 +68,24 @@ def examine(
     """Judge two models of which the comparison's slices are in the probes; `scope` says which layers and roles may be looked at."""
     diary = _Diary(session, options, scope, null)
     a, b = probes
-    diary.note(f"comparison: {len(a.samples)} slices of A and {len(b.samples)} of B")
+    diary.note(Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples)))
     tell("evidence", 0, 4)
     extras = plan_extras(models, probes, sample_tokens(tokens), scope)
     spent = fill_probes(models, probes, extras, diary.allowance(EXTRA_SHARE))
     diary.note(
-        f"exact tests: {spent:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need"
+        Text(
+            "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
+            n=spent,
+        )
     )
     assessment = assess(a, b, seed=options.seed)
     tell("evidence", 1, 4)
     if _all_same(assessment):
         identity, spent = confirm_identity(models, assessment.identity, diary.allowance(1.0))
         assessment = replace(assessment, identity=identity)
-        diary.note(f"identity: {spent:,} further bytes; {identity.share_read:.1%} of all weights are now known")
+        diary.note(
+            Text("identity: {n:,} further bytes; {x:.1%} of all weights are now known", n=spent, x=identity.share_read)
+        )
     assessment, neurons = _escalate(models, probes, assessment, diary)
     assessment, basis = _rebase(models, probes, assessment, tokens, diary)
     assessment, rotated = _find_rotation(models, probes, assessment, basis, tokens, diary)
@@ -86,7 +94,7 @@ def examine(
     edits = EditEvidence()
     if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
         edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), scope)
-        diary.note(f"kind of edit: {edits.spent:,} further bytes, for larger slices of a few matrices")
+        diary.note(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
     merge = _merge(models, probes, diary) if options.parents else None
     tell("evidence", 3, 4)
     own, able = own_controls(a, seed=options.seed)
@@ -95,8 +103,8 @@ def examine(
             StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=options.seed, allowed=scope.allows
         )
     controls = [*own, *run_controls(options, a, session)]
-    diary.note(f"controls: {sum(item.status != 'not run' for item in controls)} run")
-    diary.note(f"self and shuffled self look at {CONTROL_LAYERS} layers at most")
+    diary.note(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
+    diary.note(Text("self and shuffled self look at {n} layers at most", n=CONTROL_LAYERS))
     power = power_of(a, b, assessment)
     facts = replace(
         facts_of(a, b, assessment),
@@ -112,13 +120,13 @@ def examine(
             *scope.limits,
             *(text for text in (neurons.untested, basis.untested, rotated.untested, edits.untested) if text),
         ],
-        null=null.name if any(test.name.startswith("neuron_match") for test in assessment.tests) else None,
+        null=null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,
     )
     tell("evidence", 4, 4)
     return decide(facts), _evidence(facts, diary.stages)
 
 
-def _evidence(facts: Facts, stages: Sequence[str]) -> Evidence:
+def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
     return Evidence(
         tests=tuple(facts.tests),
         alignment=facts.alignment,
@@ -156,13 +164,13 @@ def _escalate(
     suspicious = assessment.log10_p <= LOG10_ALPHA and (mlp is None or mlp.shared < mlp.tested) and not experts
     if not suspicious and not diary.options.deep:
         why = (
-            "the MLPs share in place"
+            Text("the MLPs share in place")
             if assessment.log10_p <= LOG10_ALPHA
-            else "nothing suggests it; --deep looks anyway"
+            else Text("nothing suggests it; --deep looks anyway")
         )
-        diary.note(f"reordered neurons were not looked for: {why}")
+        diary.note(Text("reordered neurons were not looked for: {why}", why=why))
         silent = assessment.log10_p > LOG10_ALPHA
-        return assessment, NeuronEvidence(untested=f"reordered neurons: {why}" if silent else None)
+        return assessment, NeuronEvidence(untested=labelled(REORDERED_NEURONS, why) if silent else None)
     neurons = match_neurons(
         models,
         _candidates(assessment),
@@ -171,7 +179,7 @@ def _escalate(
         seed=diary.options.seed,
         scope=diary.scope,
     )
-    diary.note(f"reordered neurons: {neurons.spent:,} further bytes, {len(neurons.tests)} layers")
+    diary.note(Text("reordered neurons: {n:,} further bytes, {m} layers", n=neurons.spent, m=len(neurons.tests)))
     if not neurons.tests:
         return assessment, neurons
     found = {layer: p for layer, p in (neurons.by_layer or {}).items() if p <= LOG10_ALPHA / 2 or assessment.layers.mlp}
@@ -207,11 +215,19 @@ def _rebase(
     widths_differ = probes[0].hidden != probes[1].hidden
     if not widths_differ and not (diary.options.deep and _open(assessment)):
         silent = assessment.log10_p > LOG10_ALPHA
-        return assessment, BasisEvidence(untested="reordered residual dimensions: see --deep" if silent else None)
+        return assessment, BasisEvidence(
+            untested=labelled(Text("reordered residual dimensions"), SEE_DEEP) if silent else None
+        )
     found = align_basis(
         models, probes, assessment.layer_map, tokens, allowance=diary.allowance(0.8), seed=diary.options.seed
     )
-    diary.note(f"residual stream aligned by tokens: {found.spent:,} further bytes, {len(found.tests)} tests after it")
+    diary.note(
+        Text(
+            "residual stream aligned by tokens: {n:,} further bytes, {m} tests after it",
+            n=found.spent,
+            m=len(found.tests),
+        )
+    )
     if found.match is not None and not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in found.tests):
         # neurons may be reordered as well
         matched = match_neurons(
@@ -223,7 +239,9 @@ def _rebase(
             columns=found.match,
             scope=diary.scope,
         )
-        diary.note(f"neurons matched after that: {matched.spent:,} further bytes, {len(matched.tests)} layers")
+        diary.note(
+            Text("neurons matched after that: {n:,} further bytes, {m} layers", n=matched.spent, m=len(matched.tests))
+        )
         found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
     if not found.tests:
         return assessment, found
@@ -244,7 +262,7 @@ def _find_rotation(
     # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
     blurred = basis.match is not None and basis.match.share < CLEAR_COLUMNS
     if not (diary.options.deep and (unsolved or blurred)):
-        return assessment, RotationEvidence(untested="rotated residual basis: see --deep" if silent else None)
+        return assessment, RotationEvidence(untested=labelled(ROTATED_BASIS, SEE_DEEP) if silent else None)
     a, b = StoredWeights(models[0]), StoredWeights(models[1])
     starts = token_rotations(models, tokens, diary.allowance(0.3), seed=diary.options.seed)
     found = examine_rotation(
@@ -257,7 +275,11 @@ def _find_rotation(
         starts=starts,
         allowed=diary.scope.allows,
     )
-    diary.note(f"rotated residual basis: {a.bytes_read + b.bytes_read:,} further bytes, {len(found.tests)} tests")
+    diary.note(
+        Text(
+            "rotated residual basis: {n:,} further bytes, {m} tests", n=a.bytes_read + b.bytes_read, m=len(found.tests)
+        )
+    )
     if not found.tests:
         return assessment, found
     return _with(assessment, probes, found.tests, found.by_layer), found
@@ -276,9 +298,9 @@ def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence, rotated: Rota
     if not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in basis.tests):
         return None
     if probes[0].hidden != probes[1].hidden:
-        return "narrowed or widened"
+        return RESIZED
     in_place = basis.match is not None and np.array_equal(basis.match.index, np.arange(basis.match.index.size))
-    return "negated" if in_place else "reordered"
+    return NEGATED if in_place else REORDERED
 
 
 def _candidates(assessment: Assessment) -> Mapping[int, int]:
@@ -287,5 +309,6 @@ def _candidates(assessment: Assessment) -> Mapping[int, int]:
 
 def _merge(models: tuple[Model, Model], probes: tuple[Probe, Probe], diary: _Diary) -> MergeFinding | None:
     found, spent, problem = merge_of(models, probes, diary.options.parents, diary.session, diary.allowance(0.9))
-    diary.note(f"merge: {spent:,} further bytes" + (f"; {problem}" if problem else ""))
+    said = Text("merge: {n:,} further bytes", n=spent)
+    diary.note(joined((said, problem)) if problem else said)
     return found

@@ -15,15 +15,17 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
 from kinprint.results.context import Grid, LayerGrid
+from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.stats.matrix_layer_grid import matrix_grid
 from kinprint.stats.moments import check_range
+from kinprint.text import Text
 
 MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
 DECIMALS, Z_DECIMALS = 6, 3
 ASSUMPTIONS = (
-    "units of the permuted axis are exchangeable if the models are unrelated",
-    "each cell stands alone: with L × M of them, some exceed 3 by chance; no verdict rests on this picture",
+    Text("units of the permuted axis are exchangeable if the models are unrelated"),
+    Text("each cell stands alone: with L × M of them, some exceed 3 by chance; no verdict rests on this picture"),
 )
 
 
@@ -38,18 +40,20 @@ def layer_grids(a: Probe, b: Probe) -> tuple[LayerGrid, ...]:
 
 
 def _grid(
-    role: Role, left: Mapping[int | None, Sample], right: Mapping[int | None, Sample], ordered: Mapping[Axis, str]
+    role: Role, left: Mapping[int | None, Sample], right: Mapping[int | None, Sample], ordered: Mapping[Axis, Text]
 ) -> LayerGrid | None:
     if not left or not right:
         return None  # a role that only one model has is listed among what was not compared
     kind = "vector" if role.info.kind != "matrix" else "matrix"
     axis, name = permuted_axis(role, ordered)
     if axis is None:
-        return _without(role, kind, f"no axis may be permuted: {name}")
+        return _without(role, kind, Text("no axis may be permuted: {why}", why=name))
     place = _usual_place(left, right)
     one, two = (_usable(side, place) for side in (left, right))
     if not one or not two:
-        return _without(role, kind, "no two layers have slices of the same shape and place, without NaN or infinity")
+        return _without(
+            role, kind, Text("no two layers have slices of the same shape and place, without NaN or infinity")
+        )
     A, B = (_stacked(side, axis) for side in (one, two))
     rows = max(1, min(A.shape[1], MOST_ELEMENTS // (max(len(A), len(B)) * A.shape[2])))
     try:
@@ -57,7 +61,7 @@ def _grid(
             check_range(values.reshape(len(values), -1), side)
         pairs = matrix_grid(A[:, :rows], B[:, :rows])
     except DegenerateInput as error:
-        return _without(role, kind, error.message)
+        return _without(role, kind, error.reason)
     return LayerGrid(
         role=role.value,
         kind=kind,
@@ -68,7 +72,7 @@ def _grid(
         pearson=_rounded(pairs.pearson, DECIMALS),
         z=_rounded(pairs.z, Z_DECIMALS),
         n=A.shape[2],
-        null=f"permuted {name} indices, for each pair alone",
+        null=Text("permuted {axis} indices, for each pair alone", axis=name),
         assumptions=ASSUMPTIONS,
         rows=None if kind == "vector" else (0, rows),
     )
@@ -98,8 +102,8 @@ def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
     return stack.transpose(0, 2, 1) if across else stack
 
 
-def _without(role: Role, kind: str, reason: str) -> LayerGrid:
-    return LayerGrid(role.value, kind, (), (), (), (), (), (), 0, "", status=NOT_COMPARABLE, reason=reason)
+def _without(role: Role, kind: str, reason: Text) -> LayerGrid:
+    return LayerGrid(role.value, kind, (), (), (), (), (), (), 0, NOTHING_SAID, status=NOT_COMPARABLE, reason=reason)
 
 
 def _rounded(values: FloatArray, decimals: int) -> Grid:

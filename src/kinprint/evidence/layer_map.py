@@ -16,9 +16,11 @@ from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import SamplePair, matrix_test, orders_of, row_test
 from kinprint.evidence.probe import Probe, layer_keys, residual_columns
+from kinprint.evidence.words import word
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
 from kinprint.stats.combine import bonferroni, holm
+from kinprint.text import Text
 
 STACK_ELEMENTS = 40 * 4096  # of one layer's stack: all pairs of layers are formed, so this is what the map costs
 ALL_STACKS = 1 << 25  # elements of all stacks together: a quarter of a gigabyte
@@ -57,7 +59,7 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
     try:
         scores = pair_scores(*([stack[n] for n in order] for stack, order in zip(stacks, numbers, strict=True)))
     except DegenerateInput as error:
-        return _in_order(a, b, error.message, ordered, seed)
+        return _in_order(a, b, error.reason, ordered, seed)
     chosen, rivals = choose_map(scores), best_map(scores)
     tries = len(numbers[0])
     attention: dict[int, float] = {}
@@ -107,7 +109,7 @@ def _common(a: Probe, b: Probe, roles: Sequence[Role]) -> bool:
     return any(role in found[0] and role in found[1] for role in roles)
 
 
-def _in_order(a: Probe, b: Probe, reason: str, ordered: Mapping[Axis, str], seed: int) -> LayerEvidence:
+def _in_order(a: Probe, b: Probe, reason: Text, ordered: Mapping[Axis, Text], seed: int) -> LayerEvidence:
     """Test layers at their own places, where no map can be sought: what needs no residual order may still speak."""
     attention: dict[int, float] = {}
     mlp: dict[int, float] = {}
@@ -132,7 +134,7 @@ def layer_p(
     source: int,
     layer: int,
     roles: Sequence[Role],
-    ordered: Mapping[Axis, str],
+    ordered: Mapping[Axis, Text],
     *,
     seed: int,
 ) -> float | None:
@@ -163,12 +165,14 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, str]) -> tuple[list[Role], str]:
+def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, Text]) -> tuple[list[Role], Text]:
     """Return the roles whose row slices all layers of both models have, with equal width along the residual stream."""
     if Axis.RESIDUAL in ordered:
         return [], ordered[Axis.RESIDUAL]
     if a.hidden != b.hidden:
-        return [], f"residual widths differ: {a.hidden or 'unknown'} and {b.hidden or 'unknown'}"
+        return [], Text(
+            "residual widths differ: {a} and {b}", a=a.hidden or word("unknown"), b=b.hidden or word("unknown")
+        )
     candidates = [role for role in (*ATTENTION, *MLP) if residual_columns(role) and role.info.scope == "layer"]
     usable = []
     for role in candidates:
@@ -177,7 +181,7 @@ def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, str]) -> tuple[list[Role]
             sample.finite for side in found for sample in side.values()
         ):
             usable.append(role)
-    return usable, "no matrix that reads the residual stream was read in every layer of both models"
+    return usable, Text("no matrix that reads the residual stream was read in every layer of both models")
 
 
 def _layers_read(probe: Probe) -> int:

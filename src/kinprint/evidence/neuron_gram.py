@@ -18,10 +18,13 @@ from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.battery import NEURON_ORDER, ORDER_Z, waves
+from kinprint.evidence.words import word
 from kinprint.model.weights import Weights
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ControlFinding, EvidenceTest
+from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
 from kinprint.stats.fixedpoints import fixed_points
+from kinprint.text import Text, joined
 
 GRAM_LAYERS = 8
 GRAM_ROWS = 512
@@ -31,7 +34,8 @@ OWN_ORDER = -3.0
 """log10 p of a model's layers against each other below which its neurons have an order."""
 COPIED = 0.8
 """Share of neurons found in place beyond which two layers of one model are taken for copies."""
-NO_MLP = "a side has no MLP matrices whose parts are known"
+MLP_NEURONS = Text("mlp neurons")
+NO_MLP = Text("a side has no MLP matrices whose parts are known")
 GRAM = "gram_fixed_points"
 Allowed = Callable[[Role, int | None], bool]
 
@@ -91,7 +95,7 @@ class GramTable:
     counts: FloatArray  # layers of A × layers of B
     log10_p: FloatArray
     tested: int
-    reason: str | None = None
+    reason: Text | None = None
 
     @property
     def tries(self) -> int:
@@ -129,7 +133,7 @@ def gram_side(
         raise DegenerateInput(NO_MLP)
     limit = min(rows, *(model.shape(sets[layer].up, layer, sets[layer].expert)[0] for layer in layers))
     if limit < LEAST_NEURONS:
-        raise DegenerateInput(f"{limit} neurons: expected at least {LEAST_NEURONS}")
+        raise DegenerateInput("{n} neurons: expected at least {m}", n=limit, m=LEAST_NEURONS)
     order = np.random.default_rng([seed, limit]).permutation(limit)
     tested, references = np.sort(order[: limit // 2]), np.sort(order[limit // 2 :])
     made = [_profiles(model, layer, sets[layer], limit, references, tested) for layer in layers]
@@ -151,7 +155,7 @@ class OrderedNeurons(DegenerateInput):
     """The places of neurons mean something in a model, or that cannot be ruled out: no order of them proves anything."""
 
 
-def own_order(side: GramSide) -> str | None:
+def own_order(side: GramSide) -> Text | None:
     """Say if the places of neurons mean something in one model: then its layers recognise each other's neurons by place.
 
     Two layers of one model have orders of their own, so that their neurons should find no places in each other. They do if
@@ -169,10 +173,10 @@ def own_order(side: GramSide) -> str | None:
             if points.count < COPIED * points.n:
                 found.append(points.log10_p)
     if not found:
-        return "it has no two layers, different from each other, to check that places of neurons mean nothing"
+        return Text("it has no two layers, different from each other, to check that places of neurons mean nothing")
     least = bonferroni(min(found), len(found))
     if least <= OWN_ORDER:
-        return f"the places of its neurons mean something: its own layers share them (log10 p {least:.1f})"
+        return Text("the places of its neurons mean something: its own layers share them (log10 p {p:.1f})", p=least)
     return None
 
 
@@ -189,26 +193,29 @@ def hold_gram(a: GramSide, b: GramSide) -> GramTable:
     for side, model in (("A", a), ("B", b)):
         why = own_order(model)
         if why is not None:
-            raise OrderedNeurons(f"model {side}: {why}")
+            raise OrderedNeurons("model {side}: {why}", side=side, why=why)
     counts = np.zeros((len(a.layers), len(b.layers)))
     log10_p = np.zeros_like(counts)
-    skipped: dict[str, int] = {}
+    skipped: dict[Text, int] = {}
     for i, one in enumerate(a.profiles):
         for j, two in enumerate(b.profiles):
             why = None
             if one.shape != two.shape:
-                why = "only one of them has a gate, or they have other numbers of neurons"
+                why = Text("only one of them has a gate, or they have other numbers of neurons")
             elif _both_sorted(a.lengths[i], b.lengths[j]):
-                why = "in both, lengths of neurons follow their index: their order has a meaning"
+                why = Text("in both, lengths of neurons follow their index: their order has a meaning")
             if why is not None:
                 skipped[why] = skipped.get(why, 0) + 1
                 continue
             found = fixed_points(one, two, centre=True)
             counts[i, j], log10_p[i, j] = found.count, found.log10_p
     if sum(skipped.values()) == counts.size:
-        raise DegenerateInput(f"no pair of layers can be held against each other: {next(iter(skipped))}")
-    reasons = [f"{number} of {counts.size} pairs of layers left out: {why}" for why, number in skipped.items()]
-    return GramTable(a.layers, b.layers, counts, log10_p, len(a.profiles[0]), "; ".join(reasons) or None)
+        raise DegenerateInput("no pair of layers can be held against each other: {why}", why=next(iter(skipped)))
+    reasons = [
+        Text("{n} of {m} pairs of layers left out: {why}", n=number, m=counts.size, why=why)
+        for why, number in skipped.items()
+    ]
+    return GramTable(a.layers, b.layers, counts, log10_p, len(a.profiles[0]), joined(reasons) if reasons else None)
 
 
 def _profiles(
@@ -231,7 +238,7 @@ def gram_test(table: GramTable) -> EvidenceTest:
     i, j = table.best()
     return EvidenceTest(
         GRAM,
-        "mlp neurons",
+        MLP_NEURONS,
         layer=table.layers_b[j],
         statistic=float(table.counts[i, j]),
         null_mean=1.0,
@@ -240,9 +247,10 @@ def gram_test(table: GramTable) -> EvidenceTest:
         log10_p=bonferroni(float(table.log10_p[i, j]), table.tries),
         n=table.tested,
         blocks=table.tries,
-        null="a random order of neurons",
-        p_method=f"1/k! for the best of {table.tries} pairs of layers, corrected for them",
-        assumptions=(NEURON_ORDER, "products of neurons with each other do not depend on the residual basis"),
+        null=Text("a random order of neurons"),
+        p_method=PMethod.BEST_LAYERS,
+        p_detail=Text("1/k! for the best of {n} pairs of layers, corrected for them", n=table.tries),
+        assumptions=(NEURON_ORDER, Text("products of neurons with each other do not depend on the residual basis")),
         reason=table.reason,
     )
 
@@ -266,7 +274,7 @@ def rotation_controls(
         gate = None if where.gate is None else model.folded(where.gate, layer, expert=where.expert, rows=rows)
         up = model.folded(where.up, layer, expert=where.expert, rows=rows)
     except (DegenerateInput, BudgetExceeded, IndexError) as error:
-        why = str(error) or NO_MLP
+        why = NO_MLP if isinstance(error, IndexError) else error.reason
         return [ControlFinding(name, wanted, "not run", None, None, None, why) for name, wanted, _ in expected]
     rng = np.random.default_rng([seed, rows[1]])
     order = rng.permutation(rows[1])
@@ -281,7 +289,7 @@ def rotation_controls(
         there = gram_profiles(None if rotated[0] is None else rotated[0][moved], rotated[1][moved], references, tested)
         found = fixed_points(here, there, centre=True)
         said = DERIVED if found.log10_p <= log10_alpha else NO_EVIDENCE
-        reason = None if said == wanted else f"expected {wanted}, found {said}"
+        reason = None if said == wanted else Text("expected {a}, found {b}", a=word(wanted), b=word(said))
         status = "passed" if said == wanted else "failed"
         findings.append(ControlFinding(name, wanted, status, said, found.log10_p, found.count - 1.0, reason))
     return findings

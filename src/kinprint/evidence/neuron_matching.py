@@ -13,19 +13,24 @@ from kinprint.align.neuron_assignment import NeuronMatch, gate_up_agreement, rec
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
+from kinprint.evidence.battery import RESIDUAL_ORDER
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.reading import EVERYTHING, Parts, Scope
 from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.model.model import Model
 from kinprint.model.reader import Want, read_together
 from kinprint.results.findings import OFF, EvidenceTest
+from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
+from kinprint.text import Text, joined, labelled
 
 MAX_LAYERS = 4
 MAX_ELEMENTS = 1 << 24  # of one matrix held in float64: 128 MB, and a few copies of it
 LEAST_COLUMNS = 256
 DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of them matches
 STATISTIC = "neuron_agreement"
+REORDERED = Text("reordered neurons")
+LIKE_THE_NULL = Text("unrelated models agree no more than those of the empirical null")
 ALIGNED_STATISTIC = "aligned_neuron_agreement"  # after residual dimensions were paired by shared tokens
 
 GateUp = tuple[Want, Want]
@@ -39,7 +44,7 @@ class NeuronEvidence:
     by_layer: Mapping[int, float] | None = None
     kind: str | None = None
     spent: int = 0
-    untested: str | None = None
+    untested: Text | None = None
 
 
 def match_neurons(
@@ -59,15 +64,19 @@ def match_neurons(
     a, b = models
     chosen = _chosen(scope.parts(a), scope.parts(b), layer_map)
     if not chosen:
-        return NeuronEvidence(untested="reordered neurons: no layer has gate and up matrices on both sides")
+        return NeuronEvidence(untested=labelled(REORDERED, Text("no layer has gate and up matrices on both sides")))
     taken: list[tuple[GateUp, GateUp]] = []
     spent = 0
     for sides in chosen:
         cost = sum(model.cost(want) for model, wants in zip(models, sides, strict=True) for want in wants)
         if allowance is not None and spent + cost > allowance:
-            needed = f"one layer takes {cost / 1e6:.0f} MB and {max(0, allowance - spent) / 1e6:.0f} MB are left"
             if not taken:
-                return NeuronEvidence(untested=f"reordered neurons: {needed}; see --budget")
+                needed = Text(
+                    "one layer takes {x:.0f} MB and {y:.0f} MB are left; see --budget",
+                    x=cost / 1e6,
+                    y=max(0, allowance - spent) / 1e6,
+                )
+                return NeuronEvidence(untested=labelled(REORDERED, needed))
             break
         spent += cost
         taken.append(sides)
@@ -123,8 +132,8 @@ class _Null:
     columns: ColumnMatch | None
 
     @property
-    def name(self) -> str:
-        return self.null.name
+    def title(self) -> Text:
+        return self.null.title
 
     @property
     def largest(self) -> float:
@@ -134,12 +143,12 @@ class _Null:
 def _test(
     wants: GateUp, matrices: Sequence[FloatArray], null: _Null, layers: int, seed: int
 ) -> tuple[EvidenceTest, str | None]:
-    layer, scope = wants[0].layer, " and ".join(want.role.value for want in wants)
+    layer, scope = wants[0].layer, joined((want.role.value for want in wants), "and")
     name = "neuron_match" if null.columns is None else "neuron_match_aligned"
     try:
         match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed, null_rows=NULL_ROWS, beyond=null.largest)
     except DegenerateInput as error:
-        return EvidenceTest(name, scope, layer, status=OFF, reason=error.message), None
+        return EvidenceTest(name, scope, layer, status=OFF, reason=error.reason), None
     inside = match.agreement / match.n <= null.largest
     # neither the draws nor the tail know what training on like data alone can align: the empirical null does
     log10_p = 0.0 if inside else bonferroni(match.log10_p, layers)
@@ -155,17 +164,21 @@ def _test(
         log10_p=log10_p,
         n=match.n,
         blocks=1,
-        null=f"permuted residual dimensions, {match.n_draws} draws, and {null.name}",
-        p_method=f"{match.p_method}; 1 where the empirical null has as large a share"
-        if not inside
-        else "inside the empirical null",
+        null=Text("permuted residual dimensions, {n} draws, and {null}", n=match.n_draws, null=null.title),
+        p_method=PMethod.INSIDE_NULL if inside else match.p_method,
+        p_detail=None if inside else beyond_null(match),
         assumptions=(
-            "residual dimensions have no order of their own",
-            "unrelated models agree no more than those of the empirical null",
+            RESIDUAL_ORDER,
+            LIKE_THE_NULL,
         ),
     )
     found = recovered_map(match)
     return test, None if inside or found.kind == "none" else found.kind
+
+
+def beyond_null(match: NeuronMatch) -> Text:
+    """Say how the p-value of a match was had that lies outside the empirical null."""
+    return Text("{method}; 1 where the empirical null has as large a share", method=match.p_detail)
 
 
 def _scale(match: NeuronMatch) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Axis, Role, TensorKey
 from kinprint.model.reader import Sample
+from kinprint.text import Text
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Probe:
     experts: int = 0
     hidden: int | None = None
     kv_heads: int | None = None
-    ordered: Mapping[Axis, str] = field(default_factory=dict)
+    ordered: Mapping[Axis, Text] = field(default_factory=dict)
     samples: dict[TensorKey, Sample] = field(default_factory=dict)
     heads: dict[TensorKey, Sample] = field(default_factory=dict)
     tokens: dict[TensorKey, Sample] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from kinprint.evidence.probe import Probe, residual_columns
 from kinprint.formats.plan import Run
 from kinprint.model.model import Model
 from kinprint.model.reader import Sample, Want, read_together
+from kinprint.text import Text
 
 NEURON_ROWS = 32  # rows of gate and up matrices for fixed points: 1/32! = 4e-36 in a single layer
 HEAD_LAYERS = 12  # layers whose heads are sampled: every row is a request of its own
@@ -65,13 +66,13 @@ class Scope:
         return {key: part for key, part in model.parts.items() if self.allows(part.role, part.layer)}
 
     @property
-    def limits(self) -> list[str]:
+    def limits(self) -> list[Text]:
         """What was left out on request, in words."""
         named = []
         if self.layers is not None:
-            named.append("layers other than those asked for (--layers)")
+            named.append(Text("layers other than those asked for (--layers)"))
         if self.roles is not None:
-            named.append("roles other than those asked for (--roles)")
+            named.append(Text("roles other than those asked for (--roles)"))
         return named
 
 

@@ -32,6 +32,7 @@ from kinprint.evidence.neuron_gram import (
     GRAM_LAYERS,
     GRAM_ROWS,
     LEAST_NEURONS,
+    MLP_NEURONS,
     NO_MLP,
     Allowed,
     GramTable,
@@ -43,11 +44,15 @@ from kinprint.evidence.neuron_gram import (
     neurons_cost,
     read_neurons,
 )
+from kinprint.evidence.neuron_matching import LIKE_THE_NULL, beyond_null
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
+from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
+from kinprint.text import Text, labelled
 
 SEARCH_BYTES = 1 << 30  # what a search for layers may read where no budget says
+ROTATED_BASIS = Text("rotated residual basis")
 FIT_LAYERS, HELD_OUT = 2, 2
 SEARCHED = 8  # layers of B tried for one of A, where depths differ
 SAMPLED = 1024  # neurons of A matched in a layer that was held out
@@ -74,7 +79,7 @@ class RotationEvidence:
     origin: Origin | None = None
     share: float | None = None
     in_order: bool = False
-    untested: str | None = None
+    untested: Text | None = None
 
 
 # -- second stage: neurons in any order ----------------------------------------------------------------------------------
@@ -219,7 +224,7 @@ def matched_test(found: HeldOut, null: EmpiricalNull, layers: int) -> EvidenceTe
     scale = len(match.gate_index) / match.null_rows
     return EvidenceTest(
         MATCHED,
-        "mlp neurons",
+        MLP_NEURONS,
         layer=found.layer_b,
         statistic=float(match.agreement),
         null_mean=match.null_mean * scale,
@@ -228,13 +233,12 @@ def matched_test(found: HeldOut, null: EmpiricalNull, layers: int) -> EvidenceTe
         log10_p=0.0 if inside else bonferroni(match.log10_p, layers),
         n=match.n,
         blocks=1,
-        null=f"permuted residual dimensions, {match.n_draws} draws, and {null.name}",
-        p_method="inside the empirical null"
-        if inside
-        else f"{match.p_method}; 1 where the empirical null has as large a share",
+        null=Text("permuted residual dimensions, {n} draws, and {null}", n=match.n_draws, null=null.title),
+        p_method=PMethod.INSIDE_NULL if inside else match.p_method,
+        p_detail=None if inside else beyond_null(match),
         assumptions=(
-            "the rotation was fitted on other layers",
-            "unrelated models agree no more than those of the empirical null",
+            Text("the rotation was fitted on other layers"),
+            LIKE_THE_NULL,
         ),
     )
 
@@ -263,7 +267,9 @@ def examine_rotation(
     allowed : which role in which layer may be read.
     """
     if a.hidden != b.hidden:
-        return RotationEvidence(untested=f"rotated residual basis: widths {a.hidden} and {b.hidden} differ")
+        return RotationEvidence(
+            untested=labelled(ROTATED_BASIS, Text("widths {a} and {b} differ", a=a.hidden, b=b.hidden))
+        )
     before = a.bytes_read + b.bytes_read
     try:
         count = _affordable(a, b, allowance, allowed)
@@ -272,9 +278,9 @@ def examine_rotation(
         if found.in_order:
             return found
     except (BudgetExceeded, OrderedNeurons) as error:
-        return RotationEvidence(untested=f"rotated residual basis: {error.message}")
+        return RotationEvidence(untested=labelled(ROTATED_BASIS, error.reason))
     except DegenerateInput as error:
-        found = RotationEvidence((EvidenceTest(GRAM, "mlp neurons", status=OFF, reason=error.message),), share=0.0)
+        found = RotationEvidence((EvidenceTest(GRAM, MLP_NEURONS, status=OFF, reason=error.reason),), share=0.0)
     left = None if allowance is None else allowance - (a.bytes_read + b.bytes_read - before)
     return _reordered(a, b, found, null, left, seed, starts, allowed)
 
@@ -297,13 +303,17 @@ def _in_order(
     return RotationEvidence((first,), by_layer, layers, None, origin, share, in_order=True)
 
 
-def _too_large(model: Weights, layer: int) -> str | None:
+def _too_large(model: Weights, layer: int) -> Text | None:
     """Say if a layer is too large for what holds it in memory whole, or too wide for what takes the cube of its width."""
     where = neuron_sets(model)[layer]
     neurons, width = model.shape(where.up, layer, where.expert)
     if width > MAX_WIDTH or neurons * width > MAX_ELEMENTS:
-        return (
-            f"{neurons} neurons of width {width}: expected a width up to {MAX_WIDTH} and {MAX_ELEMENTS} values at most"
+        return Text(
+            "{n} neurons of width {w}: expected a width up to {m} and {v} values at most",
+            n=neurons,
+            w=width,
+            m=MAX_WIDTH,
+            v=MAX_ELEMENTS,
         )
     return None
 
@@ -324,7 +334,9 @@ def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed)
     count = min(GRAM_LAYERS, allowance // 3 // max(1, sum(costs)))
     if count < 2:  # with one there is no check that places of neurons mean nothing
         raise DegenerateInput(
-            f"two layers take {2 * sum(costs) / 1e6:.1f} MB and {allowance / 3e6:.1f} MB may be read; see --budget"
+            "two layers take {x:.1f} MB and {y:.1f} MB may be read; see --budget",
+            x=2 * sum(costs) / 1e6,
+            y=allowance / 3e6,
         )
     return count
 
@@ -340,19 +352,24 @@ def _reordered(
     allowed: Allowed,
 ) -> RotationEvidence:
     """Fit a rotation on some layers and match the neurons of others."""
-    why = "rotated residual basis with reordered neurons"
+    why = Text("rotated residual basis with reordered neurons")
     try:
         pairs = choose_pairs(a, b, allowed)
         sets = neuron_sets(a), neuron_sets(b)
         for i, j in pairs:
             if (reason := _too_large(a, i) or _too_large(b, j)) is not None:
-                return replace(first, untested=f"{why}: {reason}")
+                return replace(first, untested=labelled(why, reason))
         # those fitted are read for every start and to tell copies, those tested once more for what comes after
         reads = 2 + len(starts)
         cost = reads * sum(neurons_cost(a, i, sets[0][i]) + neurons_cost(b, j, sets[1][j]) for i, j in pairs)
         if allowance is not None and cost > allowance:
-            needed = f"{len(pairs)} layers take {cost / 1e6:.0f} MB and {allowance / 1e6:.0f} MB are left; see --budget"
-            return replace(first, untested=f"{why}: {needed}")
+            needed = Text(
+                "{n} layers take {x:.0f} MB and {y:.0f} MB are left; see --budget",
+                n=len(pairs),
+                x=cost / 1e6,
+                y=allowance / 1e6,
+            )
+            return replace(first, untested=labelled(why, needed))
         # one layer of a wide model has rows enough to determine a rotation, and each more takes half a minute
         cut = 1 if a.hidden > WIDE else (len(pairs) + 1) // 2
         fits = [fit(a, b, pairs[:cut], seed=seed, start=start) for start in (None, *starts)]
@@ -369,8 +386,8 @@ def _reordered(
         strongest = max(results, key=lambda found: found.share)
         origin = _origin_matched(a, b, strongest, rotation)
     except (DegenerateInput, BudgetExceeded) as error:
-        off = EvidenceTest(MATCHED, "mlp neurons", status=OFF, reason=error.message)
-        return replace(first, tests=(*first.tests, off), untested=f"{why}: {error.message}")
+        off = EvidenceTest(MATCHED, MLP_NEURONS, status=OFF, reason=error.reason)
+        return replace(first, tests=(*first.tests, off), untested=labelled(why, error.reason))
     tests = [matched_test(found, null, len(results) * tries) for found in results]
     by_layer = {test.layer: test.log10_p for test in tests if test.layer is not None and test.log10_p is not None}
     layers = {found.layer_b: found.layer_a for found in results}
@@ -378,9 +395,9 @@ def _reordered(
     return RotationEvidence((*first.tests, *tests), by_layer, layers, rotation, origin, share, in_order=False)
 
 
-def _unexamined(why: str) -> Origin:
+def _unexamined(why: Text) -> Origin:
     """Return the reading that claims least: weights or initialisation."""
-    return Origin(UNCLEAR, None, None, None, None, uniform=False, reasons=(f"not examined: {why}",))
+    return Origin(UNCLEAR, None, None, None, None, uniform=False, reasons=(Text("not examined: {why}", why=why),))
 
 
 def _origin(a: Weights, b: Weights, layer_a: int, layer_b: int, seed: int, allowance: int | None) -> Origin:
@@ -388,13 +405,13 @@ def _origin(a: Weights, b: Weights, layer_a: int, layer_b: int, seed: int, allow
     sets = neuron_sets(a)[layer_a], neuron_sets(b)[layer_b]
     cost = neurons_cost(a, layer_a, sets[0]) + neurons_cost(b, layer_b, sets[1])
     if allowance is not None and cost > allowance:
-        return _unexamined(f"two layers take {cost / 1e6:.0f} MB; see --budget")
+        return _unexamined(Text("two layers take {x:.0f} MB; see --budget", x=cost / 1e6))
     if (reason := _too_large(a, layer_a) or _too_large(b, layer_b)) is not None:
         return _unexamined(reason)
     try:
         one, two = read_neurons(a, layer_a, sets[0]), read_neurons(b, layer_b, sets[1])
     except (DegenerateInput, BudgetExceeded) as error:
-        return _unexamined(error.message)
+        return _unexamined(error.reason)
     count = min(one.count, two.count)
     order = np.random.default_rng([seed, count]).permutation(count)
     fitted, other = order[: count // 2], order[count // 2 : count // 2 + SAMPLED]
@@ -412,7 +429,7 @@ def _origin_matched(a: Weights, b: Weights, found: HeldOut, rotation: FoundRotat
     agreed = found.match.gate_index == found.match.up_index
     agreed &= found.match.gate_index >= 0
     if np.count_nonzero(agreed) < LEAST_NEURONS:
-        return _unexamined("too few neurons are paired alike")
+        return _unexamined(Text("too few neurons are paired alike"))
     return _slopes(one.take(found.rows[agreed]), two.take(found.match.gate_index[agreed]), rotation.R)
 
 

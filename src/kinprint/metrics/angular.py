@@ -15,7 +15,7 @@ SHUFFLE_SEED = 42
 def _cosines(a: FloatArray, b: FloatArray, metric: str) -> FloatArray:
     for side, values in (("a", a), ("b", b)):
         if not values.any(axis=1).all():
-            raise DegenerateInput(f"{metric}: {side} has zero length: expected a direction")
+            raise DegenerateInput("{metric}: {side} has zero length: expected a direction", metric=metric, side=side)
     a, b = each_safely_scaled(a), each_safely_scaled(b)
     return np.clip(each_dot(a, b) / (each_norm(a) * each_norm(b)), -1.0, 1.0)  # rounding may overstep by an ulp
 

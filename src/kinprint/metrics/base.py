@@ -121,7 +121,12 @@ def validate(a: ArrayLike, b: ArrayLike, *, metric: str, kinds: tuple[Kind, ...]
     left, right = _one_side(a, "a", metric), _one_side(b, "b", metric)
     if "vector" in kinds:
         if left.shape != right.shape:
-            raise DegenerateInput(f"{metric}: shapes differ: expected equal, got a {left.shape} and b {right.shape}")
+            raise DegenerateInput(
+                "{metric}: shapes differ: expected equal, got a {left} and b {right}",
+                metric=metric,
+                left=str(left.shape),
+                right=str(right.shape),
+            )
         return left.ravel(), right.ravel()
     if left.ndim != 2 or right.ndim != 2:
         raise DegenerateInput(f"{metric}: expected two matrices, got a {left.shape} and b {right.shape}")
@@ -139,7 +144,11 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
     finite = int(np.count_nonzero(np.isfinite(array)))
     if finite != array.size:
         raise DegenerateInput(
-            f"{metric}: {side} holds {array.size - finite} non-finite of {array.size} values: expected none"
+            "{metric}: {side} holds {x} non-finite of {array} values: expected none",
+            metric=metric,
+            side=side,
+            x=array.size - finite,
+            array=array.size,
         )
     return array
 
@@ -150,14 +159,20 @@ def each_centred(stack: FloatArray, *, side: str, metric: str) -> FloatArray:
     means = scaled.mean(axis=1)
     deviations: FloatArray = scaled - means[:, None]
     if (scaled.max(axis=1) == scaled.min(axis=1)).any():
-        raise DegenerateInput(f"{metric}: {side} is constant, so its spread is zero: expected varying values")
+        raise DegenerateInput(
+            "{metric}: {side} is constant, so its spread is zero: expected varying values", metric=metric, side=side
+        )
     if (each_norm(deviations) < NEAR_CONSTANT * np.abs(means)).any():
-        raise DegenerateInput(f"{metric}: {side} is constant up to rounding (relative to its mean)")
+        raise DegenerateInput(
+            "{metric}: {side} is constant up to rounding (relative to its mean)", metric=metric, side=side
+        )
     return deviations
 
 
 def each_checked(values: FloatArray, metric: str) -> FloatArray:
     """Return `values`, unless one left the range of float64."""
     if not np.isfinite(values).all():
-        raise DegenerateInput(f"{metric}: the result is too large for float64: the inputs reach beyond about 1e154")
+        raise DegenerateInput(
+            "{metric}: the result is too large for float64: the inputs reach beyond about 1e154", metric=metric
+        )
     return values

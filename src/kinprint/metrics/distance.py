@@ -9,6 +9,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray, IntArray, each_exponent, each_norm, each_safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import each_checked, register
+from kinprint.text import Text
 
 MAX_CV = 10.0
 """Coefficients of variation above this are refused.
@@ -34,7 +35,9 @@ def _restored(values: FloatArray, e: IntArray, metric: str) -> FloatArray:
 
 def _ratios(differences: FloatArray, norms: FloatArray, metric: str, what: str) -> FloatArray:
     if not norms.all():
-        raise DegenerateInput(f"{metric}: {what} is zero and is the denominator: expected a nonzero norm")
+        raise DegenerateInput(
+            "{metric}: {what} is zero and is the denominator: expected a nonzero norm", metric=metric, what=what
+        )
     with np.errstate(over="ignore"):
         return each_checked(differences / norms, metric)
 
@@ -88,7 +91,7 @@ def rel_l2(a: FloatArray, b: FloatArray) -> FloatArray:
     """Distance in units of the common norm: 0 for a copy, √2 for orthogonal sides, 2 for b = −a."""
     difference, left, right, _ = _differences(a, b)
     norm = np.hypot(each_norm(left), each_norm(right)) / math.sqrt(2.0)
-    return np.minimum(2.0, _ratios(each_norm(difference), norm, "rel_l2", "the common norm"))
+    return np.minimum(2.0, _ratios(each_norm(difference), norm, "rel_l2", Text("the common norm")))
 
 
 @register(
@@ -166,8 +169,10 @@ def _cvs(values: FloatArray, side: str) -> FloatArray:
     if bad.any():
         mean, std = means[bad][0], stds[bad][0]
         raise DegenerateInput(
-            f"cv_diff: the mean of {side} is near zero (|mean| is {mean / std if std else 0.0:.3g} of its std): "
-            f"expected at least {1 / MAX_CV:g}"
+            "cv_diff: the mean of {side} is near zero (|mean| is {x:.3g} of its std): expected at least {x2:g}",
+            side=side,
+            x=mean / std if std else 0.0,
+            x2=1 / MAX_CV,
         )
     ratios: FloatArray = stds / means
     return ratios

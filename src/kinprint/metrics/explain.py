@@ -14,6 +14,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
 from kinprint.metrics.base import validate
 from kinprint.metrics.distance import MAX_CV
+from kinprint.text import Text
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class CosineIdentity:
     predicted: float | None
     observed: float
     if_independent: float | None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 def cosine_if_independent(cv_a: float, cv_b: float, *, sign: float = 1.0) -> float:
@@ -80,7 +81,11 @@ def _correlations(a: FloatArray, b: FloatArray) -> Sequence[float | None]:
 def _identity(r: float | None, observed: float, means: list[float], stds: list[float]) -> CosineIdentity:
     for side, mean, std in zip("ab", means, stds, strict=True):
         if mean == 0.0 or std > MAX_CV * abs(mean):
-            reason = f"the mean of {side} is near zero (|mean| below {1 / MAX_CV:g} of the standard deviation)"
+            reason = Text(
+                "the mean of {side} is near zero (|mean| below {least:g} of the standard deviation)",
+                side=side,
+                least=1 / MAX_CV,
+            )
             return CosineIdentity(r, None, None, None, observed, None, reason)
     cv_a, cv_b = (
         0.0 if r is None and std < 1e-11 * abs(m) else std / abs(m) for m, std in zip(means, stds, strict=True)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.metrics.base import register
+from kinprint.text import Text
 
 IntArray: TypeAlias = NDArray[np.int64]
 
@@ -56,7 +57,7 @@ def on_grid(a: ArrayLike, dtype_name: str) -> FloatArray:
     values, grid = np.asarray(a, dtype=np.float64), _grid(dtype_name)
     significand, step = _significand(np.abs(values), grid)
     rounded = np.copysign(np.ldexp(np.rint(significand), step), values)
-    _refuse(np.abs(rounded) > grid.largest, values.size, f"lie beyond the range of {dtype_name}")
+    _refuse(np.abs(rounded) > grid.largest, values.size, Text("lie beyond the range of {dtype}", dtype=dtype_name))
     return cast(FloatArray, rounded)
 
 
@@ -70,15 +71,15 @@ def ordinals(a: ArrayLike, dtype_name: str) -> IntArray:
     magnitude = np.abs(values)
     significand, step = _significand(magnitude, grid)
     wrong = (significand != np.rint(significand)) | ~(magnitude <= grid.largest)
-    _refuse(wrong, values.size, f"are not exactly representable in {dtype_name}")
+    _refuse(wrong, values.size, Text("are not exactly representable in {dtype}", dtype=dtype_name))
     place = (step.astype(np.int64) - grid.least) * (1 << (grid.precision - 1)) + significand.astype(np.int64)
     return cast(IntArray, np.where(values < 0, -place, place))
 
 
-def _refuse(wrong: NDArray[np.bool_], size: int, what: str) -> None:
+def _refuse(wrong: NDArray[np.bool_], size: int, what: Text) -> None:
     count = int(np.count_nonzero(wrong))
     if count:
-        raise DegenerateInput(f"ulp_distance: {count} of {size} values {what}: expected none")
+        raise DegenerateInput("ulp_distance: {n} of {m} values {what}: expected none", n=count, m=size, what=what)
 
 
 def mean_steps(a: IntArray, b: IntArray) -> float:

@@ -16,7 +16,9 @@ def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:
     means = scaled.mean(axis=0)
     centred = scaled - means
     if float(np.linalg.norm(centred)) <= NEAR_CONSTANT * float(np.linalg.norm(means)):
-        raise DegenerateInput(f"{metric}: all rows of {side} are equal: expected rows that vary")
+        raise DegenerateInput(
+            "{metric}: all rows of {side} are equal: expected rows that vary", metric=metric, side=side
+        )
     return safely_scaled(centred)
 
 
@@ -73,12 +75,14 @@ def cka(X: FloatArray, Y: FloatArray) -> float:
 def cka_unbiased(X: FloatArray, Y: FloatArray) -> float:
     """CKA from the unbiased HSIC: its permutation mean is 0 whatever the number of columns; needs four rows."""
     if X.shape[0] < 4:
-        raise DegenerateInput(f"cka_unbiased: {X.shape[0]} rows: expected at least 4")
+        raise DegenerateInput("cka_unbiased: {x} rows: expected at least 4", x=X.shape[0])
     X, Y = _centred_columns(X, "a", "cka_unbiased"), _centred_columns(Y, "b", "cka_unbiased")
     norms = []
     for side, Z in (("a", X), ("b", Y)):
         own = _unbiased(Z, Z)
         if own <= 1e-12 * _alignment(Z, Z):  # the three terms cancel: rows at equal distances, e.g. a simplex
-            raise DegenerateInput(f"cka_unbiased: the rows of {side} are equidistant, which leaves nothing to align")
+            raise DegenerateInput(
+                "cka_unbiased: the rows of {side} are equidistant, which leaves nothing to align", side=side
+            )
         norms.append(own)
     return min(1.0, max(-1.0, _unbiased(X, Y) / math.sqrt(norms[0] * norms[1])))

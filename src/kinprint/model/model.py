@@ -22,6 +22,7 @@ from kinprint.results.measurements import Skipped
 from kinprint.results.models import FileSummary, ModelSummary
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from kinprint.text import Text
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Model:
             parameters=sum(tensor.elements for tensor in stored),
             stored_bytes=sum(tensor.nbytes for tensor in stored),
             unmapped=self.naming.unmapped,
-            excluded=tuple(Skipped("stored tensors", count, reason) for reason, count in reasons.items()),
+            excluded=tuple(Skipped(Text("stored tensors"), count, reason) for reason, count in reasons.items()),
             notes=(*self.checkpoint.notes, *self.naming.notes),
             files=tuple(FileSummary(file.name, file.size, file.identity) for file in self.checkpoint.files),
         )

@@ -11,6 +11,7 @@ from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.results.measurements import NOT_COMPARABLE, OK
 from kinprint.results.models import TokenizerDifference
 from kinprint.sources.base import SMALL_FILE_CAP
+from kinprint.text import Text
 
 TokenPairs = tuple[tuple[int, int], ...]  # ids of the same token in A and in B
 
@@ -38,24 +39,35 @@ def _tokenizers(
     found = session.map(_look_up, models)
     for side, file in zip("AB", found, strict=True):
         if file is None:
-            return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
-        if isinstance(file, str):
+            return _without(side)
+        if isinstance(file, Text):
             return TokenizerDifference(NOT_COMPARABLE, file)
     files = [file for file in found if isinstance(file, _File)]
     if files[0].content is not None and files[0] == files[1]:
-        return TokenizerDifference(OK, "the files have the same content tag and were not read", identical_files=True)
+        return TokenizerDifference(
+            OK, Text("the files have the same content tag and were not read"), identical_files=True
+        )
     left, needed = session.remaining_bytes, sum(file.size for file in files)
     if left is not None and needed > left * share:
-        reason = f"the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)"
+        reason = Text(
+            "the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)",
+            needed=needed,
+            share=share,
+            left=left,
+        )
         return TokenizerDifference(NOT_COMPARABLE, reason)
     parsed = session.map(_read, list(zip(models, files, strict=True)))
     for side, content in zip("AB", parsed, strict=True):
         if content is None:
-            return TokenizerDifference(NOT_COMPARABLE, f"model {side} has no {TOKENIZER_FILE}")
-        if isinstance(content, str):
+            return _without(side)
+        if isinstance(content, Text):
             return TokenizerDifference(NOT_COMPARABLE, content)
     one, two = (content for content in parsed if isinstance(content, dict))
     return one, two
+
+
+def _without(side: str) -> TokenizerDifference:
+    return TokenizerDifference(NOT_COMPARABLE, Text("model {side} has no {file}", side=side, file=TOKENIZER_FILE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,7 @@ class _File:
     content: str | None
 
 
-def _look_up(model: Model) -> _File | str | None:
+def _look_up(model: Model) -> _File | Text | None:
     """Return size and tag, or why they cannot be had, or None if the model has no such file."""
     checkpoint = model.checkpoint
     if TOKENIZER_FILE in checkpoint.documents:  # it came with the header, which has been read
@@ -79,16 +91,16 @@ def _look_up(model: Model) -> _File | str | None:
     except NotFound:
         return None
     except OfflineError as error:  # context is not worth failing for
-        return error.message
+        return error.reason
 
 
-def _read(job: tuple[Model, _File]) -> dict[str, object] | str | None:
+def _read(job: tuple[Model, _File]) -> dict[str, object] | Text | None:
     """Return the parsed file, or why it cannot be had. Both sides are read at once, so neither may exceed its size."""
     model, file = job
     try:
         return model.checkpoint.read_json(TOKENIZER_FILE, cap=min(SMALL_FILE_CAP, file.size))
     except (BudgetExceeded, FileTooLarge, FormatError, OfflineError) as error:
-        return error.message
+        return error.reason
 
 
 def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> TokenizerDifference:
@@ -96,7 +108,7 @@ def compare_vocabularies(a: Mapping[str, object], b: Mapping[str, object]) -> To
     vocab_a, vocab_b = vocabulary(a), vocabulary(b)
     if not vocab_a or not vocab_b:
         side = "A" if not vocab_a else "B"
-        return TokenizerDifference(NOT_COMPARABLE, f"the tokenizer of model {side} lists no vocabulary")
+        return TokenizerDifference(NOT_COMPARABLE, Text("the tokenizer of model {side} lists no vocabulary", side=side))
     common = vocab_a.keys() & vocab_b.keys()
     merges_a, merges_b = _merges(a), _merges(b)
     result = TokenizerDifference(

@@ -94,8 +94,9 @@ class Weights(ABC):
     def _part(self, role: Role, layer: int | None, expert: int | None) -> RoleTensor:
         part = self._parts.get((role, layer, expert))
         if part is None:
-            where = "" if layer is None else f" in layer {layer}"
-            raise DegenerateInput(f"{self.label} has no {role.value}{where}")
+            if layer is None:
+                raise DegenerateInput("{model} has no {role}", model=self.label, role=role.value)
+            raise DegenerateInput("{model} has no {role} in layer {n}", model=self.label, role=role.value, n=layer)
         return part
 
     def nbytes(
@@ -116,7 +117,9 @@ class Weights(ABC):
 
     def _finite(self, part: RoleTensor, values: Matrix) -> Matrix:
         if not np.isfinite(values).all():
-            raise DegenerateInput(f"{self.label}: {part.name} holds values that are not finite")
+            raise DegenerateInput(
+                "{model}: {tensor} holds values that are not finite", model=self.label, tensor=part.name
+            )
         return values
 
     def norm(self, role: Role, layer: int | None = None) -> FloatArray:

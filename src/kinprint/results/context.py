@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kinprint.text import Text
+
 Grid = tuple[tuple[float | None, ...], ...]
 
 
@@ -45,11 +47,11 @@ class LayerGrid:
     pearson: Grid
     z: Grid
     n: int
-    null: str
-    assumptions: tuple[str, ...] = ()
+    null: Text
+    assumptions: tuple[Text, ...] = ()
     rows: tuple[int, int] | None = None
     status: str = "ok"
-    reason: str | None = None
+    reason: Text | None = None
 
 
 @dataclass(frozen=True)

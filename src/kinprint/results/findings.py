@@ -6,7 +6,11 @@ Plain frozen dataclasses like those of `kinprint.results.report`, which holds th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from kinprint.results.p_values import PMethod
+from kinprint.results.plain_json import LATER
+from kinprint.text import Text
 
 IDENTICAL = "identical"
 DERIVED = "derived"
@@ -15,6 +19,8 @@ SHARES_INITIALISATION = "shares_initialisation"
 NO_EVIDENCE = "no_evidence"
 NOT_TESTABLE = "not_testable"
 CLASSES = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, NO_EVIDENCE, NOT_TESTABLE)
+
+NOTHING_SAID = Text("")
 
 TESTED = "ok"
 OFF = "off"  # an assumption fails or the input is degenerate: the reason says which
@@ -37,13 +43,14 @@ class EvidenceTest:
     n, blocks
         Exchangeable units permuted, and layers (or experts) that entered.
     null, p_method, assumptions
-        What is permuted, how the p-value was had, and what must hold.
+        What is permuted, how the p-value was had, and what must hold. ``p_detail`` has the method in words, where those say more
+        than its label.
     status, reason
         "ok", or "off" with the reason; an "off" test has no numbers.
     """
 
     name: str
-    scope: str
+    scope: Text
     layer: int | None = None
     expert: int | None = None
     statistic: float | None = None
@@ -54,11 +61,17 @@ class EvidenceTest:
     log10_p_holm: float | None = None
     n: int = 0
     blocks: int = 0
-    null: str = ""
-    p_method: str = ""
-    assumptions: tuple[str, ...] = ()
+    null: Text = NOTHING_SAID
+    p_method: PMethod | None = None
+    assumptions: tuple[Text, ...] = ()
     status: str = TESTED
-    reason: str | None = None
+    reason: Text | None = None
+    p_detail: Text | None = None
+
+    @property
+    def p_text(self) -> Text:
+        """How the p-value was had, in words."""
+        return self.p_detail or (self.p_method.label if self.p_method else NOTHING_SAID)
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,7 @@ class LayerAlignment:
     kind: str  # "identity", "subsequence", "monotone with repeats", "blocks", "shuffled", "partial", "none"
     layers: tuple[LayerFinding, ...]
     scopes: tuple[str, ...]  # roles whose row slices entered
-    reason: str | None = None
+    reason: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,7 @@ class ComponentFinding:
     tested: int
     shared: int
     log10_p: float | None
-    note: str | None = None
+    note: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +141,8 @@ class EditFinding:
     bits: int | None = None
     rank: int | None = None
     noise: float | None = None
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Text, ...] = ()
+    backwards: bool = field(default=False, metadata=LATER)  # whether it looks as if A had been made from B
 
 
 @dataclass(frozen=True)
@@ -141,7 +155,7 @@ class MergeFinding:
     r_squared: float
     gain: float  # share explained of what the best single parent leaves unexplained
     elements: int
-    note: str | None = None
+    note: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,7 @@ class ControlFinding:
     found: str | None  # class of verdict
     log10_p: float | None
     z: float | None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -163,14 +177,14 @@ class PowerFinding:
 
     name: str
     scope: str
-    quantity: str  # "correlation of norm scales", "cosine of rows"
+    quantity: Text  # "correlation of norm scales", "cosine of rows"
     least: float | None
     power: float
     log10_alpha: float
     n: int
     width: int | None
     blocks: int
-    reason: str | None = None
+    reason: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -178,8 +192,8 @@ class Rule:
     """One step of the reasoning: what it asks, from which inputs, whether it fired, and what followed."""
 
     name: str
-    question: str
-    inputs: tuple[str, ...]
+    question: Text
+    inputs: tuple[Text, ...]
     fired: bool
     outcome: str
 
@@ -190,17 +204,18 @@ class Verdict:
 
     class_: str
     kind: str | None
-    sentence: str
+    sentence: Text
     log10_p: float | None
     layer_map: tuple[int | None, ...] | None  # for each layer of B the layer of A, or None
-    reasons: tuple[str, ...]  # strongest evidence for
-    against: tuple[str, ...]  # what speaks against, or limits
-    untested: tuple[str, ...]
-    assumptions: tuple[str, ...]
+    reasons: tuple[Text, ...]  # strongest evidence for
+    against: tuple[Text, ...]  # what speaks against, or limits
+    untested: tuple[Text, ...]
+    assumptions: tuple[Text, ...]
     rules: tuple[Rule, ...]
     log10_alpha: float
     tests: int  # how many p-values the correction was for
-    null: str | None = None  # the empirical null used, if a test needed one
+    null: Text | None = None  # the empirical null used, if a test needed one
+    variant: str | None = field(default=None, metadata=LATER)  # of the kind, where one has several
 
 
 @dataclass(frozen=True)
@@ -215,7 +230,7 @@ class Evidence:
     merge: MergeFinding | None
     controls: tuple[ControlFinding, ...]
     power: tuple[PowerFinding, ...]
-    stages: tuple[str, ...]  # what was read when, with bytes, and why the next stage was or was not entered
+    stages: tuple[Text, ...]  # what was read when, with bytes, and why the next stage was or was not entered
 
 
 # -- fingerprint methods -------------------------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kinprint.results.p_values import PMethod
+from kinprint.text import Text
+
 OK = "ok"
 NOT_COMPARABLE = "not_comparable"
 NO_NULL = "no_null"
@@ -24,8 +27,8 @@ class NullResult:
         product it is taken on the dot product, where it is exact. None where every permutation gives the same value.
     log10_p
         Base-10 logarithm of the one-sided p-value towards "closer"; None where the metric cannot see order.
-    p_method
-        How the p-value was had, in words.
+    p_method, p_detail
+        How the p-value was had, and in words where those say more than the method's label.
     tail
         "greater" or "less": the side of the null, in the metric's units, on which "closer" lies.
     n
@@ -45,15 +48,21 @@ class NullResult:
     sd: float
     z: float | None
     log10_p: float | None
-    p_method: str
+    p_method: PMethod
     tail: str
     n: int
     n_draws: int | None = None
     skewness: float | None = None
     excess_kurtosis: float | None = None
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Text, ...] = ()
     fourth: float | None = None
     reach: float | None = None
+    p_detail: Text | None = None
+
+    @property
+    def p_text(self) -> Text:
+        """How the p-value was had, in words."""
+        return self.p_detail or self.p_method.label
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class Measurement:
     status: str
     value: float | None = None
     null: NullResult | None = None
-    reason: str | None = None
+    reason: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ class TensorComparison:
     a: TensorSide
     b: TensorSide
     status: str
-    reason: str | None
+    reason: Text | None
     rows: tuple[int, int] | None  # logical rows compared (half-open); None means all
     columns: tuple[int, int] | None  # likewise
     elements: int
@@ -121,15 +130,15 @@ class RoleSummary:
     mean_pearson: float | None
     statistic: float | None  # what the null is of: the mean correlation over the rows that entered the joint test
     null: NullResult | None
-    permutation: str | None = None  # whether one permutation served all layers, or each had its own
-    reason: str | None = None
+    permutation: Text | None = None  # whether one permutation served all layers, or each had its own
+    reason: Text | None = None
 
 
 @dataclass(frozen=True)
 class Skipped:
     """Something that was not compared, how often, and why."""
 
-    what: str
+    what: Text
     count: int
-    reason: str
+    reason: Text
     examples: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kinprint.results.measurements import Skipped
+from kinprint.text import Text
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class ConfigDifference:
     """How two config.json differ."""
 
     status: str
-    reason: str | None
+    reason: Text | None
     equal_keys: int
     differences: tuple[KeyDifference, ...]
 
@@ -33,7 +34,7 @@ class TokenizerDifference:
     """How two tokenizers differ, from tokenizer.json. Counts are None where a side does not have such a table."""
 
     status: str
-    reason: str | None
+    reason: Text | None
     identical_files: bool | None = None
     kind_a: str | None = None
     kind_b: str | None = None
@@ -75,5 +76,5 @@ class ModelSummary:
     stored_bytes: int
     unmapped: tuple[str, ...]
     excluded: tuple[Skipped, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     files: tuple[FileSummary, ...]

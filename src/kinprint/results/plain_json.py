@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from kinprint.errors import SchemaError
+from kinprint.results.older_reports import upgrade
 from kinprint.text import Text, text_from_data
 
 LATER = {"later": True}
@@ -108,6 +109,8 @@ def read_json(kind: type[T], raw: bytes, what: str, schema: str, versions: tuple
             f"cannot read {what} of schema {found[0]!r}, version {found[1]!r}; expected {schema!r}, {expected}",
             hint="use the version of kinprint that wrote it, or run the comparison again",
         )
+    if found[1] < versions[-1]:
+        upgrade(data)
     try:
         return build(kind, data | {"schema_version": versions[-1]})
     except (KeyError, TypeError, ValueError) as error:

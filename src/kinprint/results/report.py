@@ -15,6 +15,7 @@ from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDif
 from kinprint.results.options import Options
 from kinprint.results.plain_json import LATER, read_json, write_json
 from kinprint.results.result import Result
+from kinprint.text import Text
 
 SCHEMA = "kinprint.report"
 SCHEMA_VERSION = 2
@@ -49,7 +50,7 @@ class Report(Result):
     schema: str
     schema_version: int
     status: str  # "ok", or "not_comparable" if not one tensor could be compared
-    reason: str | None
+    reason: Text | None
     a: ModelSummary
     b: ModelSummary
     settings: Options
@@ -60,7 +61,7 @@ class Report(Result):
     summary: tuple[RoleSummary, ...]
     comparisons: tuple[TensorComparison, ...]
     skipped: tuple[Skipped, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     verdict: Verdict | None
     evidence: Evidence | None
     run: Run

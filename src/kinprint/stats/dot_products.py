@@ -14,20 +14,23 @@ import numpy as np
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_exponent, each_norm, each_safely_scaled, ranks
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
+from kinprint.results.p_values import PMethod
 from kinprint.stats import montecarlo
 from kinprint.stats.moments import Moments, centred_rows, dot_means, each_dot_moments
-from kinprint.stats.tails import MONTE_CARLO, each_log10_p_dot, least_log10_p, log10_p_monte_carlo
+from kinprint.stats.tails import each_log10_p_dot, least_log10_p, log10_p_monte_carlo
+from kinprint.text import Text
 
 DOT_DRAWS = 1_999
 LEAST_DRAWS = 99
 MAX_WORK = 10**9
 """Draws by default, and elements permuted at most, some ten seconds; larger inputs get fewer draws, but not below 99."""
 
-POINT = "none: every permutation gives the same value"
-EXCHANGEABLE = "the units of the permuted axis are exchangeable if the sides are unrelated"
-ONE_PERMUTATION = "one permutation serves all rows, so rows may be correlated"
-SAMPLED = "skewness and kurtosis of the null estimated from its longest columns and a sample of the others"
-DELTA = "mean and sd by a second-order delta method; z and p are those of the dot product, of which this is a function"
+EXCHANGEABLE = Text("the units of the permuted axis are exchangeable if the sides are unrelated")
+ONE_PERMUTATION = Text("one permutation serves all rows, so rows may be correlated")
+SAMPLED = Text("skewness and kurtosis of the null estimated from its longest columns and a sample of the others")
+DELTA = Text(
+    "mean and sd by a second-order delta method; z and p are those of the dot product, of which this is a function"
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, ris
         values = montecarlo.draw_dots(left[place], right[place], draws=draws, seed=ask.seed)
         drawn = log10_p_of_draws(values, side * z[place] * moments[k].sd, moments[k].sd, greater=True)
         log10_p = max(drawn, least_log10_p(moments[k].n))
-        found[k] = replace(found[k], z=z[place], log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
+        found[k] = replace(found[k], z=z[place], log10_p=log10_p, p_method=PMethod.MONTE_CARLO, n_draws=draws)
     return found
 
 
@@ -106,7 +109,7 @@ def moments_null(moments: Moments, kind: str, *, rows: int, tail: str = "greater
         sd=moments.sd,
         z=None,
         log10_p=0.0,
-        p_method=POINT,
+        p_method=PMethod.POINT,
         tail=tail,
         n=moments.n,
         skewness=moments.skewness,
@@ -147,7 +150,7 @@ def _angles(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     left, right = each_safely_scaled(A), each_safely_scaled(B)
     norms_a, norms_b = each_norm(left), each_norm(right)
     if not (norms_a.all() and norms_b.all()):
-        raise DegenerateInput(f"null {ask.kind}: a side has zero length: expected a direction")
+        raise DegenerateInput("null {kind}: a side has zero length: expected a direction", kind=ask.kind)
     return dot_nulls(left / norms_a[:, None, None], right / norms_b[:, None, None], ask.observed, ask)
 
 
@@ -174,7 +177,7 @@ def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     common = np.sqrt((norms_a**2 + norms_b**2) / 2.0)
     denominators = {"l2": scale, "rel_l2_a": norms_a, "rel_l2": common}[ask.kind]
     if not denominators.all():
-        raise DegenerateInput(f"null {ask.kind}: the denominator is zero: expected a nonzero norm")
+        raise DegenerateInput("null {kind}: the denominator is zero: expected a nonzero norm", kind=ask.kind)
     # a common shift changes no distance, and without it T would be the small difference of large numbers
     origin = 0.5 * (left.mean(axis=(1, 2)) + right.mean(axis=(1, 2)))[:, None, None]
     left, right = left - origin, right - origin

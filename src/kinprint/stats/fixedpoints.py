@@ -108,7 +108,12 @@ def _checked(X: ArrayLike, side: str) -> NDArray[Any]:
         raise DegenerateInput(f"nearest rows: expected a non-empty matrix for {side}, got the shape {values.shape}")
     bad = values.size - int(np.count_nonzero(np.isfinite(values)))
     if bad:
-        raise DegenerateInput(f"nearest rows: {side} holds {bad} non-finite of {values.size} values: expected none")
+        raise DegenerateInput(
+            "nearest rows: {side} holds {bad} non-finite of {values} values: expected none",
+            side=side,
+            bad=bad,
+            values=values.size,
+        )
     return values
 
 

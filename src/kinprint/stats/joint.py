@@ -11,10 +11,12 @@ import numpy as np
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
+from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
 from kinprint.stats.dot_products import EXCHANGEABLE, SAMPLED, Ask, dot_nulls, moments_null
 from kinprint.stats.moments import Moments, each_dot_moments, pairs_at_once
-from kinprint.stats.tails import DECISIVE, NORMAL, analytic_tail, least_log10_p
+from kinprint.stats.tails import DECISIVE, analytic_tail, least_log10_p
+from kinprint.text import Text
 
 MAX_STACK = 192 * 4096
 """Elements of all blocks together in `joint_tail`: cost grows with the square of the rows."""
@@ -39,7 +41,7 @@ def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0
     share = rows_taken(len(blocks), blocks[0][0].shape[-1] if blocks else 1)
     cut = [(one[:share], two[:share]) for one, two in blocks]
     null = joint_blocks(cut, seed=seed, bound=False)
-    if null.p_method == NORMAL or null.log10_p is None or null.log10_p <= DECISIVE or (null.z or 0.0) < 3.0:
+    if null.p_method is PMethod.NORMAL or null.log10_p is None or null.log10_p <= DECISIVE or (null.z or 0.0) < 3.0:
         return null
     few, step = max(1, BOUND_ROWS // len(blocks)), max(1, -(-len(blocks) // BOUND_ROWS))
     thin = [(one[:few], two[:few]) for one, two in blocks[::step]]
@@ -48,7 +50,10 @@ def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0
     if bound.log10_p is None or bound.log10_p >= null.log10_p:
         return replace(null, log10_p=bonferroni(null.log10_p, 2))
     return replace(
-        null, log10_p=bonferroni(bound.log10_p, 2), p_method=f"{bound.p_method}, on {rows} of the rows, doubled"
+        null,
+        log10_p=bonferroni(bound.log10_p, 2),
+        p_method=bound.p_method,
+        p_detail=Text("{method}, on {n} of the rows, doubled", method=bound.p_method.label, n=rows),
     )
 
 
@@ -83,7 +88,7 @@ def _unit(X: FloatArray, number: int) -> FloatArray:
     centred = scaled - mean
     length = float(np.linalg.norm(centred))
     if length <= NEAR_CONSTANT * abs(mean):
-        raise DegenerateInput(f"joint: block {number} is constant up to rounding", hint="leave it out")
+        raise DegenerateInput("joint: block {number} is constant up to rounding", number=number, hint="leave it out")
     return centred / length
 
 
@@ -148,5 +153,5 @@ def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) ->
         excess_kurtosis=moments.excess_kurtosis,
         fourth=moments.fourth,
         reach=moments.reach,
-        assumptions=(EXCHANGEABLE, "each block has units of its own, permuted independently"),
+        assumptions=(EXCHANGEABLE, Text("each block has units of its own, permuted independently")),
     )

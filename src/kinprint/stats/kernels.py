@@ -27,7 +27,7 @@ def u_centred(K: FloatArray) -> FloatArray:
     """Return the U-centred K (Székely & Rizzo 2014), of unit norm: zero diagonal, rows and columns that sum to zero."""
     n = K.shape[0]
     if n < 4:
-        raise DegenerateInput(f"cka_unbiased: {n} rows: expected at least 4")
+        raise DegenerateInput("cka_unbiased: {n} rows: expected at least 4", n=n)
     U: FloatArray = K - np.diag(np.diag(K))
     sums = U.sum(axis=1)
     U = U - (sums[:, None] + sums[None, :]) / (n - 2) + float(sums.sum()) / ((n - 1) * (n - 2))
@@ -56,7 +56,7 @@ def cka_moments(K: FloatArray, L: FloatArray) -> Moments:
     (beta_k, excess_k), (beta_l, excess_l) = (_beta_and_excess(G) for G in (K, L))
     mean = math.sqrt(beta_k * beta_l) / (n - 1)
     if n < 4:
-        raise DegenerateInput(f"cka: {n} rows: expected at least 4 for the variance under permutation")
+        raise DegenerateInput("cka: {n} rows: expected at least 4 for the variance under permutation", n=n)
     plain = (n - 1 - beta_k) * (n - 1 - beta_l)
     shaped = (n - 1) * excess_k * excess_l / (2.0 * n * (n - 3))
     variance = 2.0 / ((n + 1) * (n - 1) ** 2 * (n - 2)) * (plain + shaped)

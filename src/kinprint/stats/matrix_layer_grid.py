@@ -29,7 +29,9 @@ def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
     Pearson are linear in T and share z. For m = 1 this is `kinprint.stats.layer_grid.row_grid`.
     """
     if A.ndim != 3 or A.shape[1:] != B.shape[1:] or A.shape[2] < 4:
-        raise DegenerateInput(f"expected slices of equal shape, at least 4 wide; got {A.shape} and {B.shape}")
+        raise DegenerateInput(
+            "expected slices of equal shape, at least 4 wide; got {a} and {b}", a=str(A.shape), b=str(B.shape)
+        )
     a, b = _Side.of(A), _Side.of(B)
     count, units = A.shape[1] * A.shape[2], A.shape[2]
     with np.errstate(divide="ignore", invalid="ignore"):

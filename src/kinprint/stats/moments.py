@@ -65,7 +65,13 @@ def check_range(X: ArrayLike, side: str) -> None:
     largest = float(np.abs(np.asarray(X)).max(initial=0.0))
     if largest and not SAFE_MAGNITUDES[0] <= largest <= SAFE_MAGNITUDES[1]:
         low, high = SAFE_MAGNITUDES
-        raise DegenerateInput(f"the largest value of {side} is {largest:.3g}: expected between {low:g} and {high:g}")
+        raise DegenerateInput(
+            "the largest value of {side} is {largest:.3g}: expected between {low:g} and {high:g}",
+            side=side,
+            largest=largest,
+            low=low,
+            high=high,
+        )
 
 
 def as_rows(values: ArrayLike) -> FloatArray:

@@ -13,24 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 from kinprint._util.numeric import FloatArray, safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
+from kinprint.results.p_values import PMethod
 from kinprint.stats import costs, kernels, montecarlo
 from kinprint.stats.dot_products import (
     DOT_KINDS,
     EXCHANGEABLE,
     ONE_PERMUTATION,
-    POINT,
     Ask,
     affordable,
     log10_p_of_draws,
 )
 from kinprint.stats.moments import Moments, as_rows, dot_moments, identity_log_probability
-from kinprint.stats.tails import MOMENT_BOUND, MONTE_CARLO, least_log10_p, log10_p_moments, log10_p_monte_carlo
+from kinprint.stats.tails import least_log10_p, log10_p_moments, log10_p_monte_carlo
+from kinprint.text import Text
 
 COST_DRAWS = 999
 MATRIX_DRAWS = 99
 """Default numbers of draws: a vector's cost or an n×n alignment, a whole matrix."""
-
-BLIND = "none: the metric cannot see order"
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,13 @@ def null_for(
     for side, values in (("a", left), ("b", right)):
         bad = values.size - int(np.count_nonzero(np.isfinite(values)))
         if bad:
-            raise DegenerateInput(f"null {kind}: {side} holds {bad} non-finite of {values.size} values: expected none")
+            raise DegenerateInput(
+                "null {kind}: {side} holds {bad} non-finite of {values} values: expected none",
+                kind=kind,
+                side=side,
+                bad=bad,
+                values=values.size,
+            )
     if not kind.startswith("cka") and left.shape != right.shape:
         raise DegenerateInput(f"null {kind}: shapes differ: got {left.shape} and {right.shape}")
     if kind in DOT_KINDS:
@@ -127,9 +132,11 @@ def _cost(
         with np.errstate(over="ignore", invalid="ignore"):
             exact = moments(a, b)
         if not (math.isfinite(exact.mean) and math.isfinite(exact.variance)):
-            raise DegenerateInput(f"null {request.kind}: the values are too large to be squared in float64")
+            raise DegenerateInput("null {kind}: the values are too large to be squared in float64", kind=request.kind)
         mean, sd = exact.mean / exact.n, exact.sd / exact.n
-        base = NullResult(request.kind, mean, sd, None, 0.0, POINT, request.tail, exact.n, assumptions=(EXCHANGEABLE,))
+        base = NullResult(
+            request.kind, mean, sd, None, 0.0, PMethod.POINT, request.tail, exact.n, assumptions=(EXCHANGEABLE,)
+        )
         if sd == 0.0:
             return base
         draws = request.draws or affordable(COST_DRAWS, a.size)
@@ -145,24 +152,24 @@ def _bounded_or_drawn(base: NullResult, request: Request, draws: int, draw: Call
     z = (request.observed - base.mean) / base.sd
     bound = log10_p_moments(z if request.higher_is_closer else -z, None)
     if bound < log10_p_monte_carlo(0, draws):
-        return replace(base, z=z, log10_p=bound, p_method=MOMENT_BOUND)
+        return replace(base, z=z, log10_p=bound, p_method=PMethod.MOMENT_BOUND)
     drawn = log10_p_of_draws(draw(request.rng_seed), request.observed, base.sd, greater=request.higher_is_closer)
     log10_p = max(drawn, least_log10_p(base.n))
-    return replace(base, z=z, log10_p=log10_p, p_method=MONTE_CARLO, n_draws=draws)
+    return replace(base, z=z, log10_p=log10_p, p_method=PMethod.MONTE_CARLO, n_draws=draws)
 
 
 def null_from_draws(name: str, values: FloatArray, *, observed: float, higher_is_closer: bool, n: int) -> NullResult:
     """Return the null of a statistic from its drawn values (see `montecarlo.draw_columns`); `n` units were permuted."""
     mean, sd = float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else 0.0
     tail = "greater" if higher_is_closer else "less"
-    assumptions = (EXCHANGEABLE, ONE_PERMUTATION, f"mean and sd estimated from {values.size} draws")
+    assumptions = (EXCHANGEABLE, ONE_PERMUTATION, Text("mean and sd estimated from {n} draws", n=values.size))
     if sd <= 1e-12 * abs(mean):
         closer = observed > mean if higher_is_closer else observed < mean
         log10_p = log10_p_monte_carlo(0, values.size) if closer and abs(observed - mean) > 1e-12 * abs(mean) else 0.0
-        return NullResult(name, mean, 0.0, None, log10_p, POINT, tail, n, values.size, assumptions=assumptions)
+        return NullResult(name, mean, 0.0, None, log10_p, PMethod.POINT, tail, n, values.size, assumptions=assumptions)
     log10_p = log10_p_of_draws(values, observed, sd, greater=higher_is_closer)
     z = (observed - mean) / sd
-    return NullResult(name, mean, sd, z, log10_p, MONTE_CARLO, tail, n, values.size, assumptions=assumptions)
+    return NullResult(name, mean, sd, z, log10_p, PMethod.MONTE_CARLO, tail, n, values.size, assumptions=assumptions)
 
 
 def _mean_gap(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -210,7 +217,7 @@ def _identity(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
         sd=math.sqrt(chance * (1.0 - chance)),
         z=None,  # a yes-or-no statistic has no useful distance from its mean
         log10_p=log_probability / math.log(10.0) if same else 0.0,
-        p_method="exact: orderings that reproduce the other side, over all orderings",
+        p_method=PMethod.ORDERINGS,
         tail=request.tail,
         n=as_rows(A).shape[1],
         assumptions=(EXCHANGEABLE,),
@@ -224,12 +231,13 @@ def _shuffled(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     moments = dot_moments(left, right, shape=False)
     mean, sd = moments.mean / length, moments.sd / length
     z = (request.observed - mean) / sd if sd > 0.0 else None
-    method = "none: the value is itself a draw from this null"
-    return NullResult(request.kind, mean, sd, z, None, method, request.tail, moments.n, assumptions=(EXCHANGEABLE,))
+    return NullResult(
+        request.kind, mean, sd, z, None, PMethod.OWN_DRAW, request.tail, moments.n, assumptions=(EXCHANGEABLE,)
+    )
 
 
 def _invariant(A: NDArray[Any], _B: NDArray[Any], request: Request) -> NullResult:
-    return NullResult(request.kind, request.observed, 0.0, None, None, BLIND, request.tail, as_rows(A).shape[1])
+    return NullResult(request.kind, request.observed, 0.0, None, None, PMethod.BLIND, request.tail, as_rows(A).shape[1])
 
 
 def _cka(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
@@ -243,7 +251,7 @@ def _cka(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
         moments = kernels.unbiased_cka_moments(K.shape[0])
     n = moments.n
     base = NullResult(
-        request.kind, moments.mean, moments.sd, None, 0.0, POINT, request.tail, n, assumptions=(EXCHANGEABLE,)
+        request.kind, moments.mean, moments.sd, None, 0.0, PMethod.POINT, request.tail, n, assumptions=(EXCHANGEABLE,)
     )
     if moments.sd <= 1e-12:
         return replace(base, sd=0.0)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint.results.p_values import PMethod
 from kinprint.stats.moments import Moments
 
 MAX_SKEWNESS = 0.1
@@ -36,12 +37,6 @@ MAX_CHERNOFF_ROWS = 512
 
 DECISIVE = -30.0
 """A cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number."""
-
-NORMAL = "normal tail on exact permutation moments"
-HELD = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound, not a theorem)"
-MOMENT_BOUND = "moment inequality on exact permutation moments (upper bound)"
-CHERNOFF = "Chernoff bound by negative association (upper bound)"
-MONTE_CARLO = "Monte-Carlo permutations with +1 correction"
 
 _LN10 = math.log(10.0)
 
@@ -131,19 +126,19 @@ def log10_p_moments(z: float, excess_kurtosis: float | None) -> float:
     return min(0.0, bound)
 
 
-def analytic_tail(z: float, moments: Moments, *, least: float | None = None) -> tuple[float, str]:
+def analytic_tail(z: float, moments: Moments, *, least: float | None = None) -> tuple[float, PMethod]:
     """Return (log10 p, method) of the upper tail without drawing: the normal tail if it is trusted at z, else a bound.
 
     `least` is the smallest p-value there can be, by default 1/n! for the n permuted units.
     """
     least = least_log10_p(moments.n) if least is None else least
     if is_trusted(z, moments):
-        return max(_corrected(z, moments), least), NORMAL
+        return max(_corrected(z, moments), least), PMethod.NORMAL
     limit = trusted_z(moments)
     # Markov's inequality needs the fourth moment itself, not an estimate of it
-    options = [(log10_p_moments(z, None if moments.sampled else moments.excess_kurtosis), MOMENT_BOUND)]
+    options = [(log10_p_moments(z, None if moments.sampled else moments.excess_kurtosis), PMethod.MOMENT_BOUND)]
     if limit > 0.0:
-        options.append((max(_corrected(limit, moments), least), HELD))
+        options.append((max(_corrected(limit, moments), least), PMethod.HELD))
     return min(options)
 
 
@@ -281,7 +276,7 @@ def each_log10_p_dot(
     *,
     floor: float,
     bound: bool = True,
-) -> list[tuple[float, str] | None]:
+) -> list[tuple[float, PMethod] | None]:
     """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps.
 
     Parameters
@@ -298,9 +293,9 @@ def each_log10_p_dot(
         Whether to compute the Chernoff bound where the normal tail is not trusted.
     """
     found = [analytic_tail(*pair) for pair in zip(z, moments, strict=True)]
-    weak = [k for k, (log10_p, method) in enumerate(found) if method != NORMAL and log10_p > DECISIVE]
+    weak = [k for k, (log10_p, method) in enumerate(found) if method != PMethod.NORMAL and log10_p > DECISIVE]
     if bound and weak and A[0].size <= MAX_CHERNOFF and A.shape[1] <= MAX_CHERNOFF_ROWS:
         bounds = each_log10_p_chernoff(A[weak], B[weak], np.array([z[k] * moments[k].sd for k in weak]))
         for k, log10_p in zip(weak, bounds.tolist(), strict=True):
-            found[k] = min(found[k], (log10_p, CHERNOFF))
-    return [one if one[1] == NORMAL or one[0] < floor else None for one in found]
+            found[k] = min(found[k], (log10_p, PMethod.CHERNOFF))
+    return [one if one[1] == PMethod.NORMAL or one[0] < floor else None for one in found]

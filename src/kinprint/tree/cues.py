@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from kinprint.evidence.editing import REVERSED
 from kinprint.metrics.identity import GRIDS
 from kinprint.results.findings import EditFinding
 from kinprint.results.models import TokenizerDifference
@@ -57,7 +56,7 @@ def _quantised(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator
     signs: Counter[int] = Counter()
     for item in edits:
         if item.edit == "quantised" and not any(" and as " in reason for reason in item.reasons):
-            signs[-1 if REVERSED in item.reasons else 1] += item.tensors
+            signs[-1 if item.backwards else 1] += item.tensors
     if not signs or signs[1] == signs[-1]:
         return
     sign = 1 if signs[1] > signs[-1] else -1

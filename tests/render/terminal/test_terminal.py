@@ -21,6 +21,7 @@ from kinprint.render.terminal.report import print_report
 from kinprint.render.texts.words import Words, is_bound, number
 from kinprint.results.measurements import NullResult, Skipped
 from kinprint.results.options import Options
+from kinprint.results.p_values import PMethod
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
 from support.layouts import write_checkpoint
@@ -170,14 +171,12 @@ def _method(found):
 
 
 def null(**changes):
-    return replace(
-        NullResult("k", 0.0, 1.0, 2.0, -3.0, "normal tail on exact permutation moments", "greater", 9), **changes
-    )
+    return replace(NullResult("k", 0.0, 1.0, 2.0, -3.0, PMethod.NORMAL, "greater", 9), **changes)
 
 
 def test_bounds_are_marked_and_p_has_no_sign_at_one():
     assert _log_p(null()) == "-3.00"
-    assert _log_p(null(p_method="moment inequality on exact permutation moments (upper bound)")) == "≤ -3.00"
+    assert _log_p(null(p_method=PMethod.MOMENT_BOUND)) == "≤ -3.00"
     assert _log_p(null(log10_p=0.0)) == "0.00"
     assert _log_p(null(log10_p=None)) == "–"
 

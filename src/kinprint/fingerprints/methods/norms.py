@@ -34,6 +34,7 @@ from kinprint.fingerprints.base import (
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
 from kinprint.model.weights import Matrix, Weights
+from kinprint.text import Text
 
 ROLES = tuple(role for role in Role if role.info.kind == "norm" and role.info.axes == (Axis.RESIDUAL,))
 
@@ -71,7 +72,7 @@ class Norms(PortableMethod):
         if not group:
             raise DegenerateInput("no norm stands at the same place in both models")
         reason = str(a.facts.get(_ORDER) or b.facts.get(_ORDER) or "")
-        ordered = {Axis.RESIDUAL: reason} if reason else {}
+        ordered = {Axis.RESIDUAL: Text.of(reason, {})} if reason else {}
         test = norm_test(group[0].role, group, ordered, seed)
         if test.statistic is None or test.n is None:
             raise DegenerateInput("every permutation gives the same value: there is no order to compare")
@@ -84,7 +85,7 @@ class Norms(PortableMethod):
             True,
             test.assumptions,
         )
-        notes = [test.reason] if test.reason else []
+        notes: list[str] = [test.reason] if test.reason else []
         if a.facts["layers"] != b.facts["layers"]:
             notes.append("depths differ: layers are paired by their number")
         details = {"z": test.z or 0.0, "norms": float(test.blocks or 0)}

@@ -14,6 +14,8 @@ from operator import attrgetter
 from typing import Any
 
 from kinprint.errors import NeedsExtra
+from kinprint.results.p_values import PMethod
+from kinprint.text import Text
 
 EXTRA = "parquet"
 TEXT, FLAG, WHOLE, REAL, TEXTS, WHOLES = "text", "flag", "whole", "real", "texts", "wholes"
@@ -23,10 +25,13 @@ Row = tuple[Cell, ...]
 
 _KINDS: dict[object, str] = {
     str: TEXT,
+    Text: TEXT,
+    PMethod: TEXT,
     bool: FLAG,
     int: WHOLE,
     float: REAL,
     tuple[str, ...]: TEXTS,
+    tuple[Text, ...]: TEXTS,
     tuple[int, ...]: WHOLES,
 }
 LEADING = 1000  # characters before which a formula is looked for

@@ -200,7 +200,7 @@ def _tensors(
 ) -> dict[ModelLayer, ComparedTensor]:
     """Read one role of all models and layers, and take the statistics of each tensor."""
     there = [one for one in members if attempt(missing, partial(stage.part, one[0], role, one[1])) is not None]
-    ordered: dict[Axis, str] = {}  # axes that have an order in one of the models, and may not be permuted then
+    ordered: dict[Axis, Text] = {}  # axes that have an order in one of the models, and may not be permuted then
     for name in stage.names:
         ordered |= ordered_axes(stage.model(name).checkpoint.config)
     tensors: dict[ModelLayer, ComparedTensor] = {}
@@ -227,7 +227,7 @@ def _read(stage: Stage, role: Role, members: Sequence[ModelLayer]) -> Iterator[t
 
 
 def _tensor(
-    stage: Stage, role: Role, name: str, layer: int, matrix: Array | None, ordered: dict[Axis, str]
+    stage: Stage, role: Role, name: str, layer: int, matrix: Array | None, ordered: dict[Axis, Text]
 ) -> ComparedTensor:
     values = stage.values(name, role, layer) if matrix is None else matrix
     if not np.isfinite(values).all():

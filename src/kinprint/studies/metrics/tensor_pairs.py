@@ -106,7 +106,7 @@ class MeasuredValue:
 
 
 def compared_tensor(
-    values: Array, role: Role, dtype: str, ordered: Mapping[Axis, str] = MappingProxyType({})
+    values: Array, role: Role, dtype: str, ordered: Mapping[Axis, Text] = MappingProxyType({})
 ) -> ComparedTensor:
     """Return a tensor with its statistics; of a matrix at most `MAX_ROWS` rows, evenly spaced.
 
