@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from kinprint.align import choose_map, gate_up_agreement, match_columns, pair_scores, recovered_map, rotation
+from kinprint.align import choose_map, embedding_rotation, gate_up_agreement, match_columns, pair_scores, recovered_map
 from support.places import DEMO_MODELS
 
 DEMO = DEMO_MODELS
@@ -114,7 +114,7 @@ def test_a_new_basis_after_fine_tuning_is_recovered():
     np.testing.assert_array_equal(found.sign, sign)
     assert found.share == 1.0
     Q = np.linalg.qr(rng.standard_normal((96, 96)))[0]
-    turned = rotation(A, B @ Q)
+    turned = embedding_rotation(A, B @ Q)
     assert turned.residual < 0.2
     assert turned.null_residual > 0.9
 
@@ -125,5 +125,5 @@ def test_independently_trained_embeddings_agree_a_little_and_no_more():
     found = match_columns(A, B)
     assert found.share < 0.15
     # what both corpora have in common shows: less than the null, and nothing like a relation
-    turned = rotation(A, B)
+    turned = embedding_rotation(A, B)
     assert 0.7 < turned.residual < turned.null_residual

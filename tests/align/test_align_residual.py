@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinprint.align import match_columns, match_rows, rotation
+from kinprint.align import embedding_rotation, match_columns, match_rows
 from kinprint.errors import DegenerateInput
 
 TOKENS, WIDTH = 300, 80
@@ -119,7 +119,7 @@ def orthogonal(seed):
 
 def test_a_rotation_is_recovered_with_its_scale():
     E, Q = embeddings(40), orthogonal(41)
-    found = rotation(E, 3.0 * E @ Q)
+    found = embedding_rotation(E, 3.0 * E @ Q)
     np.testing.assert_allclose(found.R, Q, atol=1e-10)
     assert found.scale == pytest.approx(1 / 3)
     assert found.residual < 1e-12
@@ -129,14 +129,14 @@ def test_a_rotation_is_recovered_with_its_scale():
 def test_noise_shows_in_the_residual():
     E, Q = embeddings(42), orthogonal(43)
     size = 0.2 * np.linalg.norm(E) / np.sqrt(E.size)
-    found = rotation(E, E @ Q + size * np.random.default_rng(44).standard_normal(E.shape))
+    found = embedding_rotation(E, E @ Q + size * np.random.default_rng(44).standard_normal(E.shape))
     np.testing.assert_allclose(found.R @ found.R.T, np.eye(WIDTH), atol=1e-12)
     assert found.residual == pytest.approx(0.2, abs=0.03)
     assert found.residual < found.null_residual / 2
 
 
 def test_independent_embeddings_fit_no_better_than_shuffled_tokens():
-    found = rotation(embeddings(45), embeddings(46))
+    found = embedding_rotation(embeddings(45), embeddings(46))
     assert found.residual == pytest.approx(found.null_residual, abs=0.02)
     assert found.residual < 0.95  # a rotation has thousands of free numbers: the residual alone means little
 
@@ -150,7 +150,7 @@ def test_independent_embeddings_fit_no_better_than_shuffled_tokens():
     ],
 )
 def test_embeddings_that_cannot_be_aligned_are_refused(A, B, message):
-    for align in (match_columns, rotation):
+    for align in (match_columns, embedding_rotation):
         with pytest.raises(DegenerateInput, match=message):
             align(A, B)
 
@@ -158,6 +158,6 @@ def test_embeddings_that_cannot_be_aligned_are_refused(A, B, message):
 def test_a_rotation_needs_equal_widths_tokens_and_values():
     for A, B in ((np.ones((9, 3)), np.ones((9, 4))), (np.ones((2, 3)), np.ones((2, 3)))):
         with pytest.raises(DegenerateInput, match="as many tokens"):
-            rotation(A, B)
+            embedding_rotation(A, B)
     with pytest.raises(DegenerateInput, match="all zeros"):
-        rotation(np.zeros((9, 3)), np.ones((9, 3)))
+        embedding_rotation(np.zeros((9, 3)), np.ones((9, 3)))

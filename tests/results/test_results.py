@@ -11,6 +11,7 @@ from kinprint.comparison.pipeline import compare
 from kinprint.errors import SchemaError
 from kinprint.model.inspection import inspect
 from kinprint.results.inspection import Inspection
+from kinprint.results.older_reports import upgrade
 from kinprint.results.options import Options
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
@@ -122,11 +123,13 @@ def test_a_value_of_another_type_is_refused(report, path, value):
 def test_the_golden_report_still_opens():
     report = Report.from_json(GOLDEN.read_bytes())
     today, then = json.loads(report.to_json()), json.loads(GOLDEN.read_bytes())
+    upgrade(then)
     added = {"methods": [], "grids": [], "declared": None, "reads": []}
     assert {name: today.pop(name) for name in added} == added
     chosen = {"methods": [], "files": [], "bases": [], "null": None}
     assert {name: today["settings"].pop(name) for name in chosen} == chosen
     assert today["run"].pop("problem") is None
+    assert today["verdict"].pop("variant", None) == then["verdict"].pop("variant", None)
     assert (today.pop("schema_version"), then.pop("schema_version")) == (2, 1)
     assert today == then
     assert (report.status, report.a.reference, report.b.reference) == ("ok", "demo/models/base", "demo/models/finetune")

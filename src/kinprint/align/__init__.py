@@ -15,7 +15,7 @@ from kinprint.align.layer_alignment import (
     pair_scores,
 )
 from kinprint.align.neuron_assignment import NeuronMap, NeuronMatch, gate_up_agreement, match_rows, recovered_map
-from kinprint.align.residual_basis import ColumnMatch, Rotation, match_columns, rotation
+from kinprint.align.residual_basis import ColumnMatch, Rotation, embedding_rotation, match_columns
 
 __all__ = [
     "BestMap",
@@ -28,11 +28,11 @@ __all__ = [
     "assignment_map",
     "best_map",
     "choose_map",
+    "embedding_rotation",
     "gate_up_agreement",
     "match_columns",
     "match_rows",
     "monotone_map",
     "pair_scores",
     "recovered_map",
-    "rotation",
 ]

@@ -122,7 +122,7 @@ def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int)
     return largest
 
 
-def rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rotation:
+def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rotation:
     """Return the rotation that takes the embeddings of A nearest to those of B (orthogonal Procrustes, Schönemann 1966).
 
     With E_aᵀE_b = UΣVᵀ it is R = UVᵀ. It needs at least as many tokens as dimensions: fewer leave it undetermined.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
-from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, match_columns, rotation
+from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, embedding_rotation, match_columns
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.battery import SamplePair, row_test, sample_pairs
@@ -128,7 +128,7 @@ def token_rotations(
     if embedded is None:
         return []
     try:
-        return [rotation(*embedded, seed=seed).R.astype(np.float32)]
+        return [embedding_rotation(*embedded, seed=seed).R.astype(np.float32)]
     except DegenerateInput:
         return []
 

@@ -8,7 +8,7 @@ the two stages; `compare --deep` uses the same code.
 
 from __future__ import annotations
 
-from kinprint.align.residual_basis import rotation
+from kinprint.align.residual_basis import embedding_rotation
 from kinprint.align.rotation import Rows
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.empirical_null import load_null
@@ -78,7 +78,7 @@ def _starts(a: Weights, b: Weights) -> list[Rows]:
         first, second = common_rows(one.keys, two.keys)
         if len(first) < a.hidden:
             return []
-        found = rotation(a.embedding(one.ids[first]), b.embedding(two.ids[second]))
+        found = embedding_rotation(a.embedding(one.ids[first]), b.embedding(two.ids[second]))
     except DegenerateInput:
         return []
     return [found.R.astype("float32")]

@@ -1,7 +1,7 @@
-"""Write report_v1_annexes.json: a report with layer grids, declarations, a ledger, methods, controls and a merge.
+"""Write report_v2.json: a report with layer grids, declarations, a ledger, methods, controls and a merge.
 
-Like report_v1.json it stays as it was written: python tests/golden/make_report_v1_annexes.py, only for a new schema version
-(then under a new name), or while the version that first wrote such reports is not yet released.
+python tests/golden/make_report_v2.py, while the version that writes schema 2 is not yet released; then the file stays as it was
+written, as report_v1.json and report_v1_annexes.json do, which programs before schema 2 wrote.
 """
 
 import os
@@ -51,4 +51,4 @@ def timeless(report: Report) -> Report:
 
 
 if __name__ == "__main__":
-    (HERE / "report_v1_annexes.json").write_bytes(golden_report().to_json() + b"\n")
+    (HERE / "report_v2.json").write_bytes(golden_report().to_json() + b"\n")
