@@ -89,8 +89,8 @@ def test_unrelated_and_related_controls_pass(controls, folder):
 
 def test_controls_that_are_not_what_was_said_fail(controls, folder, weigh, demo_probe):
     one, two = controls(folder("finetune"), related=[folder("unrelated")])
-    assert (one.status, one.found, one.reason) == (FAILED, RELATED, "expected no_evidence, found related")
-    assert (two.status, two.found, two.reason) == (FAILED, NO_EVIDENCE, "expected related, found no_evidence")
+    assert (one.status, one.found, one.reason) == (FAILED, RELATED, "expected no evidence, found related")
+    assert (two.status, two.found, two.reason) == (FAILED, NO_EVIDENCE, "expected related, found no evidence")
 
 
 def test_controls_that_cannot_be_read_are_reported(controls, folder, tmp_path):

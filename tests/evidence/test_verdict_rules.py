@@ -269,10 +269,10 @@ def abstains(verdict, rule, *words):
 @pytest.mark.parametrize("identity", [Identity(40, 0, True, 0.3), Identity(40, 40, True, 1.0)])
 def test_a_failed_control_forbids_any_verdict(identity):
     """Even where everything read is identical."""
-    bad = control("other/model", "failed", "expected no_evidence, found related")
+    bad = control("other/model", "failed", "expected no evidence, found related")
     verdict = decide(facts(identity=identity, controls=(SELF, SHUFFLED, bad)))
     abstains(verdict, "controls", "other/model did not give the answer known beforehand")
-    assert any("expected no_evidence, found related" in text for text in verdict.rules[0].inputs)
+    assert any("expected no evidence, found related" in text for text in verdict.rules[0].inputs)
 
 
 @pytest.mark.parametrize("name", ["self", "shuffled self"])

@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from kinprint.metrics import METRICS
+from kinprint.results.p_values import PMethod
 from kinprint.stats import joint_blocks, null_for, row_grid
-from kinprint.stats.tails import MONTE_CARLO, NORMAL
 
 DRAWERS = {
     "gaussian": lambda rng, shape: rng.normal(size=shape),

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
 from kinprint.results.measurements import NullResult
+from kinprint.results.p_values import PMethod
 from kinprint.stats import joint_blocks, null_for, row_grid
 from kinprint.stats.moments import FloatArray
 from support.counting import calls_of

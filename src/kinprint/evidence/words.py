@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinprint.text import Text, verbatim
 
 _WORDS = {
-    str(word): word
+    str(word).replace("no evidence", "no_evidence"): word
     for word in (
         # tests
         Text("norm_joint"),
@@ -42,7 +42,7 @@ _WORDS = {
         Text("identical"),
         Text("related"),
         Text("derived"),
-        Text("no_evidence"),
+        Text("no evidence"),
         # controls
         Text("self"),
         Text("shuffled self"),

@@ -115,6 +115,7 @@ class TreeEdge:
     probability: float
     cues: tuple[Cue, ...]
     merge: float | None = None
+    variant: str | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,7 @@ class PairSummary:
     controls_passed: int
     controls_run: int
     bytes_read: int
+    variant: str | None = field(default=None, metadata=LATER)  # of the kind, where one has several
 
     @property
     def stands(self) -> bool:

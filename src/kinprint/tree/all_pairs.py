@@ -68,6 +68,7 @@ def summarise(a: int, b: int, report: Report) -> PairSummary:
         b=b,
         class_=verdict.class_,
         kind=verdict.kind,
+        variant=verdict.variant,
         sentence=verdict.sentence,
         log10_p=verdict.log10_p,
         log10_p_pairs=None,

@@ -62,6 +62,7 @@ class PairFacts:
     carried: Mapping[str, float] = field(default_factory=dict)  # the same of embeddings, head and norms
     cues: tuple[Cue, ...] = ()
     moved: bool = False  # depths differ, so other layers were looked at than in most pairs
+    variant: str | None = None  # of the kind
 
     @property
     def key(self) -> tuple[int, int]:
@@ -109,6 +110,7 @@ def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> Pa
         b=b,
         found=verdict.class_,
         kind=verdict.kind,
+        variant=verdict.variant,
         sentence=verdict.sentence,
         log10_p=verdict.log10_p,
         distances=distances,

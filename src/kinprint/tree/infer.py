@@ -212,6 +212,7 @@ def _edge(
         parent=parent,
         child=child,
         kind="merged" if arc in shares else pair.kind,
+        variant=None if arc in shares else pair.variant,
         sentence=pair.sentence,
         log10_p=pair.log10_p,
         log10_p_pairs=corrected,

@@ -14,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from kinprint.errors import BadSetting
+from kinprint.evidence.verdict import describe
 from kinprint.render.page import page_html
 from kinprint.render.page.evidence_chart import BAND, Axis, evidence_chart
 from kinprint.render.page.markup import PageWords, middle_cut, powers, ranges
 from kinprint.render.page.payload import SCRIPT_WORDS, embedded
 from kinprint.render.texts.words import power_of_ten
-from kinprint.results.findings import CLASSES, ControlFinding
+from kinprint.results.findings import CLASSES, ControlFinding, EvidenceTest
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.results.report import Report
+from kinprint.text import Text, joined
 from support.places import GOLDEN_REPORTS
 from support.reports import HOSTILE, hostile_report
 
@@ -370,15 +372,15 @@ def test_small_words() -> None:
 
 
 def test_a_result_is_told_under_its_plain_name() -> None:
-    text = "neuron_match of mlp_gate and mlp_up in layer 3: 250 against 1.5 expected (z 220.5, log10 p -149.3, -148.0 corrected)"
+    figures = {"statistic": 250.0, "null_mean": 1.5, "z": 220.5, "log10_p": -149.3, "log10_p_holm": -148.0}
+    text = describe(EvidenceTest("neuron_match", joined(("mlp_gate", "mlp_up"), "and"), 3, **figures))
     said = PageWords("en").why(text).striptags()
     assert said.startswith("Reordered neurons match (mlp_gate and mlp_up, layer 3): 250 against 1.5 expected")
     assert "-148.0 corrected" in said
-    strongest = PageWords("en").why(f"strongest of 18 tests: {text}").striptags()
+    strongest = PageWords("en").why(Text("strongest of {n} tests: {test}", n=18, test=text)).striptags()
     assert strongest.startswith("Strongest of 18 tests: Reordered neurons match")
-    assert "unheard_of of x: 1 against" in str(
-        PageWords("en").why(text.replace("neuron_match of mlp_gate and mlp_up in layer 3: 250", "unheard_of of x: 1"))
-    )
+    unheard_of = describe(EvidenceTest("unheard_of", joined(("x",)), **figures))
+    assert "unheard of (x): 250 against" in str(PageWords("en").why(unheard_of))
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------------

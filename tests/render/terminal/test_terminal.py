@@ -183,10 +183,9 @@ def test_bounds_are_marked_and_p_has_no_sign_at_one():
 
 def test_sources_of_p_in_a_word_or_two():
     assert _method(null()) == "normal tail"
-    assert _method(null(p_method="Monte-Carlo permutations with +1 correction", n_draws=99)) == "99 draws"
-    held = "normal tail on exact permutation moments, held at the last z it is trusted at (upper bound)"
-    assert _method(null(p_method=held)) == "normal, held"
-    assert _method(null(p_method="none: every permutation gives the same value")) == "none"
+    assert _method(null(p_method=PMethod.MONTE_CARLO, n_draws=99)) == "99 draws"
+    assert _method(null(p_method=PMethod.HELD)) == "normal, held"
+    assert _method(null(p_method=PMethod.POINT)) == "none"
 
 
 def test_printable_cuts_and_replaces():

@@ -86,7 +86,7 @@ def _test_figures(test: EvidenceTest, words: Words) -> list[Cell]:
         z_score(words, test.z),
         log_p(words, test.log10_p, bound=is_bound(test.p_method)),
         log_p(words, test.log10_p_holm),
-        sentence(words, test.p_method),
+        sentence(words, test.p_text),
     ]
 
 

@@ -84,7 +84,7 @@ def strongest_first(report: PairsReport) -> list[PairSummary]:
 
 def verdict_of(pair: PairSummary, words: Words) -> str:
     """Return a pair's verdict in words, and whether it stands after the correction for all pairs."""
-    said = words.verdict(pair.class_, pair.kind, pair.sentence)
+    said = words.verdict(pair.class_, pair.kind, pair.variant)
     return said if pair.stands else f"{said} ({words.say('many.doubtful')})"
 
 

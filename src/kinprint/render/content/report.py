@@ -63,7 +63,7 @@ def verdict_section(report: Report, words: Words) -> Section:
         blocks.append(Line(words.say("verdict.none.why")))
         return Section(words.say("nav.verdict"), tuple(blocks))
     blocks = [
-        Line(words.verdict(verdict.class_, verdict.kind, verdict.sentence), STRONG),
+        Line(words.verdict(verdict.class_, verdict.kind, verdict.variant), STRONG),
         Line(words.engine(verdict.sentence).text),
         *blocks,
         *([Line(words.say("many.reading.absence"))] if verdict.class_ == NO_EVIDENCE else []),
@@ -276,7 +276,7 @@ def _null_figures(null: NullResult | None, words: Words) -> list[Cell]:
 
 def _p_from(null: NullResult | None, reason: str | None, words: Words) -> Cell:
     if null is not None:
-        return Cell(words.how(null.p_method, null.n_draws), full=words.engine(null.p_method).text)
+        return Cell(words.how(null.p_method, null.n_draws), full=words.engine(null.p_text).text)
     said = words.engine(reason or DASH)
     none = words.say("how.no_test")
     return Cell(none, "sentence", lang=said.lang, full=f"{none}: {said.text}")

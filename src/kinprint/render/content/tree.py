@@ -53,7 +53,7 @@ def size(model: TreeModel, words: Words) -> str:
 
 def kind(edge: TreeEdge, words: Words) -> str:
     """Return what was done, as far as it is known."""
-    done = words.label("class", "related") if edge.kind is None else words.kind(edge.kind, edge.sentence)
+    done = words.label("class", "related") if edge.kind is None else words.kind(edge.kind, edge.variant)
     return words.say("tree.merge", kind=done, share=f"{edge.merge:.0%}") if edge.merge is not None else done
 
 

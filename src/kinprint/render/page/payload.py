@@ -115,7 +115,7 @@ def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict
             whole["metric"].append(metrics.place(metric))
             whole["n"].append(null.n if null else 0)
             whole["how"].append(texts.place(printable(words.how(null.p_method, null.n_draws), 40) if null else ""))
-            why = found.reason or (null.p_method if null else None)
+            why = found.reason or (null.p_text if null else None)
             whole["why"].append(texts.place(words.said(why, _TEXT) if why else ""))
             whole["flags"].append(_flags(found))
             figures = (found.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))

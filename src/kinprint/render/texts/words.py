@@ -9,7 +9,6 @@ so do roles, metrics and methods, which options take.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -19,6 +18,7 @@ import orjson
 from kinprint._util.sizes import format_size
 from kinprint.errors import BadSetting
 from kinprint.render.texts.patterns import DEPTH, LONGEST, translate
+from kinprint.results.p_values import PMethod
 from kinprint.text import ENGLISH, LANGUAGES, Phrase, Text
 
 DASH = "–"
@@ -26,28 +26,20 @@ MYRIAD = 10_000  # 만: Korean counts in its powers
 _MYRIADS = ((MYRIAD**3, "조"), (MYRIAD**2, "억"), (MYRIAD, "만"))
 _UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_RESULT = re.compile(  # as `kinprint.evidence.verdict.describe` writes it
-    r"(?:strongest of (?P<of>\d+) tests: )?(?P<test>\w+) of (?P<scope>[^\n]{1,200}?)(?: in layer (?P<layer>\d+))?: "
-    r"(?P<found>\S+) against (?P<mean>\S+) expected \(z (?P<z>\S+), log10 p (?P<p>\S+), (?P<corrected>\S+) corrected\)"
-)
-_EXPECTED = re.compile(r"\bexpected [a-z_]+, found [a-z_]+")  # of a control that failed: classes, as reports spell them
-_PRECISE = (  # what the sentence of a verdict says, where one kind of edit has several names
-    ("fine_tuned", "with only some tensors changed", "fine_tuned.some"),
-    ("re_based", "residual dimensions reordered", "re_based.reordered"),
-    ("re_based", "residual dimensions negated", "re_based.negated"),
-    ("re_based", "residual dimensions rotated", "re_based.rotated"),
-    ("re_based", "residual dimensions narrowed or widened", "re_based.resized"),
-)
-_SOURCES = (
-    ("Monte-Carlo", "how.draws"),
-    ("normal tail on exact permutation moments,", "how.held"),
-    ("normal", "how.normal"),
-    ("Chernoff", "how.chernoff"),
-    ("moment", "how.moments"),
-    ("exact", "how.exact"),
-    ("none", "how.none"),
-)
-_BOUND = "upper bound"
+_TEST_VALUES = frozenset(
+    {"test", "scope", "x", "m", "z", "p", "h"}
+)  # as `kinprint.evidence.verdict.describe` says a result
+_HOW = {
+    PMethod.MONTE_CARLO: "how.draws",
+    PMethod.HELD: "how.held",
+    PMethod.NORMAL: "how.normal",
+    PMethod.CHERNOFF: "how.chernoff",
+    PMethod.MOMENT_BOUND: "how.moments",
+    PMethod.ORDERINGS: "how.exact",
+    PMethod.POINT: "how.none",
+    PMethod.BLIND: "how.none",
+    PMethod.OWN_DRAW: "how.none",
+}
 
 
 class Words:
@@ -88,41 +80,44 @@ class Words:
         key = f"{prefix}.{value}"
         return self.say(key) if self.has(key) else self.engine(value.replace("_", " ")).text
 
-    def kind(self, kind: str, sentence: str = "") -> str:
-        """Return what was done, in the words of the verdict's sentence where the kind alone is not as precise."""
-        exact = next((exact for name, phrase, exact in _PRECISE if name == kind and phrase in sentence), kind)
-        return self.label("kind", exact)
+    def kind(self, kind: str, variant: str | None = None) -> str:
+        """Return what was done, as precisely as is known."""
+        return self.label("kind", f"{kind}.{variant}" if variant else kind)
 
-    def verdict(self, class_: str, kind: str | None, sentence: str = "") -> str:
+    def verdict(self, class_: str, kind: str | None, variant: str | None = None) -> str:
         """Return a verdict in a few words, such as "derived, further training"."""
         label = self.label("class", class_)
-        return f"{label}, {self.kind(kind, sentence)}" if kind else label
+        return f"{label}, {self.kind(kind, variant)}" if kind else label
 
     def control(self, name: str) -> str:
         """Return what a control is: the label of one that is always run, else the model it is."""
         key = f"control.{name}"
         return self.say(key) if self.has(key) else name
 
-    def result(self, text: str) -> str | None:
+    def result(self, text: Text) -> str | None:
         """Return a test's result, given as a reason of the verdict, under the test's label; None for any other reason."""
-        found = _RESULT.fullmatch(text)
-        if found is None or not self.has(f"test.{found['test']}"):
-            return None
-        values = found.groupdict()
-        where = self.engine(values["scope"]).text
-        if values["layer"] is not None:
-            where = self.say("picture.in_layer", scope=where, layer=values["layer"])
-        values |= {"test": self.say(f"test.{values['test']}"), "scope": where}
-        said = self.say("reason.test", **values)
-        return said if values["of"] is None else self.say("reason.strongest", n=values["of"], result=said)
+        values = text.values
+        if not values.keys() >= _TEST_VALUES:
+            inner = values.get("test")
+            said = self.result(inner) if isinstance(inner, Text) and values.keys() == {"n", "test"} else None
+            return None if said is None else self.say("reason.strongest", n=values["n"], result=said)
+        where = self.engine(str(values["scope"]) if not isinstance(values["scope"], Text) else values["scope"]).text
+        if "n" in values:
+            where = self.say("picture.in_layer", scope=where, layer=values["n"])
+        figures = {
+            "found": ("x", ".4g"),
+            "mean": ("m", ".3g"),
+            "z": ("z", ".1f"),
+            "p": ("p", ".1f"),
+            "corrected": ("h", ".1f"),
+        }
+        shown = {name: _figure(values[key], form) for name, (key, form) in figures.items()}
+        return self.say("reason.test", test=self.label("test", str(values["test"])), scope=where, **shown)
 
     def reason(self, text: str) -> Phrase:
         """Return a reason of the verdict, or of a control, without identifiers."""
-        said = self.result(text)
-        if said is not None:
-            return Phrase(said, self.lang)
-        phrase = self.engine(text)
-        return Phrase(_EXPECTED.sub(lambda found: found[0].replace("_", " "), phrase.text), phrase.lang)
+        said = self.result(text) if isinstance(text, Text) else None
+        return self.engine(text) if said is None else Phrase(said, self.lang)
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -176,17 +171,18 @@ class Words:
             return f"{count // MYRIAD:,}만"
         return f"{count:,}"
 
-    def how(self, method: str, draws: int | None = None) -> str:
+    def how(self, method: PMethod, draws: int | None = None) -> str:
         """Name the source of a p-value in a word or two."""
-        for start, key in _SOURCES:
-            if method.startswith(start):
-                return self.say(key, draws=draws or 0)
-        return self.engine(method.split(" ", 1)[0].rstrip(":,")).text if method else DASH
+        return self.say(_HOW[method], draws=draws or 0) if method in _HOW else self.engine(method.label).text
 
 
-def is_bound(method: str) -> bool:
+def is_bound(method: PMethod | None) -> bool:
     """Whether the true p-value may be smaller than the one that was had this way."""
-    return _BOUND in method
+    return method is not None and method.bound
+
+
+def _figure(value: object, form: str) -> str:
+    return format(value, form) if isinstance(value, int | float) else DASH
 
 
 def number(value: float | None) -> str:
