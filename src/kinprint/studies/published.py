@@ -107,6 +107,8 @@ class Claim:
         What ``what`` may name beside: words that have a translation.
     free
         Why replicas need not have this number: on them, the check has this remark and no result.
+    fitted
+        How far replicas were made to have this number: on them, the check has this remark.
     full
         Whether only the long settings measure it: otherwise it is shown without a measured value.
     """
@@ -127,6 +129,7 @@ class Claim:
     models: Sequence[str] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     free: str | None = None
+    fitted: str | None = None
     full: bool = False
 
     def bindings(self) -> Iterator[Bound]:
@@ -200,9 +203,10 @@ def _check(
         rows, column = _rows(section, at, where)
         if not rows or (claim.n is not None and len(rows) != claim.n):
             return None
-        row, cell = rows[0], _SUMMARIES[claim.of]([row[column] for row in rows])
+        row, cell = rows[0], _SUMMARIES[_filled(claim.of, bound)]([row[column] for row in rows])
         measured = None if cell is None else float(cell)
-    reason, comparable = claim.reason and Text(claim.reason), True
+    remark = (stage.request.replicas and _filled(claim.fitted, bound)) or claim.reason
+    reason, comparable = remark and Text(remark), True
     if claim.full and not stage.request.full:
         measured, reason = None, NEEDS_FULL
     if claim.free is not None and stage.request.replicas:

@@ -13,17 +13,17 @@ from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.stats import draw_columns, row_grid
+from kinprint.stats import draw_columns
+from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import Request
 from kinprint.studies.origin import ORIGIN
 from kinprint.studies.origin import baselines as origin_baselines
 from kinprint.studies.origin import decay as origin_decay
 from kinprint.studies.origin import windows as origin_windows
 from kinprint.studies.origin.baselines import mismatched_places
+from kinprint.studies.origin.probe import score_table
 from kinprint.studies.origin.routers import aligned_cosine, gaussian_alignment, unit_rows
-from kinprint.studies.origin.score import score_table
 from kinprint.studies.origin.scripts import byte_spelling, decode
-from kinprint.studies.origin.shared import NormPair
 from kinprint.studies.origin.sigma import effect, probed_layers
 from kinprint.studies.recipe import run_study
 from support.layouts import write_checkpoint
@@ -222,10 +222,10 @@ def test_decay_matrix_and_its_null():
     rng = np.random.default_rng(3)
     left = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
     right = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
-    pair = NormPair("a", "b", Role.INPUT_NORM, tuple(range(9)), left, right, row_grid(left, right))
+    pair = LayerPair("a", "b", Role.INPUT_NORM, tuple(range(9)), left, right)
     found = origin_decay.compute({Role.INPUT_NORM: pair}, draws=99, seed=0)
     assert_allclose(found.diagonal, [METRICS["cosine"](x, y) for x, y in zip(left, right, strict=True)])
-    assert_allclose(found.null_diagonal.mean(axis=0), np.diagonal(pair.pairs.cosine_null_mean), atol=0.03)
+    assert_allclose(found.null_diagonal.mean(axis=0), pair.null_mean, atol=0.03)
     # independent rows of unlike spread: dominance is whatever the spreads make it, and the null knows
     assert abs(found.dominance - found.null_dominance.mean()) < 4 * found.null_dominance.std()
     assert found.swapped.size == origin_decay.SWAPS

@@ -11,13 +11,12 @@ from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
 from kinprint.studies.origin.config import configs
 from kinprint.studies.origin.decay import decay as decay_part
 from kinprint.studies.origin.embeddings import embeddings as embeddings_part
-from kinprint.studies.origin.layers import control_pairs, layer_probe
-from kinprint.studies.origin.map import vocabulary_map
+from kinprint.studies.origin.layers import controls, layer_probe
 from kinprint.studies.origin.probe import window_probe
 from kinprint.studies.origin.routers import routers as routers_part
 from kinprint.studies.origin.shared import EVERY, NORMS
 from kinprint.studies.origin.sigma import sigma_audit
-from kinprint.studies.origin.vocabulary import tokenizers
+from kinprint.studies.origin.vocabulary import tokenizers, vocabulary_map
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
 
@@ -52,7 +51,7 @@ STUDY = Study(
     wants=_wants,
     parts=(
         Part("layers", Text("Layer probe"), layer_probe),
-        Part("controls", Text("Controls"), control_pairs),
+        Part("controls", Text("Controls"), controls),
         Part("sigma", Text("“182 sigma”"), sigma_audit),
         Part("baselines", Text("Random baselines"), random_baselines),
         Part("deviation", Text("Deviation cosine"), deviation_cosine),

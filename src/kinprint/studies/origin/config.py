@@ -8,35 +8,16 @@ from collections.abc import Iterable, Mapping
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.studies.opened import Stage
 from kinprint.studies.origin.shared import accused, controls, count_check, is_published, origin
-from kinprint.studies.outcome import Cell, Check, Column, Section, Table, column, table
+from kinprint.studies.outcome import Cell, Check, Column, Section, columns
 from kinprint.text import Text
 
 KEYS = (
-    "model_type",
-    "architectures",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "moe_intermediate_size",
-    "n_routed_experts",
-    "n_shared_experts",
-    "num_experts_per_tok",
-    "max_position_embeddings",
-    "rope_theta",
-    "partial_rotary_factor",
-    "first_k_dense_replace",
-    "vocab_size",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "num_nextn_predict_layers",
-    "tie_word_embeddings",
-    "torch_dtype",
-    "transformers_version",
-)
+    "model_type", "architectures", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "intermediate_size", "moe_intermediate_size", "n_routed_experts", "n_shared_experts",
+    "num_experts_per_tok", "max_position_embeddings", "rope_theta", "partial_rotary_factor",
+    "first_k_dense_replace", "vocab_size", "pad_token_id", "bos_token_id", "eos_token_id",
+    "num_nextn_predict_layers", "tie_word_embeddings", "torch_dtype", "transformers_version",
+)  # fmt: skip
 WORDS = ("nextn", "mtp", "predict", "gmask", "sop")
 SCANNED_LAYERS = (46, 92)
 _YES_NO = {True: Text("yes"), False: Text("no")}
@@ -49,7 +30,22 @@ def configs(stage: Stage) -> Section:
     section = Section()
     a, b = accused(stage)
     one, two = (stage.model(name).checkpoint.config for name in (a, b))
-    section.tables += [_key_table(a, b, one, two), _difference_table(a, b, one, two), _scan_table(stage)]
+    rows = [
+        (
+            key,
+            *(_shown(config[key]) if key in config else None for config in (one, two)),
+            _YES_NO[one[key] == two[key]] if key in one and key in two else None,
+        )
+        for key in KEYS
+        if key in one or key in two
+    ]
+    title = Text("The published keys: {a} (A) and {b} (B)", a=a, b=b)
+    section.add_table("config", title, columns("key; a: A; b: B; equal"), rows)
+    found = compare_configs(one, two)
+    others = [item for item in found.differences if item.key not in KEYS]
+    title = Text("Every other difference between {a} and {b} ({n} keys are equal)", a=a, b=b, n=found.equal_keys)
+    section.add_table("config_differences", title, columns("key; a: A; b: B"), others)
+    _add_scan(stage, section)
     section.notes.append(
         Text(
             "A config describes a design. Designs are published and copied; equal values are no evidence about "
@@ -70,48 +66,19 @@ def _shown(value: object) -> str:
     return str(value)[:200]
 
 
-def _key_table(a: str, b: str, one: Mapping[str, object], two: Mapping[str, object]) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            key,
-            _shown(one[key]) if key in one else None,
-            _shown(two[key]) if key in two else None,
-            _YES_NO[one[key] == two[key]] if key in one and key in two else None,
-        ]
-        for key in KEYS
-        if key in one or key in two
-    ]
-    columns = (column("key", "key"), column("a", "A"), column("b", "B"), column("equal", "equal"))
-    return table("config", Text("The published keys: {a} (A) and {b} (B)", a=a, b=b), columns, rows)
-
-
-def _difference_table(a: str, b: str, one: Mapping[str, object], two: Mapping[str, object]) -> Table:
-    found = compare_configs(one, two)
-    rows: list[list[Cell]] = [[item.key, item.a, item.b] for item in found.differences if item.key not in KEYS]
-    columns = (column("key", "key"), column("a", "A"), column("b", "B"))
-    title = Text("Every other difference between {a} and {b} ({n} keys are equal)", a=a, b=b, n=found.equal_keys)
-    return table("config_differences", title, columns, rows)
-
-
-def _scan_table(stage: Stage) -> Table:
-    a, b = accused(stage)
-    rows: list[list[Cell]] = []
-    for name in (a, b, *controls(stage)):
+def _add_scan(stage: Stage, section: Section) -> None:
+    rows = []
+    for name in (*accused(stage), *controls(stage)):
         model = stage.model(name)
-        rows.append([name, *scan(model.checkpoint.tensors), model.naming.layers, model.naming.experts])
-    columns = (
-        column("model", "model"),
-        column("tensors", "tensors"),
-        column("first", "least layer index"),
-        column("last", "greatest layer index"),
+        rows.append((name, *scan(model.checkpoint.tensors), model.naming.layers, model.naming.experts))
+    heads = (
+        *columns("model; tensors; first: least layer index; last: greatest layer index"),
         *(Column(f"layer_{layer}", Text("names under layer {layer}", layer=layer)) for layer in SCANNED_LAYERS),
         *(Column(word, Text("names with “{word}”", word=word)) for word in WORDS),
-        column("moe_layers", "layers with experts"),
-        column("expert_names", "greatest number of experts named in a layer"),
-        column("layers", "layers that count"),
-        column("experts", "experts a layer"),
+        *columns("moe_layers: layers with experts; expert_names: greatest number of experts named in a layer"),
+        *columns("layers: layers that count; experts: experts a layer"),
     )
-    return table("key_scan", Text("What the tensor names say"), columns, rows)
+    section.add_table("key_scan", Text("What the tensor names say"), heads, rows)
 
 
 def scan(names: Iterable[str]) -> list[Cell]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
+from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import Stage
-from kinprint.studies.origin.shared import COSINE, PEARSON, NormPair, accused, both_norms, is_published, origin
-from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
+from kinprint.studies.origin.shared import COSINE, PEARSON, accused, add_checks, both_norms, is_complete
+from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
 DRAWS = 199
@@ -19,8 +20,10 @@ SWAPS = 1_999
 THRESHOLD = 0.01
 """Dominance above which the published script speaks of shared origin."""
 
+_TABLE = columns("what; value .4; independent: if independent .4")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Decay:
     """The matrix of mean cosines of both norms, and draws of its null.
 
@@ -37,7 +40,6 @@ class Decay:
     null_dominance: FloatArray
     swapped: FloatArray
     pearson: FloatArray
-    pearson_sd: float
 
     @property
     def diagonal(self) -> FloatArray:
@@ -54,12 +56,6 @@ class Decay:
         """Diagonal mean minus off-diagonal mean."""
         return float(self.diagonal.mean()) - self.off_mean
 
-    @property
-    def halves(self) -> tuple[float, float]:
-        """Mean of the diagonal's first and second half."""
-        middle = len(self.layers) // 2
-        return float(self.diagonal[:middle].mean()), float(self.diagonal[middle:].mean())
-
 
 def off_diagonal_mean(matrix: FloatArray) -> float:
     """Return the mean of what is not on the diagonal."""
@@ -67,55 +63,39 @@ def off_diagonal_mean(matrix: FloatArray) -> float:
     return float((matrix.sum() - np.trace(matrix)) / (size * (size - 1)))
 
 
-def compute(norms: dict[Role, NormPair], *, draws: int, seed: int) -> Decay:
-    """Return the matrix and its nulls; the norms have the same layers, at least two.
-
-    Raises
-    ------
-    Missing
-        If there is only one layer: nothing is off the diagonal.
-    """
-    first = next(iter(norms.values()))
-    if len(first.layers) < 2:
+def compute(norms: dict[Role, LayerPair], *, draws: int, seed: int) -> Decay:
+    """Return the matrix and its nulls; the norms have the same layers; `Missing` if there is only one."""
+    pairs = list(norms.values())
+    first, size = pairs[0], len(pairs[0].layers)
+    if size < 2:
         raise Missing(Text("a matrix of layers needs at least two; {a} and {b} share one", a=first.a, b=first.b))
-    matrix = np.mean([pair.pairs.cosine for pair in norms.values()], axis=0)
+    matrix = np.mean([pair.grid.cosine for pair in pairs], axis=0)
     rng = np.random.default_rng(seed)
-    units = [
-        tuple(side / np.linalg.norm(side, axis=1, keepdims=True) for side in (p.left, p.right)) for p in norms.values()
-    ]
-    diagonals, dominances = np.empty((draws, len(first.layers))), np.empty(draws)
+    units = [tuple(side / np.linalg.norm(side, axis=1, keepdims=True) for side in (p.left, p.right)) for p in pairs]
+    diagonals, dominances, swapped = np.empty((draws, size)), np.empty(draws), np.empty(SWAPS)
     for number in range(draws):
         order = rng.permutation(first.left.shape[1])
         drawn = np.mean([left @ right[:, order].T for left, right in units], axis=0)
         diagonals[number] = np.diagonal(drawn)
         dominances[number] = diagonals[number].mean() - off_diagonal_mean(drawn)
-    size = len(first.layers)
     total = float(matrix.sum())
-    swapped = np.empty(SWAPS)
     for number in range(SWAPS):
         traced = float(matrix[np.arange(size), rng.permutation(size)].sum())
         swapped[number] = traced / size - (total - traced) / (size * (size - 1))
-    return Decay(
-        first.a,
-        first.b,
-        first.layers,
-        matrix,
-        np.mean([pair.pairs.cosine_null_mean for pair in norms.values()], axis=0),
-        diagonals,
-        dominances,
-        swapped,
-        np.mean([pair.pearson for pair in norms.values()], axis=0),
-        first.pearson_sd,
+    null, pearson = (
+        np.mean(found, axis=0) for found in zip(*((p.grid.cosine_null_mean, p.pearson) for p in pairs), strict=True)
     )
+    return Decay(first.a, first.b, first.layers, matrix, null, diagonals, dominances, swapped, pearson)
 
 
 def decay(stage: Stage) -> Section:
-    """Part F."""
+    """Compare all layers with all layers, and the diagonal with the rest (part F)."""
     section = Section()
     a, b = accused(stage)
     norms = both_norms(stage, a, b, section.missing)
     found = compute(norms, draws=FULL_DRAWS if stage.request.full else DRAWS, seed=stage.request.seed)
-    section.tables += [_table(found), _alignment_table(norms)]
+    section.add_table("decay", Text("Diagonal and rest, {a} against {b}", a=a, b=b), _TABLE, _rows(found))
+    _add_alignment(section, norms)
     section.notes.append(
         Text(
             "Under a permutation of B’s residual dimensions nothing is shared but each vector’s mean and spread: a dominance "
@@ -131,76 +111,45 @@ def decay(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("decay", caption, "origin.figures.decay", found))
-    if is_published(stage, a, b) and len(norms) == 2 and all(pair.complete for pair in norms.values()):
-        section.checks += _checks(found)
+    section.add_picture("decay", caption, "origin.figures.decay", found)
+    if len(norms) == 2 and all(map(is_complete, norms.values())):
+        by_layer = {f"layer {layer}": float(value) for layer, value in zip(found.layers, found.diagonal, strict=True)}
+        add_checks(stage, section, "decay", by_layer)
     return section
 
 
-def _table(found: Decay) -> Table:
-    early, late = found.halves
-    null = found.null_dominance
-    rows: list[list[Cell]] = [
-        [Text("diagonal: same layer"), float(found.diagonal.mean()), float(found.null_diagonal.mean())],
-        [Text("off the diagonal"), found.off_mean, off_diagonal_mean(found.null_matrix)],
-        [Text("dominance: diagonal minus the rest"), found.dominance, float(null.mean())],
-        [Text("sd of the dominance under permuted dimensions"), None, float(null.std(ddof=1))],
-        [
-            Text("share of permuted dominances that reach it"),
-            (1 + int((null >= found.dominance).sum())) / (1 + null.size),
-            None,
-        ],
-        [Text("share of dominances that reach it with B’s layers in random order"), _reached(found), None],
-        [Text("first half of the layers"), early, None],
-        [Text("second half of the layers"), late, None],
-        [Text("“decay”: first half minus second"), early - late, None],
-        [Text("mean Pearson, both norms"), float(found.pearson.mean()), 0.0],
-    ]
-    columns = (
-        column("what", "what"),
-        column("value", "value", 4),
-        column("independent", "if independent", 4),
+def _rows(found: Decay) -> list[tuple[Cell, ...]]:
+    middle, null = len(found.layers) // 2, found.null_dominance
+    early, late = float(found.diagonal[:middle].mean()), float(found.diagonal[middle:].mean())
+    reached, reached_swapped = (
+        (1 + int((drawn >= found.dominance).sum())) / (1 + drawn.size) for drawn in (null, found.swapped)
     )
-    return table("decay", Text("Diagonal and rest, {a} against {b}", a=found.a, b=found.b), columns, rows)
+    return [
+        (Text("diagonal: same layer"), float(found.diagonal.mean()), float(found.null_diagonal.mean())),
+        (Text("off the diagonal"), found.off_mean, off_diagonal_mean(found.null_matrix)),
+        (Text("dominance: diagonal minus the rest"), found.dominance, float(null.mean())),
+        (Text("sd of the dominance under permuted dimensions"), None, float(null.std(ddof=1))),
+        (Text("share of permuted dominances that reach it"), reached, None),
+        (Text("share of dominances that reach it with B’s layers in random order"), reached_swapped, None),
+        (Text("first half of the layers"), early, None),
+        (Text("second half of the layers"), late, None),
+        (Text("“decay”: first half minus second"), early - late, None),
+        (Text("mean Pearson, both norms"), float(found.pearson.mean()), 0.0),
+    ]
 
 
-def _reached(found: Decay) -> float:
-    return (1 + int((found.swapped >= found.dominance).sum())) / (1 + found.swapped.size)
-
-
-def _alignment_table(norms: dict[Role, NormPair]) -> Table:
-    """How many layers the best one-to-one assignment leaves where they are; one is expected by chance."""
+def _add_alignment(section: Section, norms: dict[Role, LayerPair]) -> None:
+    """Add how many layers the best one-to-one assignment leaves where they are; one is expected by chance."""
     from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
 
-    rows: list[list[Cell]] = []
+    rows = []
     for role, pair in norms.items():
-        for measure, matrix in ((COSINE, pair.pairs.cosine), (PEARSON, pair.pairs.pearson)):
+        for measure, matrix in ((COSINE, pair.grid.cosine), (PEARSON, pair.grid.pearson)):
             one, two = linear_sum_assignment(matrix, maximize=True)
-            matched = matrix[one, two]
-            rows.append([role.value, measure, len(pair.layers), int((one == two).sum()), 1.0, float(matched.mean())])
-    columns = (
-        column("role", "role"),
-        column("measure", "measure"),
-        column("n", "layers"),
-        column("in_place", "assigned to the same layer"),
-        column("chance", "expected by chance", 1),
-        column("mean", "mean of the assigned pairs", 4),
+            in_place, mean = int((one == two).sum()), float(matrix[one, two].mean())
+            rows.append((role.value, measure, len(pair.layers), in_place, 1.0, mean))
+    heads = columns(
+        "role; measure; n: layers; in_place: assigned to the same layer; chance: expected by chance .1; "
+        "mean: mean of the assigned pairs .4"
     )
-    return table("layer_alignment", Text("The best one-to-one assignment of layers"), columns, rows)
-
-
-def _checks(found: Decay) -> list[Check]:
-    known = origin()["decay"]
-    early, late = found.halves
-    checks = [
-        Check(Text("diagonal mean"), known["diagonal_mean"], float(found.diagonal.mean())),
-        Check(Text("off-diagonal mean"), known["off_diagonal_mean"], found.off_mean),
-        Check(Text("diagonal dominance"), known["diagonal_dominance"], found.dominance),
-        Check(Text("first half of the layers"), known["early_layers_sim"], early),
-        Check(Text("second half of the layers"), known["late_layers_sim"], late),
-        Check(Text("“decay”: first half minus second"), known["decay"], early - late),
-        Check(Text("mean Pearson, both norms"), known["pearson_mean"], float(found.pearson.mean())),
-    ]
-    for layer, published, measured in zip(found.layers, known["layerwise_mean_pre_post"], found.diagonal, strict=True):
-        checks.append(Check(Text("mean cosine of both norms, layer {layer}", layer=layer), published, float(measured)))
-    return checks
+    section.add_table("layer_alignment", Text("The best one-to-one assignment of layers"), heads, rows)

@@ -12,9 +12,9 @@ from kinprint.arch import Role
 from kinprint.stats import NullResult, null_for
 from kinprint.studies.opened import Stage, Want
 from kinprint.studies.origin.scripts import is_english, is_word
-from kinprint.studies.origin.shared import accused, count_check, is_published, origin, summarised
+from kinprint.studies.origin.shared import accused, add_checks, is_published, summarised
 from kinprint.studies.origin.tokens import Comparison, Ints, compared
-from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
+from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
 ENGLISH, WORDS = 200, 300
@@ -22,7 +22,11 @@ PAIRS, PAIR_SEED = 50, 42
 PAIR_PLACES = (1_000, 10_000)
 """The published baseline draws pairs among these places of B's table, with seed 42."""
 
-ON_AVERAGE = Text("the replicas have it on average only, and 50 pairs vary by 0.002")
+_TITLES = {
+    "english": Text("“English” tokens of lowest id, as published"),
+    "english_written": Text("the same without runs of white space"),
+    "words": Text("ASCII words of three or more letters"),
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,6 @@ class Sample:
     """Common tokens, their ids, and the cosine of each token's two rows; ``blank`` marks runs of white space."""
 
     name: str
-    title: Text
     tokens: tuple[str, ...]
     ids_a: Ints
     ids_b: Ints
@@ -54,13 +57,7 @@ def choose(found: Comparison) -> dict[str, list[int]]:
 
 
 def read_rows(stage: Stage, name: str, ids: Sequence[int]) -> dict[int, FloatArray]:
-    """Read single rows of the embedding: one range for each token.
-
-    Raises
-    ------
-    Missing
-        If the model has no embedding.
-    """
+    """Read single rows of the embedding: one range for each token."""
     part = stage.part(name, Role.EMBEDDING, None)
     rows, width = part.shape
     wanted = sorted({number for number in ids if number < rows})
@@ -80,15 +77,13 @@ def read_rows(stage: Stage, name: str, ids: Sequence[int]) -> dict[int, FloatArr
 
 
 def embeddings(stage: Stage) -> Section:
-    """Part J."""
+    """Compare the embeddings of common tokens (part J)."""
     section = Section()
     a, b = accused(stage)
     found = compared(stage, a, b)
-    widths = [stage.part(name, Role.EMBEDDING, None).shape[1] for name in (a, b)]
-    if widths[0] != widths[1]:
-        raise Missing(
-            Text("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=widths[0], m=widths[1])
-        )
+    n, m = (stage.part(name, Role.EMBEDDING, None).shape[1] for name in (a, b))
+    if n != m:
+        raise Missing(Text("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
     chosen = choose(found)
     places = sorted({at for group in chosen.values() for at in group})
     if not places:
@@ -96,25 +91,24 @@ def embeddings(stage: Stage) -> Section:
     pairs = random_pairs(found)
     rows_a = read_rows(stage, a, found.ids_a[places].tolist())
     rows_b = read_rows(stage, b, [*found.ids_b[places].tolist(), *(number for pair in pairs for number in pair)])
-    samples = [
-        sample
-        for name, title in _TITLES.items()
-        if (sample := _sample(name, title, found, chosen[name], rows_a, rows_b, section.missing)) is not None
-    ]
+    made = (_sample(name, found, at, rows_a, rows_b, section.missing) for name, at in chosen.items())
+    samples = [sample for sample in made if sample is not None]
     if not samples:
         return section
-    within = _cosines(rows_b, pairs)
+    within = _cosines(rows_b, rows_b, pairs)
     if within.size < len(pairs):
         lost = len(pairs) - within.size
         section.missing.append(Text("random pairs within {b}: {n} have no row, or one of zeros", b=b, n=lost))
-    section.tables += [_summary_table(samples, within, _crossed(samples[0], rows_a, rows_b)), _token_table(samples)]
-    blanks = sum(samples[0].blank)
+    first = samples[0]
+    # different tokens across the models: each with the next one of the sample
+    crossed = _cosines(rows_a, rows_b, list(zip(first.ids_a.tolist(), np.roll(first.ids_b, 1).tolist(), strict=True)))
+    _add_tables(section, samples, within, crossed)
     section.notes.append(
         Text(
             "Rows are matched by the tokens’ text, so different ids cannot explain a low cosine. {blanks} of the {n} "
             "“English” tokens are runs of white space; the second sample leaves them out.",
-            blanks=blanks,
-            n=len(samples[0].tokens),
+            blanks=sum(first.blank),
+            n=len(first.tokens),
         )
     )
     caption = Text(
@@ -123,25 +117,19 @@ def embeddings(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(
-        picture("embeddings", caption, "origin.vocabulary_figures.embeddings", samples, within, b, widths[0])
-    )
+    section.add_picture("embeddings", caption, "origin.vocabulary_figures.embeddings", samples, within, b, n)
     if is_published(stage, a, b):
-        section.checks += _checks({sample.name: sample for sample in samples}, within, replicas=stage.request.replicas)
+        values: dict[str, float | None] = {"within": float(within.mean()) if within.size else None}
+        for sample in samples:
+            above, below = float((sample.cosines > 0.9).sum()), float((sample.cosines < 0.1).sum())
+            values |= {"above": above, "below": below} if sample.name == "english" else {}
+            values[f"{sample.name}_n"] = float(len(sample.tokens))
+        add_checks(stage, section, "embeddings", values)
     return section
-
-
-_BLANK = Text("white space only")
-_TITLES = {
-    "english": Text("“English” tokens of lowest id, as published"),
-    "english_written": Text("the same without runs of white space"),
-    "words": Text("ASCII words of three or more letters"),
-}
 
 
 def _sample(
     name: str,
-    title: Text,
     found: Comparison,
     places: Sequence[int],
     rows_a: dict[int, FloatArray],
@@ -151,24 +139,18 @@ def _sample(
     ids = [(int(found.ids_a[at]), int(found.ids_b[at]), at) for at in places]
     kept = [(one, two, at) for one, two, at in ids if _has(rows_a, one) and _has(rows_b, two)]
     if len(kept) < len(ids):
-        missing.append(Text("{title}: {n} tokens have no row, or one of zeros", title=title, n=len(ids) - len(kept)))
+        lost = len(ids) - len(kept)
+        missing.append(Text("{title}: {n} tokens have no row, or one of zeros", title=_TITLES[name], n=lost))
     if len(kept) < 2:
         return None
     left, right = (np.stack([_unit(rows[entry[side]]) for entry in kept]) for side, rows in enumerate((rows_a, rows_b)))
     cosines = np.einsum("ij,ij->i", left, right)
     # rows of unit length: the cosine of the two stacks is the mean of the tokens' cosines
     null = null_for("cosine", left, right, observed=float(cosines.mean()), higher_is_closer=True)
-    tokens = tuple(found.tokens[at] for _, _, at in kept)
-    return Sample(
-        name,
-        title,
-        tokens,
-        np.array([one for one, _, _ in kept]),
-        np.array([two for _, two, _ in kept]),
-        cosines,
-        tuple(not (found.a.text(token) or "").strip() for token in tokens),
-        null,
-    )
+    ids_a, ids_b, at = np.array(kept).T
+    tokens = tuple(found.tokens[place] for place in at)
+    blank = tuple(not (found.a.text(token) or "").strip() for token in tokens)
+    return Sample(name, tokens, ids_a, ids_b, cosines, blank, null)
 
 
 def _has(rows: dict[int, FloatArray], number: int) -> bool:
@@ -189,100 +171,36 @@ def random_pairs(found: Comparison) -> list[tuple[int, int]]:
     return [(one, two) for one, two in drawn if one != two]
 
 
-def _cosines(rows: dict[int, FloatArray], pairs: Sequence[tuple[int, int]]) -> FloatArray:
-    return np.array([float(_unit(rows[x]) @ _unit(rows[y])) for x, y in pairs if _has(rows, x) and _has(rows, y)])
+def _cosines(
+    rows: dict[int, FloatArray], others: dict[int, FloatArray], pairs: Sequence[tuple[int, int]]
+) -> FloatArray:
+    found = [float(_unit(rows[x]) @ _unit(others[y])) for x, y in pairs if _has(rows, x) and _has(others, y)]
+    return np.array(found)
 
 
-def _crossed(sample: Sample, rows_a: dict[int, FloatArray], rows_b: dict[int, FloatArray]) -> FloatArray:
-    """Return cosines of different tokens across the models: each with the next one of the sample."""
-    shifted = np.roll(sample.ids_b, 1).tolist()
-    return np.array(
-        [float(_unit(rows_a[x]) @ _unit(rows_b[y])) for x, y in zip(sample.ids_a.tolist(), shifted, strict=True)]
-    )
-
-
-def _summary_table(samples: Sequence[Sample], within: FloatArray, crossed: FloatArray) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            sample.title,
-            len(sample.tokens),
-            *summarised(sample.cosines).values(),
-            sample.null.mean,
-            sample.null.sd,
-            sample.null.z,
-            sample.null.log10_p,
-        ]
-        for sample in samples
-    ]
+def _add_tables(section: Section, samples: Sequence[Sample], within: FloatArray, crossed: FloatArray) -> None:
+    rows: list[tuple[Cell, ...]] = []
+    for sample in samples:
+        null = sample.null.mean, sample.null.sd, sample.null.z, sample.null.log10_p
+        rows.append((_TITLES[sample.name], len(sample.tokens), *summarised(sample.cosines).values(), *null))
     for title, values in (
         (Text("different tokens across the models"), crossed),
         (Text("random pairs of tokens within B"), within),
     ):
         if values.size:
-            rows.append([title, int(values.size), *summarised(values).values(), None, None, None, None])
-    columns = (
-        column("what", "pairs"),
-        column("n", "number"),
-        column("mean", "mean cosine", 4),
-        column("sd", "sd", 4),
-        column("min", "least", 4),
-        column("max", "greatest", 4),
-        column("null_mean", "mean if independent", 4),
-        column("null_sd", "sd of that mean", 4),
-        column("z", "z", 2),
-        column("log10_p", "log10 p", 2),
+            rows.append((title, int(values.size), *summarised(values).values(), None, None, None, None))
+    heads = columns(
+        "what: pairs; n: number; mean: mean cosine .4; sd .4; min: least .4; max: greatest .4; "
+        "null_mean: mean if independent .4; null_sd: sd of that mean .4; z .2; log10_p: log10 p .2"
     )
-    return table("embeddings", Text("Cosine of embeddings"), columns, rows)
-
-
-def _token_table(samples: Sequence[Sample]) -> Table:
-    rows: list[list[Cell]] = [
-        [sample.name, token, int(one), int(two), float(cosine), _BLANK if blank else None]
+    section.add_table("embeddings", Text("Cosine of embeddings"), heads, rows)
+    blank = Text("white space only")
+    tokens = [
+        (sample.name, token, int(one), int(two), float(cosine), blank if white else None)
         for sample in samples
-        for token, one, two, cosine, blank in zip(
+        for token, one, two, cosine, white in zip(
             sample.tokens, sample.ids_a, sample.ids_b, sample.cosines, sample.blank, strict=True
         )
     ]
-    columns = (
-        column("sample", "sample"),
-        column("token", "token as spelt"),
-        column("id_a", "id in A"),
-        column("id_b", "id in B"),
-        column("cosine", "cosine", 4),
-        column("blank", "remark"),
-    )
-    return table("embedding_tokens", Text("Token by token"), columns, rows, shown=10)
-
-
-def _checks(samples: dict[str, Sample], within: FloatArray, *, replicas: bool) -> list[Check]:
-    checks: list[Check] = []
-    known = origin()["embedding_200"]
-    first = samples.get("english")
-    if first is not None:
-        found = summarised(first.cosines)
-        what = Text("{n} English tokens", n=len(first.tokens))
-        checks += [
-            count_check(Text("number of English tokens"), known["num_tokens"], float(len(first.tokens))),
-            Check(Text("mean cosine of embeddings, {what}", what=what), known["mean_cosine"], found["mean"]),
-            Check(Text("its standard deviation, {what}", what=what), known["std_cosine"], found["std"]),
-            Check(Text("least, {what}", what=what), known["min_cosine"], found["min"]),
-            Check(Text("greatest, {what}", what=what), known["max_cosine"], found["max"]),
-            count_check(Text("tokens above 0.9"), known["high_similarity_count"], float((first.cosines > 0.9).sum())),
-            count_check(Text("tokens below 0.1"), known["low_similarity_count"], float((first.cosines < 0.1).sum())),
-        ]
-    measured = float(within.mean()) if within.size else None
-    reason = ON_AVERAGE if replicas else None
-    what = Text("random pairs of tokens within GLM")
-    checks.append(Check(what, known["baseline_mean"], measured, reason=reason, comparable=not replicas))
-    words, known = samples.get("words"), origin()["embedding_300"]
-    if words is not None:
-        found = summarised(words.cosines)
-        what = Text("{n} ASCII words", n=len(words.tokens))
-        checks.append(count_check(Text("number of ASCII words"), known["n"], float(len(words.tokens))))
-        checks += [
-            Check(Text("mean cosine of embeddings, {what}", what=what), known["mean"], found["mean"]),
-            Check(Text("its standard deviation, {what}", what=what), known["std"], found["std"]),
-            Check(Text("least, {what}", what=what), known["min"], found["min"]),
-            Check(Text("greatest, {what}", what=what), known["max"], found["max"]),
-        ]
-    return checks
+    heads = columns("sample; token: token as spelt; id_a: id in A; id_b: id in B; cosine .4; blank: remark")
+    section.add_table("embedding_tokens", Text("Token by token"), heads, tokens, shown=10)

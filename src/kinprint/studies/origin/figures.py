@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 from kinprint.studies.figure_style import (
     NULL_COLOUR,
@@ -16,20 +17,22 @@ from kinprint.studies.figure_style import (
     PAIR_LOOK,
     SIGNED_MAP,
     SIMILARITY_MAP,
+    finish,
     heat,
     label_of,
-    layer_axis,
     log_y,
     new_figure,
     null_band,
 )
+from kinprint.studies.origin.routers import pooled_sd
+from kinprint.studies.origin.windows import expected_magnitude
 
 if TYPE_CHECKING:
     from kinprint._util.numeric import FloatArray
+    from kinprint.studies.layer_pairs import LayerPair
     from kinprint.studies.origin.baselines import Deviations
     from kinprint.studies.origin.decay import Decay
     from kinprint.studies.origin.routers import RouterRow
-    from kinprint.studies.origin.shared import NormPair
     from kinprint.studies.origin.sigma import Sigma
     from kinprint.studies.origin.windows import WindowRow
 
@@ -41,43 +44,37 @@ def pair_look(position: int) -> tuple[str, str]:
     return PAIR_LOOK[position % len(PAIR_LOOK)]
 
 
-def _null_marks(axes: Axes, layers: Sequence[int], mean: FloatArray) -> None:
-    """Mark the mean of independent pairs; a band alone would vanish behind the line where it is narrow."""
-    axes.plot(
-        layers, mean, "x", color="#000000", markersize=4.5, markeredgewidth=0.9, label="mean if independent", zorder=4
-    )
-
-
-def _signed_limits(axes: Axes, values: Sequence[FloatArray], sd: float) -> None:
-    reach = 1.15 * max(max(float(np.nanmax(np.abs(one))) for one in values), 2.2 * sd)
-    axes.set_ylim(-reach, reach)
+def _line(
+    axes: Axes, layers: Sequence[int], values: ArrayLike, mean: ArrayLike, sd: ArrayLike, label: str, colour: str = COSINE,
+    *, marks: bool = True, band: str | None = "95 % of independent pairs",
+) -> None:  # fmt: skip
+    """Draw values by layer over the band of independent pairs; marks show its middle where the line would hide a narrow band."""
+    null_band(axes, layers, mean, sd, label=band)
+    axes.plot(layers, values, color=colour, marker="o", label=label_of(label))
+    if marks:
+        style = {"color": "#000000", "markersize": 4.5, "markeredgewidth": 0.9, "zorder": 4}
+        axes.plot(layers, mean, "x", label="mean if independent", **style)
 
 
 # -- layers --------------------------------------------------------------------------------------------------------------
 
 
-def layer_probe(pairs: Sequence[NormPair]) -> Figure:
+def layer_probe(pairs: Sequence[LayerPair]) -> Figure:
     """Cosine above, Pearson below, one column for each norm, each with its null band."""
     figure = new_figure(4.8 * len(pairs) + 0.4, 5.6)
     grid = figure.subplots(2, len(pairs), sharex=True, squeeze=False)
-    for place, pair in enumerate(pairs):
-        top, bottom = grid[:, place]
-        null_band(top, pair.layers, pair.null_mean, pair.null_sd)
-        top.plot(pair.layers, pair.cosine, color=COSINE, marker="o", label="cosine")
-        _null_marks(top, pair.layers, pair.null_mean)
-        top.set_title(f"{pair.a} and {pair.b}, {pair.role.value}")
-        top.set_ylabel("cosine")
-        top.legend(loc="lower right")
-        null_band(bottom, pair.layers, np.zeros(len(pair.layers)), np.full(len(pair.layers), pair.pearson_sd))
-        bottom.plot(pair.layers, pair.pearson, color=PEARSON, marker="o", label="Pearson")
-        _signed_limits(bottom, [pair.pearson], pair.pearson_sd)
-        bottom.set_ylabel("Pearson")
-        bottom.legend(loc="lower right")
-        layer_axis(bottom)
+    for (top, bottom), pair in zip(grid.T, pairs, strict=True):
+        _line(top, pair.layers, pair.cosine, pair.null_mean, pair.null_sd, "cosine")
+        finish(top, pair.title, "cosine", x=None, legend="lower right")
+        zero, sd = np.zeros(len(pair.layers)), np.full(len(pair.layers), pair.pearson_sd)
+        _line(bottom, pair.layers, pair.pearson, zero, sd, "Pearson", PEARSON, marks=False)
+        reach = 1.15 * max(float(np.nanmax(np.abs(pair.pearson))), 2.2 * pair.pearson_sd)
+        bottom.set_ylim(-reach, reach)
+        finish(bottom, "", "Pearson", legend="lower right")
     return figure
 
 
-def control_lines(pairs: Sequence[NormPair]) -> Figure:
+def control_lines(pairs: Sequence[LayerPair]) -> Figure:
     """Cosine and Pearson of every comparable pair, one column for each norm."""
     roles = list(dict.fromkeys(pair.role for pair in pairs))
     names = list(dict.fromkeys((pair.a, pair.b) for pair in pairs))
@@ -89,24 +86,17 @@ def control_lines(pairs: Sequence[NormPair]) -> Figure:
         for pair in chosen:
             colour, marker = pair_look(names.index((pair.a, pair.b)))
             half = NULL_SD * pair.null_sd
-            top.fill_between(
-                pair.layers, pair.null_mean - half, pair.null_mean + half, color=colour, alpha=0.22, linewidth=0
-            )
-            first = pair is chosen[0]  # on top of the others, some of which it may coincide with
-            options = {
-                "color": colour,
-                "marker": marker,
-                "markersize": 3.0 if first else 5.0,
-                "markerfacecolor": colour if first else "none",
-                "linewidth": 1.1,
-                "zorder": 4 if first else 3,
-            }
-            top.plot(pair.layers, pair.cosine, **options)
-            bottom.plot(pair.layers, pair.pearson, label=label_of(f"{pair.a}–{pair.b}"), **options)
+            shade = {"color": colour, "alpha": 0.22, "linewidth": 0}
+            top.fill_between(pair.layers, pair.null_mean - half, pair.null_mean + half, **shade)
+            # the first on top of the others, some of which it may coincide with
+            size, face, order = (3.0, colour, 4) if pair is chosen[0] else (5.0, "none", 3)
+            look = {"color": colour, "marker": marker, "markersize": size, "markerfacecolor": face}
+            top.plot(pair.layers, pair.cosine, linewidth=1.1, zorder=order, **look)
+            bottom.plot(pair.layers, pair.pearson, linewidth=1.1, zorder=order, label=label_of(pair.name), **look)
         widest = max(chosen, key=lambda pair: len(pair.layers))
         sd = np.full(len(widest.layers), widest.pearson_sd)
         null_band(bottom, widest.layers, np.zeros(len(sd)), sd)
-        top.set_title(role.value)
+        finish(top, role.value, x=None)
         linear = 4 * widest.pearson_sd
         bottom.set_yscale("symlog", linthresh=linear, linscale=2.0)
         step = round(linear / 2, 2)
@@ -114,11 +104,9 @@ def control_lines(pairs: Sequence[NormPair]) -> Figure:
         bottom.set_yticks(marks, [f"{mark:g}" for mark in marks])
         bottom.minorticks_off()
         bottom.axhline(0.0, color="#888888", linewidth=0.8)
-        bottom.set_ylabel(f"Pearson (linear to ±{linear:.2f}, then logarithmic)")
-        layer_axis(bottom)
+        finish(bottom, "", f"Pearson (linear to ±{linear:.2f}, then logarithmic)")
     grid[0, 0].set_ylabel("cosine")
-    handles, labels = grid[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center")
+    figure.legend(*grid[1, 0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
@@ -130,11 +118,11 @@ def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
     figure = new_figure(11.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1.0))
     groups = (
-        (f"{first.a}:\nlayer 0,\nlater layers", first.within_a, first.predicted_within_a, OTHER),
-        (f"{first.b}:\nlayer 0,\nlater layers", first.within_b, first.predicted_within_b, COSINE),
-        (f"layer 0 of\n{first.a}, later\nof {first.b}", first.zero_cross, None, THIRD),
-        (f"{first.a},\n{first.b}:\nsame layer", first.cross, first.predicted_cross, "#000000"),
-        (f"{first.a},\n{first.b}:\nlayer 0", np.array([first.cross_zero]), None, "#777777"),
+        (f"{first.pair.a}:\nlayer 0,\nlater layers", first.within_a, first.predicted_within_a, OTHER),
+        (f"{first.pair.b}:\nlayer 0,\nlater layers", first.within_b, first.predicted_within_b, COSINE),
+        (f"layer 0 of\n{first.pair.a}, later\nof {first.pair.b}", first.zero_cross, None, THIRD),
+        (f"{first.pair.a},\n{first.pair.b}:\nsame layer", first.cross, first.predicted_cross, "#000000"),
+        (f"{first.pair.a},\n{first.pair.b}:\nlayer 0", np.array([first.cross_zero]), None, "#777777"),
     )
     for place, (_, values, predicted, colour) in enumerate(groups):
         spread = np.linspace(-0.16, 0.16, len(values)) if len(values) > 1 else np.zeros(1)
@@ -146,9 +134,7 @@ def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
     left.plot([], [], "x", color="#000000", label="predicted by means and spreads alone")
     left.set_xticks(range(len(groups)), [name for name, *_ in groups], fontsize=8)
     left.set_ylim(0, 1.18)
-    left.set_ylabel("cosine")
-    left.set_title("input_norm: cosines behind the published number")
-    left.legend(loc="upper left", ncols=1)
+    finish(left, "input_norm: cosines behind the published number", "cosine", x=None, legend="upper left")
     places = np.arange(len(found))
     for shift, sigmas, label, colour in (
         (-0.2, [item.sigma for item in found], "measured cosines", COSINE),
@@ -157,11 +143,10 @@ def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
         heights = [np.nan if value is None else value for value in sigmas]
         bars = right.barh(places + shift, heights, height=0.38, color=colour, label=label)
         right.bar_label(bars, fmt="%.0f", padding=2, fontsize=7.5)
-    right.set_yticks(places, [f"{item.a}–{item.b}" for item in found])
+    right.set_yticks(places, [f"{item.pair.name}" for item in found])
     right.invert_yaxis()
     right.margins(x=0.14)
-    right.set_xlabel("difference of means / root of mean variance")
-    right.set_title("the published formula on each pair")
+    finish(right, "the published formula on each pair", x="difference of means / root of mean variance")
     right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
 
@@ -169,36 +154,34 @@ def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
 # -- baselines, deviations, decay --------------------------------------------------------------------------------------------
 
 
-def baselines(pairs: Sequence[NormPair], published_mean: float) -> Figure:
+def baselines(pairs: Sequence[LayerPair], published_mean: float) -> Figure:
     """Cosine beside the published and the matched baseline, and Pearson's distribution beside its null."""
     figure = new_figure(3.9 * (len(pairs) + 1) + 0.4, 3.7)
     panels = figure.subplots(1, len(pairs) + 1)
+    matched = "matched: 95 % of independent pairs"
     for axes, pair in zip(panels[:-1], pairs, strict=True):
-        null_band(axes, pair.layers, pair.null_mean, pair.null_sd, label="matched: 95 % of independent pairs")
-        axes.plot(pair.layers, pair.cosine, color=COSINE, marker="o", label=label_of(f"{pair.a} and {pair.b}"))
-        _null_marks(axes, pair.layers, pair.null_mean)
+        label = f"{pair.a} and {pair.b}"
+        _line(axes, pair.layers, pair.cosine, pair.null_mean, pair.null_sd, label, band=matched)
         axes.axhline(published_mean, color=OTHER, linestyle="--", label="published: mean 1, sd 0.01")
-        axes.set_title(f"{pair.role.value}")
-        axes.set_ylabel("cosine")
-        axes.legend(loc="lower right")
-        layer_axis(axes)
+        finish(axes, pair.role.value, "cosine", legend="lower right")
     last = panels[-1]
     values, sd = [pair.pearson for pair in pairs], pairs[0].pearson_sd
     reach = 1.1 * max(max(float(np.abs(one).max()) for one in values), 3.2 * sd)
     bins = np.linspace(-reach, reach, 31)
     for pair, colour, hatch in zip(pairs, (COSINE, OTHER), ("", "///"), strict=False):
-        last.hist(
-            pair.pearson, bins=bins, histtype="stepfilled", alpha=0.45, color=colour, hatch=hatch, label=pair.role.value
-        )
+        look = {"histtype": "stepfilled", "alpha": 0.45, "color": colour, "hatch": hatch, "label": pair.role.value}
+        last.hist(pair.pearson, bins=bins, **look)
     x = np.linspace(-reach, reach, 300)
     count = len(pairs[0].layers)
     density = np.exp(-((x / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi)) * count * (bins[1] - bins[0])
     last.plot(x, density, color="#000000", linewidth=1.2, label="null, normal")
-    last.set_xlabel("Pearson")
-    last.set_ylabel("layers")
-    last.set_title("Pearson of all layers")
-    last.legend(loc="upper right")
+    finish(last, "Pearson of all layers", "layers", x="Pearson", legend="upper right")
     return figure
+
+
+def _shares(axes: Axes, values: FloatArray, bins: FloatArray, **look: object) -> None:
+    """Draw a histogram of shares."""
+    axes.hist(values, bins=bins, weights=np.full(len(values), 1.0 / len(values)), **look)
 
 
 def deviations(lines: Sequence[Deviations], histograms: Sequence[FloatArray]) -> Figure:
@@ -206,38 +189,20 @@ def deviations(lines: Sequence[Deviations], histograms: Sequence[FloatArray]) ->
     figure = new_figure(3.9 * (len(lines) + 1) + 0.4, 3.8)
     panels = figure.subplots(1, len(lines) + 1)
     for axes, line in zip(panels[:-1], lines, strict=True):
-        null_band(axes, line.layers, line.null_mean, line.null_sd)
-        axes.plot(line.layers, line.value, color=COSINE, marker="o", label="cosine of a − 1 and b − 1")
-        _null_marks(axes, line.layers, line.null_mean)
+        _line(axes, line.layers, line.value, line.null_mean, line.null_sd, "cosine of a − 1 and b − 1")
         axes.axhline(0.0, color="#888888", linewidth=0.8)
         axes.set_ylim(-1.08, 1.08)
-        axes.set_title(line.role.value)
-        axes.set_ylabel("deviation cosine")
-        axes.legend(loc="best")
-        layer_axis(axes)
+        finish(axes, line.role.value, "deviation cosine", legend="best")
     last = panels[-1]
     bins = np.linspace(-1.0, 1.0, 31)
     labels = ("same layer", "mismatched as published", "other layer, same norm")
-    for values, label, colour, style in zip(
-        histograms, labels, (COSINE, OTHER, "#000000"), ("-", "--", ":"), strict=True
-    ):
+    looks = zip(labels, (COSINE, OTHER, "#000000"), ("-", "--", ":"), strict=True)
+    for values, (label, colour, style) in zip(histograms, looks, strict=True):
         if len(values):
-            weights = np.full(len(values), 1.0 / len(values))
-            last.hist(
-                values,
-                bins=bins,
-                weights=weights,
-                histtype="step",
-                color=colour,
-                linestyle=style,
-                linewidth=1.6,
-                label=f"{label}, mean {float(np.mean(values)):.2f}",
-            )
+            look = {"histtype": "step", "color": colour, "linestyle": style, "linewidth": 1.6}
+            _shares(last, values, bins, label=f"{label}, mean {float(np.mean(values)):.2f}", **look)
     last.margins(y=0.35)
-    last.set_xlabel("deviation cosine")
-    last.set_ylabel("share of pairs")
-    last.set_title("same and mismatched pairs")
-    last.legend(loc="upper center")
+    finish(last, "same and mismatched pairs", "share of pairs", x="deviation cosine", legend="upper center")
     return figure
 
 
@@ -256,51 +221,26 @@ def decay(found: Decay) -> Figure:
     for axes in (top_left, top_right):
         _layer_ticks(axes, found)
     mean, sd = found.null_diagonal.mean(axis=0), found.null_diagonal.std(axis=0, ddof=1)
-    null_band(low_left, found.layers, mean, sd)
-    low_left.plot(found.layers, found.diagonal, color=COSINE, marker="o", label="same layer")
-    _null_marks(low_left, found.layers, mean)
+    _line(low_left, found.layers, found.diagonal, mean, sd, "same layer")
     low_left.axhline(found.off_mean, color=OTHER, linestyle="--", label="mean of different layers")
-    low_left.set_ylabel("mean cosine of both norms")
-    low_left.set_title("the diagonal")
-    low_left.legend(loc="lower right")
-    layer_axis(low_left)
-    _dominance(low_right, found)
+    finish(low_left, "the diagonal", "mean cosine of both norms", legend="lower right")
+    everything = np.concatenate([found.null_dominance, found.swapped, [found.dominance]])
+    bins = np.linspace(float(everything.min()), float(everything.max()), 41)
+    look = {"histtype": "step", "color": OTHER, "linewidth": 1.5, "alpha": 1.0}
+    _shares(low_right, found.swapped, bins, label="layers of B in random order", **look)
+    look |= {"histtype": "stepfilled", "color": "#777777", "alpha": 0.7}
+    _shares(low_right, found.null_dominance, bins, label="dimensions of B permuted", **look)
+    low_right.axvline(found.dominance, color="#000000", label="as stored")
+    dominance = "dominance: mean of the diagonal minus mean of the rest"
+    finish(low_right, "the dominance beside its nulls", "share of draws", x=dominance, legend="best")
     return figure
 
 
 def _layer_ticks(axes: Axes, found: Decay) -> None:
-    step = max(1, len(found.layers) // 8)
-    places = list(range(0, len(found.layers), step))
-    axes.set_xticks(places, [str(found.layers[place]) for place in places])
-    axes.set_yticks(places, [str(found.layers[place]) for place in places])
-    axes.set_xlabel(f"layer of {found.b}")
-    axes.set_ylabel(f"layer of {found.a}")
-
-
-def _dominance(axes: Axes, found: Decay) -> None:
-    everything = np.concatenate([found.null_dominance, found.swapped, [found.dominance]])
-    bins = np.linspace(float(everything.min()), float(everything.max()), 41)
-    for values, label, colour, fill in (
-        (found.swapped, "layers of B in random order", OTHER, False),
-        (found.null_dominance, "dimensions of B permuted", "#777777", True),
-    ):
-        kind = "stepfilled" if fill else "step"
-        weights = np.full(len(values), 1.0 / len(values))
-        axes.hist(
-            values,
-            bins=bins,
-            weights=weights,
-            histtype=kind,
-            color=colour,
-            alpha=0.7 if fill else 1.0,
-            linewidth=1.5,
-            label=label,
-        )
-    axes.axvline(found.dominance, color="#000000", label="as stored")
-    axes.set_xlabel("dominance: mean of the diagonal minus mean of the rest")
-    axes.set_ylabel("share of draws")
-    axes.set_title("the dominance beside its nulls")
-    axes.legend(loc="best")
+    places = list(range(0, len(found.layers), max(1, len(found.layers) // 8)))
+    for ticks in (axes.set_xticks, axes.set_yticks):
+        ticks(places, [str(found.layers[place]) for place in places])
+    axes.set(xlabel=f"layer of {found.b}", ylabel=f"layer of {found.a}")
 
 
 # -- routers and windows -------------------------------------------------------------------------------------------------------
@@ -308,11 +248,8 @@ def _dominance(axes: Axes, found: Decay) -> None:
 
 def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
     """Router cosine, Pearson and aligned cosine by layer, each with its null."""
-    from kinprint.studies.origin.routers import pooled_sd
-
     figure = new_figure(11.4, 3.8)
     first, second, third = figure.subplots(1, 3)
-    layers = [row.layer for row in rows]
     raw = [row for row in rows if row.cosine is not None]
     if raw:
         at = [row.layer for row in raw]
@@ -320,22 +257,15 @@ def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
             values = np.array([getattr(row, key) for row in raw], dtype=float)
             mean = np.array([row.null_mean for row in raw], dtype=float) if key == "cosine" else np.zeros(len(raw))
             sd = np.array([row.null_sd if key == "cosine" else row.pearson_sd for row in raw], dtype=float)
-            null_band(axes, at, mean, sd)
-            axes.plot(at, values, color=colour, marker="o", label=label_of(name))
-            axes.set_ylabel(name)
-            axes.set_title(f"{name}, experts as stored")
-            axes.legend(loc="best")
-            layer_axis(axes)
-    mean = np.array([row.aligned_null.mean() for row in rows])
-    null_band(third, layers, mean, np.full(len(rows), pooled_sd(rows)), label="dimensions permuted, 95 %")
-    third.plot(layers, [row.aligned for row in rows], color=OTHER, marker="o", label="aligned")
+            _line(axes, at, values, mean, sd, name, colour, marks=False)
+            finish(axes, f"{name}, experts as stored", name, legend="best")
+    mean, sd = np.array([row.aligned_null.mean() for row in rows]), np.full(len(rows), pooled_sd(rows))
+    aligned, band = [row.aligned for row in rows], "dimensions permuted, 95 %"
+    _line(third, [row.layer for row in rows], aligned, mean, sd, "aligned", OTHER, marks=False, band=band)
     third.axhline(noise, color="#000000", linestyle=":", label="independent Gaussian matrices")
     third.set_ylim(bottom=0.0)
     third.margins(y=0.12)
-    third.set_ylabel("mean cosine")
-    third.set_title("after the best assignment of experts")
-    third.legend(loc="lower right")
-    layer_axis(third)
+    finish(third, "after the best assignment of experts", "mean cosine", legend="lower right")
     return figure
 
 
@@ -377,17 +307,13 @@ def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
     margin = 0.05 * (max(edges) - min(edges)) or 0.01
     bins = np.linspace(min(edges) - margin, max(edges) + margin, 31)
     axes.hist(values, bins=bins, histtype="step", color="#000000", linewidth=1.4, label=label_of(name))
-    axes.set_title(role.value)
-    axes.set_xlabel("cosine")
-    axes.set_ylabel("layers")
+    finish(axes, role.value, "layers", x="cosine")
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
     """Mean |cosine| by tensor on a logarithmic axis, beside its expectation for independent pairs."""
-    from kinprint.studies.origin.windows import expected_magnitude
-
     roles = list(dict.fromkeys(row.plan.role for rows in shown.values() for row in rows))
     figure = new_figure(max(7.0, 1.25 * len(roles) + 2.0), 4.4)
     axes = figure.subplots()
@@ -411,7 +337,6 @@ def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
                 labelled.add("")
     log_y(axes)
     axes.set_xticks(range(len(roles)), [role.value for role in roles], rotation=20, ha="right")
-    axes.set_ylabel("mean |cosine| over layers")
-    axes.set_title("by tensor")
+    finish(axes, "by tensor", "mean |cosine| over layers", x=None)
     figure.legend(loc="outside right upper")
     return figure

@@ -15,26 +15,15 @@ from kinprint.metrics import METRICS
 from kinprint.stats import draw_columns
 from kinprint.stats.moments import dot_moments
 from kinprint.studies.opened import Stage, Want
-from kinprint.studies.origin.shared import (
-    COSINE,
-    EVERY,
-    PEARSON,
-    accused,
-    controls,
-    is_published,
-    origin,
-    summary_checks,
-)
-from kinprint.studies.outcome import Cell, Check, Missing, Section, Table, column, picture, table
-from kinprint.studies.published import published
+from kinprint.studies.origin import shared
+from kinprint.studies.origin.shared import EVERY, accused, add_checks
+from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
 DRAWS = 3
 FULL_DRAWS = 20
 GAUSSIAN_DRAWS = 8
-ALIGNED = Text("aligned cosine")
 UNFILLED = Text("one of the two is not filled in the replicas")
-ROUTERS_FITTED = Text("the replicas’ routers are fitted to it within two units of the fourth decimal")
 
 
 @dataclass(frozen=True)
@@ -102,30 +91,15 @@ def gaussian_alignment(experts: int, width: int, *, seed: int) -> FloatArray:
 
 
 def measure(stage: Stage, a: str, b: str, *, every: int = 1) -> list[RouterRow]:
-    """Compare the routers of two models in every `every`-th shared layer, reading one layer after the other.
-
-    Raises
-    ------
-    Missing
-        If they share no layer with a router, or their widths differ.
-    """
-    shared = sorted(set(stage.layers(a, Role.ROUTER)) & set(stage.layers(b, Role.ROUTER)))
-    if stage.request.layers is not None:
-        shared = [layer for layer in shared if layer in stage.request.layers]
-    chosen = shared[::every]
+    """Compare the routers of two models in every `every`-th shared layer, reading one layer after the other."""
+    both = set(stage.layers(a, Role.ROUTER)) & set(stage.layers(b, Role.ROUTER))
+    asked = stage.request.layers
+    chosen = [layer for layer in sorted(both) if asked is None or layer in asked][::every]
     if not chosen:
         raise Missing(Text("{a} and {b} share no layer with a router", a=a, b=b))
-    shapes = [stage.part(name, Role.ROUTER, chosen[0]).shape for name in (a, b)]
-    if shapes[0][-1] != shapes[1][-1]:
-        raise Missing(
-            Text(
-                "the routers of {a} and {b} are not comparable: width {n} and {m}",
-                a=a,
-                b=b,
-                n=shapes[0][-1],
-                m=shapes[1][-1],
-            )
-        )
+    n, m = (stage.part(name, Role.ROUTER, chosen[0]).shape[-1] for name in (a, b))
+    if n != m:
+        raise Missing(Text("the routers of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
     draws = FULL_DRAWS if stage.request.full else DRAWS
     groups = [[Want(a, Role.ROUTER, layer), Want(b, Role.ROUTER, layer)] for layer in chosen]
     rows = []
@@ -135,14 +109,29 @@ def measure(stage: Stage, a: str, b: str, *, every: int = 1) -> list[RouterRow]:
     return rows
 
 
+_COLUMNS = columns(
+    "layer; cosine .4; null_mean: cosine if independent .4; null_sd: its sd .4; pearson: Pearson .4; "
+    "aligned: aligned cosine .4; aligned_null: aligned, columns permuted: mean .4; "
+    "aligned_null_sd: sd of a draw, all layers pooled .4"
+)
+_CONTROLS = columns(
+    "pair; n: layers; cosine: mean cosine .4; aligned: mean aligned cosine .4; aligned_null: its mean if independent .4; "
+    "null_sd: sd of one layer if independent .4"
+)
+
+
 def routers(stage: Stage) -> Section:
     """Compare routers (the rest of part A) and align experts."""
     section = Section()
     a, b = accused(stage)
     rows = measure(stage, a, b)
     experts, width = stage.part(a, Role.ROUTER, rows[0].layer).shape
-    noise = gaussian_alignment(experts, width, seed=stage.request.seed)
-    section.tables += [_table(a, b, rows), _control_table(stage, a, b, rows, section.missing)]
+    noise, pooled = gaussian_alignment(experts, width, seed=stage.request.seed), pooled_sd(rows)
+    cells = [
+        (r.layer, r.cosine, r.null_mean, r.null_sd, r.pearson, r.aligned, r.aligned_null.mean(), pooled) for r in rows
+    ]
+    section.add_table("routers", Text("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
+    _add_controls(stage, section, _summary(a, b, rows))
     section.notes.append(
         Text(
             "The best assignment of experts finds a positive mean even in noise: {mean:.4f} for independent Gaussian "
@@ -161,99 +150,26 @@ def routers(stage: Stage) -> Section:
         a=a,
         b=b,
     )
-    section.pictures.append(picture("routers", caption, "origin.figures.routers", rows, float(noise.mean())))
-    if is_published(stage, a, b):
-        section.checks += _checks(rows, noise, replicas=stage.request.replicas)
+    section.add_picture("routers", caption, "origin.figures.routers", rows, float(noise.mean()))
+    add_checks(stage, section, "routers", {"noise": float(noise.mean())})
     return section
 
 
-_COLUMNS = (
-    column("layer", "layer"),
-    column("cosine", "cosine", 4),
-    column("null_mean", "cosine if independent", 4),
-    column("null_sd", "its sd", 4),
-    column("pearson", "Pearson", 4),
-    column("aligned", "aligned cosine", 4),
-    column("aligned_null", "aligned, columns permuted: mean", 4),
-    column("aligned_null_sd", "sd of a draw, all layers pooled", 4),
-)
-
-
-def _table(a: str, b: str, rows: list[RouterRow]) -> Table:
-    pooled = pooled_sd(rows)
-    cells: list[list[Cell]] = [
-        [
-            row.layer,
-            row.cosine,
-            row.null_mean,
-            row.null_sd,
-            row.pearson,
-            row.aligned,
-            float(row.aligned_null.mean()),
-            pooled,
-        ]
-        for row in rows
-    ]
-    return table("routers", Text("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
-
-
-def _control_table(stage: Stage, a: str, b: str, rows: list[RouterRow], missing: list[Text]) -> Table:
-    """Return what the same comparison gives for the controls, on every fifth layer."""
-    cells: list[list[Cell]] = [_summary(a, b, rows)]
-    for one, other in ((first, control) for control in controls(stage) for first in (a, b)):
+def _add_controls(stage: Stage, section: Section, first: tuple[Cell, ...]) -> None:
+    """Add what the same comparison gives for the controls, on every fifth layer."""
+    rows = [first]
+    for a, b in shared.control_pairs(stage):
         try:
-            cells.append(_summary(one, other, measure(stage, one, other, every=EVERY)))
+            rows.append(_summary(a, b, measure(stage, a, b, every=EVERY)))
         except Missing as error:
-            missing.append(error.text)
+            section.missing.append(error.text)
         except DegenerateInput as error:
             why: str | Text = UNFILLED if stage.request.replicas else error.message
-            missing.append(Text("routers of {a} and {b}: {why}", a=one, b=other, why=why))
-    columns = (
-        column("pair", "pair"),
-        column("n", "layers"),
-        column("cosine", "mean cosine", 4),
-        column("aligned", "mean aligned cosine", 4),
-        column("aligned_null", "its mean if independent", 4),
-        column("null_sd", "sd of one layer if independent", 4),
-    )
-    return table("router_controls", Text("Aligned routers, all pairs of equal width"), columns, cells)
+            section.missing.append(Text("routers of {a} and {b}: {why}", a=a, b=b, why=why))
+    section.add_table("router_controls", Text("Aligned routers, all pairs of equal width"), _CONTROLS, rows)
 
 
-def _summary(a: str, b: str, rows: list[RouterRow]) -> list[Cell]:
+def _summary(a: str, b: str, rows: list[RouterRow]) -> tuple[Cell, ...]:
     cosines = [row.cosine for row in rows if row.cosine is not None]
-    aligned = np.array([row.aligned for row in rows])
-    nulls = np.stack([row.aligned_null for row in rows])
-    return [
-        f"{a}–{b}",
-        len(rows),
-        float(np.mean(cosines)) if cosines else None,
-        float(aligned.mean()),
-        float(nulls.mean()),
-        pooled_sd(rows),
-    ]
-
-
-def _checks(rows: list[RouterRow], noise: FloatArray, *, replicas: bool) -> list[Check]:
-    known = {row[0]: row for row in origin()["layerwise"] if row[5] is not None}
-    checks: list[Check] = []
-    for row in rows:
-        if row.layer in known:
-            for place, name, value in (
-                (5, COSINE, row.cosine),
-                (6, PEARSON, row.pearson),
-                (7, ALIGNED, row.aligned),
-            ):
-                what = Text("{measure}, {role}, layer {layer}", measure=name, role="router", layer=row.layer)
-                reason = ROUTERS_FITTED if replicas and name is ALIGNED else None
-                checks.append(Check(what, known[row.layer][place], value, reason=reason))
-    if [row.layer for row in rows] == sorted(known):
-        for name, values, group in (
-            (COSINE, [row.cosine for row in rows], origin()["summary"]["router_or_gate"]["cosine"]),
-            (PEARSON, [row.pearson for row in rows], origin()["summary"]["router_or_gate"]["pearson"]),
-            (ALIGNED, [row.aligned for row in rows], origin()["summary"]["router_aligned"]),
-        ):
-            what = Text("{measure}, {role}", measure=name, role="router")
-            checks += summary_checks(what, group, np.array(values, dtype=np.float64))
-    again = published()["recomputed_checks"]["router_alignment_null"]
-    what = Text("aligned cosine of independent Gaussian 128×4096 matrices")
-    return [*checks, Check(what, again["mean"], float(noise.mean()), 3, "text")]
+    aligned, null = (float(np.mean([getattr(row, name) for row in rows])) for name in ("aligned", "aligned_null"))
+    return f"{a}–{b}", len(rows), float(np.mean(cosines)) if cosines else None, aligned, null, pooled_sd(rows)

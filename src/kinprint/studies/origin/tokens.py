@@ -57,13 +57,7 @@ _KEPT: WeakKeyDictionary[Session, dict[tuple[str, ...], Comparison]] = WeakKeyDi
 
 
 def compared(stage: Stage, a: str, b: str) -> Comparison:
-    """Return both models' tokenizers side by side; the files, of tens of megabytes, are read once in a session.
-
-    Raises
-    ------
-    Missing
-        If one of them has no tokenizer.json, or one without a vocabulary.
-    """
+    """Return both models' tokenizers side by side; the files, of tens of megabytes, are read once in a session."""
     kept = _KEPT.setdefault(stage.session, {})
     key = (a, stage.model(a).label, b, stage.model(b).label)
     if key not in kept:
@@ -72,13 +66,7 @@ def compared(stage: Stage, a: str, b: str) -> Comparison:
 
 
 def read_tokenizer(stage: Stage, name: str) -> Tokenizer:
-    """Read a model's tokenizer.json.
-
-    Raises
-    ------
-    Missing
-        If it has none, or one without a vocabulary.
-    """
+    """Read a model's tokenizer.json; `Missing` if it has none, or one without a vocabulary."""
     try:
         content = stage.model(name).checkpoint.read_json(TOKENIZER_FILE)
     except Missing:
@@ -101,11 +89,8 @@ def parse(name: str, content: Mapping[str, object]) -> Tokenizer:
     lines = listed if isinstance(listed, list) else []
     merges = tuple(" ".join(map(str, line)) if isinstance(line, list) else str(line) for line in lines)
     added = content.get("added_tokens")
-    outside = (
-        [entry for entry in added if isinstance(entry, dict) and entry.get("content") not in vocab]
-        if isinstance(added, list)
-        else []
-    )
+    entries = added if isinstance(added, list) else []
+    outside = [entry for entry in entries if isinstance(entry, dict) and entry.get("content") not in vocab]
     return Tokenizer(str(table.get("type", "?"))[:40], vocab, merges, len(outside))
 
 
@@ -128,6 +113,11 @@ class Comparison:
     def union(self) -> int:
         """Number of different tokens."""
         return len(self.a.vocab) + len(self.b.vocab) - self.common
+
+    @property
+    def jaccard(self) -> float:
+        """Tokens that both have, over tokens that either has."""
+        return self.common / self.union
 
     @property
     def overlap(self) -> float:
@@ -183,6 +173,11 @@ class Comparison:
     def merges_common(self) -> int:
         """Merges that both list."""
         return len(set(self.a.merges) & set(self.b.merges))
+
+    @property
+    def merges_share(self) -> float | None:
+        """Share of B's merges that A lists too."""
+        return self.merges_common / len(self.b.merges) if self.b.merges else None
 
     @property
     def first_merges_equal(self) -> int:

@@ -1,22 +1,33 @@
-"""The tokenizer comparison of the first accusation."""
+"""The tokenizers and the vocabulary map of the first accusation: what two vocabularies share, at which ids, in which scripts."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
+
+from kinprint.metrics import METRICS
 from kinprint.studies.opened import Stage
-from kinprint.studies.origin.shared import UNCONSTRAINED, accused, count_check, is_published, origin
-from kinprint.studies.origin.tokens import FIRST, Comparison, compared, most_common
-from kinprint.studies.outcome import Cell, Check, Section, Table, column, table
+from kinprint.studies.origin.scripts import SCRIPTS
+from kinprint.studies.origin.shared import UNCONSTRAINED, accused, add_checks, count_check, is_published, origin
+from kinprint.studies.origin.tokens import FIRST, Comparison, classes, compared, most_common
+from kinprint.studies.outcome import Cell, Check, Missing, Section, columns
 from kinprint.text import Text
 
 
 def tokenizers(stage: Stage) -> Section:
-    """Part H: vocabularies, ids, offsets and merges."""
+    """Compare vocabularies, ids, offsets and merges (part H)."""
     section = Section()
     a, b = accused(stage)
     found = compared(stage, a, b)
-    section.tables += [_overlap_table(found), _offset_table(found), _fingerprint_table(found)]
+    section.add_table("tokenizers", Text("Vocabularies and merges"), columns("what; value .4"), _overlap_rows(found))
+    heads = columns("kind: difference of ids; offset; count: tokens; run: longest contiguous run")
+    section.add_table("offsets", Text("The ten most frequent differences of ids"), heads, _offset_rows(found))
+    sides, hashes = (found.a, found.b), ((FIRST, _FIRST_MERGES), (None, _ALL_MERGES))
+    rows = [(Text("kind of tokenizer"), *(side.kind for side in sides))]
+    rows += [(what, *(side.fingerprint(count) for side in sides)) for count, what in hashes]
+    section.add_table("fingerprints", Text("Fingerprints"), columns("what; a: A; b: B"), rows)
     section.notes += [
         Text(
             "Two tokenizers trained on overlapping languages share many tokens and merges; the share alone is no sign "
@@ -30,7 +41,8 @@ def tokenizers(stage: Stage) -> Section:
         ),
     ]
     if is_published(stage, a, b):
-        section.checks += _overlap_checks(found) + _offset_checks(found, replicas=stage.request.replicas)
+        add_checks(stage, section, "tokenizers", _values(found))
+        section.checks += _rare_offset_checks(found, replicas=stage.request.replicas)
         if stage.request.replicas:
             section.notes.append(
                 Text(
@@ -38,151 +50,183 @@ def tokenizers(stage: Stage) -> Section:
                     "the hashes, are not theirs."
                 )
             )
-        section.tables.append(_published_hashes(found))
+        _add_published_hashes(section, found)
     return section
 
 
-def _overlap_table(found: Comparison) -> Table:
-    rows: list[list[Cell]] = [
-        [Text("tokens of A"), len(found.a.vocab)],
-        [Text("tokens of B"), len(found.b.vocab)],
-        [Text("tokens in common"), found.common],
-        [Text("tokens in either"), found.union],
-        [Text("Jaccard index"), found.common / found.union],
-        [Text("share of the smaller vocabulary"), found.overlap],
-        [Text("tokens with the same id"), found.same_id],
-        [Text("tokens with ids within 100"), found.close_id],
-        [Text("of B’s first 1,000 ids, at the dominant shift in A"), found.first_consistent],
-        [Text("merges of A"), len(found.a.merges)],
-        [Text("merges of B"), len(found.b.merges)],
-        [Text("merges in common"), found.merges_common],
-        [Text("share of B’s merges"), found.merges_common / len(found.b.merges) if found.b.merges else None],
-        [Text("equal among the first 1,000 merges, place by place"), found.first_merges_equal],
+_FIRST_MERGES, _ALL_MERGES = Text("SHA-256 of the first 1,000 merges"), Text("SHA-256 of all merges")
+
+
+def _values(found: Comparison) -> dict[str, float | None]:
+    """Return what is claimed of the tokenizers, by name."""
+    offset, at_offset = most_common(found.ascii_offsets)
+    run, run_start = found.longest_run(offset)
+    tokens, merges = [len(side.vocab) for side in (found.a, found.b)], [set(side.merges) for side in (found.a, found.b)]
+    names = ("common", "union", "same_id", "close_id", "merges_common", "first_merges_equal", "first_consistent")
+    values = {name: getattr(found, name) for name in (*names, "jaccard", "overlap", "merges_share")} | {
+        "tokens_a": tokens[0],
+        "tokens_b": tokens[1],
+        "larger_by": tokens[0] - tokens[1],
+        "smaller": min(tokens),
+        "merges_a": len(found.a.merges),
+        "merges_b": len(found.b.merges),
+        "merges_only_a": len(merges[0]) - found.merges_common,
+        "merges_only_b": len(merges[1]) - found.merges_common,
+        "offset": offset,
+        "at_offset": at_offset,
+        "run": run,
+        "run_start": run_start,
+        "shift": found.dominant[0],
+        "at_shift": found.dominant[1],
+    }
+    return {name: None if value is None else float(value) for name, value in values.items()}
+
+
+def _overlap_rows(found: Comparison) -> list[tuple[Cell, ...]]:
+    return [
+        (Text("tokens of A"), len(found.a.vocab)),
+        (Text("tokens of B"), len(found.b.vocab)),
+        (Text("tokens in common"), found.common),
+        (Text("tokens in either"), found.union),
+        (Text("Jaccard index"), found.jaccard),
+        (Text("share of the smaller vocabulary"), found.overlap),
+        (Text("tokens with the same id"), found.same_id),
+        (Text("tokens with ids within 100"), found.close_id),
+        (Text("of B’s first 1,000 ids, at the dominant shift in A"), found.first_consistent),
+        (Text("merges of A"), len(found.a.merges)),
+        (Text("merges of B"), len(found.b.merges)),
+        (Text("merges in common"), found.merges_common),
+        (Text("share of B’s merges"), found.merges_share),
+        (Text("equal among the first 1,000 merges, place by place"), found.first_merges_equal),
     ]
-    columns = (column("what", "what"), column("value", "value", 4))
-    return table("tokenizers", Text("Vocabularies and merges"), columns, rows)
 
 
-def _offset_table(found: Comparison) -> Table:
-    rows: list[list[Cell]] = []
-    for kind, counts in (
-        (Text("tokens spelt in ASCII, id in B minus id in A"), found.ascii_offsets),
-        (Text("all common tokens, id in A minus id in B"), found.shifts),
+def _offset_rows(found: Comparison) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = []
+    for kind, counts, sign in (
+        (Text("tokens spelt in ASCII, id in B minus id in A"), found.ascii_offsets, 1),
+        (Text("all common tokens, id in A minus id in B"), found.shifts, -1),
     ):
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:10]
-        rows += [
-            [kind, offset, count, found.longest_run(offset if counts is found.ascii_offsets else -offset)[0]]
-            for offset, count in ranked
-        ]
-    columns = (
-        column("kind", "difference of ids"),
-        column("offset", "offset"),
-        column("count", "tokens"),
-        column("run", "longest contiguous run"),
-    )
-    return table("offsets", Text("The ten most frequent differences of ids"), columns, rows)
+        rows += [(kind, offset, count, found.longest_run(sign * offset)[0]) for offset, count in ranked]
+    return rows
 
 
-def _fingerprint_table(found: Comparison) -> Table:
-    rows: list[list[Cell]] = [
-        [Text("kind of tokenizer"), found.a.kind, found.b.kind],
-        [Text("SHA-256 of the first 1,000 merges"), found.a.fingerprint(FIRST), found.b.fingerprint(FIRST)],
-        [Text("SHA-256 of all merges"), found.a.fingerprint(), found.b.fingerprint()],
-    ]
-    columns = (column("what", "what"), column("a", "A"), column("b", "B"))
-    return table("fingerprints", Text("Fingerprints"), columns, rows)
-
-
-def _published_hashes(found: Comparison) -> Table:
-    """Return whether the merges are the published ones; a hash is no number that could be checked within a digit."""
-    rows: list[list[Cell]] = []
+def _add_published_hashes(section: Section, found: Comparison) -> None:
+    """Add whether the merges are the published ones; a hash is no number that could be checked within a digit."""
+    rows = []
     for name, side, tokenizer in (("Solar", "A", found.a), ("GLM", "B", found.b)):
         known = origin()["tokenizer_compare"][f"{side}_fingerprint"]
         for what, key, count in (
-            (Text("SHA-256 of the first 1,000 merges"), "merges_sha256_first1000", FIRST),
-            (Text("SHA-256 of all merges"), "merges_sha256_all", None),
+            (_FIRST_MERGES, "merges_sha256_first1000", FIRST),
+            (_ALL_MERGES, "merges_sha256_all", None),
         ):
             same = Text("yes") if tokenizer.fingerprint(count) == known[key] else Text("no")
-            rows.append([name, what, known[key], same])
-    columns = (
-        column("model", "model"),
-        column("what", "what"),
-        column("published", "published"),
-        column("same", "same here"),
-    )
-    return table("published_fingerprints", Text("Published fingerprints"), columns, rows)
+            rows.append((name, what, known[key], same))
+    heads = columns("model; what; published; same: same here")
+    section.add_table("published_fingerprints", Text("Published fingerprints"), heads, rows)
 
 
-def _overlap_checks(found: Comparison) -> list[Check]:
-    listed, deep, expanded = (origin()[key] for key in ("tokenizer_compare", "tokenizer_deep", "tokenizer_expansion"))
-    overlap = listed["token_set_overlap"]
-    ratio = found.merges_common / len(found.b.merges) if found.b.merges else None
-    whole: list[tuple[Text, float, float]] = [
-        (Text("tokens of Solar"), listed["A_fingerprint"]["vocab_size"], len(found.a.vocab)),
-        (Text("tokens of GLM"), listed["B_fingerprint"]["vocab_size"], len(found.b.vocab)),
-        (Text("difference of the vocabularies’ sizes"), deep["vocab_diff"], len(found.a.vocab) - len(found.b.vocab)),
-        (Text("tokens in common"), overlap["intersection"], found.common),
-        (Text("tokens in either"), overlap["union"], found.union),
-        (Text("tokens with the same id"), listed["same_id_exact_matches"]["matches"], found.same_id),
-        (
-            Text("ids that both have"),
-            listed["same_id_exact_matches"]["denom"],
-            min(len(found.a.vocab), len(found.b.vocab)),
-        ),
-        (Text("tokens with ids within 100"), expanded["b_tokens_same_or_close_id"], found.close_id),
-        (Text("merges of Solar"), deep["merges_len_A"], len(found.a.merges)),
-        (Text("merges of GLM"), deep["merges_len_B"], len(found.b.merges)),
-        (Text("merges in common"), deep["merges_common"], found.merges_common),
-        (Text("merges of Solar alone"), deep["merges_only_in_A_count"], len(set(found.a.merges)) - found.merges_common),
-        (Text("merges of GLM alone"), deep["merges_only_in_B_count"], len(set(found.b.merges)) - found.merges_common),
-        (
-            Text("equal among the first 1,000 merges, place by place"),
-            expanded["first_1000_merges_exact_match"],
-            found.first_merges_equal,
-        ),
-        (
-            Text("of B’s first 1,000 ids, at the dominant shift in A"),
-            deep["first_1000_consistent_mapping"],
-            found.first_consistent,
-        ),
-    ]
-    return [
-        *(count_check(what, float(known), float(value)) for what, known, value in whole),
-        Check(Text("Jaccard index"), overlap["jaccard"], found.common / found.union),
-        Check(Text("share of the smaller vocabulary"), overlap["overlap_vs_smaller"], found.overlap),
-        Check(Text("share of GLM’s merges"), deep["merges_B_coverage_in_A"], ratio),
-    ]
-
-
-def _offset_checks(found: Comparison, *, replicas: bool) -> list[Check]:
-    listed, deep, expanded = (origin()[key] for key in ("tokenizer_compare", "tokenizer_deep", "tokenizer_expansion"))
-    offset, count = most_common(found.ascii_offsets)
-    run, start = found.longest_run(offset)
-    known = listed["best_offset_longest_contiguous_run"]
-    checks = [
-        count_check(Text("most frequent offset of ASCII tokens"), listed["best_ascii_offset"], float(offset)),
-        count_check(Text("ASCII tokens at it"), listed["ascii_offset_histogram_top10"][0]["count"], float(count)),
-        count_check(Text("longest contiguous run at it"), known["run_len"], float(run)),
-        count_check(
-            Text("first id of that run in Solar"), known["run_start_in_A"], None if start is None else float(start)
-        ),
-        count_check(Text("dominant shift over all tokens"), deep["dominant_id_shift"], float(found.dominant[0])),
-        count_check(Text("tokens at the dominant shift"), deep["tokens_at_dominant_shift"], float(found.dominant[1])),
-    ]
+def _rare_offset_checks(found: Comparison, *, replicas: bool) -> list[Check]:
+    """Compare differences of ids other than the most frequent one, which are free in replicas."""
+    listed, deep, expanded = (origin()[f"tokenizer_{name}"] for name in ("compare", "deep", "expansion"))
     rare = [
         (Text("ASCII tokens at the offset {offset}", offset=e["offset"]), e["count"], found.ascii_offsets[e["offset"]])
         for e in listed["ascii_offset_histogram_top10"][1:]
     ]
-    shifts = {e["shift"]: e["count"] for e in deep["most_common_shifts"][1:]} | dict(
-        expanded["most_common_position_diffs"][1:]
-    )
-    rare += [
-        (Text("tokens at the shift {offset}", offset=shift), number, found.shifts[shift])
-        for shift, number in shifts.items()
+    shifts = {e["shift"]: e["count"] for e in deep["most_common_shifts"][1:]}
+    for shift, number in (shifts | dict(expanded["most_common_position_diffs"][1:])).items():
+        rare.append((Text("tokens at the shift {offset}", offset=shift), number, found.shifts[shift]))
+    reason = UNCONSTRAINED if replicas else None
+    checks = [count_check(what, float(known), float(value), reason=reason) for what, known, value in rare]
+    return [replace(check, comparable=not replicas) for check in checks]
+
+
+# -- vocabulary map ----------------------------------------------------------------------------------------------------
+
+SCATTERED = 2_000
+_SCRIPT_NAMES = {
+    "Korean": Text("Korean"),
+    "Chinese": Text("Chinese"),
+    "Latin": Text("Latin"),
+    "digits": Text("digits"),
+    "other": Text("other"),
+    "part of a character": Text("part of a character"),
+}
+HIGH_CLASSES = ("other", "ascii_alpha", "ascii_other")
+
+
+def vocabulary_map(stage: Stage) -> Section:
+    """Compare the ids of the common tokens, and the scripts of what only A has (part I)."""
+    section = Section()
+    a, b = accused(stage)
+    found = compared(stage, a, b)
+    if found.common < 3:
+        raise Missing(Text("{a} and {b} have {n} tokens in common: too few to compare ids", a=a, b=b, n=found.common))
+    pearson = METRICS["pearson"](found.ids_a, found.ids_b)
+    rows: list[tuple[Cell, ...]] = [
+        (Text("common tokens"), found.common),
+        (Text("Spearman correlation of their ids"), METRICS["spearman"](found.ids_a, found.ids_b)),
+        (Text("Pearson correlation of their ids"), pearson),
+        (Text("sd of either for ids in random order"), float(1 / np.sqrt(found.common - 1))),
+        (Text("different differences of ids"), len(found.shifts)),
+        (Text("ids below 1,000 with the same token"), found.first_same),
+        (Text("tokens of A alone"), len(found.only_a)),
+        (Text("tokens of A with ids from {first}", first=found.high_from), len(found.high)),
     ]
-    return checks + [_remarked(replicas, what, float(number), float(value)) for what, number, value in rare]
+    section.add_table("vocabulary_map", Text("Ids of the common tokens"), columns("what; value .4"), rows)
+    groups = {"only": found.only_a, "high": found.high}
+    scripts = {name: found.scripts(tokens) for name, tokens in groups.items()}
+    raw = {name: classes(tokens) for name, tokens in groups.items()}
+    heads = columns("script; only: tokens of A alone; high: tokens of A with high ids")
+    title = Text("Scripts after decoding (high ids: from {first})", first=found.high_from)
+    rows = [(_SCRIPT_NAMES[name], scripts["only"][name], scripts["high"][name]) for name in SCRIPTS]
+    section.add_table("scripts", title, heads, rows)
+    names = sorted(raw["only"].keys() | raw["high"].keys(), key=lambda name: -raw["only"][name])
+    rows = [(name, raw["only"][name], raw["high"][name]) for name in names]
+    title = Text("Classes as published, without decoding")
+    section.add_table("classes", title, (*columns("class"), *heads[1:]), rows)
+    section.notes += [
+        Text(
+            "Byte-level tokens are decoded before they are sorted by script. Without that, as published, every Korean "
+            "or Chinese token is a string of Latin-1 letters and counts as “other”."
+        ),
+        Text(
+            "Both vocabularies put frequent tokens first, so ids of common tokens correlate whatever their origin: the "
+            "null of random order is no test of descent."
+        ),
+    ]
+    _add_map(section, stage, found, scripts, raw)
+    if stage.request.replicas:
+        section.notes.append(
+            Text(
+                "How many tokens are Korean, Chinese, Latin and so on is assumed in the replicas: only the counts in the list of "
+                "published figures are theirs by design. The table of scripts shows the method, not the models."
+            )
+        )
+    if is_published(stage, a, b):
+        counts = {"common": found.common, "same": found.same_id, "first": found.first_same, "only": len(found.only_a)}
+        counts |= {"high": len(found.high)} | {f"class {name}": raw["high"][name] for name in HIGH_CLASSES}
+        values = {name: float(count) for name, count in counts.items()} | {"pearson": pearson}
+        add_checks(stage, section, "vocabulary", values)
+    return section
 
 
-def _remarked(replicas: bool, what: Text, known: float, measured: float) -> Check:
-    check = count_check(what, known, measured, reason=UNCONSTRAINED if replicas else None)
-    return replace(check, comparable=not replicas)
+def _add_map(
+    section: Section, stage: Stage, found: Comparison, scripts: dict[str, Counter[str]], raw: dict[str, Counter[str]]
+) -> None:
+    a, b = accused(stage)
+    rng = np.random.default_rng(stage.request.seed)
+    chosen = np.sort(rng.choice(found.common, min(SCATTERED, found.common), replace=False))
+    caption = Text(
+        "Ids of common tokens ({n} drawn of {all}), differences of ids of all of them, and the scripts of tokens of "
+        "{a} that {b} lacks, and of those with ids from {first}: after decoding, and as published.",
+        n=len(chosen),
+        all=found.common,
+        a=a,
+        b=b,
+        first=found.high_from,
+    )
+    ids = found.ids_a[chosen], found.ids_b[chosen], found.ids_a - found.ids_b
+    arguments = (a, b, *ids, scripts, raw, found.high_from)
+    section.add_picture("vocabulary_map", caption, "origin.vocabulary_figures.vocabulary_map", *arguments)

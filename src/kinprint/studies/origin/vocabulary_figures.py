@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from kinprint.studies.figure_style import NULL_COLOUR, NULL_SD, new_figure
+from kinprint.studies.figure_style import NULL_COLOUR, NULL_SD, finish, new_figure
 from kinprint.studies.origin.scripts import SCRIPTS
 
 if TYPE_CHECKING:
@@ -48,19 +48,14 @@ def vocabulary_map(
     scatter.scatter(ids_a, ids_b, s=5, alpha=0.45, color=MAIN, linewidths=0)
     end = float(max(ids_a.max(), ids_b.max()))
     scatter.plot([0, end], [0, end], color="#888888", linestyle="--", linewidth=0.9, label="same id")
-    scatter.set_xlabel(f"id in {a}")
-    scatter.set_ylabel(f"id in {b}")
-    scatter.set_title(f"ids of {len(ids_a):,} common tokens")
-    scatter.legend(loc="upper left")
+    finish(scatter, f"ids of {len(ids_a):,} common tokens", f"id in {b}", x=f"id in {a}", legend="upper left")
     for axis in (scatter.xaxis, scatter.yaxis, histogram.xaxis):
         axis.set_major_locator(MaxNLocator(6))
         axis.set_major_formatter(FuncFormatter(_thousands))
     histogram.hist(differences, bins=100, color=MAIN)
     histogram.axvline(0, color="#888888", linestyle="--", linewidth=0.9, label="same id")
-    histogram.set_xlabel(f"id in {a} minus id in {b}")
-    histogram.set_ylabel("tokens")
-    histogram.set_title(f"differences of ids, all {len(differences):,} common tokens")
-    histogram.legend(loc="upper right")
+    title = f"differences of ids, all {len(differences):,} common tokens"
+    finish(histogram, title, "tokens", x=f"id in {a} minus id in {b}", legend="upper right")
     _script_bars(only, scripts["only"], raw["only"], f"tokens of {a} that {b} lacks")
     _script_bars(high, scripts["high"], raw["high"], f"tokens of {a} with ids from {high_from:,}")
     return figure
@@ -85,9 +80,7 @@ def _script_bars(axes: Axes, decoded: Counter[str], raw: Counter[str], title: st
     axes.invert_yaxis()
     axes.margins(x=0.16)
     axes.set_xlim(left=0)
-    axes.set_xlabel("tokens")
-    axes.set_title(title)
-    axes.legend(loc="best")
+    finish(axes, title, x="tokens", legend="best")
 
 
 def embeddings(samples: Sequence[Sample], within: FloatArray, b: str, width: int) -> Figure:
@@ -99,38 +92,23 @@ def embeddings(samples: Sequence[Sample], within: FloatArray, b: str, width: int
     values = [sample.cosines for sample in shown] + ([within] if within.size else [])
     low, high = min(float(one.min()) for one in values), max(float(one.max()) for one in values)
     low, high = min(low, -2.5 * sd), max(high, 2.5 * sd)
-    bins = np.linspace(low, high, 51)
-    left.axvspan(
-        -NULL_SD * sd, NULL_SD * sd, color=NULL_COLOUR, alpha=0.5, linewidth=0, label="95 % of independent pairs"
-    )
+    bins, step = np.linspace(low, high, 51), {"histtype": "step", "linewidth": 1.5}
+    band = {"color": NULL_COLOUR, "alpha": 0.5, "linewidth": 0}
+    left.axvspan(-NULL_SD * sd, NULL_SD * sd, label="95 % of independent pairs", **band)
     for sample, colour, style in zip(shown, (MAIN, OTHER), ("-", "--"), strict=False):
         label = f"{len(sample.tokens)} {'“English” tokens' if sample.name.startswith('english') else 'ASCII words'}"
-        left.hist(sample.cosines, bins=bins, histtype="step", linewidth=1.5, color=colour, linestyle=style, label=label)
+        left.hist(sample.cosines, bins=bins, color=colour, linestyle=style, label=label, **step)
         blank = np.array(sample.blank, dtype=bool)
-        right.scatter(
-            sample.ids_b[~blank], sample.cosines[~blank], s=12, color=colour, alpha=0.6, linewidths=0, label=label
-        )
+        dots = {"s": 12, "color": colour, "alpha": 0.6, "linewidths": 0, "label": label}
+        right.scatter(sample.ids_b[~blank], sample.cosines[~blank], **dots)
         if blank.any():
-            right.scatter(
-                sample.ids_b[blank], sample.cosines[blank], s=26, color="#000000", marker="x", label="white space only"
-            )
+            crosses = {"s": 26, "color": "#000000", "marker": "x", "label": "white space only"}
+            right.scatter(sample.ids_b[blank], sample.cosines[blank], **crosses)
     if within.size:
-        left.hist(
-            within,
-            bins=bins,
-            histtype="step",
-            linewidth=1.5,
-            color=THIRD,
-            linestyle=":",
-            label=f"random pairs within {b}",
-        )
-    left.set_xlabel("cosine of the two rows")
-    left.set_ylabel("tokens")
-    left.set_title("the same token in both models")
-    right.axhspan(-NULL_SD * sd, NULL_SD * sd, color=NULL_COLOUR, alpha=0.5, linewidth=0, zorder=0)
-    right.set_xlabel(f"id in {b}")
-    right.set_ylabel("cosine of the two rows")
-    right.set_title("against the id")
+        left.hist(within, bins=bins, color=THIRD, linestyle=":", label=f"random pairs within {b}", **step)
+    finish(left, "the same token in both models", "tokens", x="cosine of the two rows")
+    right.axhspan(-NULL_SD * sd, NULL_SD * sd, zorder=0, **band)
+    finish(right, "against the id", "cosine of the two rows", x=f"id in {b}")
     for axes in (left, right):
         axes.margins(y=0.42)  # room for the legend
         axes.legend(loc="upper right")

@@ -6,12 +6,12 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.arch import Role, RoleTensor
+from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import Run, windows
@@ -20,19 +20,21 @@ from kinprint.metrics import METRICS
 from kinprint.model.reader import take_rows
 from kinprint.stats.moments import dot_moments
 from kinprint.studies.opened import Stage, Want
-from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
-ROLES = (
-    Role.ATTN_K,
-    Role.ATTN_V,
-    Role.ATTN_Q,
-    Role.ATTN_O,
-    Role.INPUT_NORM,
-    Role.POST_ATTENTION_NORM,
-    Role.ROUTER,
-    Role.ROUTER_BIAS,
-)
+TENSORS = {
+    Role.ATTN_K: "self_attn.k_proj.weight",
+    Role.ATTN_V: "self_attn.v_proj.weight",
+    Role.ATTN_Q: "self_attn.q_proj.weight",
+    Role.ATTN_O: "self_attn.o_proj.weight",
+    Role.INPUT_NORM: "input_layernorm.weight",
+    Role.POST_ATTENTION_NORM: "post_attention_layernorm.weight",
+    Role.ROUTER: "mlp.gate.weight",
+    Role.ROUTER_BIAS: "mlp.gate.e_score_correction_bias",
+}
+"""The tensors looked at, under the names of the publication."""
+
+ROLES = tuple(TENSORS)
 COUNT, LENGTH, SEED = 3, 262_144, 0
 """Number and length of the windows as published; their places are the same whatever the study's seed."""
 
@@ -86,13 +88,7 @@ def plan_windows(stage: Stage, a: str, b: str, layer: int, role: Role) -> Plan:
 
     A tensor with more rows than its counterpart is cut to the smaller one's rows; other differences of shape are reported.
     """
-    parts: list[RoleTensor | None] = []
-    for name in (a, b):
-        try:
-            parts.append(stage.part(name, role, layer))
-        except Missing:
-            parts.append(None)
-    one, two = parts
+    one, two = (stage.part(name, role, layer) if stage.holds(name, role, layer) else None for name in (a, b))
     shapes = (one.shape if one else None, two.shape if two else None)
     if one is None or two is None:
         return Plan(layer, role, MISSING, shapes)
@@ -144,11 +140,9 @@ def _cut(values: Array, plan: Plan) -> Array:
     """Return the windows laid end to end; a tensor that was read whole is cut here."""
     count = sum(stop - start for start, stop in plan.runs)
     flat = values.reshape(-1)
-    return (
-        flat
-        if values.ndim == 1 and flat.size == count
-        else np.concatenate([flat[start:stop] for start, stop in plan.runs])
-    )
+    if values.ndim == 1 and flat.size == count:
+        return flat
+    return np.concatenate([flat[start:stop] for start, stop in plan.runs])
 
 
 def _compare(plan: Plan, sides: Sequence[Array], kinds: tuple[str, str], offsets: Sequence[float]) -> WindowRow:
@@ -157,21 +151,21 @@ def _compare(plan: Plan, sides: Sequence[Array], kinds: tuple[str, str], offsets
     hashed = [[stored_hash(piece, kind) for piece in side] for side, kind in zip(pieces, kinds, strict=True)]
     flat = [any(_is_constant(piece) for piece in both) for both in zip(*pieces, strict=True)]
     alike = [kinds[0] == kinds[1] and x == y for x, y in zip(*hashed, strict=True)]
-    identical, constant = sum(same and not still for same, still in zip(alike, flat, strict=True)), sum(flat)
-    marks = (hashed[0][0][:16], hashed[1][0][:16])
+    identical = sum(same and not still for same, still in zip(alike, flat, strict=True))
+    counts = {"identical": identical, "constant": sum(flat), "windows": len(flat)}
+    row = WindowRow(plan, UNDEFINED, sides[0].size, hashes=(hashed[0][0][:16], hashed[1][0][:16]), **counts)
     left, right = (side.astype(np.float64) + offset for side, offset in zip(sides, offsets, strict=True))
     try:
         cosine, rmse = METRICS["cosine"](left, right), METRICS["rel_rmse"](left, right)
     except DegenerateInput:
-        counts = {"identical": identical, "constant": constant, "windows": len(pieces[0])}
-        return WindowRow(plan, UNDEFINED, left.size, hashes=marks, **counts)
+        return row
     try:
         pearson: float | None = METRICS["pearson"](left, right)
     except DegenerateInput:
         pearson = None
-    null = window_null(plan, left, right)
-    counted = (identical, constant, len(pieces[0]))
-    return WindowRow(plan, plan.status, left.size, cosine, pearson, rmse, *null, *counted, marks)
+    on_rows, mean, sd = window_null(plan, left, right)
+    row = replace(row, status=plan.status, cosine=cosine, pearson=pearson, rel_rmse=rmse)
+    return replace(row, rows_cosine=on_rows, null_mean=mean, null_sd=sd)
 
 
 def _is_constant(values: Array) -> bool:
@@ -194,7 +188,9 @@ def window_null(plan: Plan, left: FloatArray, right: FloatArray) -> tuple[float 
         A, B = left[None, :], right[None, :]
         free = axes[0].exchangeable
     else:
-        A, B = (whole_rows(side, plan.runs, _width(plan)) for side in (left, right))
+        shape = plan.shapes[0]
+        assert shape is not None  # only plans with runs come here
+        A, B = (whole_rows(side, plan.runs, shape[1]) for side in (left, right))
         free = axes[1].exchangeable or axes[0].exchangeable
         if not axes[1].exchangeable:  # out of attention: the rows are the residual dimensions
             A, B = A.T, B.T
@@ -203,12 +199,6 @@ def window_null(plan: Plan, left: FloatArray, right: FloatArray) -> tuple[float 
         return None, None, None
     moments = dot_moments(A, B, shape=False)
     return float(np.vdot(A, B)) / lengths, moments.mean / lengths, moments.sd / lengths
-
-
-def _width(plan: Plan) -> int:
-    shape = plan.shapes[0]
-    assert shape is not None  # only plans with runs come here
-    return shape[1]
 
 
 def whole_rows(values: FloatArray, runs: Sequence[Run], width: int) -> FloatArray:
