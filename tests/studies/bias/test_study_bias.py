@@ -11,7 +11,7 @@ from kinprint.metrics.identity import ordinals
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
-from kinprint.studies.bias import BIAS
+from kinprint.studies.bias import STUDY as BIAS
 from kinprint.studies.bias.facts import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
 from kinprint.studies.bias.path import joint_path
 from kinprint.studies.opened import Request

@@ -16,7 +16,7 @@ from kinprint.sources.settings import Settings
 from kinprint.stats import draw_columns
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import Request
-from kinprint.studies.origin import ORIGIN
+from kinprint.studies.origin import STUDY as ORIGIN
 from kinprint.studies.origin import baselines as origin_baselines
 from kinprint.studies.origin import decay as origin_decay
 from kinprint.studies.origin import windows as origin_windows
