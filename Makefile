@@ -4,14 +4,19 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+# CI sets PIP_OPTIONS=--no-compile: most of what is installed is never imported, and compiling torch's part takes a minute.
+INSTALL := -m pip --disable-pip-version-check --quiet install $(PIP_OPTIONS)
+PIP    := $(BIN)/python $(INSTALL)
 # One thread for each matrix product: the tests themselves run in parallel.
 export OPENBLAS_NUM_THREADS := 1
+# Where bytecode may not be written, every process of a test would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test test-all test-slow test-browser browser test-torch test-real real studies gallery lineage check format bench bench-quick models models-smoke null null-check clean
+.PHONY: demo test test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage check \
+	format bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -29,11 +34,17 @@ demo: $(VENV)/core.done
 test: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "not slow and not real and not browser"
 
-# A file's tests stay together, because what they share takes longest to make.
 test-slow: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not real and not browser"
+	$(BIN)/python -m pytest -n auto -m "slow and not nightly and not real and not browser"
 
-test-all: test test-slow test-browser
+# Everything but `nightly`, in one run; what needs a browser or real weights says why it is skipped where they are missing.
+test-all: $(VENV)/dev.done
+	$(BIN)/python -m pytest -n auto -m "not nightly"
+
+# What CI runs samples of: 20,000 mutants of each format, calibration over thousands of pairs, every bench at full size.
+nightly: $(VENV)/dev.done
+	$(BIN)/python -m pytest -n auto -m nightly
+	$(BIN)/python bench/run.py
 
 # The HTML reports in Debian's chromium, driven by playwright, judged by axe-core. Fails where one of them is missing.
 test-browser: $(VENV)/browser.done
@@ -105,23 +116,27 @@ $(VENV)/dev.done: requirements/dev.txt $(VENV)/core.done
 	@touch $@
 
 BROWSER := chromium fonts-nanum
+BROWSER_PROGRAMS := tools/browser/node_modules/done
 browser: $(VENV)/browser.done
-$(VENV)/browser.done: requirements/browser.txt tools/browser/package.json $(VENV)/dev.done
+$(VENV)/browser.done: requirements/browser.txt $(BROWSER_PROGRAMS) $(VENV)/dev.done
+	$(PIP) -r requirements/browser.txt
+	@touch $@
+
+$(BROWSER_PROGRAMS): tools/browser/package.json
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		{ apt-get install -y -qq $(BROWSER) >/dev/null || { apt-get update -qq && apt-get install -y -qq $(BROWSER) >/dev/null; }; }; } || \
 		{ echo "the browser tests need chromium and a Korean font: install $(BROWSER)" >&2; exit 1; }
-	$(PIP) -r requirements/browser.txt
 	npm install --prefix tools/browser --no-audit --no-fund --ignore-scripts --no-package-lock --silent
 	@touch $@
 
 # Tests of what needs torch, in the venv that has it.
 test-torch: .venv-demo/done
-	.venv-demo/bin/python -m pytest tests/with_torch
+	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest tests/with_torch
 
 .venv-demo/done: requirements/demo.txt requirements/core.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv-demo
-	.venv-demo/bin/python -m pip --disable-pip-version-check --quiet install -r requirements/demo.txt -r requirements/dev.txt
-	.venv-demo/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
+	.venv-demo/bin/python $(INSTALL) -r requirements/demo.txt -r requirements/dev.txt
+	.venv-demo/bin/python $(INSTALL) --no-deps -e .
 	@touch $@
 
 clean:

@@ -414,7 +414,7 @@ def main() -> None:
         measure(arguments.base, arguments.measure)
     elif arguments.smoke:
         with tempfile.TemporaryDirectory(prefix="kinprint-family-") as temporary:
-            build(arguments.base, arguments.out or Path(temporary), names, 0.005)
+            build(arguments.base, arguments.out or Path(temporary), names, 0.002)
     elif arguments.out is None:
         parser.error("--out is needed (or --smoke)")
     elif arguments.steps_scale <= 0:

@@ -336,14 +336,14 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, metavar="DIR", help="only compare the models of DIR with base")
     arguments = parser.parse_args()
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1 if arguments.smoke else THREADS)
     if arguments.measure:
         measure(arguments.measure)
         return
     names = [arguments.only] if arguments.only else list(FAMILY)
     if arguments.smoke:
         with tempfile.TemporaryDirectory(prefix="kinprint-demo-") as temporary:
-            build(arguments.out or Path(temporary), names, 0.01)
+            build(arguments.out or Path(temporary), names, 0.002)
         return
     if arguments.out is None:
         parser.error("--out is needed (or --smoke)")

@@ -25,6 +25,37 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# -- which worker runs what ----------------------------------------------------------------------------------------------
+
+# Files that share what takes long to make (replicas, studies on them): one worker makes it once.
+_TOGETHER = ("tests/studies/", "tests/lab/replicas/")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files with slow tests first: what is short fills the end, when one worker is done before the other."""
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.slow)
+    long = {
+        item.path for item in items if any(item.iter_markers("slow")) or item.path.parent.name in ("browser", "real")
+    }
+    items.sort(key=lambda item: (not item.nodeid.startswith(_TOGETHER), item.path not in long))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Keep a file's tests on one worker, and those of some folders."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid.split("::", 1)[0])
+
+    config.option.loadscopereorder = False  # in the order above
+    return ByFile(config, log)
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(request, monkeypatch):
     """Nothing of the machine's own hub account, proxies or certificates may reach a test, but for those that go out."""

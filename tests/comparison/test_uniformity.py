@@ -51,7 +51,7 @@ def ks(log10_p):
     return stats.kstest(10.0 ** np.asarray(log10_p), "uniform").pvalue
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, pytest.param(1200, marks=pytest.mark.nightly)])
 def test_norms(count):
     singles, joints = run_pairs(count, Role.INPUT_NORM, 5, (128,), 0.97, finish=lambda x: np.exp(0.2 * x))
     assert ks([nulls[0].log10_p for nulls in singles]) > 0.001
@@ -63,7 +63,7 @@ def test_norms(count):
     assert ks(stats.norm.logsf(naive) / np.log(10)) < 1e-6
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_heavy_tailed_norms(count):
     singles, joints = run_pairs(count, Role.INPUT_NORM, 4, (96,), 0.9, finish=np.exp)
     # bounds and draws: valid p-values, uniform or larger

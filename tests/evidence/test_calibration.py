@@ -89,7 +89,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("count", [100, pytest.param(2500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(2500, marks=pytest.mark.nightly)])
 def test_exact_tests_are_uniform(name, count):
     p = p_values(EXACT[name], count, 41)
     assert kstest(p, "uniform").pvalue > 0.001
@@ -97,7 +97,7 @@ def test_exact_tests_are_uniform(name, count):
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-@pytest.mark.parametrize("count", [100, pytest.param(2500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(2500, marks=pytest.mark.nightly)])
 def test_bounds_are_conservative_and_not_idle(name, count):
     p = p_values(BOUNDS[name], count, 42)
     assert too_often(p) > 0.001
@@ -133,7 +133,7 @@ def test_all_tests_of_the_battery_run():
     assert len(names) == 18
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(600, marks=pytest.mark.nightly)])
 def test_whole_battery_on_independent_models(count):
     least = []
     for number in range(count):
@@ -153,7 +153,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("kind", HARD)
-@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.nightly)])
 def test_deceptive_norms_deceive_nobody(kind, count):
     for number in range(count):
         rng = np.random.default_rng([46, number])
@@ -178,7 +178,7 @@ INDEPENDENT = [
 
 
 @pytest.mark.parametrize(("first", "second"), INDEPENDENT)
-@pytest.mark.parametrize("count", [1, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(100, marks=pytest.mark.nightly)])
 def test_trained_models_without_common_weights(first, second, count):
     (a, config_a, _), (b, config_b, _) = load_state(ROOT / first), load_state(ROOT / second)
     probe = probe_from_state(a, config_a)

@@ -69,7 +69,7 @@ def test_joint_of_correlated_layers_is_uniform() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("skewness", [1.0, 2.4, 3.0])
+@pytest.mark.parametrize("skewness", [2.4, *(pytest.param(s, marks=pytest.mark.nightly) for s in (1.0, 3.0))])
 def test_thresholds_of_the_normal_tail(skewness: float) -> None:
     """Where the rule says normal, drawn tails agree with it to a tenth of log p, down to p = 1e-4."""
     rng = np.random.default_rng(4)

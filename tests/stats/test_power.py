@@ -162,9 +162,13 @@ def test_planted_rows_are_found_as_often_as_said() -> None:
     assert 0.90 < _detection_rate(64, 256, 2, -6.0, 200) < 0.99
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n", "width", "layers", "log10_alpha"), [(128, 512, 1, -10.0), (128, 512, 4, -30.0), (256, 512, 3, -100.0)]
+    ("n", "width", "layers", "log10_alpha"),
+    [
+        pytest.param(128, 512, 1, -10.0, marks=pytest.mark.slow),
+        pytest.param(128, 512, 4, -30.0, marks=pytest.mark.nightly),
+        pytest.param(256, 512, 3, -100.0, marks=pytest.mark.nightly),
+    ],
 )
 def test_planted_rows_are_found_as_often_as_said_in_larger_cases(
     n: int, width: int, layers: int, log10_alpha: float
