@@ -143,10 +143,10 @@ def test_workers_end_with_the_build(tmp_path, how):
     script = f"""
 from dataclasses import replace
 from kinprint.lab.zoo.build import build
-from kinprint.lab.zoo.members import Member, Training
+from kinprint.lab.zoo.members import ZooMember, Training
 how = Training(("docstrings-nz",), 100_000, 1e-3, 1, init_seed=1, shape={SMALL!r}, batch=2)
 if __name__ == "__main__":
-    plan = [Member(name, "base", "base", replace(how, init_seed=seed)) for name, seed in (("a", 1), ("b", 2))]
+    plan = [ZooMember(name, "base", "base", replace(how, init_seed=seed)) for name, seed in (("a", 1), ("b", 2))]
     build({str(tmp_path)!r}, plan=plan, progress=lambda *call: print(call, flush=True))
 """
     file = tmp_path / "script.py"
