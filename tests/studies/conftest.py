@@ -54,7 +54,7 @@ def tiny_config(layers=LAYERS, width=WIDTH):
 
 
 @pytest.fixture(scope="session")
-def tiny_cast(tmp_path_factory):
+def tiny_models(tmp_path_factory):
     """Folders by name: two independent models, a near copy of the first, one narrower, one without post norms, one shallower."""
     root = tmp_path_factory.mktemp("tiny")
     first = tiny_tensors(1)
@@ -72,11 +72,11 @@ def tiny_cast(tmp_path_factory):
 
 
 @pytest.fixture
-def run_tiny(tiny_cast):
+def run_tiny(tiny_models):
     """Run a study on some of the tiny models and return its outcome."""
 
     def run(study, *names, **request):
-        chosen = tuple(f"{name}={tiny_cast[name]}" for name in names)
+        chosen = tuple(f"{name}={tiny_models[name]}" for name in names)
         with Session(Settings(range_cache=None)) as session:
             return run_study(study, session, models=chosen, request=Request(**request))
 

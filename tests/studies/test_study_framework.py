@@ -14,13 +14,14 @@ import kinprint.studies
 from kinprint.arch import Role
 from kinprint.cli.main import main
 from kinprint.errors import BadSelection, NeedsExtra, StorageError
+from kinprint.model.reader import Want
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from kinprint.studies.opened import Request, Want, read_layers
+from kinprint.studies.opened import Request, read_layers
 from kinprint.studies.outcome import (
     Check,
-    MemberOutcome,
     Missing,
+    ModelOutcome,
     Outcome,
     PartOutcome,
     Section,
@@ -31,7 +32,7 @@ from kinprint.studies.outcome import (
     table,
 )
 from kinprint.studies.recipe import Part, Study, all_studies, run_study
-from kinprint.studies.studied_models import cast, look
+from kinprint.studies.studied_models import choose_models, look
 from kinprint.studies.writing import show, write_outcome
 from kinprint.text import Text, has_words, places, translations
 from support.hub import HubServer
@@ -140,13 +141,13 @@ def test_columns_from_text():
 # ---- who takes part ----
 
 
-def test_casting():
-    known = cast((), ("Solar", "GLM"))
+def test_models_chosen():
+    known = choose_models((), ("Solar", "GLM"))
     assert [(item.name, item.reference) for item in known] == [
         ("Solar", "upstage/Solar-Open-100B"),
         ("GLM", "zai-org/GLM-4.5-Air"),
     ]
-    given = cast(("Solar", "hf://zai-org/GLM-4.5-Air@main", "mine=some/folder", "./a/b"), ())
+    given = choose_models(("Solar", "hf://zai-org/GLM-4.5-Air@main", "mine=some/folder", "./a/b"), ())
     assert [(item.name, item.known is not None) for item in given] == [
         ("Solar", True),
         ("GLM", True),
@@ -156,13 +157,15 @@ def test_casting():
 
 
 def test_a_replica_stands_for_its_model():
-    assert cast(("Solar=/somewhere/upstage/Solar-Open-100B",), ())[0].known is None  # a folder may call itself anything
-    assert cast(("Solar=/somewhere",), (), replicas=True)[0].known.repo == "upstage/Solar-Open-100B"
+    assert (
+        choose_models(("Solar=/somewhere/upstage/Solar-Open-100B",), ())[0].known is None
+    )  # a folder may call itself anything
+    assert choose_models(("Solar=/somewhere",), (), replicas=True)[0].known.repo == "upstage/Solar-Open-100B"
 
 
 def test_two_models_of_one_name():
     with pytest.raises(BadSelection, match="two models are called 'b'"):
-        cast(("x/b", "y/b"), ())
+        choose_models(("x/b", "y/b"), ())
 
 
 def test_unknown_models_get_looks_of_their_own():
@@ -181,20 +184,20 @@ def test_layers_as_people_write_them(text, layers):
 def probing(*parts):
     """A study that reads both norms of all layers, and runs `parts`."""
 
-    def wants(stage):
-        for name in stage.names:
+    def wants(run):
+        for name in run.names:
             for role in (Role.INPUT_NORM, Role.POST_ATTENTION_NORM):
-                yield from (Want(name, role, layer) for layer in stage.layers(name, role))
+                yield from ((name, Want(role, layer)) for layer in run.layers(name, role))
 
     made = tuple(Part(f"p{n}", Text("p"), run) for n, run in enumerate(parts))
     return Study("probing", Text("t"), Text("s"), Text("x"), (), wants, made)
 
 
 @pytest.fixture
-def run_probe(tiny_cast, monkeypatch):
+def run_probe(tiny_models, monkeypatch):
     def run(names, *parts, session=None, references=None, **request):
         monkeypatch.setitem(all_studies()._items, "probing", probing(*parts))
-        chosen = references or tuple(f"{name}={tiny_cast[name]}" for name in names)
+        chosen = references or tuple(f"{name}={tiny_models[name]}" for name in names)
         with Session(Settings(range_cache=None)) as own:
             return run_study("probing", session or own, models=chosen, request=Request(**request))
 
@@ -204,23 +207,23 @@ def run_probe(tiny_cast, monkeypatch):
 def test_values_and_what_is_missing(run_probe):
     seen = {}
 
-    def look_at(stage):
-        layers, left, _ = stage.stacks("first", "second", Role.INPUT_NORM)
+    def look_at(run):
+        layers, left, _ = run.stacks("first", "second", Role.INPUT_NORM)
         seen["layers"], seen["shape"] = layers, left.shape
-        seen["direct"] = np.array_equal(left[2], stage.values("first", Role.INPUT_NORM, 2))
+        seen["direct"] = np.array_equal(left[2], run.values("first", Role.INPUT_NORM, 2))
         return Section(notes=[Text("fine")])
 
-    def no_role(stage):
-        stage.stack("nopost", Role.POST_ATTENTION_NORM)
+    def no_role(run):
+        run.stack("nopost", Role.POST_ATTENTION_NORM)
 
-    def no_layer(stage):
-        stage.values("shallow", Role.INPUT_NORM, 5)
+    def no_layer(run):
+        run.values("shallow", Role.INPUT_NORM, 5)
 
-    def other_width(stage):
-        stage.stacks("first", "narrow", Role.INPUT_NORM)
+    def other_width(run):
+        run.stacks("first", "narrow", Role.INPUT_NORM)
 
-    def no_model(stage):
-        stage.model("absent")
+    def no_model(run):
+        run.model("absent")
 
     names = ("first", "second", "nopost", "shallow", "narrow")
     outcome = run_probe(names, look_at, no_role, no_layer, other_width, no_model)
@@ -234,31 +237,31 @@ def test_values_and_what_is_missing(run_probe):
     assert [str(note) for note in outcome.parts[0].section.notes] == ["fine"]
 
 
-def test_a_model_that_cannot_be_opened_leaves_the_others(run_probe, tiny_cast, tmp_path):
-    def look_at(stage):
-        assert stage.names == ("first",)
-        stage.model("gone")
+def test_a_model_that_cannot_be_opened_leaves_the_others(run_probe, tiny_models, tmp_path):
+    def look_at(run):
+        assert run.names == ("first",)
+        run.model("gone")
 
-    references = (f"first={tiny_cast['first']}", f"gone={tmp_path / 'gone'}")
+    references = (f"first={tiny_models['first']}", f"gone={tmp_path / 'gone'}")
     outcome = run_probe((), look_at, references=references)
     assert "gone could not be opened: no such file or folder" in str(outcome.missing[0][1])
-    assert outcome.members[1].problem is not None
+    assert outcome.models[1].problem is not None
 
 
-def test_each_tensor_is_read_once(run_probe, tiny_cast):
-    def twice(stage):
-        for name in stage.names:
-            stage.stack(name, Role.INPUT_NORM)
-            stage.read_ahead([Want(name, Role.INPUT_NORM, layer) for layer in range(6)])
+def test_each_tensor_is_read_once(run_probe, tiny_models):
+    def twice(run):
+        for name in run.names:
+            run.stack(name, Role.INPUT_NORM)
+            run.read_ahead([(name, Want(Role.INPUT_NORM, layer)) for layer in range(6)])
         return Section()
 
     with HubServer() as server:
         for name in ("first", "second"):
-            server.add_repo(f"tiny/{name}", tiny_cast[name])
+            server.add_repo(f"tiny/{name}", tiny_models[name])
         with Session(Settings(endpoint=server.endpoint, range_cache=None)) as session:
             run_probe((), twice, twice, session=session, references=("tiny/first", "tiny/second"))
             norms = 2 * 2 * 6 * 64 * 4
-            headers = sum(file.stat().st_size for n in ("first", "second") for file in tiny_cast[n].glob("*.json"))
+            headers = sum(file.stat().st_size for n in ("first", "second") for file in tiny_models[n].glob("*.json"))
             assert norms <= session.bytes_delivered <= norms + headers + 2 * 65_536
 
 
@@ -291,7 +294,7 @@ def test_the_page_and_its_files(tmp_path):
         notes=[Text("A note")],
         missing=[Text("{model} has no tensor of the role {role}", model="[x](y)", role="router")],
     )
-    member = MemberOutcome("one", "x/one", None, "llama", 4, 64, 1000, True, None)
+    member = ModelOutcome("one", "x/one", None, "llama", 4, 64, 1000, True, None)
     outcome = outcome_of(section, replicas=True, members=[member])
     target = write_outcome(outcome, tmp_path, command="kinprint study test")
     page = target.read_text()
@@ -376,7 +379,7 @@ def test_cells(cell, digits, shown):
 
 
 def test_members_with_a_problem_are_listed(tmp_path):
-    member = MemberOutcome("gone", "x/gone", None, None, None, None, None, False, "no such repository")
+    member = ModelOutcome("gone", "x/gone", None, None, None, None, None, False, "no such repository")
     page = write_outcome(outcome_of(Section(), members=[member]), tmp_path).read_text()
     assert "could not be opened: no such repository" in page
 
@@ -406,9 +409,9 @@ def test_what_needs_no_model_does_not_count_as_found(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_called_anything(tiny_cast, tmp_path):
+def test_a_model_called_anything(tiny_models, tmp_path):
     names = "a$\\frac$", "<b>[x](y)"
-    models = ",".join(f"{name}={tiny_cast[key]}" for name, key in zip(names, ("first", "second"), strict=True))
+    models = ",".join(f"{name}={tiny_models[key]}" for name, key in zip(names, ("first", "second"), strict=True))
     arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "-q"]
     found = CliRunner().invoke(main, arguments, standalone_mode=False)
     assert found.return_value == 0, found.output
@@ -423,8 +426,8 @@ def test_replicas_and_models_exclude_each_other():
     assert "exclude each other" in found.output
 
 
-def test_a_study_from_the_command_line(tiny_cast, tmp_path):
-    models = f"first={tiny_cast['first']},child={tiny_cast['child']}"
+def test_a_study_from_the_command_line(tiny_models, tmp_path):
+    models = f"first={tiny_models['first']},child={tiny_models['child']}"
     arguments = ["study", "sanity", "--models", models, "--out", str(tmp_path / "out"), "--lang", "ko", "-q"]
     found = CliRunner().invoke(main, arguments, standalone_mode=False)
     assert found.return_value == 0, found.output

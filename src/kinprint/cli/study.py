@@ -126,9 +126,9 @@ def study_command(
 
 def _found(outcome: Outcome) -> bool:
     """Whether a study found anything in models, or needs none; what it draws or computes without them does not count."""
-    if not outcome.members:
+    if not outcome.models:
         return any(part.section.tables for part in outcome.parts)
-    opened = any(member.problem is None for member in outcome.members)
+    opened = any(member.problem is None for member in outcome.models)
     return opened and any(part.section.tables for part in outcome.parts if part.uses_models)
 
 

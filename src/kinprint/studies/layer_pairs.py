@@ -12,7 +12,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.results.measurements import NullResult
 from kinprint.stats import RowGrid, joint_tail, row_grid
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Missing
 from kinprint.text import Text
 
@@ -111,9 +111,9 @@ class LayerPair:
         return joint_tail([(self.left[i : i + 1], self.right[i : i + 1]) for i in usable], seed=seed)
 
 
-def layer_pair(stage: Stage, a: str, b: str, role: Role) -> LayerPair:
+def layer_pair(run: StudyRun, a: str, b: str, role: Role) -> LayerPair:
     """Compare two models on the layers that both have; `Missing` if they share none, or their widths differ."""
-    return LayerPair(a, b, role, *stage.stacks(a, b, role))
+    return LayerPair(a, b, role, *run.stacks(a, b, role))
 
 
 def finite_mean(values: FloatArray) -> float:

@@ -1,4 +1,4 @@
-"""The models of a study, opened, and their tensors, each read once. No study has a reader of its own."""
+"""The models of a study, opened, and their tensors, each read once, by the one reader of `kinprint.model`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
+from kinprint._util.progress import Progress
 from kinprint.arch import Role, RoleTensor
 from kinprint.comparison.selection import parse_layers
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import Run
-from kinprint.model import reader
 from kinprint.model.model import Model, open_model
+from kinprint.model.reader import Want, read_together
 from kinprint.sources.session import Session
-from kinprint.studies.outcome import MemberOutcome, Missing
-from kinprint.studies.studied_models import Casting, Known
+from kinprint.studies.outcome import Missing, ModelOutcome
+from kinprint.studies.studied_models import KnownModel, ModelChoice
 from kinprint.text import Text
 
-Progress = Callable[[str, int, int], None]
 KEPT_RUNS_BYTES = 192_000_000  # of windows, which several pairs of models share; beyond, they are read again
 S = TypeVar("S")
 T = TypeVar("T")
 MAX_LAYERS = 10_000  # more than any model has; a layer that a model lacks is reported by name
+ModelWant: TypeAlias = tuple[str, Want]
+"""A model by name, and what is wanted of it."""
 
 
 @dataclass(frozen=True)
@@ -56,42 +57,31 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Want:
-    """A tensor of a model, or element runs of it as stored (half-open, ascending)."""
-
-    model: str
-    role: Role
-    layer: int | None = None
-    runs: tuple[Run, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Member:
-    """A model on the stage; ``problem`` says why it could not be opened, if so."""
+class OpenedModel:
+    """A model of a run; ``problem`` says why it could not be opened, if so."""
 
     name: str
     reference: str
-    known: Known | None
+    known: KnownModel | None
     model: Model | None
     problem: str | None = None
 
 
 @dataclass
-class Stage:
-    """Opened models and what was read of them.
+class StudyRun:
+    """What the parts of a study work on: opened models, what was read of them, and what the user asked for.
 
-    `vector`, `stack` and `values` give what `read_ahead` has read; `read` and `stream` read further tensors, for parts that
-    look at too much to keep.
+    `values`, `stack` and `stacks` give what `read_ahead` has read; `read` and `stream` read further tensors, for parts that look
+    at too much to keep. What a model does not have is said by `Missing`.
     """
 
     session: Session
-    members: tuple[Member, ...]
+    models: tuple[OpenedModel, ...]
     request: Request
     progress: Progress
-    _read: dict[tuple[str, Role, int | None], Array] = field(default_factory=dict, repr=False)
+    _read: dict[ModelWant, Array] = field(default_factory=dict, repr=False)
     _parts: dict[str, dict[tuple[Role, int | None], RoleTensor]] = field(default_factory=dict, repr=False)
     _made: dict[str, object] = field(default_factory=dict, repr=False)
-    _runs: dict[Want, Array] = field(default_factory=dict, repr=False)
     _runs_bytes: int = 0
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -100,12 +90,12 @@ class Stage:
             self._made[name] = make()
         return cast(T, self._made[name])
 
-    # -- who is there ---------------------------------------------------------------------------------------------------
+    # -- the models ------------------------------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the models that could be opened, in the order given."""
-        return tuple(member.name for member in self.members if member.model is not None)
+        return tuple(one.name for one in self.models if one.model is not None)
 
     def has(self, *names: str) -> bool:
         """Whether all these models are open."""
@@ -113,23 +103,16 @@ class Stage:
 
     def original(self, *names: str) -> bool:
         """Whether all these models are open and are the published ones, or their replicas: published figures then apply."""
-        known = {m.name for m in self.members if m.known is not None and m.known.name == m.name and m.model is not None}
-        return set(names) <= known
+        return self.has(*names) and set(names) <= {m.name for m in self.models if m.known and m.known.name == m.name}
 
     def model(self, name: str) -> Model:
-        """Return an open model.
-
-        Raises
-        ------
-        Missing
-            If it is not part of this run, or could not be opened.
-        """
-        member = next((member for member in self.members if member.name == name), None)
-        if member is None:
+        """Return an open model; `Missing` if it is not part of this run, or could not be opened."""
+        found = next((one for one in self.models if one.name == name), None)
+        if found is None:
             raise Missing(Text("{model} is not among the models of this run", model=name))
-        if member.model is None:
-            raise Missing(Text("{model} could not be opened: {why}", model=name, why=member.problem or ""))
-        return member.model
+        if found.model is None:
+            raise Missing(Text("{model} could not be opened: {why}", model=name, why=found.problem or ""))
+        return found.model
 
     def kind(self, name: str) -> str:
         """Return "moe" or "dense", from the config and tensors that were found."""
@@ -146,48 +129,31 @@ class Stage:
     # -- what they hold --------------------------------------------------------------------------------------------------
 
     def part(self, name: str, role: Role, layer: int | None) -> RoleTensor:
-        """Return where a role is stored.
-
-        Raises
-        ------
-        Missing
-            If the model has no such role, or no such layer.
-        """
+        """Return where a role is stored; `Missing` if the model has no such role, or no such layer."""
         model = self.model(name)
         if name not in self._parts:
             kept = [part for part in model.naming.tensors if part.expert is None]
             self._parts[name] = {(part.role, part.layer): part for part in kept}
         found = self._parts[name].get((role, layer))
-        if found is None:
-            raise Missing(self._absent(name, role, layer))
-        return found
-
-    def _absent(self, name: str, role: Role, layer: int | None) -> Text:
+        if found is not None:
+            return found
         depth = self.depth(name)
         if layer is not None and layer >= depth:
-            return Text(
-                "{model} has no layer {layer}: it has layers 0 to {last}", model=name, layer=layer, last=depth - 1
-            )
+            said = "{model} has no layer {layer}: it has layers 0 to {last}"
+            raise Missing(Text(said, model=name, layer=layer, last=depth - 1))
         if not any(key[0] is role for key in self._parts[name]):
-            return Text("{model} has no tensor of the role {role}", model=name, role=role.value)
-        return Text(
-            "{model} has no tensor of the role {role} in layer {layer}", model=name, role=role.value, layer=layer
-        )
+            raise Missing(Text("{model} has no tensor of the role {role}", model=name, role=role.value))
+        said = "{model} has no tensor of the role {role} in layer {layer}"
+        raise Missing(Text(said, model=name, role=role.value, layer=layer))
 
     def holds(self, name: str, role: Role, layer: int | None) -> bool:
         """Whether the model has this tensor."""
-        try:
-            self.part(name, role, layer)
-        except Missing:
-            return False
-        return True
+        return attempt([], partial(self.part, name, role, layer)) is not None
 
     def layers(self, name: str, role: Role) -> tuple[int, ...]:
         """Return the layers in which the model has the role."""
-        model = self.model(name)
-        return tuple(
-            sorted(p.layer for p in model.naming.tensors if p.role is role and p.layer is not None and p.expert is None)
-        )
+        parts = [part for part in self.model(name).naming.tensors if part.role is role and part.expert is None]
+        return tuple(sorted(part.layer for part in parts if part.layer is not None))
 
     def stored(self, name: str, role: Role, layer: int | None) -> str:
         """Return the number format a tensor is stored in."""
@@ -195,61 +161,37 @@ class Stage:
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
-    def read_ahead(self, wants: Iterable[Want]) -> None:
+    def read_ahead(self, wants: Iterable[ModelWant]) -> None:
         """Read whole tensors of all models together and keep them; what a model does not have is left out."""
-        kept = [
-            want
-            for want in dict.fromkeys(wants)
-            if self.has(want.model)
-            and self.holds(want.model, want.role, want.layer)
-            and (want.model, want.role, want.layer) not in self._read
-        ]
+        there = [(name, want) for name, want in dict.fromkeys(wants) if self.holds(name, want.role, want.layer)]
+        fresh = [want for want in there if want not in self._read]
         self.progress("reading", 0, 1)
-        for want, values in zip(kept, self.read(kept), strict=True):
-            self._read[want.model, want.role, want.layer] = values
+        self._read |= zip(fresh, self.read(fresh), strict=True)
 
-    def read(self, wants: Sequence[Want]) -> list[Array]:
-        """Return tensors, or runs of them; values as stored, oriented out × in (runs: flat). What is kept is not read again."""
-        kept = {number: values for number, want in enumerate(wants) if (values := self._kept(want)) is not None}
-        missing = [number for number in range(len(wants)) if number not in kept]
-        fresh = self._fetched([wants[number] for number in missing])
-        for number, values in zip(missing, fresh, strict=True):
-            if wants[number].runs is not None and self._runs_bytes + values.nbytes <= KEPT_RUNS_BYTES:
-                self._runs[wants[number]] = values
-                self._runs_bytes += values.nbytes
-        found = kept | dict(zip(missing, fresh, strict=True))
-        return [found[number] for number in range(len(wants))]
+    def read(self, wants: Sequence[ModelWant]) -> list[Array]:
+        """Return tensors as stored, out × in, or runs of their elements, flat. What is kept is not read again."""
+        kept = {want: values for want in wants if (values := self._kept(*want)) is not None}
+        missing = [want for want in dict.fromkeys(wants) if want not in kept]
+        by_model = {name: [want for of, want in missing if of == name] for name, _ in missing}
+        samples = read_together([self.model(name).plan(some) for name, some in by_model.items()])
+        for (name, some), found in zip(by_model.items(), samples, strict=True):
+            for want, sample in zip(some, found, strict=True):
+                kept[name, want] = sample.stored
+                if want.elements is not None and self._runs_bytes + sample.stored.nbytes <= KEPT_RUNS_BYTES:
+                    self._read[name, want] = sample.stored
+                    self._runs_bytes += sample.stored.nbytes
+        return [kept[want] for want in wants]
 
-    def _kept(self, want: Want) -> Array | None:
-        """Return what was read ahead; runs only where the kept order is the stored one."""
-        if want in self._runs:
-            return self._runs[want]
-        values = self._read.get((want.model, want.role, want.layer))
-        if values is None or want.runs is None:
-            return values
-        part = self.part(want.model, want.role, want.layer)
-        if part.transposed or part.rows is not None:
+    def _kept(self, name: str, want: Want) -> Array | None:
+        """Return what was read before; elements of a whole tensor only where its kept order is the stored one."""
+        if (name, want) in self._read or want.elements is None:
+            return self._read.get((name, want))
+        whole, part = self._read.get((name, Want(want.role, want.layer))), self.part(name, want.role, want.layer)
+        if whole is None or part.transposed or part.rows is not None:
             return None
-        flat = values.reshape(-1)
-        return np.concatenate([flat[start:stop] for start, stop in want.runs])
+        return np.concatenate([whole.reshape(-1)[start:stop] for start, stop in want.elements])
 
-    def _fetched(self, wants: Sequence[Want]) -> list[Array]:
-        """Read in one go."""
-        grouped: dict[str, list[int]] = {}
-        for number, want in enumerate(wants):
-            grouped.setdefault(want.model, []).append(number)
-        plans = [
-            self.model(name).plan(
-                [reader.Want(want.role, want.layer, elements=want.runs) for want in map(wants.__getitem__, numbers)]
-            )
-            for name, numbers in grouped.items()
-        ]
-        found: dict[int, Array] = {}
-        for numbers, samples in zip(grouped.values(), reader.read_together(plans), strict=True):
-            found |= {number: sample.stored for number, sample in zip(numbers, samples, strict=True)}
-        return [found[number] for number in range(len(wants))]
-
-    def stream(self, groups: Sequence[Sequence[Want]]) -> Iterator[list[Array]]:
+    def stream(self, groups: Sequence[Sequence[ModelWant]]) -> Iterator[list[Array]]:
         """Yield group after group; the next one is on its way while the caller works on this one."""
         ahead: Future[list[Array]] | None = None
         for number, group in enumerate(groups):
@@ -261,26 +203,15 @@ class Stage:
     # -- values ------------------------------------------------------------------------------------------------------------
 
     def raw(self, name: str, role: Role, layer: int | None) -> Array:
-        """Return a tensor as stored.
-
-        Raises
-        ------
-        Missing
-            If the model does not have it.
-        """
-        part = self.part(name, role, layer)
-        if (name, role, layer) not in self._read:
-            self.read_ahead([Want(name, role, layer)])
-        values = self._read[name, part.role, layer]
+        """Return a tensor as stored; `Missing` if the model does not have it, or it is not finite."""
+        self.part(name, role, layer)
+        want = (name, Want(role, layer))
+        if want not in self._read:
+            self.read_ahead([want])
+        values = self._read[want]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise Missing(
-                Text(
-                    "{model}: {role} of layer {layer} holds values that are not finite",
-                    model=name,
-                    role=role.value,
-                    layer=layer,
-                )
-            )
+            said = "{model}: {role} of layer {layer} holds values that are not finite"
+            raise Missing(Text(said, model=name, role=role.value, layer=layer))
         return values
 
     def values(self, name: str, role: Role, layer: int | None) -> FloatArray:
@@ -290,45 +221,28 @@ class Stage:
     def stack(self, name: str, role: Role, layers: Iterable[int] | None = None) -> tuple[tuple[int, ...], FloatArray]:
         """Return the layers that have the role, among `layers`, and their vectors as rows.
 
-        Raises
-        ------
-        Missing
-            If no layer has it, or the lengths differ.
+        `Missing` if no layer has it, or the lengths differ.
         """
         wanted = None if layers is None else set(layers)
         chosen = tuple(layer for layer in self.layers(name, role) if wanted is None or layer in wanted)
         if not chosen:
             if wanted is None:
                 raise Missing(Text("{model} has no tensor of the role {role}", model=name, role=role.value))
-            asked = ", ".join(str(layer) for layer in sorted(wanted))
-            raise Missing(
-                Text("{model} has no {role} in any of the layers {layers}", model=name, role=role.value, layers=asked)
-            )
+            asked, said = ", ".join(map(str, sorted(wanted))), "{model} has no {role} in any of the layers {layers}"
+            raise Missing(Text(said, model=name, role=role.value, layers=asked))
         rows = [self.values(name, role, layer).ravel() for layer in chosen]
         if len({row.size for row in rows}) != 1:
             raise Missing(Text("{model}: the layers' {role} differ in length", model=name, role=role.value))
         return chosen, np.stack(rows)
 
     def pair(self, a: str, b: str, role: Role, layer: int) -> tuple[FloatArray, FloatArray]:
-        """Return one layer of two models.
-
-        Raises
-        ------
-        Missing
-            If one does not have it, or the shapes differ.
-        """
+        """Return one layer of two models; `Missing` if one does not have it, or the shapes differ."""
         left, right = self.values(a, role, layer), self.values(b, role, layer)
         require_same_shape(a, left, b, right)
         return left, right
 
     def stacks(self, a: str, b: str, role: Role) -> tuple[tuple[int, ...], FloatArray, FloatArray]:
-        """Return the layers that both models have, and the vectors of each.
-
-        Raises
-        ------
-        Missing
-            If they share none, or the widths differ.
-        """
+        """Return the layers that both models have, and the vectors of each; `Missing` if there are none, or widths differ."""
         shared = sorted(set(self.layers(a, role)) & set(self.layers(b, role)))
         if self.request.layers is not None:
             shared = [layer for layer in shared if layer in self.request.layers]
@@ -341,47 +255,46 @@ class Stage:
 
 
 def require_same_shape(a: str, left: Array, b: str, right: Array) -> None:
-    """Refuse to compare what has different widths: a model of another width is not comparable by element.
-
-    Raises
-    ------
-    Missing
-        If the last axes differ.
-    """
+    """Refuse, with `Missing`, to compare what has different widths: a model of another width is not comparable by element."""
     if left.shape[-1:] != right.shape[-1:] or left.ndim != right.ndim:
-        raise Missing(
-            Text(
-                "{a} and {b} are not comparable: their vectors have {n} and {m} elements",
-                a=a,
-                b=b,
-                n=left.shape[-1] if left.ndim else 0,
-                m=right.shape[-1] if right.ndim else 0,
-            )
-        )
+        n, m = (side.shape[-1] if side.ndim else 0 for side in (left, right))
+        said = "{a} and {b} are not comparable: their vectors have {n} and {m} elements"
+        raise Missing(Text(said, a=a, b=b, n=n, m=m))
 
 
-def set_stage(castings: Sequence[Casting], session: Session, request: Request, progress: Progress) -> Stage:
+def is_vector(run: StudyRun, name: str, role: Role, layer: int) -> bool:
+    """Whether the model has this tensor and it has one dimension."""
+    return run.holds(name, role, layer) and len(run.part(name, role, layer).shape) == 1
+
+
+def require_vector(run: StudyRun, name: str, role: Role, layer: int) -> None:
+    """Refuse, with `Missing`, a tensor that the model does not have, or that is a matrix."""
+    if len(run.part(name, role, layer).shape) != 1:
+        raise Missing(Text("{role} is a matrix: this study compares vectors", role=role.value))
+
+
+def open_run(choices: Sequence[ModelChoice], session: Session, request: Request, progress: Progress) -> StudyRun:
     """Open all models at once. One that cannot be opened is kept with its problem; parts that need it will say so."""
-    progress("opening", 0, len(castings))
-    jobs = [session.coordinate(partial(open_model, casting.reference, session)) for casting in castings]
-    members = []
-    for number, (casting, job) in enumerate(zip(castings, jobs, strict=True)):
+    progress("opening", 0, len(choices))
+    jobs = [session.coordinate(partial(open_model, choice.reference, session)) for choice in choices]
+    models = []
+    for number, (choice, job) in enumerate(zip(choices, jobs, strict=True)):
         try:
-            members.append(Member(casting.name, casting.reference, casting.known, job.result()))
+            models.append(OpenedModel(choice.name, choice.reference, choice.known, job.result()))
         except KinprintError as error:
-            members.append(Member(casting.name, casting.reference, casting.known, None, error.message))
-        progress("opening", number + 1, len(castings))
-    return Stage(session, tuple(members), request, progress)
+            models.append(OpenedModel(choice.name, choice.reference, choice.known, None, error.message))
+        progress("opening", number + 1, len(choices))
+    return StudyRun(session, tuple(models), request, progress)
 
 
-def describe(member: Member, *, replica: bool) -> MemberOutcome:
+def describe(one: OpenedModel, *, replica: bool) -> ModelOutcome:
     """Return what RESULTS.md lists of a model."""
-    if member.model is None:
-        return MemberOutcome(member.name, member.reference, None, None, None, None, None, replica, member.problem)
-    summary = member.model.summary()
-    return MemberOutcome(
-        name=member.name,
-        reference=member.known.repo if replica and member.known else member.reference,
+    if one.model is None:
+        return ModelOutcome(one.name, one.reference, None, None, None, None, None, replica, one.problem)
+    summary = one.model.summary()
+    return ModelOutcome(
+        name=one.name,
+        reference=one.known.repo if replica and one.known else one.reference,
         commit=summary.commit,
         architecture=summary.architecture,
         layers=summary.layers,
@@ -394,13 +307,7 @@ def describe(member: Member, *, replica: bool) -> MemberOutcome:
 
 
 def read_layers(text: str | None) -> tuple[int, ...] | None:
-    """Read ``0,5,10-20`` as layer numbers, whatever the models have; None means the study's own.
-
-    Raises
-    ------
-    BadSelection
-        If the text is no list of layers.
-    """
+    """Read ``0,5,10-20`` as layer numbers, whatever the models have; None means the study's own."""
     chosen = parse_layers(text, MAX_LAYERS)
     return None if chosen is None else tuple(sorted(chosen))
 
@@ -415,7 +322,7 @@ def attempt(missing: list[Text], action: Callable[[], T], where: Text | None = N
     except Missing as error:
         missing.append(error.text)
     except DegenerateInput as error:
-        said = Text("not defined here: {why}", why=error.message)
+        said = Text("not defined here: {why}", why=error.reason)
         missing.append(said if where is None else Text("{where}: {why}", where=where, why=said))
     return None
 
@@ -429,14 +336,3 @@ def each(missing: list[Text], items: Iterable[S], action: Callable[[S], T | None
 def sides(a: str, b: str) -> Text:
     """Return how an error's “a” and “b” are told apart, for `attempt`."""
     return Text("{a} (a) and {b} (b)", a=a, b=b)
-
-
-def is_vector(stage: Stage, name: str, role: Role, layer: int) -> bool:
-    """Whether the model has this tensor and it has one dimension."""
-    return stage.holds(name, role, layer) and len(stage.part(name, role, layer).shape) == 1
-
-
-def require_vector(stage: Stage, name: str, role: Role, layer: int) -> None:
-    """Refuse, with `Missing`, a tensor that the model does not have, or that is a matrix."""
-    if len(stage.part(name, role, layer).shape) != 1:
-        raise Missing(Text("{role} is a matrix: this study compares vectors", role=role.value))

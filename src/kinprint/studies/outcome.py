@@ -246,7 +246,7 @@ class PartOutcome:
 
 
 @dataclass(frozen=True)
-class MemberOutcome:
+class ModelOutcome:
     """A model of a study, as RESULTS.md lists it."""
 
     name: str
@@ -269,7 +269,7 @@ class Outcome:
     title: Text
     summary: Text
     source: Text
-    members: tuple[MemberOutcome, ...]
+    models: tuple[ModelOutcome, ...]
     parts: tuple[PartOutcome, ...]
     settings: dict[str, Any]
     bytes_read: int

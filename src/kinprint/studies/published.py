@@ -30,7 +30,7 @@ from kinprint.studies.studied_models import KNOWN
 from kinprint.text import Text, places
 
 if TYPE_CHECKING:
-    from kinprint.studies.opened import Stage
+    from kinprint.studies.opened import StudyRun
 
 NAMES = {
     "solar": "Solar",
@@ -170,7 +170,7 @@ _SUMMARIES: dict[str, Callable[[Any], Any]] = {
 
 
 def published_checks(
-    stage: Stage, section: Section, made: Iterable[Claim], values: Mapping[str, float | None] | None = None
+    run: StudyRun, section: Section, made: Iterable[Claim], values: Mapping[str, float | None] | None = None
 ) -> list[Check]:
     """Return published figures beside the cells of the section's tables, or beside `values` by name."""
     found = []
@@ -182,13 +182,13 @@ def published_checks(
             for bound, number in figures:
                 where, models = _filled(claim.where, bound), _filled(list(claim.models), bound)
                 named = [name for name in (*models, *bound.values(), *where.values()) if isinstance(name, str)]
-                if stage.original(*(name for name in named if name in KNOWN)):
-                    found.append(_check(stage, section, claim, number, bound, where, values or {}))
+                if run.original(*(name for name in named if name in KNOWN)):
+                    found.append(_check(run, section, claim, number, bound, where, values or {}))
     return [check for check in found if check is not None]
 
 
 def _check(
-    stage: Stage,
+    run: StudyRun,
     section: Section,
     claim: Claim,
     number: float,
@@ -205,11 +205,11 @@ def _check(
             return None
         row, cell = rows[0], _SUMMARIES[_filled(claim.of, bound)]([row[column] for row in rows])
         measured = None if cell is None else float(cell)
-    remark = (stage.request.replicas and _filled(claim.fitted, bound)) or claim.reason
+    remark = (run.request.replicas and _filled(claim.fitted, bound)) or claim.reason
     reason, comparable = remark and Text(remark), True
-    if claim.full and not stage.request.full:
+    if claim.full and not run.request.full:
         measured, reason = None, NEEDS_FULL
-    if claim.free is not None and stage.request.replicas:
+    if claim.free is not None and run.request.replicas:
         reason, comparable = Text(claim.free), False
     known = where | bound | row | {name: Text(text) for name, text in _filled(dict(claim.texts), bound).items()}
     what = Text(claim.what, **{name: known[name] for name, _ in places(claim.what)})

@@ -1,6 +1,6 @@
 """What a study is, which there are, and how one is run.
 
-A study is a folder of this package: its ``__init__`` has a `STUDY` made of parts, which are functions of a `Stage` that return a
+A study is a folder of this package: its ``__init__`` has a `STUDY` made of parts, which are functions of a `StudyRun` that return a
 `Section`. Beside it stand its figures (functions that take results and return a figure), what was published of it
 (``claims.json``) and its sentences in other languages (``ko.json``).
 """
@@ -22,9 +22,9 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.registry import Registry
 from kinprint.sources.session import Session
-from kinprint.studies.opened import Request, Stage, Want, describe, read_layers, set_stage
+from kinprint.studies.opened import ModelWant, Request, StudyRun, describe, open_run, read_layers
 from kinprint.studies.outcome import Missing, Outcome, PartOutcome, Section
-from kinprint.studies.studied_models import cast
+from kinprint.studies.studied_models import choose_models
 from kinprint.text import Text
 
 
@@ -34,7 +34,7 @@ class Part:
 
     name: str
     title: Text
-    run: Callable[[Stage], Section]
+    run: Callable[[StudyRun], Section]
     uses_models: bool = True
 
 
@@ -61,7 +61,7 @@ class Study:
     summary: Text
     source: Text
     models: tuple[str, ...]
-    wants: Callable[[Stage], Iterable[Want]]
+    wants: Callable[[StudyRun], Iterable[ModelWant]]
     parts: tuple[Part, ...]
     replica_parts: tuple[str, ...] = ("norms",)
 
@@ -129,19 +129,19 @@ def run_study(
     """Run a study of that name on models (``NAME=REFERENCE``, a known name, or a reference); see `study`."""
     recipe, request, tell = all_studies()[name], request or Request(), progress or quiet
     started = time.monotonic()
-    stage = set_stage(cast(models, recipe.models, replicas=request.replicas), session, request, tell)
-    stage.read_ahead(recipe.wants(stage))
+    run = open_run(choose_models(models, recipe.models, replicas=request.replicas), session, request, tell)
+    run.read_ahead(recipe.wants(run))
     parts = []
     for number, part in enumerate(recipe.parts):
         tell(part.name, number, len(recipe.parts))
-        parts.append(PartOutcome(part.name, part.title, _run_part(part, stage), part.uses_models))
+        parts.append(PartOutcome(part.name, part.title, _run_part(part, run), part.uses_models))
     _distinct(parts)
     return Outcome(
         study=recipe.name,
         title=recipe.title,
         summary=recipe.summary,
         source=recipe.source,
-        members=tuple(describe(member, replica=request.replicas) for member in stage.members),
+        models=tuple(describe(one, replica=request.replicas) for one in run.models),
         parts=tuple(parts),
         settings={
             "kinprint": __version__,
@@ -167,9 +167,9 @@ def _distinct(parts: Sequence[PartOutcome]) -> None:
                     found[number] = replace(item, name=f"{item.name}-{count}")
 
 
-def _run_part(part: Part, stage: Stage) -> Section:
+def _run_part(part: Part, run: StudyRun) -> Section:
     try:
-        return part.run(stage)
+        return part.run(run)
     except Missing as error:
         return Section(missing=[error.text])
     except DegenerateInput as error:

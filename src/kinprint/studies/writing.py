@@ -18,7 +18,7 @@ from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint.errors import NeedsExtra
-from kinprint.studies.outcome import Cell, Check, Column, MemberOutcome, Outcome, PartOutcome, Picture, Table, columns
+from kinprint.studies.outcome import Cell, Check, Column, ModelOutcome, Outcome, PartOutcome, Picture, Table, columns
 from kinprint.text import Text
 
 SCHEMA = "kinprint-study"
@@ -109,7 +109,7 @@ def _data(outcome: Outcome, command: str) -> dict[str, Any]:
         "source": outcome.source,
         "command": command,
         "settings": outcome.settings,
-        "models": [asdict(member) for member in outcome.members],
+        "models": [asdict(one) for one in outcome.models],
         "parts": [
             {
                 "name": part.name,
@@ -181,11 +181,11 @@ class _Page:
         self._add(f"# {self._say(outcome.title)}")
         self._add(self._say(outcome.summary))
         self._add(self._say(Text("Source: {source}.", source=outcome.source)))
-        if outcome.settings.get("replicas") and outcome.members:
+        if outcome.settings.get("replicas") and outcome.models:
             self._add(f"> **{self._say(REPLICAS)}**")
-        if outcome.members:
+        if outcome.models:
             head = columns("model; where; architecture; layers; width; parameters; commit")
-            self._table(head, [_member_row(member) for member in outcome.members])
+            self._table(head, [_model_row(one) for one in outcome.models])
         checks = outcome.checks
         if checks:
             sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
@@ -291,7 +291,7 @@ def show(cell: float | int | str | bool | None, column: Column) -> str:
     return str(cell)
 
 
-def _member_row(member: MemberOutcome) -> tuple[Cell, ...]:
+def _model_row(member: ModelOutcome) -> tuple[Cell, ...]:
     problem = Text("could not be opened: {why}", why=member.problem) if member.problem else member.architecture
     parameters = None if member.parameters is None else _count(member.parameters)
     commit = member.commit[:12] if member.commit else None

@@ -40,8 +40,8 @@ def norm(folder, layer):
     return load_file(folder / "model.safetensors")[f"model.layers.{layer}.input_layernorm.weight"].astype(np.float64)
 
 
-def assert_measured(row, tiny_cast):
-    a, b = norm(tiny_cast[row["a"]], row["layer_a"]), norm(tiny_cast[row["b"]], row["layer_b"])
+def assert_measured(row, tiny_models):
+    a, b = norm(tiny_models[row["a"]], row["layer_a"]), norm(tiny_models[row["b"]], row["layer_b"])
     null = null_for("cosine", a, b, observed=METRICS["cosine"](a, b), higher_is_closer=True)
     assert row["cosine"] == pytest.approx(METRICS["cosine"](a, b), abs=1e-12)
     assert row["pearson"] == pytest.approx(METRICS["pearson"](a, b), abs=1e-12)
@@ -53,23 +53,23 @@ def assert_measured(row, tiny_cast):
 # -- layers inside a model -----------------------------------------------------------------------------------------------
 
 
-def test_layer_zero_of_the_first_two_models(run_tiny, tiny_cast):
+def test_layer_zero_of_the_first_two_models(run_tiny, tiny_models):
     section = part(run_tiny("baselines", "first", "second", "child"), "exp1")
     rows = records(section, "exp1_layer0")
     assert [(row["a"], row["layer_a"], row["layer_b"]) for row in rows] == [
         (model, 0, layer) for model in ("first", "second") for layer in (1, 2, 3)
     ]
     for row in rows:
-        assert_measured(row, tiny_cast)
+        assert_measured(row, tiny_models)
     means = records(section, "exp1_means")
     assert means[0]["mean"] == pytest.approx(np.mean([row["cosine"] for row in rows[:3]]))
     assert means[0]["null_mean"] == pytest.approx(np.mean([row["null_mean"] for row in rows[:3]]))
 
 
-def test_equal_distance_within_and_across(run_tiny, tiny_cast):
+def test_equal_distance_within_and_across(run_tiny, tiny_models):
     rows = records(part(run_tiny("baselines", "first", "second"), "exp2"), "exp2_equal_distance")
     for row in rows:
-        assert_measured(row, tiny_cast)
+        assert_measured(row, tiny_models)
     within = {(r["a"], r["layer_a"], r["layer_b"]) for r in rows if r["a"] == r["b"]}
     crossing = {(r["layer_a"], r["layer_b"]) for r in rows if r["a"] != r["b"]}
     assert within == {(model, low, low + 1) for model in ("first", "second") for low in (1, 2)}
@@ -87,7 +87,7 @@ def test_layers_asked_for(run_tiny):
 # -- models against models -----------------------------------------------------------------------------------------------
 
 
-def test_models_at_one_layer_and_at_several(run_tiny, tiny_cast):
+def test_models_at_one_layer_and_at_several(run_tiny, tiny_models):
     outcome = run_tiny("baselines", "first", "second", "child", "nopost")
     section = part(outcome, "exp3")
     assert any("no two MoE models" in str(note) for note in section.notes)
@@ -95,7 +95,7 @@ def test_models_at_one_layer_and_at_several(run_tiny, tiny_cast):
     pairs = list(itertools.combinations(("first", "second", "child", "nopost"), 2))
     assert [(row["a"], row["b"]) for row in rows] == pairs
     for row in rows:
-        assert_measured(row, tiny_cast)
+        assert_measured(row, tiny_models)
     swept = part(outcome, "exp4")
     every = records(swept, "exp4_layers_pairs")
     for row in records(swept, "exp4_layers"):
@@ -128,8 +128,8 @@ def test_another_width_is_reported_and_the_rest_is_there(run_tiny):
     assert predicted == pytest.approx(expected)
 
 
-def test_a_model_that_cannot_be_opened_is_named(tiny_cast, tmp_path):
-    models = (f"gone={tmp_path / 'gone'}", *(f"{name}={tiny_cast[name]}" for name in ("first", "second")))
+def test_a_model_that_cannot_be_opened_is_named(tiny_models, tmp_path):
+    models = (f"gone={tmp_path / 'gone'}", *(f"{name}={tiny_models[name]}" for name in ("first", "second")))
     with Session(Settings(range_cache=None, offline=True)) as session:
         outcome = run_study("baselines", session, models=models)
     for name in ("exp3", "exp4", "exp5"):
@@ -167,7 +167,7 @@ def test_too_little_to_compare(run_tiny, models):
 
 
 @pytest.fixture(scope="module")
-def mixed_cast(tmp_path_factory):
+def mixed_models(tmp_path_factory):
     """Two MoE and three dense models of one layer pattern; the last two dense ones are related."""
     root, rng = tmp_path_factory.mktemp("mixed"), np.random.default_rng(7)
     made, last = {}, {}
@@ -200,9 +200,9 @@ def mixed_cast(tmp_path_factory):
 
 
 @pytest.fixture
-def mixed(mixed_cast):
+def mixed(mixed_models):
     with Session(Settings(range_cache=None)) as session:
-        return run_study("baselines", session, models=tuple(f"{name}={path}" for name, path in mixed_cast.items()))
+        return run_study("baselines", session, models=tuple(f"{name}={path}" for name, path in mixed_models.items()))
 
 
 def test_groups_with_and_without_the_related_pair(mixed):
@@ -265,7 +265,7 @@ def test_documented_pairs_are_related_whatever_their_numbers():
 # -- three measures and random vectors -----------------------------------------------------------------------------------
 
 
-def test_three_measures_of_the_same_pairs(run_tiny, tiny_cast):
+def test_three_measures_of_the_same_pairs(run_tiny, tiny_models):
     section = part(run_tiny("baselines", "first", "child"), "exp6")
     rows = {row["pair"]: row for row in records(section, "exp6_metrics")}
     assert list(rows) == [
@@ -275,7 +275,7 @@ def test_three_measures_of_the_same_pairs(run_tiny, tiny_cast):
         "first[0] – first[1]",
         "child[0] – child[1]",
     ]
-    a, b = norm(tiny_cast["first"], 1), norm(tiny_cast["child"], 1)
+    a, b = norm(tiny_models["first"], 1), norm(tiny_models["child"], 1)
     row = rows["first[1] – child[1]"]
     assert [row[key] for key in ("cosine", "pearson", "l2")] == pytest.approx(
         [METRICS[key](a, b) for key in ("cosine", "pearson", "l2")]

@@ -46,9 +46,9 @@ def run_on(folders, **request):
 
 
 @pytest.fixture(scope="module")
-def family(tiny_cast):
+def family(tiny_models):
     """The study on two independent models and a near copy of the first."""
-    return run_on({name: tiny_cast[name] for name in ("first", "second", "child")})
+    return run_on({name: tiny_models[name] for name in ("first", "second", "child")})
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -61,10 +61,10 @@ def test_made_up_vectors_are_the_published_ones(family):
     assert records(section, "toy")[1]["cosine"] == METRICS["pearson"](a, b)
 
 
-def test_pairs_by_layer_as_the_registered_metrics_have_them(family, tiny_cast):
+def test_pairs_by_layer_as_the_registered_metrics_have_them(family, tiny_models):
     section = part(family, "fig1")
     assert len(section.pictures) == 3
-    a, b = norms(tiny_cast["first"]), norms(tiny_cast["second"])
+    a, b = norms(tiny_models["first"]), norms(tiny_models["second"])
     rows = records(section, "pair_input_norm_first_second")
     assert [row["layer"] for row in rows] == list(range(6))
     for x, y, row in zip(a, b, rows, strict=True):
@@ -76,8 +76,8 @@ def test_pairs_by_layer_as_the_registered_metrics_have_them(family, tiny_cast):
         assert row["z"] == pytest.approx(null.z)
 
 
-def test_sample_is_of_the_best_layer_and_centred_by_the_whole_vector(family, tiny_cast):
-    a, b = norms(tiny_cast["first"]), norms(tiny_cast["second"])
+def test_sample_is_of_the_best_layer_and_centred_by_the_whole_vector(family, tiny_models):
+    a, b = norms(tiny_models["first"]), norms(tiny_models["second"])
     best = int(np.argmax([METRICS["cosine"](x, y) for x, y in zip(a, b, strict=True)]))
     section = part(family, "fig1")
     title = next(str(item.title) for item in section.tables if item.name == "pair_input_norm_first_second_sample")
@@ -101,8 +101,8 @@ def test_quarters_give_13_13_12_12():
     assert quartile_sample(a[:20], b[:20], 42).size == 20
 
 
-def test_all_layers_and_their_summary(family, tiny_cast):
-    a, b = norms(tiny_cast["first"]), norms(tiny_cast["second"])
+def test_all_layers_and_their_summary(family, tiny_models):
+    a, b = norms(tiny_models["first"]), norms(tiny_models["second"])
     section = part(family, "fig2")
     rows = records(section, "layers_input_norm_first_second")
     pearson = {(row["layer_a"], row["layer_b"]): row["pearson"] for row in rows}
@@ -116,10 +116,10 @@ def test_all_layers_and_their_summary(family, tiny_cast):
     assert same["pearson_mean"] == pytest.approx(np.mean([pearson[i, i] for i in range(6)]))
 
 
-def test_what_differs_is_shown_for_the_closest_pair(family, tiny_cast):
+def test_what_differs_is_shown_for_the_closest_pair(family, tiny_models):
     section = part(family, "fig3_1")
     assert [item.name for item in section.tables] == ["changed_input_norm_first_child"]
-    a, b = norms(tiny_cast["first"]), norms(tiny_cast["child"])
+    a, b = norms(tiny_models["first"]), norms(tiny_models["child"])
     for layer, row in enumerate(records(section, "changed_input_norm_first_child")):
         assert row["changed_percent"] == pytest.approx(100 * np.mean(a[layer] != b[layer]))
         assert row["mean_abs_diff"] == pytest.approx(np.abs(a[layer] - b[layer]).mean())
@@ -130,10 +130,10 @@ def test_what_differs_is_shown_for_the_closest_pair(family, tiny_cast):
         assert row["mean_abs_diff_null"] == pytest.approx(expected)
 
 
-def test_diagonals_are_tested_under_one_permutation_for_all_layers(family, tiny_cast):
+def test_diagonals_are_tested_under_one_permutation_for_all_layers(family, tiny_models):
     rows = {(row["a"], row["b"]): row for row in records(part(family, "fig5"), "diagonals_input_norm")}
     assert set(rows) == {("first", "second"), ("first", "child"), ("second", "child")}
-    a, b = norms(tiny_cast["first"]), norms(tiny_cast["second"])
+    a, b = norms(tiny_models["first"]), norms(tiny_models["second"])
     unit_a, unit_b = ((x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True) / 8 for x in (a, b))
     sd = np.sqrt(((unit_a @ unit_a.T) * (unit_b @ unit_b.T)).sum() / (36 * 63))
     row = rows["first", "second"]
@@ -143,7 +143,7 @@ def test_diagonals_are_tested_under_one_permutation_for_all_layers(family, tiny_
     assert rows["first", "child"]["log10_p"] < -5 < rows["first", "second"]["log10_p"]
 
 
-def test_layers_that_are_copies_count_once(tmp_path, tiny_cast):
+def test_layers_that_are_copies_count_once(tmp_path, tiny_models):
     """Six layers that are one vector six times are worth one independent layer, not six."""
     rng = np.random.default_rng(8)
     made = {}
@@ -172,13 +172,13 @@ def test_null_without_spread_is_worth_no_layer():
     assert effective_layers(null) is None
 
 
-def test_statistics_and_difference_by_layer(family, tiny_cast):
-    before, after = norms(tiny_cast["first"]), norms(tiny_cast["first"], POST)
+def test_statistics_and_difference_by_layer(family, tiny_models):
+    before, after = norms(tiny_models["first"]), norms(tiny_models["first"], POST)
     row = next(r for r in records(part(family, "fig8"), "statistics_post_attention_norm") if r["layer"] == 3)
     assert (row["mean"], row["sd"], row["length"]) == pytest.approx(
         (after[3].mean(), after[3].std(), np.linalg.norm(after[3]))
     )
-    other = norms(tiny_cast["second"]) - norms(tiny_cast["second"], POST)
+    other = norms(tiny_models["second"]) - norms(tiny_models["second"], POST)
     rows = records(part(family, "fig10"), "difference_first_second")
     for layer, row in enumerate(rows):
         assert row["pearson"] == pytest.approx(METRICS["pearson"]((before - after)[layer], other[layer]))
@@ -240,13 +240,13 @@ def test_too_few_or_equal_layers_have_no_components():
         joint_path({"a": ((0, 1, 2, 3), np.ones((4, 8)))}, seed=0)
 
 
-def test_appendix_e_takes_the_same_layers_for_all_pairs(tiny_cast):
-    outcome = run_on({name: tiny_cast[name] for name in ("first", "second", "shallow")})
+def test_appendix_e_takes_the_same_layers_for_all_pairs(tiny_models):
+    outcome = run_on({name: tiny_models[name] for name in ("first", "second", "shallow")})
     section = part(outcome, "appendix_e")
     assert {row["layers"] for row in records(section, "e_same_layers_input_norm")} == {3}
     own = {(row["a"], row["b"]): row for row in records(section, "e_own_layers_input_norm")}
     assert [row["layers"] for row in own.values()] == [6, 3, 3]
-    a, b = norms(tiny_cast["first"]), norms(tiny_cast["second"])
+    a, b = norms(tiny_models["first"]), norms(tiny_models["second"])
     cosines = [METRICS["cosine"](x, y) for x, y in zip(a, b, strict=True)]
     row = own["first", "second"]
     assert (row["cosine_mean"], row["cosine_median"]) == pytest.approx((np.mean(cosines), np.median(cosines)))
@@ -254,7 +254,7 @@ def test_appendix_e_takes_the_same_layers_for_all_pairs(tiny_cast):
     assert not outcome.missing
 
 
-def test_a_block_that_only_predicts_tokens_is_left_out_and_said_to_be(tmp_path, tiny_cast):
+def test_a_block_that_only_predicts_tokens_is_left_out_and_said_to_be(tmp_path, tiny_models):
     rng = np.random.default_rng(0)
     tensors = {
         f"model.layers.{i}.{kind}.weight": rng.random(64).astype(np.float32) for i in range(4) for kind in (INPUT, POST)
@@ -262,7 +262,7 @@ def test_a_block_that_only_predicts_tokens_is_left_out_and_said_to_be(tmp_path, 
     tensors["model.layers.3.mlp.experts.7.up_proj.weight"] = rng.random((8, 64)).astype(np.float32)
     config = _config(layers=3) | {"model_type": "glm4_moe", "num_nextn_predict_layers": 1, "n_routed_experts": 0}
     write_checkpoint(tmp_path / "mtp", tensors, config=config)
-    outcome = run_on({"mtp": tmp_path / "mtp", "first": tiny_cast["first"]})
+    outcome = run_on({"mtp": tmp_path / "mtp", "first": tiny_models["first"]})
     section = part(outcome, "appendix_e")
     mtp = records(section, "e_models")[0]
     assert (mtp["layers"], mtp["left_out"], mtp["parameters"] * 1e9) == (3, "3", pytest.approx(6 * 64))
@@ -316,13 +316,13 @@ def test_one_model_has_what_needs_one(run_tiny):
                 assert item.draw().axes
 
 
-def test_constant_and_zero_layers_do_not_stop_the_others(tmp_path, tiny_cast):
+def test_constant_and_zero_layers_do_not_stop_the_others(tmp_path, tiny_models):
     rng = np.random.default_rng(2)
     tensors = {f"model.layers.{i}.{INPUT}.weight": rng.random(64).astype(np.float32) for i in range(6)}
     tensors[f"model.layers.1.{INPUT}.weight"][:] = 1.0
     tensors[f"model.layers.2.{INPUT}.weight"][:] = 0.0
     write_checkpoint(tmp_path / "flat", tensors, config=_config())
-    outcome = run_on({"flat": tmp_path / "flat", "first": tiny_cast["first"]})
+    outcome = run_on({"flat": tmp_path / "flat", "first": tiny_models["first"]})
     rows = records(part(outcome, "fig1"), "pair_input_norm_flat_first")
     assert [np.isnan(row["pearson"]) for row in rows] == [False, True, True, False, False, False]
     assert [np.isnan(row["cosine"]) for row in rows] == [False, False, True, False, False, False]
@@ -350,9 +350,9 @@ def test_models_that_are_all_constant_have_tables_and_say_why_not_more(tmp_path)
 # -- published figures -------------------------------------------------------------------------------------------------
 
 
-def test_published_pairs_and_checks_only_for_the_published_models(tiny_cast):
+def test_published_pairs_and_checks_only_for_the_published_models(tiny_models):
     names = {"Solar": "first", "GLM": "second", "INTELLECT": "child", "Phi": "shallow"}
-    folders = {name: tiny_cast[other] for name, other in names.items()}
+    folders = {name: tiny_models[other] for name, other in names.items()}
     outcome = run_on(folders, replicas=True)
     shown = [item.name.removeprefix("pair_input_norm_") for item in part(outcome, "fig1").pictures]
     assert shown == [f"{a}_{b}" for a, b in PUBLISHED_PAIRS]
@@ -368,9 +368,9 @@ def test_published_pairs_and_checks_only_for_the_published_models(tiny_cast):
     assert not part(some, "fig5").checks
 
 
-def test_every_wrong_figure_has_a_reason(tiny_cast):
+def test_every_wrong_figure_has_a_reason(tiny_models):
     names = {"Solar": "first", "GLM": "second", "INTELLECT": "child", "Phi": "shallow"}
-    outcome = run_on({name: tiny_cast[other] for name, other in names.items()}, replicas=True)
+    outcome = run_on({name: tiny_models[other] for name, other in names.items()}, replicas=True)
     wrong = [check for check in outcome.checks if check.trust == "wrong"]
     assert len(wrong) > 15
     assert all(check.reason is not None for check in wrong)

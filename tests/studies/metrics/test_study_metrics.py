@@ -16,10 +16,10 @@ from kinprint.stats import null_for
 from kinprint.studies import metrics
 from kinprint.studies.metrics import plan as metrics_plan
 from kinprint.studies.metrics import tensor_pairs as metrics_pairs
-from kinprint.studies.opened import Request, set_stage
+from kinprint.studies.opened import Request, open_run
 from kinprint.studies.outcome import Missing, picture
 from kinprint.studies.recipe import run_study
-from kinprint.studies.studied_models import Casting
+from kinprint.studies.studied_models import ModelChoice
 from kinprint.text import Text
 from support.layouts import write_checkpoint
 
@@ -151,8 +151,8 @@ def test_the_step_of_the_format_at_the_99th_percentile():
 
 
 @pytest.fixture(scope="module")
-def three(tiny_cast):
-    models = tuple(f"{name}={tiny_cast[name]}" for name in ("first", "second", "child"))
+def three(tiny_models):
+    models = tuple(f"{name}={tiny_models[name]}" for name in ("first", "second", "child"))
     with Session(Settings(range_cache=None)) as session:
         return run_study("metrics", session, models=models, request=Request(layers=(1, 3, 4)))
 
@@ -169,9 +169,9 @@ def test_the_parts_and_their_tables(three):
     assert len(records(part(three, "tensors"), "tensors")) == 4 * 3 * 3
 
 
-def test_numbers_are_those_of_the_library(three, tiny_cast):
+def test_numbers_are_those_of_the_library(three, tiny_models):
     key = "model.layers.3.self_attn.v_proj.weight"
-    a, b = (stored(tiny_cast[name])[key] for name in ("first", "child"))
+    a, b = (stored(tiny_models[name])[key] for name in ("first", "child"))
     wanted = {"role": "attn_v", "model_a": "first", "layer_a": 3, "model_b": "child", "layer_b": 3}
     row = {}
     for name in ("cosine", "centred", "mean_abs_diff", "p99_abs_diff", "rel_l2"):
@@ -229,11 +229,11 @@ def test_too_many_layers_are_thinned_out(run_tiny, monkeypatch):
     assert [str(text) for _, text in found.missing] == ["5 layers were asked for, 3 is the most; compared: 0, 2, 4"]
 
 
-def test_constant_and_broken_tensors_do_not_stop_the_study(tiny_cast, tmp_path):
-    made = stored(tiny_cast["first"])
+def test_constant_and_broken_tensors_do_not_stop_the_study(tiny_models, tmp_path):
+    made = stored(tiny_models["first"])
     made["model.layers.1.input_layernorm.weight"][:] = 1.0
     made["model.layers.1.self_attn.k_proj.weight"][0, 0] = np.nan
-    config = json.loads((tiny_cast["first"] / "config.json").read_text())
+    config = json.loads((tiny_models["first"] / "config.json").read_text())
     for name in ("a", "b"):
         write_checkpoint(tmp_path / name, made, config=config)
     with Session(Settings(range_cache=None)) as session:
@@ -290,11 +290,11 @@ def test_gaps_in_a_matrix_are_drawn_as_gaps():
 # -- published figures ------------------------------------------------------------------------------------------------------
 
 
-def test_published_figures_are_for_the_published_models_only(tiny_cast):
-    castings = [Casting(name, str(tiny_cast["first"]), None) for name in ("Solar", "GLM", "Phi")]
+def test_published_figures_are_for_the_published_models_only(tiny_models):
+    choices = [ModelChoice(name, str(tiny_models["first"]), None) for name in ("Solar", "GLM", "Phi")]
     with Session(Settings(range_cache=None)) as session:
-        stage = set_stage(castings, session, Request(layers=(1, 2), roles=(Role.INPUT_NORM,)), lambda *_: None)
-        section = metrics._measure_part(stage, "cosine")
+        run = open_run(choices, session, Request(layers=(1, 2), roles=(Role.INPUT_NORM,)), lambda *_: None)
+        section = metrics._measure_part(run, "cosine")
         assert section.tables
         assert section.checks == []
 

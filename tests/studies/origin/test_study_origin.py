@@ -85,7 +85,7 @@ WORDS = ["  ", " the", " cat", "ing", "the", "dogs", "한국", "中文", "12", "
 
 
 @pytest.fixture(scope="module")
-def moe_cast(tmp_path_factory):
+def moe_models(tmp_path_factory):
     """Two independent mixtures with tokenizers (the second has more query rows and a dense first layer), and a near copy."""
     root = tmp_path_factory.mktemp("moe")
     first = moe_tensors(11)
@@ -110,8 +110,8 @@ def run(folders, *names, **request):
 
 
 @pytest.fixture(scope="module")
-def outcome(moe_cast):
-    return run(moe_cast, "one", "two", "copy")
+def outcome(moe_models):
+    return run(moe_models, "one", "two", "copy")
 
 
 def part(outcome, name):
@@ -151,9 +151,9 @@ def test_every_part_runs_and_draws(outcome):
     assert all(figure.axes for figure in drawn.values())
 
 
-def test_layer_probe_is_the_metrics_on_the_same_arrays(run_tiny, tiny_cast):
+def test_layer_probe_is_the_metrics_on_the_same_arrays(run_tiny, tiny_models):
     section = part(run_tiny("origin", "first", "second"), "layers")
-    one, two = (load_file(tiny_cast[name] / "model.safetensors") for name in ("first", "second"))
+    one, two = (load_file(tiny_models[name] / "model.safetensors") for name in ("first", "second"))
     for row in rows(section, "layers_input_norm"):
         name = f"model.layers.{row['layer']}.input_layernorm.weight"
         assert_allclose(row["cosine"], METRICS["cosine"](one[name], two[name]), atol=1e-12)
@@ -172,9 +172,9 @@ def test_controls_tell_the_copy_from_the_unrelated(run_tiny):
     assert by_pair["first–second"]["cosine"] > 0.9  # high, though nothing is shared
 
 
-def test_sigma_formula_and_its_prediction(run_tiny, tiny_cast):
+def test_sigma_formula_and_its_prediction(run_tiny, tiny_models):
     section = part(run_tiny("origin", "first", "second"), "sigma")
-    one, two = (load_file(tiny_cast[name] / "model.safetensors") for name in ("first", "second"))
+    one, two = (load_file(tiny_models[name] / "model.safetensors") for name in ("first", "second"))
     row = rows(section, "sigma")[0]
     layers = [int(number) for number in row["layers"].split(", ")]
     name = "model.layers.{}.input_layernorm.weight".format
@@ -209,9 +209,9 @@ def test_mismatched_places_are_those_of_the_script():
     assert mismatched_places(4) == []
 
 
-def test_deviation_cosine_against_the_metric(run_tiny, tiny_cast):
+def test_deviation_cosine_against_the_metric(run_tiny, tiny_models):
     row = rows(part(run_tiny("origin", "first", "second"), "deviation"), "deviation")[0]
-    one, two = (load_file(tiny_cast[name] / "model.safetensors") for name in ("first", "second"))
+    one, two = (load_file(tiny_models[name] / "model.safetensors") for name in ("first", "second"))
     names = [name for name in one if "layernorm" in name]
     expected = [METRICS["deviation_cosine"](one[name], two[name]) for name in names]
     assert row["n"] == len(names)
@@ -244,9 +244,9 @@ def test_aligned_cosine_undoes_an_order_of_experts():
     assert abs(drawn.mean() - noise.mean()) < 0.05
 
 
-def test_routers_by_layer_and_control(outcome, moe_cast):
+def test_routers_by_layer_and_control(outcome, moe_models):
     section = part(outcome, "routers")
-    one, two = stored(moe_cast["one"]), stored(moe_cast["two"])
+    one, two = stored(moe_models["one"]), stored(moe_models["two"])
     found = rows(section, "routers")
     assert [row["layer"] for row in found] == [1, 2, 3]  # the second model's first layer is dense
     for row in found:
@@ -271,9 +271,9 @@ def test_window_statuses(outcome):
     assert found[1, "input_norm"]["n"] == WIDTH  # whole, once
 
 
-def test_window_values_and_hashes(outcome, moe_cast):
+def test_window_values_and_hashes(outcome, moe_models):
     found = {(row["layer"], row["role"]): row for row in rows(part(outcome, "windows"), "windows")}
-    one, two = stored(moe_cast["one"]), stored(moe_cast["two"])
+    one, two = stored(moe_models["one"]), stored(moe_models["two"])
     name = "model.layers.2.self_attn.q_proj.weight"
     row = found[2, "attn_q"]
     a, b = one[name], two[name][:32]
@@ -286,13 +286,13 @@ def test_window_values_and_hashes(outcome, moe_cast):
     assert_allclose([row["null_mean"], row["null_sd"]], [drawn.mean(), drawn.std()], atol=0.006)
 
 
-def test_identical_tensors_are_seen_by_their_bytes(moe_cast, tmp_path):
+def test_identical_tensors_are_seen_by_their_bytes(moe_models, tmp_path):
     tensors = moe_tensors(11)
     tensors["model.layers.1.self_attn.v_proj.weight"] = moe_tensors(99)["model.layers.1.self_attn.v_proj.weight"]
     write_checkpoint(tmp_path / "edited", tensors, config=moe_config(), dtype="BF16")
     found = rows(
         part(
-            run({**moe_cast, "edited": tmp_path / "edited"}, "one", "edited", roles=(Role.ATTN_V, Role.ATTN_K)),
+            run({**moe_models, "edited": tmp_path / "edited"}, "one", "edited", roles=(Role.ATTN_V, Role.ATTN_K)),
             "windows",
         ),
         "windows",
@@ -386,9 +386,9 @@ def test_tokenizer_tables(outcome):
     assert scripts["other"] == 20
 
 
-def test_embeddings_are_matched_by_text(outcome, moe_cast):
+def test_embeddings_are_matched_by_text(outcome, moe_models):
     found = rows(part(outcome, "embeddings"), "embedding_tokens")
-    one, two = (stored(moe_cast[name])["model.embed_tokens.weight"] for name in ("one", "two"))
+    one, two = (stored(moe_models[name])["model.embed_tokens.weight"] for name in ("one", "two"))
     for row in found:
         assert_allclose(row["cosine"], METRICS["cosine"](one[row["id_a"]], two[row["id_b"]]), atol=1e-9)
     english = [row for row in found if row["sample"] == "english"]
@@ -454,8 +454,8 @@ def test_constant_norms_are_left_out_by_name(tmp_path):
     assert "input_norm is constant in the layers 1" in str(section.missing[0])
 
 
-def test_layers_can_be_chosen(moe_cast):
-    outcome = run(moe_cast, "one", "two", layers=(1, 3))
+def test_layers_can_be_chosen(moe_models):
+    outcome = run(moe_models, "one", "two", layers=(1, 3))
     assert [row["layer"] for row in rows(part(outcome, "layers"), "layers_input_norm")] == [1, 3]
     assert {row["layer"] for row in rows(part(outcome, "windows"), "windows")} == {1, 3}
     assert [row["layer"] for row in rows(part(outcome, "routers"), "routers")] == [1, 3]

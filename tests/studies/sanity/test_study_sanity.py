@@ -32,11 +32,11 @@ def norm(folder, layer, kind="input"):
 
 
 @pytest.mark.parametrize(("role", "kind"), [("input_norm", "input"), ("post_attention_norm", "post_attention")])
-def test_every_layer_as_the_registered_metrics_have_it(run_tiny, tiny_cast, role, kind):
+def test_every_layer_as_the_registered_metrics_have_it(run_tiny, tiny_models, role, kind):
     found = records(part(run_tiny("sanity", "first", "second"), "shuffle"), f"shuffle_{role}_first_second")
     assert [row["layer"] for row in found] == list(range(6))
     for row in found:
-        a, b = (norm(tiny_cast[name], row["layer"], kind) for name in ("first", "second"))
+        a, b = (norm(tiny_models[name], row["layer"], kind) for name in ("first", "second"))
         assert row["cosine"] == pytest.approx(METRICS["cosine"](a, b), abs=1e-12)
         assert row["pearson"] == pytest.approx(METRICS["pearson"](a, b), abs=1e-12)
         assert row["shuffled"] == METRICS["shuffled_cosine"](a, b)

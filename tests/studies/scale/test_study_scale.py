@@ -104,8 +104,8 @@ def test_where_the_truth_has_to_be_simulated():
 
 
 @pytest.fixture(scope="module")
-def two(tiny_cast):
-    models = tuple(f"{name}={tiny_cast[name]}" for name in ("first", "child"))
+def two(tiny_models):
+    models = tuple(f"{name}={tiny_models[name]}" for name in ("first", "child"))
     with Session(Settings(range_cache=None)) as session:
         return run_study("scale", session, models=models)
 
@@ -117,11 +117,11 @@ def stored_norms(folder, name="input_layernorm"):
     return np.stack([found[f"model.layers.{layer}.{name}.weight"] for layer in range(6)]).astype(np.float64)
 
 
-def test_scale_by_depth(two, tiny_cast):
+def test_scale_by_depth(two, tiny_models):
     rows = records(part(two, "by_depth"), "by_depth")
     assert len(rows) == 2 * 2 * 6
     own = [r for r in rows if (r["model"], r["role"]) == ("first", "input_norm")]
-    values = stored_norms(tiny_cast["first"])
+    values = stored_norms(tiny_models["first"])
     np.testing.assert_allclose([r["norm"] for r in own], np.linalg.norm(values, axis=1), rtol=1e-12)
     for row in rows:
         assert row["norm"] ** 2 == pytest.approx(64 * (row["mean"] ** 2 + row["sd"] ** 2), rel=1e-12)
@@ -130,9 +130,9 @@ def test_scale_by_depth(two, tiny_cast):
     assert two.missing == []
 
 
-def test_growth(two, tiny_cast):
+def test_growth(two, tiny_models):
     row = next(r for r in records(part(two, "growth"), "growth") if (r["model"], r["role"]) == ("first", "input_norm"))
-    norms, depth = np.linalg.norm(stored_norms(tiny_cast["first"]), axis=1), np.arange(6.0)
+    norms, depth = np.linalg.norm(stored_norms(tiny_models["first"]), axis=1), np.arange(6.0)
     rho = METRICS["spearman"](depth, norms)
     null = null_for("spearman", depth, norms, observed=rho, higher_is_closer=True)
     assert (row["spearman"], row["null_sd"], row["log10_p"]) == (rho, null.sd, null.log10_p)
@@ -140,12 +140,12 @@ def test_growth(two, tiny_cast):
     assert (row["greatest"], row["at"]) == (norms.max(), int(norms.argmax()))
 
 
-def test_storage_of_values_as_they_are(two, tiny_cast):
+def test_storage_of_values_as_they_are(two, tiny_models):
     rows = records(part(two, "storage"), "storage")
     assert len(rows) == 2 * 2 * 6 * 4
     wanted = {"model": "first", "role": "input_norm", "layer": 4, "format": "F8_E4M3"}
     row = next(r for r in rows if wanted.items() <= r.items())
-    values = stored_norms(tiny_cast["first"])[4]
+    values = stored_norms(tiny_models["first"])[4]
     found = kept(values, on_grid(values, "F8_E4M3"))
     assert (row["error"], row["correlation"], str(row["truth"])) == (found.error, found.correlation, "stored")
     assert row["bits"] == pytest.approx(row["predicted"], abs=1.0)
@@ -156,11 +156,11 @@ def test_storage_of_values_as_they_are(two, tiny_cast):
     assert (line["least"], line["median"]) == (min(chosen), pytest.approx(np.median(chosen)))
 
 
-def test_the_format_of_the_file_is_simulated(tiny_cast, tmp_path):
+def test_the_format_of_the_file_is_simulated(tiny_models, tmp_path):
     tensors = {}
-    for file in sorted(tiny_cast["first"].glob("*.safetensors")):
+    for file in sorted(tiny_models["first"].glob("*.safetensors")):
         tensors |= load_file(file)
-    config = json.loads((tiny_cast["first"] / "config.json").read_text())
+    config = json.loads((tiny_models["first"] / "config.json").read_text())
     write_checkpoint(tmp_path / "half", {k: v.astype(np.float16) for k, v in tensors.items()}, config=config)
     with Session(Settings(range_cache=None)) as session:
         found = run_study("scale", session, models=(f"half={tmp_path / 'half'}",))
@@ -182,12 +182,12 @@ def test_what_is_missing_is_said_and_the_rest_is_there(run_tiny):
     assert [r["layer"] for r in records(part(other, "by_depth"), "by_depth")] == [1, 2, 3, 5]
 
 
-def test_a_constant_weight_has_no_pattern(tiny_cast, tmp_path):
+def test_a_constant_weight_has_no_pattern(tiny_models, tmp_path):
     tensors = {}
-    for file in sorted(tiny_cast["first"].glob("*.safetensors")):
+    for file in sorted(tiny_models["first"].glob("*.safetensors")):
         tensors |= load_file(file)
     tensors = {name: np.ones_like(v) if "input_layernorm" in name else v for name, v in tensors.items()}
-    config = json.loads((tiny_cast["first"] / "config.json").read_text())
+    config = json.loads((tiny_models["first"] / "config.json").read_text())
     write_checkpoint(tmp_path / "flat", tensors, config=config)
     with Session(Settings(range_cache=None)) as session:
         found = run_study("scale", session, models=(f"flat={tmp_path / 'flat'}",))
@@ -213,9 +213,9 @@ def test_every_picture_draws(two):
 # -- published figures ------------------------------------------------------------------------------------------------------
 
 
-def test_any_name_is_in_the_legend_and_logarithms_are_plain_numbers(tiny_cast):
+def test_any_name_is_in_the_legend_and_logarithms_are_plain_numbers(tiny_models):
     with Session(Settings(range_cache=None)) as session:
-        chosen = tuple(f"{name}={tiny_cast[path]}" for name, path in (("_hidden", "first"), ("a$b$", "second")))
+        chosen = tuple(f"{name}={tiny_models[path]}" for name, path in (("_hidden", "first"), ("a$b$", "second")))
         outcome = run_study("scale", session, models=chosen)
     figure = next(item for item in part(outcome, "by_depth").pictures if item.name == "norm_by_depth").draw()
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]

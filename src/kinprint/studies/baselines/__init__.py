@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable
 
 from kinprint.arch import Role
+from kinprint.model.reader import Want
 from kinprint.studies.baselines.common import (
     FIFTH,
     at_layer,
@@ -30,25 +31,25 @@ from kinprint.studies.baselines.groups import (
 from kinprint.studies.baselines.layers import equal_distance, layer_zero, zero_groups, zero_pairs
 from kinprint.studies.baselines.moe_and_dense import moe_against_dense, pair_choices, relation
 from kinprint.studies.baselines.three_measures import metric_comparison
-from kinprint.studies.opened import Stage, Want, is_vector
+from kinprint.studies.opened import ModelWant, StudyRun, is_vector
 from kinprint.studies.outcome import Missing, Section
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
 
 
-def _wants(stage: Stage) -> Iterable[Want]:
-    if stage.names:
-        for name, role, layer in itertools.product(stage.names, roles_of(stage), layers_of(stage).all):
-            if is_vector(stage, name, role, layer):
-                yield Want(name, role, layer)
+def _wants(run: StudyRun) -> Iterable[ModelWant]:
+    if run.names:
+        for name, role, layer in itertools.product(run.names, roles_of(run), layers_of(run).all):
+            if is_vector(run, name, role, layer):
+                yield (name, Want(role, layer))
 
 
-def _summary(stage: Stage, role: Role, section: Section) -> None:
+def _summary(run: StudyRun, role: Role, section: Section) -> None:
     """Draw experiments 1, 3, 4 and 5 on one page. What is missing in them is said where they are done."""
     said: list[Text] = []
-    layer, kinds, moe = layers_of(stage).at, kinds_of(stage, said), moe_models(stage, Section())
-    zero, sweep = zero_pairs(stage, role, said), pairs_by_layer(stage, role, moe, said)
-    some, every = (at_layer(stage, role, names, layer, said) for names in (moe, kinds))
+    layer, kinds, moe = layers_of(run).at, kinds_of(run, said), moe_models(run, Section())
+    zero, sweep = zero_pairs(run, role, said), pairs_by_layer(run, role, moe, said)
+    some, every = (at_layer(run, role, names, layer, said) for names in (moe, kinds))
     if not (zero and sweep and some):
         raise Missing(Text("the summary needs layer 0 and a later layer, and two models that can be compared"))
     related = {pair.key for pair in every if relation(pair) is not None}
@@ -59,7 +60,7 @@ def _summary(stage: Stage, role: Role, section: Section) -> None:
         layer=layer,
     )
     grid = model_grid(compared_models(moe, some), kinds, layer, some)
-    shown = (zero_groups(zero), grid, sweep, pair_choices(stage, every, kinds)[-1], related, stage.names, role.value)
+    shown = (zero_groups(zero), grid, sweep, pair_choices(run, every, kinds)[-1], related, run.names, role.value)
     section.add_picture(f"summary{tag(role)}", caption, "baselines.figures.summary_page", *shown)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.studies.opened import Stage, attempt, each, require_same_shape, require_vector
+from kinprint.studies.opened import StudyRun, attempt, each, require_same_shape, require_vector
 from kinprint.studies.outcome import Missing, Section
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.vector_pairs import Vector, VectorPair, across, vector_pairs
@@ -42,15 +42,15 @@ class Layers:
 PUBLISHED = Layers(far=(10, 20, 30, 40), steps=((10, 20), (20, 30)), at=10, sweep=(5, 10, 15, 20, 25, 30))
 
 
-def layers_of(stage: Stage) -> Layers:
+def layers_of(run: StudyRun) -> Layers:
     """Return the layers asked for; else the published ones; else, in models of no more than 20 layers, some evenly apart."""
-    if not stage.names:
+    if not run.names:
         raise Missing(Text("none of the models could be opened"))
-    asked = stage.request.layers
+    asked = run.request.layers
     if asked:
         later = tuple(layer for layer in asked if layer > 0)
         return Layers(later, tuple(itertools.pairwise(later)), later[0] if later else 0, asked)
-    depth = min(stage.depth(name) for name in stage.names[:2])
+    depth = min(run.depth(name) for name in run.names[:2])
     if depth > max(PUBLISHED.steps[0]):
         return PUBLISHED
     step = max(1, depth // 4)
@@ -59,9 +59,9 @@ def layers_of(stage: Stage) -> Layers:
     return Layers(far, tuple(itertools.pairwise(far)), far[0] if far else 0, sweep)
 
 
-def roles_of(stage: Stage) -> tuple[Role, ...]:
+def roles_of(run: StudyRun) -> tuple[Role, ...]:
     """Return the roles asked for; the input norm by default."""
-    return stage.request.roles or (ROLE,)
+    return run.request.roles or (ROLE,)
 
 
 def tag(role: Role) -> str:
@@ -69,21 +69,21 @@ def tag(role: Role) -> str:
     return "" if role is ROLE else f"_{role.value}"
 
 
-def for_each_role(do: Callable[[Stage, Role, Section], None]) -> Callable[[Stage], Section]:
+def for_each_role(do: Callable[[StudyRun, Role, Section], None]) -> Callable[[StudyRun], Section]:
     """Return a part that does `do` for each role; what is missing is said once."""
 
-    def one(stage: Stage, section: Section, role: Role) -> None:
+    def one(run: StudyRun, section: Section, role: Role) -> None:
         # a role that no model has, or that is a matrix, is refused before each model and layer is named for it
-        held = [(name, layer) for name in stage.names for layer in stage.layers(name, role)[:1]]
-        if stage.names and not held:
+        held = [(name, layer) for name in run.names for layer in run.layers(name, role)[:1]]
+        if run.names and not held:
             raise Missing(Text("none of these models has {role} in its layers", role=role.value))
         for name, layer in held:
-            require_vector(stage, name, role, layer)
-        do(stage, role, section)
+            require_vector(run, name, role, layer)
+        do(run, role, section)
 
-    def part(stage: Stage) -> Section:
+    def part(run: StudyRun) -> Section:
         section = Section()
-        each(section.missing, roles_of(stage), partial(one, stage, section))
+        each(section.missing, roles_of(run), partial(one, run, section))
         for said in (section.missing, section.notes):
             said[:] = dict.fromkeys(said)
         return section
@@ -91,16 +91,16 @@ def for_each_role(do: Callable[[Stage, Role, Section], None]) -> Callable[[Stage
     return part
 
 
-def kinds_of(stage: Stage, missing: list[Text]) -> dict[str, str]:
+def kinds_of(run: StudyRun, missing: list[Text]) -> dict[str, str]:
     """Return "moe" or "dense" for each model but the fifth, MoE first; one that could not be opened is noted."""
-    names = [member.name for member in stage.members if member.known is None or member.known.name != FIFTH]
-    found = each(missing, names, lambda name: (name, stage.kind(name)))
+    names = [member.name for member in run.models if member.known is None or member.known.name != FIFTH]
+    found = each(missing, names, lambda name: (name, run.kind(name)))
     return dict(sorted(found, key=lambda item: item[1] != "moe"))
 
 
-def moe_models(stage: Stage, section: Section) -> list[str]:
+def moe_models(run: StudyRun, section: Section) -> list[str]:
     """Return the MoE models, or all models, with a note, if there are not two."""
-    kinds = kinds_of(stage, section.missing)
+    kinds = kinds_of(run, section.missing)
     moe = [name for name, kind in kinds.items() if kind == "moe"]
     if len(moe) >= 2:
         return moe
@@ -108,12 +108,12 @@ def moe_models(stage: Stage, section: Section) -> list[str]:
     return list(kinds)
 
 
-def vectors(stage: Stage, role: Role, keys: Iterable[Vector], missing: list[Text]) -> dict[Vector, FloatArray]:
+def vectors(run: StudyRun, role: Role, keys: Iterable[Vector], missing: list[Text]) -> dict[Vector, FloatArray]:
     """Return the vectors that exist and are as long as most of them; what is left out is noted."""
 
     def take(key: Vector) -> tuple[Vector, FloatArray]:
-        require_vector(stage, key[0], role, key[1])
-        return key, stage.values(key[0], role, key[1])
+        require_vector(run, key[0], role, key[1])
+        return key, run.values(key[0], role, key[1])
 
     found = dict(each(missing, dict.fromkeys(keys), take))
     if not found:
@@ -126,23 +126,23 @@ def vectors(stage: Stage, role: Role, keys: Iterable[Vector], missing: list[Text
 
 
 def measured(
-    stage: Stage, role: Role, pairs: Iterable[tuple[Vector, Vector]], missing: list[Text]
+    run: StudyRun, role: Role, pairs: Iterable[tuple[Vector, Vector]], missing: list[Text]
 ) -> tuple[list[VectorPair], dict[Vector, FloatArray]]:
     """Return pairs of vectors, measured, and the vectors; what cannot be compared is noted."""
     wanted = list(pairs)
-    held = vectors(stage, role, itertools.chain.from_iterable(wanted), missing)
+    held = vectors(run, role, itertools.chain.from_iterable(wanted), missing)
     return vector_pairs(held, wanted), held
 
 
-def at_layer(stage: Stage, role: Role, names: Iterable[str], layer: int, missing: list[Text]) -> list[VectorPair]:
+def at_layer(run: StudyRun, role: Role, names: Iterable[str], layer: int, missing: list[Text]) -> list[VectorPair]:
     """Return every pair of models at one layer."""
-    held = vectors(stage, role, [(name, layer) for name in names], missing)
+    held = vectors(run, role, [(name, layer) for name in names], missing)
     return vector_pairs(held, across(list(names), layer))
 
 
 def add_checks(
-    stage: Stage, role: Role, section: Section, part: str, values: Mapping[str, float | None] | None = None
+    run: StudyRun, role: Role, section: Section, part: str, values: Mapping[str, float | None] | None = None
 ) -> None:
     """Add what was published of a part: the figures are those of the input norm."""
     if role is ROLE:
-        section.checks += published_checks(stage, section, claims("baselines")[part], values)
+        section.checks += published_checks(run, section, claims("baselines")[part], values)

@@ -14,7 +14,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics.explain import cosine_if_independent
 from kinprint.studies.baselines.common import FIFTH, add_checks, at_layer, layers_of, moe_models, tag, vectors
-from kinprint.studies.opened import Stage, attempt, require_same_shape
+from kinprint.studies.opened import StudyRun, attempt, require_same_shape
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.vector_pairs import (
     COLUMNS,
@@ -61,10 +61,10 @@ def compared_models(names: Sequence[str], pairs: Sequence[VectorPair]) -> list[s
 # -- experiment 3 --------------------------------------------------------------------------------------------------------
 
 
-def moe_at_one_layer(stage: Stage, role: Role, section: Section) -> None:
+def moe_at_one_layer(run: StudyRun, role: Role, section: Section) -> None:
     """Set the MoE models against each other at one layer."""
-    layer, names = layers_of(stage).at, moe_models(stage, section)
-    pairs = at_layer(stage, role, names, layer, section.missing)
+    layer, names = layers_of(run).at, moe_models(run, section)
+    pairs = at_layer(run, role, names, layer, section.missing)
     if not pairs:
         raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
     name = f"exp3_moe{tag(role)}"
@@ -87,17 +87,17 @@ def moe_at_one_layer(stage: Stage, role: Role, section: Section) -> None:
         **named,
         sd=pairs[0].pearson_sd,
     )
-    shown = model_grid(compared_models(names, pairs), {model: stage.kind(model) for model in names}, layer, pairs)
+    shown = model_grid(compared_models(names, pairs), {model: run.kind(model) for model in names}, layer, pairs)
     section.add_picture(name, caption, "baselines.figures.heatmaps", shown, ("cosine", "null_mean", "pearson"))
-    add_checks(stage, role, section, "exp3")
+    add_checks(run, role, section, "exp3")
 
 
 # -- experiment 4 --------------------------------------------------------------------------------------------------------
 
 
-def moe_at_several_layers(stage: Stage, role: Role, section: Section) -> None:
+def moe_at_several_layers(run: StudyRun, role: Role, section: Section) -> None:
     """Set the MoE models against each other at several layers: mean and spread of the pairs at each."""
-    by_layer = pairs_by_layer(stage, role, moe_models(stage, section), section.missing)
+    by_layer = pairs_by_layer(run, role, moe_models(run, section), section.missing)
     if not by_layer:
         raise Missing(Text("no two of these models share one of the layers looked at"))
     pairs, name = list(itertools.chain.from_iterable(by_layer.values())), f"exp4_layers{tag(role)}"
@@ -119,25 +119,25 @@ def moe_at_several_layers(stage: Stage, role: Role, section: Section) -> None:
         role=role.value,
     )
     section.add_picture(name, caption, "baselines.figures.layer_sweep", by_layer, role.value)
-    add_checks(stage, role, section, "exp4")
+    add_checks(run, role, section, "exp4")
 
 
-def pairs_by_layer(stage: Stage, role: Role, names: Sequence[str], missing: list[Text]) -> dict[int, list[VectorPair]]:
+def pairs_by_layer(run: StudyRun, role: Role, names: Sequence[str], missing: list[Text]) -> dict[int, list[VectorPair]]:
     """Return every pair of models at each layer of the sweep."""
-    found = {layer: at_layer(stage, role, names, layer, missing) for layer in layers_of(stage).sweep}
+    found = {layer: at_layer(run, role, names, layer, missing) for layer in layers_of(run).sweep}
     return {layer: pairs for layer, pairs in found.items() if pairs}
 
 
 # -- models of any width -------------------------------------------------------------------------------------------------
 
 
-def any_width(stage: Stage, role: Role, section: Section) -> None:
+def any_width(run: StudyRun, role: Role, section: Section) -> None:
     """Add the models that have another width: only what does not need elements to correspond can be said of them."""
-    layer, names = layers_of(stage).at, moe_models(stage, section)
-    names += [member.name for member in stage.members if member.known and member.known.name == FIFTH]
+    layer, names = layers_of(run).at, moe_models(run, section)
+    names += [member.name for member in run.models if member.known and member.known.name == FIFTH]
     found: dict[Vector, FloatArray] = {}
     for name in names:
-        found |= vectors(stage, role, [(name, layer)], section.missing)
+        found |= vectors(run, role, [(name, layer)], section.missing)
     if not found:
         raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
     there = [name for name, _ in found]
@@ -151,7 +151,7 @@ def any_width(stage: Stage, role: Role, section: Section) -> None:
         name,
         Text("MoE models of any width at layer {layer}, {role}", **named),
         columns("model; width; layers; cv: spread over mean .3"),
-        [(model, x.size, stage.depth(model), variation(x)) for (model, _), x in found.items()],
+        [(model, x.size, run.depth(model), variation(x)) for (model, _), x in found.items()],
     )
     if pairs:
         section.add_table(f"{name}_mean", Text("Pairs that can be compared"), SPREAD_COLUMNS, [Spread.of(pairs)])
@@ -161,7 +161,7 @@ def any_width(stage: Stage, role: Role, section: Section) -> None:
             "have for a cosine needs no width and is shown for every pair."
         )
     )
-    shown = model_grid(there, {model: stage.kind(model) for model in there}, layer, pairs)
+    shown = model_grid(there, {model: run.kind(model) for model in there}, layer, pairs)
     null = shown.null_mean.copy()
     for (i, x), (k, y) in itertools.permutations(enumerate(found.values()), 2):
         if np.isnan(null[i, k]):

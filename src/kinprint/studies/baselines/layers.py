@@ -10,7 +10,7 @@ import numpy as np
 
 from kinprint.arch import Role
 from kinprint.studies.baselines.common import ROLE, add_checks, layers_of, measured, tag
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.vector_pairs import COLUMNS, SPREAD_COLUMNS, Spread, Vector, VectorPair
 from kinprint.text import Text
@@ -27,9 +27,9 @@ def _means(section: Section, name: str, by_model: Mapping[str, Sequence[VectorPa
 # -- experiment 1 --------------------------------------------------------------------------------------------------------
 
 
-def layer_zero(stage: Stage, role: Role, section: Section) -> None:
+def layer_zero(run: StudyRun, role: Role, section: Section) -> None:
     """Set layer 0 of the first two models against later layers, beside what the vectors' spreads predict."""
-    by_model = zero_pairs(stage, role, section.missing)
+    by_model = zero_pairs(run, role, section.missing)
     if not by_model:
         raise Missing(Text("no model has layer 0 and a later one"))
     name, pairs = f"exp1_layer0{tag(role)}", itertools.chain.from_iterable(by_model.values())
@@ -41,24 +41,23 @@ def layer_zero(stage: Stage, role: Role, section: Section) -> None:
         role=role.value,
     )
     groups = zero_groups(by_model)
-    section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, stage.names, role.value)
+    section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, run.names, role.value)
     section.notes += [_spread_note(model, found) for model, found in by_model.items()]
-    if stage.original("Solar", "GLM"):
+    if run.original("Solar", "GLM"):
         section.notes.append(
             Text(
                 "The published explanation, an expanded vocabulary, is not supported: GLM, whose vocabulary was not expanded, "
                 "has the same low cosines, and the spread of layer 0 explains most of them in both."
             )
         )
-    add_checks(stage, role, section, "exp1")
+    add_checks(run, role, section, "exp1")
 
 
-def zero_pairs(stage: Stage, role: Role, missing: list[Text]) -> dict[str, list[VectorPair]]:
+def zero_pairs(run: StudyRun, role: Role, missing: list[Text]) -> dict[str, list[VectorPair]]:
     """Return layer 0 against the later layers, by model; what is not there is noted."""
-    far = layers_of(stage).far
+    far = layers_of(run).far
     found = {
-        name: measured(stage, role, [((name, 0), (name, layer)) for layer in far], missing)[0]
-        for name in stage.names[:2]
+        name: measured(run, role, [((name, 0), (name, layer)) for layer in far], missing)[0] for name in run.names[:2]
     }
     return {name: pairs for name, pairs in found.items() if pairs}
 
@@ -93,15 +92,15 @@ def _spread_note(model: str, pairs: Sequence[VectorPair]) -> Text:
 # -- experiment 2 --------------------------------------------------------------------------------------------------------
 
 
-def equal_distance(stage: Stage, role: Role, section: Section) -> None:
+def equal_distance(run: StudyRun, role: Role, section: Section) -> None:
     """Set layers of one model against each other, and against another model's at the same and at equal distance."""
-    layers, names = layers_of(stage), stage.names[:2]
+    layers, names = layers_of(run), run.names[:2]
     if not layers.steps:
         raise Missing(Text("two layers after layer 0 are needed"))
     steps = {name: [((name, low), (name, high)) for low, high in layers.steps] for name in names}
-    within = {name: measured(stage, role, pairs, section.missing)[0] for name, pairs in steps.items()}
+    within = {name: measured(run, role, pairs, section.missing)[0] for name, pairs in steps.items()}
     within = {name: found for name, found in within.items() if found}
-    same, apart = _steps_across(stage, role, section.missing)
+    same, apart = _steps_across(run, role, section.missing)
     groups: Groups = [(f"{name}, two layers", found) for name, found in within.items()]
     groups += [("two models, same layer", same)] * bool(same) + [("two models, two layers", apart)] * bool(apart)
     if not groups:
@@ -116,7 +115,7 @@ def equal_distance(stage: Stage, role: Role, section: Section) -> None:
         "cosine and Pearson. Grey: 95 % of independent pairs.",
         role=role.value,
     )
-    section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, stage.names, role.value)
+    section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, run.names, role.value)
     section.notes.append(
         Text(
             "Distance between layers is part of a baseline: two layers of one model belong beside layers of two models that lie "
@@ -129,23 +128,23 @@ def equal_distance(stage: Stage, role: Role, section: Section) -> None:
             said = "{where}: Pearson lies from {low:.1f} to {high:.1f} null standard deviations above zero."
             section.notes.append(Text(said, where=where, low=min(z), high=max(z)))
     seen = {pair.key: pair.cosine for pair in (*itertools.chain.from_iterable(within.values()), *same)}
-    add_checks(stage, role, section, "exp2", _step_values(stage, seen))
+    add_checks(run, role, section, "exp2", _step_values(run, seen))
 
 
-def _steps_across(stage: Stage, role: Role, missing: list[Text]) -> tuple[list[VectorPair], list[VectorPair]]:
+def _steps_across(run: StudyRun, role: Role, missing: list[Text]) -> tuple[list[VectorPair], list[VectorPair]]:
     """Return the first two models at the same layer, and one at the lower and the other at the higher layer of each step."""
-    if len(stage.names) < 2:
+    if len(run.names) < 2:
         return [], []
-    (a, b), steps = stage.names[:2], layers_of(stage).steps
+    (a, b), steps = run.names[:2], layers_of(run).steps
     same = [((a, layer), (b, layer)) for layer in dict.fromkeys(itertools.chain.from_iterable(steps))]
     apart = [pair for low, high in steps for pair in (((a, low), (b, high)), ((a, high), (b, low)))]
-    found, _ = measured(stage, role, same + apart, missing)
+    found, _ = measured(run, role, same + apart, missing)
     return [pair for pair in found if pair.key in same], [pair for pair in found if pair.key in apart]
 
 
-def _step_values(stage: Stage, seen: Mapping[tuple[Vector, Vector], float]) -> dict[str, float | None]:
+def _step_values(run: StudyRun, seen: Mapping[tuple[Vector, Vector], float]) -> dict[str, float | None]:
     """Return the gap at equal distance, and the "182 sigma" by its formula: GLM's layer 0 against Solar–GLM, layer by layer."""
-    if not stage.original("Solar", "GLM"):
+    if not run.original("Solar", "GLM"):
         return {}
     values: dict[str, float | None] = {}
     within = [((m, low), (m, low + 10)) for m in ("Solar", "GLM") for low in (10, 20)]
@@ -154,7 +153,7 @@ def _step_values(stage: Stage, seen: Mapping[tuple[Vector, Vector], float]) -> d
         values["gap"] = 100 * (float(np.mean([seen[key] for key in within])) - seen[same])
     far = (10, 20, 30, 40)
     wanted = [((a, 0 if a == "GLM" else layer), ("GLM", layer)) for a in ("GLM", "Solar") for layer in far]
-    found, _ = measured(stage, ROLE, wanted, [])
+    found, _ = measured(run, ROLE, wanted, [])
     if len(found) == len(wanted):
         low, high = Spread.of(found[: len(far)]), Spread.of(found[len(far) :])
         pooled = math.sqrt((low.sd**2 + high.sd**2) / 2)

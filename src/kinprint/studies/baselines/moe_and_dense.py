@@ -12,7 +12,7 @@ import numpy as np
 from kinprint.arch import Role
 from kinprint.studies.baselines.common import add_checks, at_layer, kinds_of, layers_of, tag
 from kinprint.studies.baselines.groups import compared_models, model_grid
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.vector_pairs import COLUMNS, SPREAD_COLUMNS, Spread, VectorPair
 from kinprint.text import Text, Value
@@ -41,14 +41,14 @@ class PairChoice:
     groups: dict[Text, list[VectorPair]]
 
 
-def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
+def moe_against_dense(run: StudyRun, role: Role, section: Section) -> None:
     """Put the pairs of models at one layer into groups, by what both are."""
-    kinds, layer = kinds_of(stage, section.missing), layers_of(stage).at
-    pairs = at_layer(stage, role, kinds, layer, section.missing)
+    kinds, layer = kinds_of(run, section.missing), layers_of(run).at
+    pairs = at_layer(run, role, kinds, layer, section.missing)
     if not pairs:
         raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
     named: dict[str, Value] = {"layer": layer, "role": role.value}
-    choices = pair_choices(stage, pairs, kinds)
+    choices = pair_choices(run, pairs, kinds)
     section.add_table(
         f"exp5_groups{tag(role)}",
         Text("MoE and dense models at layer {layer}, {role}", **named),
@@ -66,7 +66,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
                 "The table gives the means with and without them."
             )
         )
-    gaps = [(choice.text, *gap) for choice in choices if (gap := division_gap(choice, kinds, stage.request.seed))]
+    gaps = [(choice.text, *gap) for choice in choices if (gap := division_gap(choice, kinds, run.request.seed))]
     if gaps:
         head = columns(
             "choice: pairs; gap: MoE–MoE minus all others .4; labellings: divisions tried; p: share with a gap as large .3"
@@ -88,7 +88,7 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
     )
     shown = model_grid(compared_models(list(kinds), pairs), kinds, layer, pairs), ("cosine", "pearson")
     section.add_picture(f"exp5_heatmap{tag(role)}", caption, "baselines.figures.heatmaps", *shown)
-    if stage.request.replicas:
+    if run.request.replicas:
         section.notes.append(
             Text(
                 "Not published, and so assumed in the replicas: everything about InternLM2, and every Pearson correlation of the "
@@ -96,8 +96,8 @@ def moe_against_dense(stage: Stage, role: Role, section: Section) -> None:
                 "decimals."
             )
         )
-    if layer == 10 and stage.original(*EIGHT):
-        add_checks(stage, role, section, "exp5", _published_values(pairs, kinds))
+    if layer == 10 and run.original(*EIGHT):
+        add_checks(run, role, section, "exp5", _published_values(pairs, kinds))
 
 
 def relation(pair: VectorPair) -> Text | None:
@@ -110,11 +110,11 @@ def relation(pair: VectorPair) -> Text | None:
     return None
 
 
-def pair_choices(stage: Stage, pairs: Sequence[VectorPair], kinds: Mapping[str, str]) -> list[PairChoice]:
+def pair_choices(run: StudyRun, pairs: Sequence[VectorPair], kinds: Mapping[str, str]) -> list[PairChoice]:
     """Return all pairs, those without the related ones, and before them the published choice if these are its models."""
     found = [(Text("all models"), "all models", pairs)]
     eight, apart = _among(EIGHT, pairs), [pair for pair in pairs if relation(pair) is None]
-    if stage.original(*EIGHT) and len(eight) < len(pairs):
+    if run.original(*EIGHT) and len(eight) < len(pairs):
         found.insert(0, (Text("the eight models of the published table"), "eight models, as published", eight))
     if apart and len(apart) < len(pairs):
         found.append((Text("without the related pairs"), "without related pairs", apart))

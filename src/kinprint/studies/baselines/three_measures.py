@@ -14,7 +14,7 @@ from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.stats import null_for
 from kinprint.studies.baselines.common import add_checks, layers_of, measured, moe_models, tag
-from kinprint.studies.opened import Stage, attempt, sides
+from kinprint.studies.opened import StudyRun, attempt, sides
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.published import published
 from kinprint.studies.vector_pairs import Vector, VectorPair, across
@@ -57,12 +57,12 @@ class MeasuredPair:
     matched: RandomPairs
 
 
-def metric_comparison(stage: Stage, role: Role, section: Section) -> None:
+def metric_comparison(run: StudyRun, role: Role, section: Section) -> None:
     """Measure the same pairs three ways, each beside its null."""
-    rng = np.random.default_rng(stage.request.seed)
+    rng = np.random.default_rng(run.request.seed)
     fixed = random_pairs(rng, (FIXED_MEAN, FIXED_SD), (FIXED_MEAN, FIXED_SD), FIXED_WIDTH, FIXED_DRAWS)
-    draws = FULL_DRAWS if stage.request.full else DRAWS
-    found = _measured(stage, role, section, rng, draws)
+    draws = FULL_DRAWS if run.request.full else DRAWS
+    found = _measured(run, role, section, rng, draws)
     if not found:
         raise Missing(Text("no two vectors of these models can be compared"))
     _add_tables(section, role, found, fixed, draws)
@@ -76,7 +76,7 @@ def metric_comparison(stage: Stage, role: Role, section: Section) -> None:
             width=FIXED_WIDTH,
         )
     )
-    if stage.request.replicas:
+    if run.request.replicas:
         section.notes.append(
             Text(
                 "L2 was printed to four decimals, up to a millionth of its value; the replicas are made to meet it within a "
@@ -89,20 +89,20 @@ def metric_comparison(stage: Stage, role: Role, section: Section) -> None:
         "scales of layer 0 and are not drawn there.",
         role=role.value,
     )
-    arguments = (found, fixed, stage.names, role.value)
+    arguments = (found, fixed, run.names, role.value)
     section.add_picture(f"exp6_metrics{tag(role)}", caption, "baselines.figures.metric_panels", *arguments)
-    add_checks(stage, role, section, "exp6", _published_values(found, fixed))
+    add_checks(run, role, section, "exp6", _published_values(found, fixed))
 
 
-def _measured(stage: Stage, role: Role, section: Section, rng: np.random.Generator, draws: int) -> list[MeasuredPair]:
-    layers = layers_of(stage)
-    meeting = moe_models(stage, section)[:SHOWN_MODELS]
+def _measured(run: StudyRun, role: Role, section: Section, rng: np.random.Generator, draws: int) -> list[MeasuredPair]:
+    layers = layers_of(run)
+    meeting = moe_models(run, section)[:SHOWN_MODELS]
     groups = [("across", across(meeting, layers.at))]
     for kind, (low, high) in (("within", layers.steps[0] if layers.steps else (0, 0)), ("zero", (0, layers.at))):
-        groups += [(kind, [((name, low), (name, high))]) for name in stage.names[:2] if low < high]
+        groups += [(kind, [((name, low), (name, high))]) for name in run.names[:2] if low < high]
     found = []
     for kind, wanted in groups:
-        pairs, held = measured(stage, role, wanted, section.missing)
+        pairs, held = measured(run, role, wanted, section.missing)
         for pair in pairs:
             where = sides(f"{pair.a}[{pair.layer_a}]", f"{pair.b}[{pair.layer_b}]")
             found.append(attempt(section.missing, partial(_measure, kind, pair, held, rng, draws), where))

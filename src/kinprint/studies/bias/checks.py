@@ -9,7 +9,7 @@ import numpy as np
 
 from kinprint.arch import Role
 from kinprint.studies.layer_pairs import LayerPair
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Check, Trust
 from kinprint.studies.published import layerwise, published
 from kinprint.text import Text
@@ -48,9 +48,9 @@ class Freedom(TypedDict):
     comparable: bool
 
 
-def free(stage: Stage) -> Freedom:
+def free(run: StudyRun) -> Freedom:
     """Return, on replicas, that a number is not fixed by them, so that neither result would mean anything."""
-    replicas = stage.request.replicas
+    replicas = run.request.replicas
     return {"reason": UNCONSTRAINED if replicas else None, "comparable": not replicas}
 
 

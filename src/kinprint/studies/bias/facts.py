@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
+from kinprint.model.reader import Want
 from kinprint.results.measurements import NullResult
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import Stage, Want, attempt, sides
+from kinprint.studies.opened import ModelWant, StudyRun, attempt, sides
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
@@ -29,63 +30,63 @@ RELATED = 0.5
 COSINE, PEARSON = Text("cosine"), Text("Pearson")
 
 
-def wants(stage: Stage) -> Iterable[Want]:
+def wants(run: StudyRun) -> Iterable[ModelWant]:
     """Every vector that a part may look at."""
-    roles = dict.fromkeys((INPUT, POST, *(role for role in stage.request.roles if _is_residual_vector(role))))
-    for name, role in itertools.product(stage.names, roles):
-        for layer in stage.layers(name, role):
-            if stage.request.layers is None or layer in stage.request.layers:
-                yield Want(name, role, layer)
+    roles = dict.fromkeys((INPUT, POST, *(role for role in run.request.roles if _is_residual_vector(role))))
+    for name, role in itertools.product(run.names, roles):
+        for layer in run.layers(name, role):
+            if run.request.layers is None or layer in run.request.layers:
+                yield (name, Want(role, layer))
 
 
-def vector_roles(stage: Stage, default: tuple[Role, ...], missing: list[Text]) -> tuple[Role, ...]:
+def vector_roles(run: StudyRun, default: tuple[Role, ...], missing: list[Text]) -> tuple[Role, ...]:
     """Return the roles asked for that are vectors along the residual stream, else `default`; note the others."""
-    kept = tuple(role for role in stage.request.roles if _is_residual_vector(role))
+    kept = tuple(role for role in run.request.roles if _is_residual_vector(role))
     missing += [
         Text("{role} is no vector along the residual stream: this study looks at those only", role=role.value)
-        for role in stage.request.roles
+        for role in run.request.roles
         if role not in kept
     ]
-    return kept if stage.request.roles else default
+    return kept if run.request.roles else default
 
 
 def _is_residual_vector(role: Role) -> bool:
     return role.info.scope == "layer" and role.info.axes == (Axis.RESIDUAL,)
 
 
-def model_pairs(stage: Stage) -> tuple[tuple[str, str], ...]:
+def model_pairs(run: StudyRun) -> tuple[tuple[str, str], ...]:
     """Return all pairs of the models that could be opened; `Missing` if there are fewer than two."""
-    if len(stage.names) < 2:
-        raise Missing(Text("two models are needed for a comparison; {count} could be opened", count=len(stage.names)))
-    return tuple(itertools.combinations(stage.names, 2))
+    if len(run.names) < 2:
+        raise Missing(Text("two models are needed for a comparison; {count} could be opened", count=len(run.names)))
+    return tuple(itertools.combinations(run.names, 2))
 
 
-def compared_pairs(stage: Stage, role: Role, missing: list[Text]) -> list[LayerPair]:
+def compared_pairs(run: StudyRun, role: Role, missing: list[Text]) -> list[LayerPair]:
     """Return all pairs of models on the layers that they share; note those that cannot be compared."""
-    found = [attempt(missing, partial(layer_pair, stage, a, b, role), sides(a, b)) for a, b in model_pairs(stage)]
+    found = [attempt(missing, partial(layer_pair, run, a, b, role), sides(a, b)) for a, b in model_pairs(run)]
     return [pair for pair in found if pair is not None]
 
 
-def figure_pairs(stage: Stage) -> tuple[tuple[str, str], ...]:
+def figure_pairs(run: StudyRun) -> tuple[tuple[str, str], ...]:
     """Return the pairs that get a figure of their own: the published four for the published models, else all."""
-    if {member.name for member in stage.members} == set(ORIGINALS) and stage.original(*stage.names):
+    if {member.name for member in run.models} == set(ORIGINALS) and run.original(*run.names):
         return PUBLISHED_PAIRS
-    return model_pairs(stage)
+    return model_pairs(run)
 
 
-def places(stage: Stage) -> dict[str, int]:
+def places(run: StudyRun) -> dict[str, int]:
     """Return each model's place in the run, so that a model without a known look has the same colour in every figure."""
-    return {name: place for place, name in enumerate(stage.names)}
+    return {name: place for place, name in enumerate(run.names)}
 
 
-def published_case(stage: Stage, role: Role, *names: str) -> bool:
+def published_case(run: StudyRun, role: Role, *names: str) -> bool:
     """Whether published figures apply: the published models, their input norm, and all layers."""
-    return role is INPUT and stage.request.layers is None and stage.original(*names)
+    return role is INPUT and run.request.layers is None and run.original(*names)
 
 
-def layer_stack(stage: Stage, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
+def layer_stack(run: StudyRun, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
     """Return the layers asked for of one model, and their vectors."""
-    return stage.stack(name, role, stage.request.layers)
+    return run.stack(name, role, run.request.layers)
 
 
 def naive_t(values: FloatArray) -> float | None:

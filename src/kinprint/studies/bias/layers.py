@@ -14,7 +14,7 @@ from kinprint.metrics.identity import GRIDS
 from kinprint.stats import row_grid
 from kinprint.studies.bias.checks import statistics_checks
 from kinprint.studies.bias.facts import INPUT, POST, RELATED, extent, layer_stack, places, published_case, vector_roles
-from kinprint.studies.opened import Stage, attempt, each, require_same_shape, sides
+from kinprint.studies.opened import StudyRun, attempt, each, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Check, Missing, Section, columns
 from kinprint.text import Text
 
@@ -29,12 +29,12 @@ OFF_FIGURE = Text("the figure prints no number; its line stays within this range
 Stack = tuple[tuple[int, ...], FloatArray]
 
 
-def statistics(stage: Stage) -> Section:
+def statistics(run: StudyRun) -> Section:
     """Show mean, standard deviation, least and largest value of every layer (figure 8)."""
     section = Section()
     shown: dict[str, dict[str, list[tuple[float, ...]]]] = {}
-    for role in vector_roles(stage, (INPUT, POST), section.missing):
-        lines = shown[role.value] = dict(each(section.missing, stage.names, partial(_statistics, stage, role)))
+    for role in vector_roles(run, (INPUT, POST), section.missing):
+        lines = shown[role.value] = dict(each(section.missing, run.names, partial(_statistics, run, role)))
         rows = [
             (name, int(layer), mean, sd, sd / abs(mean) if mean else None, *others)
             for name, found in lines.items()
@@ -43,44 +43,44 @@ def statistics(stage: Stage) -> Section:
         if rows:
             title = Text("Every layer of every model, {role}", role=role.value)
             section.add_table(f"statistics_{role.value}", title, STATISTICS, rows, shown=12)
-        if stage.request.layers is None:
-            for name in filter(stage.original, lines):
+        if run.request.layers is None:
+            for name in filter(run.original, lines):
                 section.checks += statistics_checks(name, role, lines[name])
     if any(shown.values()):
         caption = Text(
             "Mean, standard deviation, least and largest value of every layer. Each panel has its own scale."
         )
-        section.add_picture("statistics", caption, "bias.layer_figures.statistics", shown, places(stage))
+        section.add_picture("statistics", caption, "bias.layer_figures.statistics", shown, places(run))
     return section
 
 
 STATISTICS = columns("model; layer; mean .4; sd .4; cv: sd over mean .4; min: least .4; max: largest .4; length .2")
 
 
-def _statistics(stage: Stage, role: Role, name: str) -> tuple[str, list[tuple[float, ...]]]:
+def _statistics(run: StudyRun, role: Role, name: str) -> tuple[str, list[tuple[float, ...]]]:
     """Return layer, mean, sd, least, largest and length of every layer of a model."""
     return name, [
         (float(layer), float(row.mean()), float(row.std()), *extent(row), float(np.linalg.norm(row)))
-        for layer, row in zip(*layer_stack(stage, name, role), strict=True)
+        for layer, row in zip(*layer_stack(run, name, role), strict=True)
     ]
 
 
-def ridges(stage: Stage) -> Section:
+def ridges(run: StudyRun) -> Section:
     """Show how the values of every third layer are distributed; no value is left out (figure 9)."""
     section = Section()
     rows: list[tuple[Cell, ...]] = []
     panels: list[tuple[str, str, tuple[int, ...], FloatArray]] = []
     spacing: dict[str, float] = {}
-    for role in vector_roles(stage, (INPUT, POST), section.missing):
+    for role in vector_roles(run, (INPUT, POST), section.missing):
         spacing[role.value] = 0.0
-        stacks = each(section.missing, stage.names, partial(_named_stack, stage, role))
+        stacks = each(section.missing, run.names, partial(_named_stack, run, role))
         for name, (layers, values) in stacks:
             outside = ((values < CLIPPED[0]) | (values > CLIPPED[1])).mean(axis=1)
             count, share = int(np.count_nonzero(outside)), 100 * float(outside.max())
             rows.append((name, role.value, len(layers), *extent(values), count, share))
             step = RIDGE_STEP if len(layers) > MAX_RIDGES else 1
             panels.append((role.value, name, layers[::step], values[::step]))
-            spacing[role.value] = max(spacing[role.value], _spacing(stage, name, role, values[::step]))
+            spacing[role.value] = max(spacing[role.value], _spacing(run, name, role, values[::step]))
     if not panels:
         return section
     section.add_table(
@@ -96,25 +96,25 @@ def ridges(stage: Stage) -> Section:
         "Values of every layer shown, as histograms over the whole range of the row; each is as high as its own "
         "largest bin. Nothing is cut off."
     )
-    section.add_picture("ridges", caption, "bias.layer_figures.ridges", panels, spacing, places(stage))
+    section.add_picture("ridges", caption, "bias.layer_figures.ridges", panels, spacing, places(run))
     return section
 
 
-def _named_stack(stage: Stage, role: Role, name: str) -> tuple[str, Stack]:
-    return name, layer_stack(stage, name, role)
+def _named_stack(run: StudyRun, role: Role, name: str) -> tuple[str, Stack]:
+    return name, layer_stack(run, name, role)
 
 
-def _spacing(stage: Stage, name: str, role: Role, values: FloatArray) -> float:
+def _spacing(run: StudyRun, name: str, role: Role, values: FloatArray) -> float:
     """Return the distance of neighbouring stored numbers at the largest value."""
-    formats = {stage.stored(name, role, layer) for layer in stage.layers(name, role)}
+    formats = {run.stored(name, role, layer) for layer in run.layers(name, role)}
     bits = min((GRIDS[one].precision for one in formats if one in GRIDS), default=53)
     return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1] - bits)
 
 
-def difference(stage: Stage) -> Section:
+def difference(run: StudyRun) -> Section:
     """Look at input norm minus post-attention norm: mean and spread of every model, Pearson of all pairs (figure 10)."""
     section = Section()
-    found = dict(each(section.missing, stage.names, partial(_difference, stage)))
+    found = dict(each(section.missing, run.names, partial(_difference, run)))
     if not found:
         return section
     section.add_table(
@@ -137,8 +137,8 @@ def difference(stage: Stage) -> Section:
         "(grey: 95 % of independent pairs). Pairs with a mean Pearson above {limit} have a panel of their own.",
         limit=RELATED,
     )
-    section.add_picture("difference", caption, "bias.layer_figures.difference", found, lines, places(stage))
-    if stage.request.replicas and {"Solar", "GLM"} <= found.keys():
+    section.add_picture("difference", caption, "bias.layer_figures.difference", found, lines, places(run))
+    if run.request.replicas and {"Solar", "GLM"} <= found.keys():
         section.notes.append(
             Text(
                 "On replicas the Pearson of Solar and GLM is held within ±{limit}, because the published picture stays within "
@@ -147,15 +147,15 @@ def difference(stage: Stage) -> Section:
                 printed=WITHIN,
             )
         )
-    if published_case(stage, INPUT, "Solar", "GLM"):
+    if published_case(run, INPUT, "Solar", "GLM"):
         beyond = [float(np.count_nonzero(np.abs(r) > WITHIN)) for pair, _, r, _ in lines if pair == ("Solar", "GLM")]
         what = Text("figure 10: layers with a Pearson beyond ±{limit}, Solar and GLM", limit=WITHIN)
         section.checks += [Check(what, 0.0, count, 0, "picture", OFF_FIGURE, within=0.0) for count in beyond]
     return section
 
 
-def _difference(stage: Stage, name: str) -> tuple[str, Stack]:
-    (before, left), (after, right) = (layer_stack(stage, name, role) for role in (INPUT, POST))
+def _difference(run: StudyRun, name: str) -> tuple[str, Stack]:
+    (before, left), (after, right) = (layer_stack(run, name, role) for role in (INPUT, POST))
     layers = tuple(layer for layer in before if layer in after)
     if not layers:
         raise Missing(Text("{model} has no layer with both norms", model=name))

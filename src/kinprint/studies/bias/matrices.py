@@ -24,7 +24,7 @@ from kinprint.studies.bias.facts import (
 )
 from kinprint.studies.bias.pairs import BY_LAYER
 from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median
-from kinprint.studies.opened import Stage, attempt, require_same_shape, sides
+from kinprint.studies.opened import StudyRun, attempt, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.text import Text
 
@@ -70,24 +70,24 @@ def _spread(values: FloatArray) -> tuple[float, float, float]:
     return finite_mean(kept), finite_median(kept), float(kept.std()) if kept.size else math.nan
 
 
-def layer_grid(stage: Stage, a: str, b: str, role: Role) -> LayerGrid:
+def layer_grid(run: StudyRun, a: str, b: str, role: Role) -> LayerGrid:
     """Compare all layers of two models; `Missing` if their widths differ."""
-    (rows, left), (others, right) = layer_stack(stage, a, role), layer_stack(stage, b, role)
+    (rows, left), (others, right) = layer_stack(run, a, role), layer_stack(run, b, role)
     require_same_shape(a, left, b, right)
     return LayerGrid(rows, others, row_grid(left, right), 1.0 / math.sqrt(left.shape[1] - 1))
 
 
-def all_layers(stage: Stage) -> Section:
+def all_layers(run: StudyRun) -> Section:
     """Compare every layer of the first model with every layer of the second (figure 2)."""
     section = Section()
-    a, b = model_pairs(stage)[0]
-    for role in vector_roles(stage, (INPUT,), section.missing):
-        attempt(section.missing, partial(_one_matrix, stage, section, a, b, role), sides(a, b))
+    a, b = model_pairs(run)[0]
+    for role in vector_roles(run, (INPUT,), section.missing):
+        attempt(section.missing, partial(_one_matrix, run, section, a, b, role), sides(a, b))
     return section
 
 
-def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
-    grid = layer_grid(stage, a, b, role)
+def _one_matrix(run: StudyRun, section: Section, a: str, b: str, role: Role) -> None:
+    grid = layer_grid(run, a, b, role)
     named = {"a": a, "b": b, "role": role.value}
     name = f"layers_{role.value}_{a}_{b}"
     title = Text("Same layer and different layers of {a} and {b}, {role}", **named)
@@ -118,8 +118,8 @@ def _one_matrix(stage: Stage, section: Section, a: str, b: str, role: Role) -> N
             "medians and spreads of the same and of different layers are over the {count} layers that both have.",
             a=a,
             b=b,
-            p=stage.depth(a),
-            q=stage.depth(b),
+            p=run.depth(a),
+            q=run.depth(b),
             count=len(set(grid.rows) & set(grid.columns)),
         )
     )
@@ -140,37 +140,37 @@ JOINT = columns(
 )
 
 
-def joint_cells(stage: Stage, pair: LayerPair) -> tuple[Cell, ...]:
+def joint_cells(run: StudyRun, pair: LayerPair) -> tuple[Cell, ...]:
     """Return the test of a pair's mean over layers, as the columns `JOINT` say."""
-    null = pair.joint(stage.request.seed)
+    null = pair.joint(run.request.seed)
     return null.sd, effective_layers(null), null.z, null.log10_p
 
 
-def joint_notes(stage: Stage) -> list[Text]:
+def joint_notes(run: StudyRun) -> list[Text]:
     """Return what a reader has to know about the test of a mean over layers."""
-    return [ONE_PERMUTATION, ASSUMED] if stage.request.replicas else [ONE_PERMUTATION]
+    return [ONE_PERMUTATION, ASSUMED] if run.request.replicas else [ONE_PERMUTATION]
 
 
-def all_pairs_of_models(stage: Stage) -> Section:
+def all_pairs_of_models(run: StudyRun) -> Section:
     """Show the Pearson matrices of all pairs of models, and test each pair's diagonal as a whole (figure 5)."""
-    section = Section(notes=joint_notes(stage))
-    for role in vector_roles(stage, (INPUT,), section.missing):
-        _one_gallery(stage, section, role)
+    section = Section(notes=joint_notes(run))
+    for role in vector_roles(run, (INPUT,), section.missing):
+        _one_gallery(run, section, role)
     return section
 
 
-def _one_gallery(stage: Stage, section: Section, role: Role) -> None:
+def _one_gallery(run: StudyRun, section: Section, role: Role) -> None:
     panels: list[tuple[tuple[str, str], LayerGrid, float]] = []
     rows: list[tuple[Cell, ...]] = []
 
     def add(pair: LayerPair) -> None:
         row = (pair.a, pair.b, len(pair.layers), pair.mean_pearson, finite_median(pair.pearson), pair.pearson_sd)
-        rows.append((*row, *joint_cells(stage, pair)))
-        panels.append(((pair.a, pair.b), layer_grid(stage, pair.a, pair.b, role), pair.mean_pearson))
-        if published_case(stage, role, pair.a, pair.b):
+        rows.append((*row, *joint_cells(run, pair)))
+        panels.append(((pair.a, pair.b), layer_grid(run, pair.a, pair.b, role), pair.mean_pearson))
+        if published_case(run, role, pair.a, pair.b):
             section.checks.extend(diagonal_checks(pair))
 
-    for pair in compared_pairs(stage, role, section.missing):
+    for pair in compared_pairs(run, role, section.missing):
         attempt(section.missing, partial(add, pair), sides(pair.a, pair.b))
     if not panels:
         return

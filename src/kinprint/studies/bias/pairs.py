@@ -15,7 +15,7 @@ from kinprint.studies.bias import facts
 from kinprint.studies.bias.checks import best_layer_checks, changed_checks
 from kinprint.studies.bias.facts import INPUT, places, published_case
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import Stage, attempt, sides
+from kinprint.studies.opened import StudyRun, attempt, sides
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
@@ -30,25 +30,25 @@ BY_LAYER = columns(
 )
 
 
-def siblings(stage: Stage) -> list[Text]:
+def siblings(run: StudyRun) -> list[Text]:
     """Return what has to be said about the derived control, if it is there."""
-    return [SIBLING] if stage.original("GLM", "INTELLECT") else []
+    return [SIBLING] if run.original("GLM", "INTELLECT") else []
 
 
-def pairs(stage: Stage) -> Section:
+def pairs(run: StudyRun) -> Section:
     """Compare pairs layer by layer, and show 50 dimensions of the layer with the largest raw cosine (figures 1, 3, 4)."""
-    section = Section(notes=siblings(stage))
-    for role in facts.vector_roles(stage, (INPUT,), section.missing):
-        for a, b in facts.figure_pairs(stage):
-            attempt(section.missing, partial(_one_pair, stage, section, a, b, role), sides(a, b))
+    section = Section(notes=siblings(run))
+    for role in facts.vector_roles(run, (INPUT,), section.missing):
+        for a, b in facts.figure_pairs(run):
+            attempt(section.missing, partial(_one_pair, run, section, a, b, role), sides(a, b))
     return section
 
 
-def _one_pair(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
-    pair = layer_pair(stage, a, b, role)
+def _one_pair(run: StudyRun, section: Section, a: str, b: str, role: Role) -> None:
+    pair = layer_pair(run, a, b, role)
     best = pair.best
     left, right = pair.left[best], pair.right[best]
-    dims = facts.quartile_sample(left, right, facts.SAMPLE_SEED + stage.request.seed)
+    dims = facts.quartile_sample(left, right, facts.SAMPLE_SEED + run.request.seed)
     named = {"a": a, "b": b, "role": role.value}
     sampled = {"count": len(dims), "layer": pair.layers[best]}
     name = f"pair_{role.value}_{a}_{b}"
@@ -71,26 +71,26 @@ def _one_pair(stage: Stage, section: Section, a: str, b: str, role: Role) -> Non
         **sampled,
         **named,
     )
-    section.add_picture(name, caption, "bias.figures.pair_panels", pair, dims, places(stage))
-    if published_case(stage, role, a, b):
+    section.add_picture(name, caption, "bias.figures.pair_panels", pair, dims, places(run))
+    if published_case(run, role, a, b):
         section.checks += best_layer_checks(pair)
 
 
-def changed(stage: Stage) -> Section:
+def changed(run: StudyRun) -> Section:
     """Show what differs, layer by layer, between the two models whose norms correlate most (figure 3-1)."""
-    section = Section(notes=siblings(stage))
-    for role in facts.vector_roles(stage, (INPUT,), section.missing):
-        found = facts.compared_pairs(stage, role, section.missing)
+    section = Section(notes=siblings(run))
+    for role in facts.vector_roles(run, (INPUT,), section.missing):
+        found = facts.compared_pairs(run, role, section.missing)
         usable = [pair for pair in found if np.isfinite(pair.mean_pearson)]
         if usable:
             closest = max(usable, key=lambda pair: pair.mean_pearson)
-            attempt(section.missing, partial(_one_change, stage, section, closest), sides(closest.a, closest.b))
+            attempt(section.missing, partial(_one_change, run, section, closest), sides(closest.a, closest.b))
     return section
 
 
-def _one_change(stage: Stage, section: Section, pair: LayerPair) -> None:
-    grid = _grid(stage, pair)
-    found = [_change(stage, pair, layer, grid) for layer in pair.layers]
+def _one_change(run: StudyRun, section: Section, pair: LayerPair) -> None:
+    grid = _grid(run, pair)
+    found = [_change(run, pair, layer, grid) for layer in pair.layers]
     rows = [_change_row(layer, change) for layer, change in zip(pair.layers, found, strict=True)]
     nulls = [[(change[k][1].mean, change[k][1].sd) for change in found] for k in range(3)]
     named = {"a": pair.a, "b": pair.b, "role": pair.role.value}
@@ -121,22 +121,22 @@ def _one_change(stage: Stage, section: Section, pair: LayerPair) -> None:
             "reason."
         )
     )
-    if published_case(stage, pair.role, pair.a, pair.b) and {pair.a, pair.b} == {"GLM", "INTELLECT"}:
+    if published_case(run, pair.role, pair.a, pair.b) and {pair.a, pair.b} == {"GLM", "INTELLECT"}:
         section.checks += changed_checks(pair.layers, rows)
 
 
-def _grid(stage: Stage, pair: LayerPair) -> str:
+def _grid(run: StudyRun, pair: LayerPair) -> str:
     """Return the coarsest format in which a layer of either model is stored."""
-    stored = {stage.stored(name, pair.role, layer) for name in (pair.a, pair.b) for layer in pair.layers}
+    stored = {run.stored(name, pair.role, layer) for name in (pair.a, pair.b) for layer in pair.layers}
     strange = sorted(stored - set(FLOATS))
     if strange:
         raise Missing(Text("{format} is no floating-point format: no distance in steps", format=", ".join(strange)))
     return max(stored, key=FLOATS.index)
 
 
-def _change(stage: Stage, pair: LayerPair, layer: int, grid: str) -> list[tuple[float, NullResult]]:
+def _change(run: StudyRun, pair: LayerPair, layer: int, grid: str) -> list[tuple[float, NullResult]]:
     """Return share changed, mean absolute difference and ulp distance of one layer, each with its null."""
-    a, b = (stage.raw(name, pair.role, layer).ravel().astype(np.float64) for name in (pair.a, pair.b))
+    a, b = (run.raw(name, pair.role, layer).ravel().astype(np.float64) for name in (pair.a, pair.b))
     at = pair.layers.index(layer)
     left, right = pair.left[at], pair.right[at]
     steps = [ordinals(on_grid(x, grid), grid) for x in (a, b)]

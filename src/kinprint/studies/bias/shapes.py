@@ -14,7 +14,7 @@ from kinprint.metrics import METRICS
 from kinprint.studies.bias.checks import free, printed
 from kinprint.studies.bias.facts import INPUT, ORIGINALS, extent, layer_stack, places, published_case, vector_roles
 from kinprint.studies.bias.path import joint_path
-from kinprint.studies.opened import Stage, attempt, each, require_same_shape
+from kinprint.studies.opened import StudyRun, attempt, each, require_same_shape
 from kinprint.studies.outcome import Check, Missing, Section, column, columns
 from kinprint.text import Text
 
@@ -23,7 +23,7 @@ SURFACE_DIMENSIONS = 100
 CLAIMED_TWO = Text("the text says 0 to 2.0; the published surfaces reach 1.12")
 
 
-def toy(_stage: Stage) -> Section:
+def toy(_stage: StudyRun) -> Section:
     """Show two vectors of three positive numbers before and after their means are taken away (figure 0)."""
     section, rows, known = Section(), [], printed()["fig0"]
     for label, when, said, measure in (
@@ -51,11 +51,11 @@ def toy(_stage: Stage) -> Section:
     return section
 
 
-def surfaces(stage: Stage) -> Section:
+def surfaces(run: StudyRun) -> Section:
     """Show the first dimensions of all layers as a surface for each model (figure 6)."""
     section = Section()
-    for role in vector_roles(stage, (INPUT,), section.missing):
-        shown = each(section.missing, stage.names, partial(_surface, stage, role))
+    for role in vector_roles(run, (INPUT,), section.missing):
+        shown = each(section.missing, run.names, partial(_surface, run, role))
         if not shown:
             continue
         rows = [(name, len(layers), *extent(values)) for name, layers, values in shown]
@@ -69,31 +69,31 @@ def surfaces(stage: Stage) -> Section:
             **named,
         )
         section.add_picture(f"surfaces_{role.value}", caption, "bias.space_figures.surfaces", shown, role.value)
-        if published_case(stage, role, *stage.names) and stage.original(*ORIGINALS):
+        if published_case(run, role, *run.names) and run.original(*ORIGINALS):
             largest = max(row[3] for row in rows)
             what = Text("figure 6: largest value on the surfaces")
             section.checks.append(Check(what, 2.0, largest, digits=1, trust="wrong", reason=CLAIMED_TWO))
-            section.checks.append(Check(what, 1.12, largest, 2, "picture", **free(stage)))
+            section.checks.append(Check(what, 1.12, largest, 2, "picture", **free(run)))
     return section
 
 
-def _surface(stage: Stage, role: Role, name: str) -> tuple[str, tuple[int, ...], FloatArray]:
-    layers, values = layer_stack(stage, name, role)
+def _surface(run: StudyRun, role: Role, name: str) -> tuple[str, tuple[int, ...], FloatArray]:
+    layers, values = layer_stack(run, name, role)
     if len(layers) < 2:
         raise Missing(Text("{model}: a surface needs two layers, and there is one", model=name))
     return name, layers, values[:, :SURFACE_DIMENSIONS]
 
 
-def paths(stage: Stage) -> Section:
+def paths(run: StudyRun) -> Section:
     """Draw the layers of all models as paths in their joint principal components (figure 7)."""
     section = Section()
-    for role in vector_roles(stage, (INPUT,), section.missing):
-        attempt(section.missing, partial(_one_path, stage, section, role))
+    for role in vector_roles(run, (INPUT,), section.missing):
+        attempt(section.missing, partial(_one_path, run, section, role))
     return section
 
 
-def _one_path(stage: Stage, section: Section, role: Role) -> None:
-    found = joint_path(_comparable_stacks(stage, section.missing, role), seed=stage.request.seed)
+def _one_path(run: StudyRun, section: Section, role: Role) -> None:
+    found = joint_path(_comparable_stacks(run, section.missing, role), seed=run.request.seed)
     named: dict[str, int | str] = {"count": len(found.layers), "role": role.value}
     percent = [100 * np.array(shares) for shares in (found.explained, found.null, found.null_sd)]
     section.add_table(
@@ -123,28 +123,28 @@ def _one_path(stage: Stage, section: Section, role: Role) -> None:
         "vectors with each model's dimensions in random order (bars: 95 % of such orders).",
         **named,
     )
-    section.add_picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(stage))
+    section.add_picture(f"path_{role.value}", caption, "bias.space_figures.paths", found, places(run))
     section.notes.append(
         Text(
             "What the first component explains is the level of the layers, which random order leaves alone: a large "
             "share is no sign that models resemble each other."
         )
     )
-    if published_case(stage, role, *stage.names) and set(found.names) == set(ORIGINALS):
+    if published_case(run, role, *run.names) and set(found.names) == set(ORIGINALS):
         for k, value in enumerate(printed()["fig7_pca_explained_pct"]):
             what = Text("figure 7: variance explained by component {number}, %", number=k + 1)
-            section.checks.append(Check(what, float(value), float(percent[0][k]), 1, **free(stage)))
+            section.checks.append(Check(what, float(value), float(percent[0][k]), 1, **free(run)))
 
 
-def _comparable_stacks(stage: Stage, missing: list[Text], role: Role) -> dict[str, tuple[tuple[int, ...], FloatArray]]:
+def _comparable_stacks(run: StudyRun, missing: list[Text], role: Role) -> dict[str, tuple[tuple[int, ...], FloatArray]]:
     """Return the models that have the role and the width of the first that has it."""
     found: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
 
     def add(name: str) -> None:
-        layers, values = layer_stack(stage, name, role)
+        layers, values = layer_stack(run, name, role)
         for first, (_, other) in itertools.islice(found.items(), 1):
             require_same_shape(first, other, name, values)
         found[name] = layers, values
 
-    each(missing, stage.names, add)
+    each(missing, run.names, add)
     return found

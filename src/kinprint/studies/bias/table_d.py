@@ -9,7 +9,7 @@ from kinprint.arch import Role
 from kinprint.studies.bias.checks import free, text_check
 from kinprint.studies.bias.facts import COSINE, INPUT, PEARSON, model_pairs, published_case, vector_roles
 from kinprint.studies.bias.matrices import SUMMARY, LayerGrid, layer_grid
-from kinprint.studies.opened import Stage, attempt, sides
+from kinprint.studies.opened import StudyRun, attempt, sides
 from kinprint.studies.outcome import Check, Section, columns
 from kinprint.studies.published import WRONG_D2, layerwise, published
 from kinprint.text import Text
@@ -37,22 +37,22 @@ _COLUMNS = columns(
 )
 
 
-def appendix_d(stage: Stage) -> Section:
+def appendix_d(run: StudyRun) -> Section:
     """Repeat appendix D: the same layer, samples of different layers, and a summary, for the first two models."""
     section = Section()
-    a, b = model_pairs(stage)[0]
-    for role in vector_roles(stage, (INPUT,), section.missing):
-        attempt(section.missing, partial(_one_d, stage, section, a, b, role), sides(a, b))
+    a, b = model_pairs(run)[0]
+    for role in vector_roles(run, (INPUT,), section.missing):
+        attempt(section.missing, partial(_one_d, run, section, a, b, role), sides(a, b))
     return section
 
 
-def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
-    grid = layer_grid(stage, a, b, role)
+def _one_d(run: StudyRun, section: Section, a: str, b: str, role: Role) -> None:
+    grid = layer_grid(run, a, b, role)
     named = {"a": a, "b": b, "role": role.value}
-    original = (a, b) == ("Solar", "GLM") and published_case(stage, role, a, b)
+    original = (a, b) == ("Solar", "GLM") and published_case(run, role, a, b)
     printed = _printed(published()["sionic_tables"]) if original else {}
     diagonal = [(layer, layer) for layer in grid.rows if layer in grid.columns]
-    sampled = diagonal[::_DIAGONAL_STEP] if stage.request.layers is None else diagonal
+    sampled = diagonal[::_DIAGONAL_STEP] if run.request.layers is None else diagonal
     others = [pair for pair in _SAMPLES if pair[0] in grid.rows and pair[1] in grid.columns]
     others = others if len(others) > 2 else _corners(grid.rows, grid.columns)
     for name, title, chosen in (
@@ -71,7 +71,7 @@ def _one_d(stage: Stage, section: Section, a: str, b: str, role: Role) -> None:
     title = Text("Appendix D: summary of {a} and {b}, {role}", **named)
     section.add_table(f"d_summary_{role.value}", title, SUMMARY, grid.summary())
     if original:
-        section.checks += _layer_checks(grid, printed, replicas=stage.request.replicas) + _summary_checks(stage, grid)
+        section.checks += _layer_checks(grid, printed, replicas=run.request.replicas) + _summary_checks(run, grid)
         section.notes.append(
             Text(
                 "The columns of published values show appendix D-2 as printed; the list of published figures says what "
@@ -116,10 +116,10 @@ def _layer_checks(
     return checks
 
 
-def _summary_checks(stage: Stage, grid: LayerGrid) -> list[Check]:
+def _summary_checks(run: StudyRun, grid: LayerGrid) -> list[Check]:
     """Compare the summary as printed; means over other layers than theirs are shown without a result."""
     known = published()["sionic_tables"]["D2_3_summary"]
-    remark = free(stage)["reason"] or COUNTED_47
+    remark = free(run)["reason"] or COUNTED_47
     remarks = {"diag_mean": COUNTED_47, "off_mean": remark, "diff": remark, "off_std": remark}
     checks = []
     for number, (label, key, wrong) in enumerate(

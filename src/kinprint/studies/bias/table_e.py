@@ -12,7 +12,7 @@ from kinprint.studies.bias.facts import COSINE, INPUT, PEARSON, POST, compared_p
 from kinprint.studies.bias.matrices import JOINT, joint_cells, joint_notes
 from kinprint.studies.bias.pairs import siblings
 from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median
-from kinprint.studies.opened import Stage, attempt, sides
+from kinprint.studies.opened import StudyRun, attempt, sides
 from kinprint.studies.outcome import Cell, Check, Section, columns
 from kinprint.studies.published import MIXED, WRONG_E3, published
 from kinprint.text import Text
@@ -56,12 +56,12 @@ _BEST = columns(
 )
 
 
-def appendix_e(stage: Stage) -> Section:
+def appendix_e(run: StudyRun) -> Section:
     """Repeat appendix E: all pairs over the same layers, with means, medians and one test; best layers apart."""
-    section = Section(notes=[*siblings(stage), *joint_notes(stage)])
-    _sizes(stage, section)
-    for role in vector_roles(stage, (INPUT, POST), section.missing):
-        _one_e(stage, section, role)
+    section = Section(notes=[*siblings(run), *joint_notes(run)])
+    _sizes(run, section)
+    for role in vector_roles(run, (INPUT, POST), section.missing):
+        _one_e(run, section, role)
     section.notes.append(
         Text(
             "Means and medians are over the same layers for all pairs, those that all models have; the second table "
@@ -72,12 +72,12 @@ def appendix_e(stage: Stage) -> Section:
     return section
 
 
-def _sizes(stage: Stage, section: Section) -> None:
+def _sizes(run: StudyRun, section: Section) -> None:
     rows: list[tuple[Cell, ...]] = []
-    for name in stage.names:
-        layers, left_out = stage.depth(name), _left_out(stage.model(name).naming)
-        billions = _parameters(stage.model(name)) / 1e9
-        rows.append((name, layers, left_out or None, stage.width(name), billions))
+    for name in run.names:
+        layers, left_out = run.depth(name), _left_out(run.model(name).naming)
+        billions = _parameters(run.model(name)) / 1e9
+        rows.append((name, layers, left_out or None, run.width(name), billions))
         if left_out:
             section.notes.append(
                 Text(
@@ -88,7 +88,7 @@ def _sizes(stage: Stage, section: Section) -> None:
                     count=layers,
                 )
             )
-        if stage.original(name) and not stage.request.layers:
+        if run.original(name) and not run.request.layers:
             section.checks += _size_checks(name, layers, billions)
     heads = columns("model; layers; left_out: layers left out; width; parameters: parameters, billions .2")
     section.add_table("e_models", Text("Appendix E: the models"), heads, rows)
@@ -124,8 +124,8 @@ def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
     return checks
 
 
-def _one_e(stage: Stage, section: Section, role: Role) -> None:
-    found = compared_pairs(stage, role, section.missing)
+def _one_e(run: StudyRun, section: Section, role: Role) -> None:
+    found = compared_pairs(run, role, section.missing)
     if not found:
         return
     common = sorted(set.intersection(*(set(pair.layers) for pair in found)))
@@ -134,7 +134,7 @@ def _one_e(stage: Stage, section: Section, role: Role) -> None:
 
     def add_common(pair: LayerPair) -> None:
         part = pair.only(common)
-        rows.append((*_basics(part), *joint_cells(stage, part)))
+        rows.append((*_basics(part), *joint_cells(run, part)))
 
     def add_own(pair: LayerPair) -> None:
         best = pair.best
@@ -158,8 +158,8 @@ def _one_e(stage: Stage, section: Section, role: Role) -> None:
     )
     section.add_picture(f"e_{role.value}", caption, "bias.figures.pair_strips", found, role.value)
     for pair in found:
-        if stage.request.layers is None and stage.original(pair.a, pair.b):
-            section.checks += _pair_checks(stage, pair)
+        if run.request.layers is None and run.original(pair.a, pair.b):
+            section.checks += _pair_checks(run, pair)
 
 
 def _basics(pair: LayerPair) -> tuple[Cell, ...]:
@@ -167,14 +167,14 @@ def _basics(pair: LayerPair) -> tuple[Cell, ...]:
     return pair.a, pair.b, len(pair.layers), *cosine, null, pair.mean_pearson, finite_median(pair.pearson)
 
 
-def _pair_checks(stage: Stage, pair: LayerPair) -> list[Check]:
+def _pair_checks(run: StudyRun, pair: LayerPair) -> list[Check]:
     label, key = {INPUT: ("E-2", "E2_input"), POST: ("E-3", "E3_post")}.get(pair.role, ("", ""))
     known = published()["sionic_tables"].get(key, {})
     name = known_pair(pair, known)
     if name is None:
         return []
     remark = _FREE.get((pair.role, name), NOT_MEASURED) if pair.role is POST else None
-    compared = remark is None or not stage.request.replicas
+    compared = remark is None or not run.request.replicas
     measured = (COSINE, finite_mean(pair.cosine)), (PEARSON, pair.mean_pearson)
     checks = []
     for value, wrong, (measure, mean) in zip(

@@ -14,7 +14,7 @@ from kinprint.metrics.distance import MAX_CV
 from kinprint.studies.metrics.layer_zero import layer_zero, zero_wants
 from kinprint.studies.metrics.plan import MeasuredPairs, ModelLayer, measured, wants
 from kinprint.studies.metrics.tensor_pairs import BLIND, DRAWN_ROWS, SMALL, TRUSTED_Z
-from kinprint.studies.opened import Stage, Want
+from kinprint.studies.opened import ModelWant, StudyRun
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
@@ -103,9 +103,9 @@ _REPLICA_GAPS = Text(
 )
 
 
-def _tensors(stage: Stage) -> Section:
+def _tensors(run: StudyRun) -> Section:
     """List what is compared, and what could not be."""
-    found = measured(stage)
+    found = measured(run)
     section = Section(notes=[*found.notes, _MATRIX_NULL], missing=list(found.missing))
     rows = [
         (role.value, *at, "×".join(map(str, one.shape)), one.dtype, one.mean, one.sd, one.cv, one.norm, one.q99)
@@ -118,13 +118,13 @@ def _tensors(stage: Stage) -> Section:
         )
         section.add_table("tensors", Text("Tensors and their statistics (population)"), head, rows)
     # the original loads models without their output head; Phi's count has it all the same
-    counts = {f"parameters {name}": _parameters(stage, name, head=name == "Phi") / 1e9 for name in stage.names}
-    section.checks += published_checks(stage, section, claims("metrics")["tensors"], counts)
+    counts = {f"parameters {name}": _parameters(run, name, head=name == "Phi") / 1e9 for name in run.names}
+    section.checks += published_checks(run, section, claims("metrics")["tensors"], counts)
     return section
 
 
-def _parameters(stage: Stage, name: str, *, head: bool) -> int:
-    model = stage.model(name)
+def _parameters(run: StudyRun, name: str, *, head: bool) -> int:
+    model = run.model(name)
     left_out = {item.name for item in model.naming.excluded}
     if not head:
         left_out |= {part.name for part in model.naming.tensors if part.role is Role.HEAD}
@@ -132,9 +132,9 @@ def _parameters(stage: Stage, name: str, *, head: bool) -> int:
     return sum(math.prod(shape) for stored, shape in shapes.items() if stored not in left_out)
 
 
-def _measure_part(stage: Stage, measure: str) -> Section:
+def _measure_part(run: StudyRun, measure: str) -> Section:
     """Tables and matrices of one measure in the three arrangements."""
-    found, section = measured(stage), Section(notes=[_DEFINITIONS[measure]])
+    found, section = measured(run), Section(notes=[_DEFINITIONS[measure]])
     for arrangement, groups in found.arrangements.items():
         pairs = dict.fromkeys(pair for group in groups for pair in group.pairs)
         rows = [
@@ -147,12 +147,12 @@ def _measure_part(stage: Stage, measure: str) -> Section:
             section.add_table(f"{measure}_{arrangement}", title, (*_WHERE, *_COLUMNS[measure]), rows)
             for name in ("rel_l2_a", "rel_l2") if measure == "rel_l2" else (measure,):
                 _add_picture(section, found, name, arrangement)
-    section.checks += published_checks(stage, section, claims("metrics")["pairs"])
+    section.checks += published_checks(run, section, claims("metrics")["pairs"])
     if measure == "rel_l2":
-        section.checks += published_checks(stage, section, claims("metrics")["rel_l2"], _lengths(found))
+        section.checks += published_checks(run, section, claims("metrics")["rel_l2"], _lengths(found))
     if measure == "mean_abs_diff":
-        section.notes += _closer_notes(stage, found)
-        section.notes += [_REPLICA_GAPS] if stage.request.replicas else []
+        section.notes += _closer_notes(run, found)
+        section.notes += [_REPLICA_GAPS] if run.request.replicas else []
     return section
 
 
@@ -207,7 +207,7 @@ def _lengths(found: MeasuredPairs) -> dict[str, float | None]:
     return values
 
 
-def _closer_notes(stage: Stage, found: MeasuredPairs) -> list[Text]:
+def _closer_notes(run: StudyRun, found: MeasuredPairs) -> list[Text]:
     """Count how often GLM is nearer to Phi than to Solar, which the original says without exception."""
     layers = sorted({layer for _, (_, layer) in found.statistics})
     norms = [role for role in found.roles if role.info.kind == "norm"]
@@ -216,7 +216,7 @@ def _closer_notes(stage: Stage, found: MeasuredPairs) -> list[Text]:
         phi, solar = (found.get(role, ("GLM", layer), (name, layer), "mean_abs_diff") for name in ("Phi", "Solar"))
         if phi is not None and solar is not None:
             seen.append((phi.value < solar.value, f"{role.value} {layer}"))
-    if not seen or not stage.original("Solar", "GLM", "Phi"):
+    if not seen or not run.original("Solar", "GLM", "Phi"):
         return []
     against = ", ".join(where for nearer, where in seen if not nearer)
     return [
@@ -229,8 +229,8 @@ def _closer_notes(stage: Stage, found: MeasuredPairs) -> list[Text]:
     ]
 
 
-def _wants(stage: Stage) -> Iterable[Want]:
-    return itertools.chain(wants(stage), zero_wants(stage))
+def _wants(run: StudyRun) -> Iterable[ModelWant]:
+    return itertools.chain(wants(run), zero_wants(run))
 
 
 STUDY = Study(

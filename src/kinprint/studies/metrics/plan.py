@@ -15,6 +15,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
+from kinprint.model.reader import Want
 from kinprint.studies.metrics.tensor_pairs import (
     MAX_ROWS,
     ComparedTensor,
@@ -23,7 +24,7 @@ from kinprint.studies.metrics.tensor_pairs import (
     compared_tensor,
     measure_pair,
 )
-from kinprint.studies.opened import Stage, Want, attempt, each
+from kinprint.studies.opened import ModelWant, StudyRun, attempt, each
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
@@ -103,33 +104,33 @@ class MeasuredPairs:
 # -- what is compared ----------------------------------------------------------------------------------------------------
 
 
-def roles_of(stage: Stage) -> tuple[Role, ...]:
+def roles_of(run: StudyRun) -> tuple[Role, ...]:
     """Return the roles asked for, else those of the original."""
-    return stage.request.roles or ROLES
+    return run.request.roles or ROLES
 
 
-def compared(stage: Stage) -> tuple[str, ...]:
+def compared(run: StudyRun) -> tuple[str, ...]:
     """Return the models that take part in the matrices: all, but those of `WITHIN_ONLY` if no other has their width."""
-    widths = {name: stage.width(name) for name in stage.names}
-    alone = {name for name in WITHIN_ONLY if stage.original(name) and [*widths.values()].count(widths[name]) == 1}
-    return tuple(name for name in stage.names if name not in alone) or stage.names
+    widths = {name: run.width(name) for name in run.names}
+    alone = {name for name in WITHIN_ONLY if run.original(name) and [*widths.values()].count(widths[name]) == 1}
+    return tuple(name for name in run.names if name not in alone) or run.names
 
 
-def chosen_layers(stage: Stage) -> tuple[int, ...]:
+def chosen_layers(run: StudyRun) -> tuple[int, ...]:
     """Return the layers asked for, else 10, 20, 30, else (shallow models) the quarter points of the shallowest."""
-    asked = stage.request.layers
+    asked = run.request.layers
     if asked is not None:
         even = np.linspace(0, len(asked) - 1, min(MAX_LAYERS, len(asked))).round().astype(int)
         return tuple(asked[i] for i in even)
-    depths = [stage.depth(name) for name in compared(stage)]
+    depths = [run.depth(name) for name in compared(run)]
     if sum(depth > max(LAYERS) for depth in depths) >= min(2, len(depths)):
         return LAYERS
     return tuple(sorted({min(depths) * quarter // 4 for quarter in (1, 2, 3)})) if depths else ()
 
 
-def arrangements(stage: Stage) -> dict[str, list[TensorGroup]]:
+def arrangements(run: StudyRun) -> dict[str, list[TensorGroup]]:
     """Return the groups of the three arrangements: same layer, mixed layers, within a model."""
-    names, layers = compared(stage), chosen_layers(stage)
+    names, layers = compared(run), chosen_layers(run)
     found: dict[str, list[TensorGroup]] = {"same_layer": [], "mixed": [], "within": []}
     if len(names) > 1:
         for layer in layers:
@@ -146,48 +147,48 @@ def arrangements(stage: Stage) -> dict[str, list[TensorGroup]]:
     return found
 
 
-def wants(stage: Stage) -> Iterator[Want]:
+def wants(run: StudyRun) -> Iterator[ModelWant]:
     """Yield the vectors of the matrices. Matrices are read role by role, and not kept."""
-    vectors = [role for role in roles_of(stage) if role.info.kind != "matrix"]
-    for role, name, layer in itertools.product(vectors, compared(stage), chosen_layers(stage)):
-        yield Want(name, role, layer)
+    vectors = [role for role in roles_of(run) if role.info.kind != "matrix"]
+    for role, name, layer in itertools.product(vectors, compared(run), chosen_layers(run)):
+        yield (name, Want(role, layer))
 
 
 # -- measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measured(stage: Stage) -> MeasuredPairs:
+def measured(run: StudyRun) -> MeasuredPairs:
     """Return all measurements of a run, which the parts of the study share."""
-    return stage.once("measurements", partial(_measure, stage))
+    return run.once("measurements", partial(_measure, run))
 
 
-def _measure(stage: Stage) -> MeasuredPairs:
-    found = MeasuredPairs(roles_of(stage), arrangements(stage))
-    _remarks(stage, found)
+def _measure(run: StudyRun) -> MeasuredPairs:
+    found = MeasuredPairs(roles_of(run), arrangements(run))
+    _remarks(run, found)
     groups = list(itertools.chain.from_iterable(found.arrangements.values()))
     members = list(dict.fromkeys(one for group in groups for one in group.members))
-    members = members or list(itertools.product(compared(stage), chosen_layers(stage)))
+    members = members or list(itertools.product(compared(run), chosen_layers(run)))
     pairs = dict.fromkeys(pair for group in groups for pair in group.pairs)
     for number, role in enumerate(found.roles):
-        stage.progress(f"measuring {role.value}", number, len(found.roles))
-        tensors = _tensors(stage, role, members, found.missing)
+        run.progress(f"measuring {role.value}", number, len(found.roles))
+        tensors = _tensors(run, role, members, found.missing)
         found.statistics |= {(role, one): tensor.statistics for one, tensor in tensors.items()}
         there = [(a, b) for a, b in pairs if a in tensors and b in tensors]
-        each(found.missing, there, partial(_one_pair, stage, found, role, tensors))
+        each(found.missing, there, partial(_one_pair, run, found, role, tensors))
     found.missing[:] = dict.fromkeys(found.missing)
     return found
 
 
-def _remarks(stage: Stage, found: MeasuredPairs) -> None:
-    names, asked = compared(stage), stage.request.layers
-    alone = ", ".join(name for name in stage.names if name not in names)
+def _remarks(run: StudyRun, found: MeasuredPairs) -> None:
+    names, asked = compared(run), run.request.layers
+    alone = ", ".join(name for name in run.names if name not in names)
     if alone:
         said = "{models}: compared only with themselves, as in the original (last part); their width is their own."
         found.notes.append(Text(said, models=alone))
     if len(names) < 2:
         found.missing.append(Text("comparing models needs two of them; this run has {count}", count=len(names)))
     if asked is not None and len(asked) > MAX_LAYERS:
-        chosen = ", ".join(str(layer) for layer in chosen_layers(stage))
+        chosen = ", ".join(str(layer) for layer in chosen_layers(run))
         said = "{count} layers were asked for, {most} is the most; compared: {chosen}"
         found.missing.append(Text(said, count=len(asked), most=MAX_LAYERS, chosen=chosen))
     for role in found.roles:
@@ -196,16 +197,16 @@ def _remarks(stage: Stage, found: MeasuredPairs) -> None:
 
 
 def _tensors(
-    stage: Stage, role: Role, members: Sequence[ModelLayer], missing: list[Text]
+    run: StudyRun, role: Role, members: Sequence[ModelLayer], missing: list[Text]
 ) -> dict[ModelLayer, ComparedTensor]:
     """Read one role of all models and layers, and take the statistics of each tensor."""
-    there = [one for one in members if attempt(missing, partial(stage.part, one[0], role, one[1])) is not None]
+    there = [one for one in members if attempt(missing, partial(run.part, one[0], role, one[1])) is not None]
     ordered: dict[Axis, Text] = {}  # axes that have an order in one of the models, and may not be permuted then
-    for name in stage.names:
-        ordered |= ordered_axes(stage.model(name).checkpoint.config)
+    for name in run.names:
+        ordered |= ordered_axes(run.model(name).checkpoint.config)
     tensors: dict[ModelLayer, ComparedTensor] = {}
-    for (name, layer), values in _read(stage, role, there):
-        tensor = attempt(missing, partial(_tensor, stage, role, name, layer, values, ordered))
+    for (name, layer), values in _read(run, role, there):
+        tensor = attempt(missing, partial(_tensor, run, role, name, layer, values, ordered))
         if tensor is None:
             continue
         tensors[name, layer] = tensor
@@ -215,29 +216,29 @@ def _tensors(
     return tensors
 
 
-def _read(stage: Stage, role: Role, members: Sequence[ModelLayer]) -> Iterator[tuple[ModelLayer, Array | None]]:
-    """Yield matrices as stored, layer by layer, so that few are held at a time; None for vectors, which the stage holds."""
+def _read(run: StudyRun, role: Role, members: Sequence[ModelLayer]) -> Iterator[tuple[ModelLayer, Array | None]]:
+    """Yield matrices as stored, layer by layer, so that few are held at a time; None for vectors, which the run holds."""
     if role.info.kind != "matrix":
         yield from ((one, None) for one in members)
         return
     groups = [[one for one in members if one[1] == layer] for layer in dict.fromkeys(layer for _, layer in members)]
-    reads = [[Want(name, role, layer) for name, layer in group] for group in groups]
-    for group, arrays in zip(groups, stage.stream(reads), strict=True):
+    reads = [[(name, Want(role, layer)) for name, layer in group] for group in groups]
+    for group, arrays in zip(groups, run.stream(reads), strict=True):
         yield from zip(group, arrays, strict=True)
 
 
 def _tensor(
-    stage: Stage, role: Role, name: str, layer: int, matrix: Array | None, ordered: dict[Axis, Text]
+    run: StudyRun, role: Role, name: str, layer: int, matrix: Array | None, ordered: dict[Axis, Text]
 ) -> ComparedTensor:
-    values = stage.values(name, role, layer) if matrix is None else matrix
+    values = run.values(name, role, layer) if matrix is None else matrix
     if not np.isfinite(values).all():
         said = "{model}: {role} of layer {layer} holds values that are not finite"
         raise Missing(Text(said, model=name, role=role.value, layer=layer))
-    return compared_tensor(values, role, stage.stored(name, role, layer), ordered)
+    return compared_tensor(values, role, run.stored(name, role, layer), ordered)
 
 
 def _one_pair(
-    stage: Stage,
+    run: StudyRun,
     found: MeasuredPairs,
     role: Role,
     tensors: dict[ModelLayer, ComparedTensor],
@@ -245,7 +246,7 @@ def _one_pair(
 ) -> None:
     a, b = pair
     try:
-        found.pairs[role, a, b] = measure_pair(role, a[0], tensors[a], b[0], tensors[b], seed=stage.request.seed)
+        found.pairs[role, a, b] = measure_pair(role, a[0], tensors[a], b[0], tensors[b], seed=run.request.seed)
     except DegenerateInput as error:
         said = "{role}, {a} layer {i} and {b} layer {j}: {why}"
         raise Missing(Text(said, role=role.value, a=a[0], i=a[1], b=b[0], j=b[1], why=error.reason)) from error

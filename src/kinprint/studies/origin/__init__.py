@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable
 
 from kinprint.arch import Role
-from kinprint.studies.opened import Stage, Want
+from kinprint.model.reader import Want
+from kinprint.studies.opened import ModelWant, StudyRun
 from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
 from kinprint.studies.origin.config import configs
 from kinprint.studies.origin.decay import decay as decay_part
@@ -21,19 +22,19 @@ from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
 
 
-def _wants(stage: Stage) -> Iterable[Want]:
-    for name, role in itertools.product(stage.names, NORMS):
-        yield from (Want(name, role, layer) for layer in stage.layers(name, role))
+def _wants(run: StudyRun) -> Iterable[ModelWant]:
+    for name, role in itertools.product(run.names, NORMS):
+        yield from ((name, Want(role, layer)) for layer in run.layers(name, role))
     # Two parts look at routers, which are small, and each control is held against both models: they are kept.
-    first = stage.names[:2]
-    for name in stage.names:
-        layers = stage.layers(name, Role.ROUTER)
+    first = run.names[:2]
+    for name in run.names:
+        layers = run.layers(name, Role.ROUTER)
         if name in first:
             wanted = set(layers)
         else:
-            shared = [[layer for layer in layers if stage.holds(other, Role.ROUTER, layer)] for other in first]
+            shared = [[layer for layer in layers if run.holds(other, Role.ROUTER, layer)] for other in first]
             wanted = {layer for common in shared for layer in common[::EVERY]}
-        yield from (Want(name, Role.ROUTER, layer) for layer in sorted(wanted))
+        yield from ((name, Want(Role.ROUTER, layer)) for layer in sorted(wanted))
 
 
 STUDY = Study(

@@ -10,7 +10,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.stats import row_grid
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import accused, add_checks, both_norms, is_complete
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.text import Text
@@ -35,14 +35,14 @@ def draw_published(width: int, trials: int, seed: int) -> tuple[FloatArray, Floa
     return found[:, 0], found[:, 1]
 
 
-def random_baselines(stage: Stage) -> Section:
+def random_baselines(run: StudyRun) -> Section:
     """Compare with the published random vectors, and with those that have each layer's own mean and spread (part D)."""
     section = Section()
-    a, b = accused(stage)
-    norms = both_norms(stage, a, b, section.missing)
+    a, b = accused(run)
+    norms = both_norms(run, a, b, section.missing)
     width = next(iter(norms.values())).left.shape[1]
-    trials = FULL_TRIALS if stage.request.full else TRIALS
-    cosine, pearson = draw_published(width, trials, stage.request.seed)
+    trials = FULL_TRIALS if run.request.full else TRIALS
+    cosine, pearson = draw_published(width, trials, run.request.seed)
     rows: list[tuple[Cell, ...]] = []
     for role, pair in norms.items():
         mean, excess = float(pair.cosine.mean()), pair.cosine - pair.null_mean
@@ -67,7 +67,7 @@ def random_baselines(stage: Stage) -> Section:
     section.add_picture("random_baselines", caption, "origin.figures.baselines", *shown)
     drawn = {"mean": cosine.mean(), "sd": cosine.std(), "max": cosine.max()}
     drawn |= {"pearson": pearson.mean(), "pearson_sd": pearson.std()}
-    add_checks(stage, section, "baselines", {name: float(value) for name, value in drawn.items()})
+    add_checks(run, section, "baselines", {name: float(value) for name, value in drawn.items()})
     return section
 
 
@@ -95,11 +95,11 @@ def mismatched_places(items: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(min(30, items)) for j in range(i + 5, min(i + 10, items))]
 
 
-def deviation_cosine(stage: Stage) -> Section:
+def deviation_cosine(run: StudyRun) -> Section:
     """Subtract 1 in place of the mean, also in the mismatch that compares input with post norms (part E)."""
     section = Section()
-    a, b = accused(stage)
-    norms = both_norms(stage, a, b, section.missing)
+    a, b = accused(run)
+    norms = both_norms(run, a, b, section.missing)
     # layer 0 of the first norm, of the second, layer 1 of the first, …: the script's list
     width = next(iter(norms.values())).left.shape[1]
     left, right = (
@@ -147,5 +147,5 @@ def deviation_cosine(stage: Stage) -> Section:
     )
     section.add_picture("deviation", caption, "origin.figures.deviations", lines, histograms)
     if kinds == 2 and all(map(is_complete, norms.values())):
-        add_checks(stage, section, "deviation", {"cosine_sd": float(np.diagonal(plain.cosine).std())})
+        add_checks(run, section, "deviation", {"cosine_sd": float(np.diagonal(plain.cosine).std())})
     return section

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from kinprint.comparison.config_differences import compare_configs
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import accused, controls, count_check, is_published, origin
 from kinprint.studies.outcome import Cell, Check, Column, Section, columns
 from kinprint.text import Text
@@ -25,11 +25,11 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _EXPERT = re.compile(r"(?:^|\.)experts\.(\d+)\.")
 
 
-def configs(stage: Stage) -> Section:
+def configs(run: StudyRun) -> Section:
     """Config key by key, and what the tensor names say."""
     section = Section()
-    a, b = accused(stage)
-    one, two = (stage.model(name).checkpoint.config for name in (a, b))
+    a, b = accused(run)
+    one, two = (run.model(name).checkpoint.config for name in (a, b))
     rows = [
         (
             key,
@@ -45,18 +45,18 @@ def configs(stage: Stage) -> Section:
     others = [item for item in found.differences if item.key not in KEYS]
     title = Text("Every other difference between {a} and {b} ({n} keys are equal)", a=a, b=b, n=found.equal_keys)
     section.add_table("config_differences", title, columns("key; a: A; b: B"), others)
-    _add_scan(stage, section)
+    _add_scan(run, section)
     section.notes.append(
         Text(
             "A config describes a design. Designs are published and copied; equal values are no evidence about "
             "weights. Index 46 of GLM is the block that predicts further tokens: it counts as no layer here."
         )
-        if stage.original("GLM")
+        if run.original("GLM")
         else Text(
             "A config describes a design. Designs are published and copied; equal values are no evidence about weights."
         )
     )
-    if is_published(stage, a, b):
+    if is_published(run, a, b):
         for side, name, config in (("A", a, one), ("B", b, two)):
             section.checks += _checks(name, config, origin()["config"][side]["config_summary"])
     return section
@@ -66,10 +66,10 @@ def _shown(value: object) -> str:
     return str(value)[:200]
 
 
-def _add_scan(stage: Stage, section: Section) -> None:
+def _add_scan(run: StudyRun, section: Section) -> None:
     rows = []
-    for name in (*accused(stage), *controls(stage)):
-        model = stage.model(name)
+    for name in (*accused(run), *controls(run)):
+        model = run.model(name)
         rows.append((name, *scan(model.checkpoint.tensors), model.naming.layers, model.naming.experts))
     heads = (
         *columns("model; tensors; first: least layer index; last: greatest layer index"),

@@ -9,7 +9,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.studies.layer_pairs import LayerPair
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import COSINE, PEARSON, accused, add_checks, both_norms, is_complete
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
@@ -88,12 +88,12 @@ def compute(norms: dict[Role, LayerPair], *, draws: int, seed: int) -> Decay:
     return Decay(first.a, first.b, first.layers, matrix, null, diagonals, dominances, swapped, pearson)
 
 
-def decay(stage: Stage) -> Section:
+def decay(run: StudyRun) -> Section:
     """Compare all layers with all layers, and the diagonal with the rest (part F)."""
     section = Section()
-    a, b = accused(stage)
-    norms = both_norms(stage, a, b, section.missing)
-    found = compute(norms, draws=FULL_DRAWS if stage.request.full else DRAWS, seed=stage.request.seed)
+    a, b = accused(run)
+    norms = both_norms(run, a, b, section.missing)
+    found = compute(norms, draws=FULL_DRAWS if run.request.full else DRAWS, seed=run.request.seed)
     section.add_table("decay", Text("Diagonal and rest, {a} against {b}", a=a, b=b), _TABLE, _rows(found))
     _add_alignment(section, norms)
     section.notes.append(
@@ -114,7 +114,7 @@ def decay(stage: Stage) -> Section:
     section.add_picture("decay", caption, "origin.figures.decay", found)
     if len(norms) == 2 and all(map(is_complete, norms.values())):
         by_layer = {f"layer {layer}": float(value) for layer, value in zip(found.layers, found.diagonal, strict=True)}
-        add_checks(stage, section, "decay", by_layer)
+        add_checks(run, section, "decay", by_layer)
     return section
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
+from kinprint.model.reader import Want
 from kinprint.stats import NullResult, null_for
-from kinprint.studies.opened import Stage, Want
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.scripts import is_english, is_word
 from kinprint.studies.origin.shared import accused, add_checks, is_published, summarised
 from kinprint.studies.origin.tokens import Comparison, Ints, compared
@@ -56,15 +57,15 @@ def choose(found: Comparison) -> dict[str, list[int]]:
     return {"english": english[:ENGLISH], "english_written": written[:ENGLISH], "words": words[:WORDS]}
 
 
-def read_rows(stage: Stage, name: str, ids: Sequence[int]) -> dict[int, FloatArray]:
+def read_rows(run: StudyRun, name: str, ids: Sequence[int]) -> dict[int, FloatArray]:
     """Read single rows of the embedding: one range for each token."""
-    part = stage.part(name, Role.EMBEDDING, None)
+    part = run.part(name, Role.EMBEDDING, None)
     rows, width = part.shape
     wanted = sorted({number for number in ids if number < rows})
     if not wanted:
         return {}
     if part.transposed:
-        values = stage.values(name, Role.EMBEDDING, None)
+        values = run.values(name, Role.EMBEDDING, None)
         return {number: values[number] for number in wanted}
     runs: list[tuple[int, int]] = []
     for number in wanted:  # neighbours touch: one run, so that runs ascend without gaps of nothing
@@ -72,16 +73,16 @@ def read_rows(stage: Stage, name: str, ids: Sequence[int]) -> dict[int, FloatArr
             runs[-1] = (runs[-1][0], (number + 1) * width)
         else:
             runs.append((number * width, (number + 1) * width))
-    flat = stage.read([Want(name, Role.EMBEDDING, None, tuple(runs))])[0].astype(np.float64)
+    flat = run.read([(name, Want(Role.EMBEDDING, elements=tuple(runs)))])[0].astype(np.float64)
     return dict(zip(wanted, flat.reshape(len(wanted), width), strict=True))
 
 
-def embeddings(stage: Stage) -> Section:
+def embeddings(run: StudyRun) -> Section:
     """Compare the embeddings of common tokens (part J)."""
     section = Section()
-    a, b = accused(stage)
-    found = compared(stage, a, b)
-    n, m = (stage.part(name, Role.EMBEDDING, None).shape[1] for name in (a, b))
+    a, b = accused(run)
+    found = compared(run, a, b)
+    n, m = (run.part(name, Role.EMBEDDING, None).shape[1] for name in (a, b))
     if n != m:
         raise Missing(Text("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
     chosen = choose(found)
@@ -89,8 +90,8 @@ def embeddings(stage: Stage) -> Section:
     if not places:
         raise Missing(Text("{a} and {b} have no English token in common", a=a, b=b))
     pairs = random_pairs(found)
-    rows_a = read_rows(stage, a, found.ids_a[places].tolist())
-    rows_b = read_rows(stage, b, [*found.ids_b[places].tolist(), *(number for pair in pairs for number in pair)])
+    rows_a = read_rows(run, a, found.ids_a[places].tolist())
+    rows_b = read_rows(run, b, [*found.ids_b[places].tolist(), *(number for pair in pairs for number in pair)])
     made = (_sample(name, found, at, rows_a, rows_b, section.missing) for name, at in chosen.items())
     samples = [sample for sample in made if sample is not None]
     if not samples:
@@ -118,13 +119,13 @@ def embeddings(stage: Stage) -> Section:
         b=b,
     )
     section.add_picture("embeddings", caption, "origin.vocabulary_figures.embeddings", samples, within, b, n)
-    if is_published(stage, a, b):
+    if is_published(run, a, b):
         values: dict[str, float | None] = {"within": float(within.mean()) if within.size else None}
         for sample in samples:
             above, below = float((sample.cosines > 0.9).sum()), float((sample.cosines < 0.1).sum())
             values |= {"above": above, "below": below} if sample.name == "english" else {}
             values[f"{sample.name}_n"] = float(len(sample.tokens))
-        add_checks(stage, section, "embeddings", values)
+        add_checks(run, section, "embeddings", values)
     return section
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from kinprint.studies.layer_pairs import LayerPair
-from kinprint.studies.opened import Stage, each
+from kinprint.studies.opened import StudyRun, each
 from kinprint.studies.origin import shared
 from kinprint.studies.origin.shared import COSINE, NORMS, PEARSON, accused, add_checks, norm_pair
 from kinprint.studies.outcome import Cell, Section, columns
@@ -28,17 +28,17 @@ _CONTROLS = columns(
 )
 
 
-def layer_probe(stage: Stage) -> Section:
+def layer_probe(run: StudyRun) -> Section:
     """Cosine and Pearson of both norms, layer by layer (part A)."""
     section = Section()
-    a, b = accused(stage)
-    found = each(section.missing, NORMS, partial(norm_pair, stage, a, b))
+    a, b = accused(run)
+    found = each(section.missing, NORMS, partial(norm_pair, run, a, b))
     if not found:
         return section
     title = Text("Summary over layers, {a} against {b}", a=a, b=b)
     section.add_table("layer_summary", title, _SUMMARY, [row for pair in found for row in _summary_rows(pair)])
     for pair in found:
-        dropped = [str(layer) for layer in stage.stacks(a, b, pair.role)[0] if layer not in pair.layers]
+        dropped = [str(layer) for layer in run.stacks(a, b, pair.role)[0] if layer not in pair.layers]
         if dropped:
             left_out = ", ".join(dropped)
             section.missing.append(
@@ -60,7 +60,7 @@ def layer_probe(stage: Stage) -> Section:
         b=b,
     )
     section.add_picture("layer_probe", caption, "origin.figures.layer_probe", found)
-    add_checks(stage, section, "layers")
+    add_checks(run, section, "layers")
     return section
 
 
@@ -77,14 +77,14 @@ def _summary_rows(pair: LayerPair) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def controls(stage: Stage) -> Section:
+def controls(run: StudyRun) -> Section:
     """Run the same probe on models that are known to be unrelated, or related (part G)."""
     section = Section()
-    a, b = accused(stage)
+    a, b = accused(run)
     found: list[LayerPair] = []
-    for one, two in ((a, b), *shared.control_pairs(stage)):
+    for one, two in ((a, b), *shared.control_pairs(run)):
         missing: list[Text] = []
-        found += each(missing, NORMS, partial(norm_pair, stage, one, two))
+        found += each(missing, NORMS, partial(norm_pair, run, one, two))
         section.missing += [text for text in dict.fromkeys(missing) if text not in section.missing]
     if not found:
         return section
@@ -94,7 +94,7 @@ def controls(stage: Stage) -> Section:
     }
     rows = [_control_row(pair, common[pair.role]) for pair in found]
     section.add_table("controls", Text("The probe on all pairs of equal width"), _CONTROLS, rows)
-    section.notes += _control_notes(stage)
+    section.notes += _control_notes(run)
     caption = Text(
         "The same probe on {a} and {b} and on pairs with the controls. Shaded: 95 % of independent pairs, for each "
         "pair its own.",
@@ -107,7 +107,7 @@ def controls(stage: Stage) -> Section:
         if (pair.a, pair.b) == (a, b) and shared.is_complete(pair):
             statistics = shared.summarised(pair.cosine)
             values |= {f"{pair.role.value} {name}": value for name, value in statistics.items()}
-    add_checks(stage, section, "controls", values)
+    add_checks(run, section, "controls", values)
     return section
 
 
@@ -119,14 +119,14 @@ def _control_row(pair: LayerPair, common: list[int]) -> tuple[Cell, ...]:
     return pair.name, pair.role.value, len(pair.layers), *cosine, same, *tested
 
 
-def _control_notes(stage: Stage) -> list[Text]:
+def _control_notes(run: StudyRun) -> list[Text]:
     notes = [
         Text(
             "z and p test the mean Pearson correlation under one permutation for all layers: layers of one model are "
             "correlated, so they do not count as so many measurements."
         )
     ]
-    if stage.original("Solar", "GLM"):
+    if run.original("Solar", "GLM"):
         notes.append(
             Text(
                 "The published control was to be “Qwen2”; the script reads DeepSeek-V2-Lite, whose width differs, so every "
@@ -134,7 +134,7 @@ def _control_notes(stage: Stage) -> list[Text]:
                 "listed as not comparable here."
             )
         )
-    if stage.original("GLM", "INTELLECT"):
+    if run.original("GLM", "INTELLECT"):
         notes.append(
             Text(
                 "INTELLECT-3 was trained from GLM-4.5-Air-Base: it and GLM-4.5-Air have the same parent, so they are "

@@ -11,7 +11,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.shared import (
     COSINE,
     EVERY,
@@ -62,52 +62,52 @@ _SUMMARY = columns(
 )
 
 
-def window_probe(stage: Stage) -> Section:
+def window_probe(run: StudyRun) -> Section:
     """Compare windows of the large tensors (part B)."""
     section = Section()
-    a, b = accused(stage)
+    a, b = accused(run)
     first = f"{a}–{b}"
-    rows = list(measure(stage, a, b, _shared(stage, a, b), stage.request.roles or ROLES))
+    rows = list(measure(run, a, b, _shared(run, a, b), run.request.roles or ROLES))
     compared = {first: rows}
-    for one, control in control_pairs(stage):
-        found = _control(stage, one, control, section.missing)
+    for one, control in control_pairs(run):
+        found = _control(run, one, control, section.missing)
         if found:
             compared[f"{one}–{control}"] = found
     section.add_table("window_summary", Text("By tensor"), _SUMMARY, _summary_rows(compared))
     title = Text("Every tensor and layer, {a} (A) against {b} (B)", a=a, b=b)
     section.add_table("windows", title, _ROWS, [_row(row) for row in rows], shown=16)
-    section.notes += _notes(stage, compared)
+    section.notes += _notes(run, compared)
     shown = {name: [row for row in found if row.cosine is not None] for name, found in compared.items()}
     if shown[first]:
         _add_pictures(section, a, b, shown)
-    if is_published(stage, a, b):
-        section.checks += window_checks(rows, full=stage.request.full)
-    means = _norm_means(stage, a, b)
+    if is_published(run, a, b):
+        section.checks += window_checks(rows, full=run.request.full)
+    means = _norm_means(run, a, b)
     if means is not None:
         attention = column_of([row for row in rows if row.plan.role in (Role.ATTN_K, Role.ATTN_V)], "cosine")
         attention_mean = float(attention.mean()) if attention.size else None
         score, total = score_table(*means, attention_mean, sum(row.identical for row in rows))
         section.tables.append(score)
-        if is_published(stage, a, b):
+        if is_published(run, a, b):
             what = Text("the “definitive” script’s score, recomputed by its rules")
             section.checks.append(count_check(what, 40.0, float(total), "text"))
     return section
 
 
-def _shared(stage: Stage, a: str, b: str) -> list[int]:
-    asked = stage.request.layers
-    return [layer for layer in range(min(stage.depth(a), stage.depth(b))) if asked is None or layer in asked]
+def _shared(run: StudyRun, a: str, b: str) -> list[int]:
+    asked = run.request.layers
+    return [layer for layer in range(min(run.depth(a), run.depth(b))) if asked is None or layer in asked]
 
 
-def _control(stage: Stage, a: str, b: str, missing: list[Text]) -> list[WindowRow]:
+def _control(run: StudyRun, a: str, b: str, missing: list[Text]) -> list[WindowRow]:
     """Return the rows of a control on every fifth layer; none where its width differs, or nothing is stored in the windows."""
-    n, m = stage.width(a), stage.width(b)
+    n, m = run.width(a), run.width(b)
     if n != m:
         missing.append(Text("windows of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
         return []
-    roles = [role for role in CONTROL_ROLES if not stage.request.roles or role in stage.request.roles]
+    roles = [role for role in CONTROL_ROLES if not run.request.roles or role in run.request.roles]
     try:
-        rows = list(measure(stage, a, b, _shared(stage, a, b)[::EVERY], roles))
+        rows = list(measure(run, a, b, _shared(run, a, b)[::EVERY], roles))
     except (Missing, DegenerateInput) as error:
         missing.append(Text("windows of {a} and {b}: {why}", a=a, b=b, why=error.message))
         return []
@@ -132,7 +132,7 @@ def _add_pictures(section: Section, a: str, b: str, shown: dict[str, list[Window
     section.add_picture("window_magnitudes", caption, "origin.figures.window_magnitudes", shown)
 
 
-def _notes(stage: Stage, compared: dict[str, list[WindowRow]]) -> list[Text]:
+def _notes(run: StudyRun, compared: dict[str, list[WindowRow]]) -> list[Text]:
     rows = next(iter(compared.values()))
     notes = [
         Text(
@@ -142,7 +142,7 @@ def _notes(stage: Stage, compared: dict[str, list[WindowRow]]) -> list[Text]:
             "not counted.",
             count=COUNT,
             length=LENGTH,
-            used=LENGTH if stage.request.full else USED,
+            used=LENGTH if run.request.full else USED,
             **{name: sum(getattr(row, name) for row in rows) for name in ("identical", "windows", "constant")},
         ),
         Text(
@@ -154,7 +154,7 @@ def _notes(stage: Stage, compared: dict[str, list[WindowRow]]) -> list[Text]:
     ]
     holes = {pair: dict.fromkeys(r.plan.role.value for r in found if r.constant) for pair, found in compared.items()}
     listed = "; ".join(f"{pair}: {', '.join(roles)}" for pair, roles in holes.items() if roles)
-    if stage.request.replicas and listed:  # holes read as zero
+    if run.request.replicas and listed:  # holes read as zero
         notes.append(
             Text(
                 "Not modelled in the replicas where these windows lie, in some layers or all, and zero there: {listed}. "
@@ -278,10 +278,10 @@ def score_table(
     return table("score", title, columns("rule; value .4; points"), rows), total
 
 
-def _norm_means(stage: Stage, a: str, b: str) -> tuple[float, float] | None:
+def _norm_means(run: StudyRun, a: str, b: str) -> tuple[float, float] | None:
     """Return the mean cosine over both norms and all layers, and the layer-0 baseline within B; None if not to be had."""
     try:
-        cosines = np.concatenate([norm_pair(stage, a, b, role).cosine for role in NORMS])
-        return float(cosines.mean()), float(compute(stage, a, b).within_b.mean())
+        cosines = np.concatenate([norm_pair(run, a, b, role).cosine for role in NORMS])
+        return float(cosines.mean()), float(compute(run, a, b).within_b.mean())
     except (Missing, DegenerateInput):
         return None

@@ -12,9 +12,10 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics import METRICS
+from kinprint.model.reader import Want
 from kinprint.stats import draw_columns
 from kinprint.stats.moments import dot_moments
-from kinprint.studies.opened import Stage, Want
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin import shared
 from kinprint.studies.origin.shared import EVERY, accused, add_checks
 from kinprint.studies.outcome import Cell, Missing, Section, columns
@@ -90,22 +91,22 @@ def gaussian_alignment(experts: int, width: int, *, seed: int) -> FloatArray:
     return np.array([aligned_cosine(unit_rows(one), unit_rows(two)) for one, two in drawn])
 
 
-def measure(stage: Stage, a: str, b: str, *, every: int = 1) -> list[RouterRow]:
+def measure(run: StudyRun, a: str, b: str, *, every: int = 1) -> list[RouterRow]:
     """Compare the routers of two models in every `every`-th shared layer, reading one layer after the other."""
-    both = set(stage.layers(a, Role.ROUTER)) & set(stage.layers(b, Role.ROUTER))
-    asked = stage.request.layers
+    both = set(run.layers(a, Role.ROUTER)) & set(run.layers(b, Role.ROUTER))
+    asked = run.request.layers
     chosen = [layer for layer in sorted(both) if asked is None or layer in asked][::every]
     if not chosen:
         raise Missing(Text("{a} and {b} share no layer with a router", a=a, b=b))
-    n, m = (stage.part(name, Role.ROUTER, chosen[0]).shape[-1] for name in (a, b))
+    n, m = (run.part(name, Role.ROUTER, chosen[0]).shape[-1] for name in (a, b))
     if n != m:
         raise Missing(Text("the routers of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
-    draws = FULL_DRAWS if stage.request.full else DRAWS
-    groups = [[Want(a, Role.ROUTER, layer), Want(b, Role.ROUTER, layer)] for layer in chosen]
+    draws = FULL_DRAWS if run.request.full else DRAWS
+    groups = [[(a, Want(Role.ROUTER, layer)), (b, Want(Role.ROUTER, layer))] for layer in chosen]
     rows = []
-    for layer, (left, right) in zip(chosen, stage.stream(groups), strict=True):
+    for layer, (left, right) in zip(chosen, run.stream(groups), strict=True):
         sides = left.astype(np.float64), right.astype(np.float64)
-        rows.append(compare(layer, *sides, draws=draws, seed=stage.request.seed))
+        rows.append(compare(layer, *sides, draws=draws, seed=run.request.seed))
     return rows
 
 
@@ -120,18 +121,18 @@ _CONTROLS = columns(
 )
 
 
-def routers(stage: Stage) -> Section:
+def routers(run: StudyRun) -> Section:
     """Compare routers (the rest of part A) and align experts."""
     section = Section()
-    a, b = accused(stage)
-    rows = measure(stage, a, b)
-    experts, width = stage.part(a, Role.ROUTER, rows[0].layer).shape
-    noise, pooled = gaussian_alignment(experts, width, seed=stage.request.seed), pooled_sd(rows)
+    a, b = accused(run)
+    rows = measure(run, a, b)
+    experts, width = run.part(a, Role.ROUTER, rows[0].layer).shape
+    noise, pooled = gaussian_alignment(experts, width, seed=run.request.seed), pooled_sd(rows)
     cells = [
         (r.layer, r.cosine, r.null_mean, r.null_sd, r.pearson, r.aligned, r.aligned_null.mean(), pooled) for r in rows
     ]
     section.add_table("routers", Text("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
-    _add_controls(stage, section, _summary(a, b, rows))
+    _add_controls(run, section, _summary(a, b, rows))
     section.notes.append(
         Text(
             "The best assignment of experts finds a positive mean even in noise: {mean:.4f} for independent Gaussian "
@@ -151,20 +152,20 @@ def routers(stage: Stage) -> Section:
         b=b,
     )
     section.add_picture("routers", caption, "origin.figures.routers", rows, float(noise.mean()))
-    add_checks(stage, section, "routers", {"noise": float(noise.mean())})
+    add_checks(run, section, "routers", {"noise": float(noise.mean())})
     return section
 
 
-def _add_controls(stage: Stage, section: Section, first: tuple[Cell, ...]) -> None:
+def _add_controls(run: StudyRun, section: Section, first: tuple[Cell, ...]) -> None:
     """Add what the same comparison gives for the controls, on every fifth layer."""
     rows = [first]
-    for a, b in shared.control_pairs(stage):
+    for a, b in shared.control_pairs(run):
         try:
-            rows.append(_summary(a, b, measure(stage, a, b, every=EVERY)))
+            rows.append(_summary(a, b, measure(run, a, b, every=EVERY)))
         except Missing as error:
             section.missing.append(error.text)
         except DegenerateInput as error:
-            why: str | Text = UNFILLED if stage.request.replicas else error.message
+            why: str | Text = UNFILLED if run.request.replicas else error.message
             section.missing.append(Text("routers of {a} and {b}: {why}", a=a, b=b, why=why))
     section.add_table("router_controls", Text("Aligned routers, all pairs of equal width"), _CONTROLS, rows)
 

@@ -9,7 +9,7 @@ from typing import Any
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import Stage, each
+from kinprint.studies.opened import StudyRun, each
 from kinprint.studies.outcome import Check, Missing, Section, Trust
 from kinprint.studies.published import claims, published, published_checks
 from kinprint.text import Text
@@ -29,39 +29,39 @@ STATISTIC = {
 """Statistics under the names the publication uses."""
 
 
-def accused(stage: Stage) -> tuple[str, str]:
+def accused(run: StudyRun) -> tuple[str, str]:
     """Return the two models that the accusation is about, the first two given; `Missing` if they could not be opened."""
-    names = [member.name for member in stage.members[:2]]
+    names = [member.name for member in run.models[:2]]
     if len(names) < 2:
         raise Missing(Text("two models are needed, A and B; {n} was given", n=len(names)))
     for name in names:
-        stage.model(name)
+        run.model(name)
     return names[0], names[1]
 
 
-def controls(stage: Stage) -> tuple[str, ...]:
+def controls(run: StudyRun) -> tuple[str, ...]:
     """Return the further models that could be opened."""
-    first = {member.name for member in stage.members[:2]}
-    return tuple(name for name in stage.names if name not in first)
+    first = {member.name for member in run.models[:2]}
+    return tuple(name for name in run.names if name not in first)
 
 
-def control_pairs(stage: Stage) -> Iterator[tuple[str, str]]:
+def control_pairs(run: StudyRun) -> Iterator[tuple[str, str]]:
     """Yield each of the two models with each control."""
-    a, b = accused(stage)
-    for control in controls(stage):
+    a, b = accused(run)
+    for control in controls(run):
         yield a, control
         yield b, control
 
 
-def is_published(stage: Stage, a: str, b: str) -> bool:
+def is_published(run: StudyRun, a: str, b: str) -> bool:
     """Whether the published figures are about this pair."""
-    return (a, b) == ("Solar", "GLM") and stage.original(a, b)
+    return (a, b) == ("Solar", "GLM") and run.original(a, b)
 
 
-def add_checks(stage: Stage, section: Section, part: str, values: Mapping[str, float | None] | None = None) -> None:
+def add_checks(run: StudyRun, section: Section, part: str, values: Mapping[str, float | None] | None = None) -> None:
     """Add what ``claims.json`` lists for a part, if the published figures are about these models."""
-    if is_published(stage, *accused(stage)):
-        section.checks += published_checks(stage, section, claims("origin")[part], values)
+    if is_published(run, *accused(run)):
+        section.checks += published_checks(run, section, claims("origin")[part], values)
 
 
 def is_complete(pair: LayerPair) -> bool:
@@ -75,18 +75,18 @@ def origin() -> dict[str, Any]:
     return found
 
 
-def norm_pair(stage: Stage, a: str, b: str, role: Role) -> LayerPair:
+def norm_pair(run: StudyRun, a: str, b: str, role: Role) -> LayerPair:
     """Return one kind of norm of two models, in the layers in which both are there and neither is constant."""
-    pair = layer_pair(stage, a, b, role)
+    pair = layer_pair(run, a, b, role)
     kept = [layer for i, layer in enumerate(pair.layers) if pair.grid.valid[i, i]]
     if not kept:
         raise Missing(Text("{a} and {b}: {role} is constant in every layer", a=a, b=b, role=role.value))
     return pair if len(kept) == len(pair.layers) else pair.only(kept)
 
 
-def both_norms(stage: Stage, a: str, b: str, missing: list[Text]) -> dict[Role, LayerPair]:
+def both_norms(run: StudyRun, a: str, b: str, missing: list[Text]) -> dict[Role, LayerPair]:
     """Return the kinds of norms that two models share, on the same layers; what is missing is noted."""
-    found = each(missing, NORMS, partial(norm_pair, stage, a, b))
+    found = each(missing, NORMS, partial(norm_pair, run, a, b))
     if not found:
         raise Missing(missing.pop())
     same = sorted(set.intersection(*(set(pair.layers) for pair in found)))

@@ -12,7 +12,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.stats import row_grid
 from kinprint.studies.layer_pairs import LayerPair
-from kinprint.studies.opened import Stage, each
+from kinprint.studies.opened import StudyRun, each
 from kinprint.studies.origin.shared import accused, add_checks, control_pairs, is_published, norm_pair
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.text import Text
@@ -92,9 +92,9 @@ def probed_layers(shared: Sequence[int]) -> tuple[int, ...]:
     return tuple(others[place] for place in places)
 
 
-def compute(stage: Stage, a: str, b: str) -> Sigma:
+def compute(run: StudyRun, a: str, b: str) -> Sigma:
     """Apply the formula to two models; `Missing` if they do not share layer 0 and two more."""
-    pair = norm_pair(stage, a, b, Role.INPUT_NORM)
+    pair = norm_pair(run, a, b, Role.INPUT_NORM)
     layers = probed_layers(pair.layers)
     if 0 not in pair.layers or len(layers) < 2:
         raise Missing(Text("{a} and {b} do not share layer 0 and at least two further layers", a=a, b=b))
@@ -107,11 +107,11 @@ def compute(stage: Stage, a: str, b: str) -> Sigma:
     return Sigma(pair, layers, *within_a, *within_b, *across, *of_zero, pair.only(layers).joint().z)
 
 
-def sigma_audit(stage: Stage) -> Section:
+def sigma_audit(run: StudyRun) -> Section:
     """Audit the number (part C)."""
     section = Section()
-    a, b = accused(stage)
-    found = each(section.missing, ((a, b), *control_pairs(stage)), lambda pair: compute(stage, *pair))
+    a, b = accused(run)
+    found = each(section.missing, ((a, b), *control_pairs(run)), lambda pair: compute(run, *pair))
     if not found:
         return section
     rows = [
@@ -134,9 +134,9 @@ def sigma_audit(stage: Stage) -> Section:
         section.add_table("sigma_values", title, _VALUES, behind)
         _add_distances(section, first)
         section.notes.append(_NOTE)
-        if is_published(stage, a, b):
+        if is_published(run, a, b):
             section.notes.append(_SOLAR_NOTE)
-            add_checks(stage, section, "sigma", first.values)
+            add_checks(run, section, "sigma", first.values)
     caption = Text(
         "Left: the cosines behind the published number, one dot for each layer; crosses: what means and spreads alone "
         "predict. Right: the published formula on each pair of models, and on the predicted cosines. Both axes begin "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kinprint.errors import KinprintError
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.sources.session import Session
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.scripts import decode, is_byte_level, plain, script, undecoded_class
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
@@ -56,19 +56,19 @@ class Tokenizer:
 _KEPT: WeakKeyDictionary[Session, dict[tuple[str, ...], Comparison]] = WeakKeyDictionary()
 
 
-def compared(stage: Stage, a: str, b: str) -> Comparison:
+def compared(run: StudyRun, a: str, b: str) -> Comparison:
     """Return both models' tokenizers side by side; the files, of tens of megabytes, are read once in a session."""
-    kept = _KEPT.setdefault(stage.session, {})
-    key = (a, stage.model(a).label, b, stage.model(b).label)
+    kept = _KEPT.setdefault(run.session, {})
+    key = (a, run.model(a).label, b, run.model(b).label)
     if key not in kept:
-        kept[key] = compare(read_tokenizer(stage, a), read_tokenizer(stage, b))
+        kept[key] = compare(read_tokenizer(run, a), read_tokenizer(run, b))
     return kept[key]
 
 
-def read_tokenizer(stage: Stage, name: str) -> Tokenizer:
+def read_tokenizer(run: StudyRun, name: str) -> Tokenizer:
     """Read a model's tokenizer.json; `Missing` if it has none, or one without a vocabulary."""
     try:
-        content = stage.model(name).checkpoint.read_json(TOKENIZER_FILE)
+        content = run.model(name).checkpoint.read_json(TOKENIZER_FILE)
     except Missing:
         raise
     except KinprintError as error:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from kinprint.metrics import METRICS
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.origin.scripts import SCRIPTS
 from kinprint.studies.origin.shared import UNCONSTRAINED, accused, add_checks, count_check, is_published, origin
 from kinprint.studies.origin.tokens import FIRST, Comparison, classes, compared, most_common
@@ -16,11 +16,11 @@ from kinprint.studies.outcome import Cell, Check, Missing, Section, columns
 from kinprint.text import Text
 
 
-def tokenizers(stage: Stage) -> Section:
+def tokenizers(run: StudyRun) -> Section:
     """Compare vocabularies, ids, offsets and merges (part H)."""
     section = Section()
-    a, b = accused(stage)
-    found = compared(stage, a, b)
+    a, b = accused(run)
+    found = compared(run, a, b)
     section.add_table("tokenizers", Text("Vocabularies and merges"), columns("what; value .4"), _overlap_rows(found))
     heads = columns("kind: difference of ids; offset; count: tokens; run: longest contiguous run")
     section.add_table("offsets", Text("The ten most frequent differences of ids"), heads, _offset_rows(found))
@@ -40,10 +40,10 @@ def tokenizers(stage: Stage) -> Section:
             b_added=found.b.added,
         ),
     ]
-    if is_published(stage, a, b):
-        add_checks(stage, section, "tokenizers", _values(found))
-        section.checks += _rare_offset_checks(found, replicas=stage.request.replicas)
-        if stage.request.replicas:
+    if is_published(run, a, b):
+        add_checks(run, section, "tokenizers", _values(found))
+        section.checks += _rare_offset_checks(found, replicas=run.request.replicas)
+        if run.request.replicas:
             section.notes.append(
                 Text(
                     "Of the published differences of ids the replicas have the most frequent one only; the others, and "
@@ -60,7 +60,7 @@ _FIRST_MERGES, _ALL_MERGES = Text("SHA-256 of the first 1,000 merges"), Text("SH
 def _values(found: Comparison) -> dict[str, float | None]:
     """Return what is claimed of the tokenizers, by name."""
     offset, at_offset = most_common(found.ascii_offsets)
-    run, run_start = found.longest_run(offset)
+    length, run_start = found.longest_run(offset)
     tokens, merges = [len(side.vocab) for side in (found.a, found.b)], [set(side.merges) for side in (found.a, found.b)]
     names = ("common", "union", "same_id", "close_id", "merges_common", "first_merges_equal", "first_consistent")
     values = {name: getattr(found, name) for name in (*names, "jaccard", "overlap", "merges_share")} | {
@@ -74,7 +74,7 @@ def _values(found: Comparison) -> dict[str, float | None]:
         "merges_only_b": len(merges[1]) - found.merges_common,
         "offset": offset,
         "at_offset": at_offset,
-        "run": run,
+        "run": length,
         "run_start": run_start,
         "shift": found.dominant[0],
         "at_shift": found.dominant[1],
@@ -156,11 +156,11 @@ _SCRIPT_NAMES = {
 HIGH_CLASSES = ("other", "ascii_alpha", "ascii_other")
 
 
-def vocabulary_map(stage: Stage) -> Section:
+def vocabulary_map(run: StudyRun) -> Section:
     """Compare the ids of the common tokens, and the scripts of what only A has (part I)."""
     section = Section()
-    a, b = accused(stage)
-    found = compared(stage, a, b)
+    a, b = accused(run)
+    found = compared(run, a, b)
     if found.common < 3:
         raise Missing(Text("{a} and {b} have {n} tokens in common: too few to compare ids", a=a, b=b, n=found.common))
     pearson = METRICS["pearson"](found.ids_a, found.ids_b)
@@ -196,27 +196,27 @@ def vocabulary_map(stage: Stage) -> Section:
             "null of random order is no test of descent."
         ),
     ]
-    _add_map(section, stage, found, scripts, raw)
-    if stage.request.replicas:
+    _add_map(section, run, found, scripts, raw)
+    if run.request.replicas:
         section.notes.append(
             Text(
                 "How many tokens are Korean, Chinese, Latin and so on is assumed in the replicas: only the counts in the list of "
                 "published figures are theirs by design. The table of scripts shows the method, not the models."
             )
         )
-    if is_published(stage, a, b):
+    if is_published(run, a, b):
         counts = {"common": found.common, "same": found.same_id, "first": found.first_same, "only": len(found.only_a)}
         counts |= {"high": len(found.high)} | {f"class {name}": raw["high"][name] for name in HIGH_CLASSES}
         values = {name: float(count) for name, count in counts.items()} | {"pearson": pearson}
-        add_checks(stage, section, "vocabulary", values)
+        add_checks(run, section, "vocabulary", values)
     return section
 
 
 def _add_map(
-    section: Section, stage: Stage, found: Comparison, scripts: dict[str, Counter[str]], raw: dict[str, Counter[str]]
+    section: Section, run: StudyRun, found: Comparison, scripts: dict[str, Counter[str]], raw: dict[str, Counter[str]]
 ) -> None:
-    a, b = accused(stage)
-    rng = np.random.default_rng(stage.request.seed)
+    a, b = accused(run)
+    rng = np.random.default_rng(run.request.seed)
     chosen = np.sort(rng.choice(found.common, min(SCATTERED, found.common), replace=False))
     caption = Text(
         "Ids of common tokens ({n} drawn of {all}), differences of ids of all of them, and the scripts of tokens of "

@@ -17,9 +17,9 @@ from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import Run, windows
 from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
-from kinprint.model.reader import take_rows
+from kinprint.model.reader import Want, take_rows
 from kinprint.stats.moments import dot_moments
-from kinprint.studies.opened import Stage, Want
+from kinprint.studies.opened import ModelWant, StudyRun
 from kinprint.text import Text
 
 TENSORS = {
@@ -83,12 +83,12 @@ class WindowRow:
         return (self.rows_cosine - self.null_mean) / self.null_sd
 
 
-def plan_windows(stage: Stage, a: str, b: str, layer: int, role: Role) -> Plan:
+def plan_windows(run: StudyRun, a: str, b: str, layer: int, role: Role) -> Plan:
     """Choose the elements to read of one tensor; pure.
 
     A tensor with more rows than its counterpart is cut to the smaller one's rows; other differences of shape are reported.
     """
-    one, two = (stage.part(name, role, layer) if stage.holds(name, role, layer) else None for name in (a, b))
+    one, two = (run.part(name, role, layer) if run.holds(name, role, layer) else None for name in (a, b))
     shapes = (one.shape if one else None, two.shape if two else None)
     if one is None or two is None:
         return Plan(layer, role, MISSING, shapes)
@@ -97,42 +97,42 @@ def plan_windows(stage: Stage, a: str, b: str, layer: int, role: Role) -> Plan:
     smaller = min((one, two), key=lambda part: math.prod(part.shape))
     logical = TensorInfo(one.name, "U8", smaller.shape, 0, 0, math.prod(smaller.shape))
     runs = windows(logical, key=one.name, count=COUNT, length=LENGTH, seed=SEED).runs
-    if not stage.request.full and role.info.kind == "matrix":
+    if not run.request.full and role.info.kind == "matrix":
         runs = tuple((start, min(stop, start + USED)) for start, stop in runs)
     return Plan(layer, role, OK if one.shape == two.shape else TRUNCATED, shapes, runs)
 
 
-def wants(stage: Stage, plan: Plan, names: tuple[str, str]) -> list[Want]:
+def wants(run: StudyRun, plan: Plan, names: tuple[str, str]) -> list[ModelWant]:
     """Return what to read for a plan; nothing if there is nothing to compare."""
     if not plan.runs:
         return []
     found = []
     for name in names:
-        part = stage.part(name, plan.role, plan.layer)
+        part = run.part(name, plan.role, plan.layer)
         if part.transposed:  # a window of the logical tensor is scattered in the stored one, which is small
-            found.append(Want(name, plan.role, plan.layer))
+            found.append((name, Want(plan.role, plan.layer)))
             continue
-        tensor = stage.model(name).checkpoint.tensors[part.name]
+        tensor = run.model(name).checkpoint.tensors[part.name]
         width = math.prod(tensor.shape[1:])
         intervals = [(start * width, stop * width) for start, stop in part.rows or ((0, tensor.shape[0]),)]
         stored = [run for wanted in plan.runs for run in take_rows(intervals, wanted)]
-        found.append(Want(name, plan.role, plan.layer, tuple(stored)))
+        found.append((name, Want(plan.role, plan.layer, elements=tuple(stored))))
     return found
 
 
-def measure(stage: Stage, a: str, b: str, layers: Sequence[int], roles: Sequence[Role] = ROLES) -> Iterator[WindowRow]:
+def measure(run: StudyRun, a: str, b: str, layers: Sequence[int], roles: Sequence[Role] = ROLES) -> Iterator[WindowRow]:
     """Compare two models window by window; one layer is held at a time, and the next is on its way."""
-    plans = [[plan_windows(stage, a, b, layer, role) for role in roles] for layer in layers]
-    groups = [list(itertools.chain.from_iterable(wants(stage, plan, (a, b)) for plan in group)) for group in plans]
-    for group, arrays in zip(plans, stage.stream(groups), strict=True):
+    plans = [[plan_windows(run, a, b, layer, role) for role in roles] for layer in layers]
+    groups = [list(itertools.chain.from_iterable(wants(run, plan, (a, b)) for plan in group)) for group in plans]
+    for group, arrays in zip(plans, run.stream(groups), strict=True):
         left = iter(arrays)
         for plan in group:
             if not plan.runs:
                 yield WindowRow(plan, plan.status)
                 continue
             sides = [_cut(next(left), plan) for _ in range(2)]
-            kinds = (stage.stored(a, plan.role, plan.layer), stage.stored(b, plan.role, plan.layer))
-            offsets = [stage.part(name, plan.role, plan.layer).offset for name in (a, b)]
+            kinds = (run.stored(a, plan.role, plan.layer), run.stored(b, plan.role, plan.layer))
+            offsets = [run.part(name, plan.role, plan.layer).offset for name in (a, b)]
             yield _compare(plan, sides, kinds, offsets)
 
 

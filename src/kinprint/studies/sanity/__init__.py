@@ -16,8 +16,9 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.metrics.explain import cosine_if_independent
+from kinprint.model.reader import Want
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import Stage, Want, attempt, is_vector, require_vector, sides
+from kinprint.studies.opened import ModelWant, StudyRun, attempt, is_vector, require_vector, sides
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
@@ -29,20 +30,20 @@ COLUMNS = columns(
 )
 
 
-def _roles(stage: Stage) -> tuple[Role, ...]:
-    return stage.request.roles or (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
+def _roles(run: StudyRun) -> tuple[Role, ...]:
+    return run.request.roles or (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
 
-def _wants(stage: Stage) -> Iterable[Want]:
-    for name, role in itertools.product(stage.names, _roles(stage)):
-        layers = (layer for layer in stage.layers(name, role) if is_vector(stage, name, role, layer))
-        yield from (Want(name, role, layer) for layer in layers)
+def _wants(run: StudyRun) -> Iterable[ModelWant]:
+    for name, role in itertools.product(run.names, _roles(run)):
+        layers = (layer for layer in run.layers(name, role) if is_vector(run, name, role, layer))
+        yield from ((name, Want(role, layer)) for layer in layers)
 
 
 # -- stored, shuffled, centred -------------------------------------------------------------------------------------------
 
 
-def _shuffle_test(stage: Stage) -> Section:
+def _shuffle_test(run: StudyRun) -> Section:
     section = Section(
         notes=[
             Text(
@@ -51,20 +52,20 @@ def _shuffle_test(stage: Stage) -> Section:
             )
         ]
     )
-    if len(stage.names) < 2:
-        raise Missing(Text("two models are needed, and {n} could be opened", n=len(stage.names)))
-    for role, (a, b) in itertools.product(_roles(stage), itertools.combinations(stage.names, 2)):
-        attempt(section.missing, partial(_shuffle_pair, stage, role, a, b, section), sides(a, b))
-    section.checks += published_checks(stage, section, claims("sanity")["shuffle"])
+    if len(run.names) < 2:
+        raise Missing(Text("two models are needed, and {n} could be opened", n=len(run.names)))
+    for role, (a, b) in itertools.product(_roles(run), itertools.combinations(run.names, 2)):
+        attempt(section.missing, partial(_shuffle_pair, run, role, a, b, section), sides(a, b))
+    section.checks += published_checks(run, section, claims("sanity")["shuffle"])
     return section
 
 
-def _shuffle_pair(stage: Stage, role: Role, a: str, b: str, section: Section) -> None:
+def _shuffle_pair(run: StudyRun, role: Role, a: str, b: str, section: Section) -> None:
     """Compare two models' vectors layer by layer: as they are, both shuffled, and centred."""
     for name in (a, b):
-        for layer in stage.layers(name, role):
-            require_vector(stage, name, role, layer)
-    pair, metric = layer_pair(stage, a, b, role), METRICS["shuffled_cosine"]
+        for layer in run.layers(name, role):
+            require_vector(run, name, role, layer)
+    pair, metric = layer_pair(run, a, b, role), METRICS["shuffled_cosine"]
     shuffled = np.array([metric(x, y) for x, y in zip(pair.left, pair.right, strict=True)])
     spreads = [values for x in (pair.left, pair.right) for values in (x.mean(axis=1), x.std(axis=1))]
     sd = np.full(len(pair.layers), pair.pearson_sd)
@@ -104,13 +105,13 @@ DRAWS = 400
 FULL_DRAWS = 10_000
 
 
-def _synthetic(stage: Stage) -> Section:
+def _synthetic(run: StudyRun) -> Section:
     """Draw pairs of independent vectors and look at their cosine."""
-    draws = FULL_DRAWS if stage.request.full else DRAWS
-    rng = np.random.default_rng(stage.request.seed)
+    draws = FULL_DRAWS if run.request.full else DRAWS
+    rng = np.random.default_rng(run.request.seed)
     rows: list[tuple[float, ...]] = []
     for number, ((low, high), spread, width) in enumerate(itertools.product(MEANS, SPREADS, WIDTHS)):
-        stage.progress("synthetic grid", number, len(MEANS) * len(SPREADS) * len(WIDTHS))
+        run.progress("synthetic grid", number, len(MEANS) * len(SPREADS) * len(WIDTHS))
         cosines, positive = _drawn(rng, low, high, spread, width, draws)
         predicted = cosine_if_independent(spread / low, spread / high)
         expected = tuple(0.5 * (1.0 + math.erf(mean / spread / math.sqrt(2.0))) for mean in (low, high))

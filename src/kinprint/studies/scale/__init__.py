@@ -12,7 +12,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.stats import null_for
-from kinprint.studies.opened import Stage, each
+from kinprint.studies.opened import StudyRun, each
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
@@ -33,20 +33,20 @@ class NormsByDepth:
     sd: FloatArray
 
 
-def _depths(stage: Stage, missing: list[Text]) -> list[NormsByDepth]:
+def _depths(run: StudyRun, missing: list[Text]) -> list[NormsByDepth]:
     def one(asked: tuple[Role, str]) -> NormsByDepth:
         role, name = asked
-        layers, rows = norm_stack(stage, name, role)
+        layers, rows = norm_stack(run, name, role)
         norm, mean, sd = np.linalg.norm(rows, axis=1), rows.mean(axis=1), rows.std(axis=1)
         return NormsByDepth(name, role, rows.shape[1], layers, norm, mean, sd)
 
-    return each(missing, itertools.product(roles_of(stage), stage.names), one)
+    return each(missing, itertools.product(roles_of(run), run.names), one)
 
 
 # -- scale by depth -----------------------------------------------------------------------------------------------------
 
 
-def _by_depth(stage: Stage) -> Section:
+def _by_depth(run: StudyRun) -> Section:
     section = Section(
         notes=[
             Text(
@@ -55,7 +55,7 @@ def _by_depth(stage: Stage) -> Section:
             )
         ]
     )
-    depths = _depths(stage, section.missing)
+    depths = _depths(run, section.missing)
     rows: list[tuple[Cell, ...]] = []
     for d in depths:
         cv, share = d.sd / np.maximum(np.abs(d.mean), 1e-300), d.width * d.sd**2 / np.maximum(d.norm**2, 1e-300)
@@ -73,7 +73,7 @@ def _by_depth(stage: Stage) -> Section:
         )
         section.add_picture("norm_by_depth", norms, "scale.figures.norms", depths)
         section.add_picture("scale_and_pattern", parts, "scale.figures.split", depths)
-    section.checks += published_checks(stage, section, claims("scale")["by_depth"])
+    section.checks += published_checks(run, section, claims("scale")["by_depth"])
     return section
 
 
@@ -82,7 +82,7 @@ def _by_depth(stage: Stage) -> Section:
 FEWEST = 4  # layers for a rank correlation to have a null worth the name
 
 
-def _growth(stage: Stage) -> Section:
+def _growth(run: StudyRun) -> Section:
     section = Section(
         notes=[
             Text(
@@ -92,7 +92,7 @@ def _growth(stage: Stage) -> Section:
             )
         ]
     )
-    rows = each(section.missing, _depths(stage, section.missing), lambda d: _grow(d, stage.request.seed))
+    rows = each(section.missing, _depths(run, section.missing), lambda d: _grow(d, run.request.seed))
     if rows:
         head = columns(
             "model; role; layers; first: ‖γ‖, first layer .2; last: ‖γ‖, last layer .2; greatest .2; at: at layer; "

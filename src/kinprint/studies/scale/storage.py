@@ -14,7 +14,8 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS
-from kinprint.studies.opened import Stage, Want, attempt
+from kinprint.model.reader import Want
+from kinprint.studies.opened import ModelWant, StudyRun, attempt
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.scale.rounding import FORMATS, SCHEMES, KeptPattern, before_rounding, needs_simulation, store
 from kinprint.text import Text
@@ -22,25 +23,25 @@ from kinprint.text import Text
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
 
-def roles_of(stage: Stage) -> tuple[Role, ...]:
+def roles_of(run: StudyRun) -> tuple[Role, ...]:
     """Return the roles asked for, else both norms."""
-    return stage.request.roles or ROLES
+    return run.request.roles or ROLES
 
 
-def norm_wants(stage: Stage) -> Iterator[Want]:
+def norm_wants(run: StudyRun) -> Iterator[ModelWant]:
     """Yield all norm weights of the study."""
-    asked = stage.request.layers
-    for name, role in itertools.product(stage.names, roles_of(stage)):
+    asked = run.request.layers
+    for name, role in itertools.product(run.names, roles_of(run)):
         if role.info.kind == "norm":
-            layers = (layer for layer in stage.layers(name, role) if asked is None or layer in asked)
-            yield from (Want(name, role, layer) for layer in layers)
+            layers = (layer for layer in run.layers(name, role) if asked is None or layer in asked)
+            yield from ((name, Want(role, layer)) for layer in layers)
 
 
-def norm_stack(stage: Stage, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
+def norm_stack(run: StudyRun, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
     """Return the layers of a norm role and its weights as rows; `Missing` if the role is no norm, or the model lacks it."""
     if role.info.kind != "norm":
         raise Missing(Text("{role} is no norm weight: this study looks at norms only", role=role.value))
-    return stage.stack(name, role, stage.request.layers)
+    return run.stack(name, role, run.request.layers)
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ class StoredPattern:
         return math.nan if found is None else found.bits
 
 
-def storage(stage: Stage) -> Section:
+def storage(run: StudyRun) -> Section:
     """Store every norm weight in every format, in three ways."""
-    section = Section(notes=[*_NOTES, *([_REPLICAS] if stage.request.replicas else [])])
+    section = Section(notes=[*_NOTES, *([_REPLICAS] if run.request.replicas else [])])
     found: list[StoredPattern] = []
-    for role, name in itertools.product(roles_of(stage), stage.names):
-        stage.progress(f"storing {role.value}", 0, 1)
-        found += attempt(section.missing, partial(_one_model, stage, name, role)) or []
+    for role, name in itertools.product(roles_of(run), run.names):
+        run.progress(f"storing {role.value}", 0, 1)
+        found += attempt(section.missing, partial(_one_model, run, name, role)) or []
     if not found:
         return section
     _add_summary(section, found)
@@ -84,7 +85,7 @@ def storage(stage: Stage) -> Section:
             role=name,
         )
         section.add_picture(f"bits_{name}", bits, "scale.figures.bits", chosen, name)
-        widths = [stage.width(model) or 0 for model in {item.model for item in chosen}]
+        widths = [run.width(model) or 0 for model in {item.model for item in chosen}]
         null_sd = 1.0 / math.sqrt(min((width for width in widths if width > 1), default=2) - 1)
         section.add_picture(f"correlation_{name}", loss, "scale.figures.correlations", chosen, name, null_sd)
     return section
@@ -120,12 +121,12 @@ _REPLICAS = Text(
 )
 
 
-def _one_model(stage: Stage, name: str, role: Role) -> list[StoredPattern]:
-    layers, _ = norm_stack(stage, name, role)
-    rng, found = np.random.default_rng(stage.request.seed), []
+def _one_model(run: StudyRun, name: str, role: Role) -> list[StoredPattern]:
+    layers, _ = norm_stack(run, name, role)
+    rng, found = np.random.default_rng(run.request.seed), []
     for layer in layers:
-        offset, dtype = stage.part(name, role, layer).offset, stage.stored(name, role, layer)
-        raw = stage.raw(name, role, layer).astype(np.float64).ravel()
+        offset, dtype = run.part(name, role, layer).offset, run.stored(name, role, layer)
+        raw = run.raw(name, role, layer).astype(np.float64).ravel()
         simulated = before_rounding(raw, dtype, rng) + offset if dtype in GRIDS else raw + offset
         for target in FORMATS:
             drawn = needs_simulation(dtype, target)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT
 from kinprint.stats import RowGrid, row_grid
-from kinprint.studies.opened import Stage
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
@@ -29,14 +29,14 @@ COLUMNS = columns(
 TOLERANCES = {"tolerance ones": 1e-4, "tolerance rand": 0.1}
 
 
-def _experiment(stage: Stage, *, distinct: bool) -> Section:
-    setting = replace(FULL if stage.request.full else REDUCED, distinct_data=distinct)
-    models = run_toy(setting, progress=stage.progress)
+def _experiment(run: StudyRun, *, distinct: bool) -> Section:
+    setting = replace(FULL if run.request.full else REDUCED, distinct_data=distinct)
+    models = run_toy(setting, progress=run.progress)
     streams = Text("As in the original, the four streams are phase shifts of one sequence: other data in name only.")
     if distinct:
         streams = Text("Here each stream is text of its own: a random walk over its own transition table.")
     section = Section(notes=[_described(setting), streams])
-    if not stage.request.full:
+    if not run.request.full:
         section.notes.append(Text("Reduced setting; the published one runs with --full and takes far longer."))
     tag = "distinct" if distinct else "published"
     _add_losses(section, models, tag)
@@ -54,8 +54,8 @@ def _experiment(stage: Stage, *, distinct: bool) -> Section:
     )
     section.add_picture(f"toy_similarity_{tag}", caption, "toy_init.figures.similarities", compared, setting.width)
     if not distinct:  # a smaller model than the published one is shown beside its figures, without a result
-        found = published_checks(stage, section, claims("toy-init")["published"], TOLERANCES)
-        section.checks = [replace(check, comparable=stage.request.full) for check in found]
+        found = published_checks(run, section, claims("toy-init")["published"], TOLERANCES)
+        section.checks = [replace(check, comparable=run.request.full) for check in found]
     return section
 
 
