@@ -119,13 +119,7 @@ def merged(file: str, raw: Mapping[str, Any], seen: tuple[str, ...] = ()) -> dic
 
 
 def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
-    """Validate a merged file and compile its templates.
-
-    Raises
-    ------
-    FormatError
-        Naming the file and the key at fault.
-    """
+    """Validate a merged file and compile its templates. Raise FormatError naming the file and the key at fault."""
     if not data.get("summary"):
         raise _fail(file, "key 'summary'", "a line saying what the file covers")
     dims = {name: _dim_rules(file, name, rules, data["dims"]) for name, rules in data["dims"].items()}

@@ -31,19 +31,9 @@ def architectures() -> tuple[str, ...]:
 
 
 def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]) -> Naming:
-    """Find the role of every tensor of a checkpoint.
+    """Find the role of every tensor of a checkpoint; the config is empty if there is no ``config.json``.
 
-    Parameters
-    ----------
-    config
-        The model's config, as parsed from ``config.json``; empty if there is none.
-    shapes
-        Stored names and shapes.
-
-    Returns
-    -------
-    Naming
-        Every stored name is among its tensors (of a stack X its matrices X[0], X[1], …), its unmapped or its excluded names.
+    Every stored name is among the result's tensors (of a stack X its matrices X[0], X[1], …), unmapped or excluded names.
     """
     flat = flattened(config)
     forms = NameForms(shapes)

@@ -13,35 +13,20 @@ TensorKey = tuple[Role, int | None, int | None]
 
 
 class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast
-    """One role, and the stored tensor (or the part of it) that plays it.
+    """One role, and the stored tensor (or the part of it) that plays it."""
 
-    Attributes
-    ----------
-    role, layer, expert
-        The part played; ``layer`` is the block index as stored.
-    name
-        The stored tensor's name; ``X[3]`` for the matrix of expert 3 in a stack X, which is looked up like any other tensor.
-    shape
-        Logical shape, out × in, after splitting and transposing.
-    rows
-        Half-open index intervals along stored axis ``axis`` that make up this role; None for the whole tensor.
-    axis
-        The stored axis the intervals run along: 0 normally, 1 for transposed weights.
-    transposed
-        Stored as in × out.
-    offset
-        To add after decoding (Gemma stores a norm's weight minus one).
-    """
-
+    # role, layer, expert: the part played; ``layer`` is the block index as stored.
     role: Role
     layer: int | None
     expert: int | None
+    # The stored tensor's name; ``X[3]`` for the matrix of expert 3 in a stack X, which is looked up like any other tensor.
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # logical shape, out × in, after splitting and transposing
+    # Half-open index intervals along stored axis ``axis`` that make up this role; None for the whole tensor.
     rows: tuple[tuple[int, int], ...] | None
-    axis: int
-    transposed: bool
-    offset: float
+    axis: int  # the stored axis the intervals run along: 0 normally, 1 for transposed weights
+    transposed: bool  # stored as in × out
+    offset: float  # to add after decoding (Gemma stores a norm's weight minus one)
 
     @property
     def key(self) -> TensorKey:
@@ -59,33 +44,14 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The roles of a checkpoint's tensors.
+    """The roles of a checkpoint's tensors."""
 
-    Attributes
-    ----------
-    architecture
-        Name of the data file, or ``"generic"``.
-    guessed
-        True if no data file was selected by the config: the names alone decided.
-    layers
-        Number of blocks that count (multi-token-prediction layers do not).
-    experts
-        Routed experts per mixture layer, 0 if dense.
-    tensors
-        Sorted by layer (the whole model's first), order of roles, expert.
-    unmapped
-        Stored names that no template matched.
-    excluded
-        Stored names left out on purpose, with the reason.
-    notes
-        What a reader should know: guesses, contradictions between config and tensors, splits that were not possible.
-    """
-
-    architecture: str
-    guessed: bool
-    layers: int
-    experts: int
-    tensors: tuple[RoleTensor, ...]
-    unmapped: tuple[str, ...]
-    excluded: tuple[Excluded, ...]
+    architecture: str  # name of the data file, or ``"generic"``
+    guessed: bool  # true if no data file was selected by the config: the names alone decided
+    layers: int  # number of blocks that count (multi-token-prediction layers do not)
+    experts: int  # routed experts per mixture layer, 0 if dense
+    tensors: tuple[RoleTensor, ...]  # sorted by layer (the whole model's first), order of roles, expert
+    unmapped: tuple[str, ...]  # stored names that no template matched
+    excluded: tuple[Excluded, ...]  # stored names left out on purpose, with the reason
+    # What a reader should know: guesses, contradictions between config and tensors, splits that were not possible.
     notes: tuple[Text, ...]

@@ -175,13 +175,7 @@ for _role, _info in _table().items():
 
 
 def role_named(name: str) -> Role:
-    """Return the role of that name.
-
-    Raises
-    ------
-    BadSelection
-        If there is none.
-    """
+    """Return the role of that name. Raise BadSelection if there is none."""
     known = [role.value for role in Role]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

@@ -12,20 +12,9 @@ _MOST_GROUPS = 4096  # attention heads, in the finest split there is
 
 
 def plan_split(split: Split, length: int, dims: Mapping[str, int]) -> tuple[Intervals, ...] | Text:
-    """Find the index intervals of every part of a fused axis.
+    """Find the index intervals of every part of a fused axis, in the split's order, or the reason why it cannot be split.
 
-    Parameters
-    ----------
-    split
-        The composition, with symbolic sizes.
-    length
-        Stored length of the axis.
-    dims
-        Known sizes. In a plain concatenation one of the sizes may be unknown: the length determines it.
-
-    Returns
-    -------
-    intervals of each part in the split's order, or the reason why it cannot be split.
+    `dims` holds the known sizes. In a plain concatenation one of them may be unknown: the stored length determines it.
     """
     repeat = 1 if split.repeat is None else dims.get(split.repeat)
     if repeat is None:

@@ -30,38 +30,25 @@ ORIGIN = "origin"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One weight file whose header has been read.
+    """One weight file whose header has been read."""
 
-    Parameters
-    ----------
-    source, size, header_bytes
-        The file, its size, and how much of it was read.
-    rows
-        Its tensors by name. ``file`` is the number the file was loaded with, or −1, −2, … for its first, second, … further file.
-    further
-        Files that hold data of this one (ONNX's external data).
-    config
-        What the file says about the model, in the spelling of a config.json; None if it says nothing.
-    documents
-        JSON documents that the file contains, by the name they have in other models (tokenizer.json); made when asked for.
-    notes
-        Remarks for the report.
-    part
-        What its format wants to know about it when it checks all files of the model together.
-    check
-        Refuses files that do not belong together, given all of them.
-    """
-
+    # source, size, header_bytes: the file, its size, and how much of it was read.
     source: Source
     size: int
     header_bytes: int
+    # Its tensors by name. ``file`` is the number the file was loaded with, or −1, −2, … for its first, second, … further
+    # file.
     rows: Mapping[str, Row | TensorInfo]
-    further: tuple[Source, ...] = ()
+    further: tuple[Source, ...] = ()  # files that hold data of this one (ONNX's external data)
+    # What the file says about the model, in the spelling of a config.json; None if it says nothing.
     config: Mapping[str, object] | None = None
+    # JSON documents that the file contains, by the name they have in other models (tokenizer.json); made when asked for.
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
-    notes: tuple[Text, ...] = ()
-    part: object = None
-    check: Callable[[Sequence[Shard]], None] | None = None
+    notes: tuple[Text, ...] = ()  # remarks for the report
+    part: object = None  # what its format wants to know about it when it checks all files of the model together
+    check: Callable[[Sequence[Shard]], None] | None = (
+        None  # refuses files that do not belong together, given all of them
+    )
 
 
 def check_together(shards: Sequence[Shard]) -> None:
@@ -77,35 +64,17 @@ Loader = Callable[[Session, Folder, Source, int, int], Shard]
 
 @dataclass(frozen=True)
 class Format:
-    """A container of weights.
+    """A container of weights."""
 
-    Parameters
-    ----------
-    name
-        What reports call it.
-    suffixes
-        How its files' names end.
-    load
-        Reads a header.
-    index_names
-        JSON files that map tensors to shards (``weight_map``).
-    single_names
-        Names that are taken first where a model has several files.
-    accepts
-        Tells by the first bytes, for formats that share a suffix.
-    rank
-        Orders files of one model from best to worst by name (a less quantised one first).
-    split_by_name
-        Whether one part of a split file is of no use without the others (GGUF): naming one then means all.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    load: Loader
-    index_names: tuple[str, ...] = ()
-    single_names: tuple[str, ...] = ()
-    accepts: Callable[[bytes], bool] | None = None
+    name: str  # what reports call it
+    suffixes: tuple[str, ...]  # how its files' names end
+    load: Loader  # reads a header
+    index_names: tuple[str, ...] = ()  # JSON files that map tensors to shards (``weight_map``)
+    single_names: tuple[str, ...] = ()  # names that are taken first where a model has several files
+    accepts: Callable[[bytes], bool] | None = None  # tells by the first bytes, for formats that share a suffix
+    # Orders files of one model from best to worst by name (a less quantised one first).
     rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)
+    # Whether one part of a split file is of no use without the others (GGUF): naming one then means all.
     split_by_name: bool = False
 
     def claims(self, name: str) -> bool:
@@ -120,10 +89,7 @@ MAGIC_BYTES = 64
 def format_of(name: str, first: Callable[[], bytes]) -> Format:
     """Return the format of a file, by its name and, where several share a suffix, by its first bytes.
 
-    Raises
-    ------
-    FormatError
-        If no format claims it.
+    Raise FormatError if no format claims it.
     """
     claimed = [item for item in FORMATS.values() if item.claims(name)]
     if len(claimed) == 1 and claimed[0].accepts is None:
@@ -139,13 +105,7 @@ def format_of(name: str, first: Callable[[], bytes]) -> Format:
 
 
 def check_one_format(names: Sequence[str], where: str) -> None:
-    """Refuse an index whose shards have different formats: no tool writes one, and their tensors would be of two models.
-
-    Raises
-    ------
-    FormatError
-        If they have.
-    """
+    """Refuse an index whose shards have different formats: no tool writes one, and their tensors would be of two models."""
     first: dict[str, str] = {}
     for name in names:
         kinds = " or ".join(item.name for item in FORMATS.values() if item.claims(name))
@@ -170,10 +130,7 @@ class Choice:
 def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Choice:
     """Choose among the files of a model: the best format, and of it the best file or all shards that belong together.
 
-    Raises
-    ------
-    FormatError
-        If there is no file of weights, or it cannot be told which to take.
+    Raise FormatError if there is no file of weights, or it cannot be told which to take.
     """
     if wanted is not None:
         split = any(item.claims(wanted) and item.split_by_name for item in FORMATS.values())

@@ -86,10 +86,7 @@ class ArrayHeader:
 def parse_array_header(raw: bytes | memoryview, *, name: str, label: str) -> ArrayHeader | None:
     """Read the header that a .npy file begins with; None if `raw` does not hold all of it.
 
-    Raises
-    ------
-    FormatError
-        If it is no such header, or describes what is no plain array of numbers.
+    Raise FormatError if it is no such header, or describes what is no plain array of numbers.
     """
     where = f"{label}: array {name[:200]!r}"
     if len(raw) < 12:
@@ -163,19 +160,11 @@ def _dtype(text: str, where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inflated(Streamed):
-    """The elements of a compressed array, along one axis. One needs all bytes before it, and keeps none of them.
+    """The elements of a compressed array, along one axis. One needs all bytes before it, and keeps none of them."""
 
-    Parameters
-    ----------
-    packed
-        The compressed bytes.
-    skip
-        Bytes of the array's header.
-    """
-
-    packed: TensorInfo
+    packed: TensorInfo  # the compressed bytes
     member: ZipMember
-    skip: int
+    skip: int  # bytes of the array's header
     dtype: str
     label: str
 

@@ -25,18 +25,10 @@ def in_hugging_face_order(stored: TensorInfo, heads: int) -> TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReorderedRotaryRows:
-    """Rows of q or k: first halves of all pairs of a head, then the second halves.
+    """Rows of q or k: first halves of all pairs of a head, then the second halves."""
 
-    Parameters
-    ----------
-    stored
-        The tensor in the file, in which the two rows of a pair are neighbours.
-    head_dim
-        Rows of a head.
-    """
-
-    stored: TensorInfo
-    head_dim: int
+    stored: TensorInfo  # the tensor in the file, in which the two rows of a pair are neighbours
+    head_dim: int  # rows of a head
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the stored rows that rows `start` to `stop` are."""

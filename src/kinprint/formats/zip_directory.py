@@ -54,20 +54,14 @@ _TRUST = "no writer of weights makes such an archive; fetch the file again, from
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """A file in an archive, as the directory describes it.
-
-    Parameters
-    ----------
-    offset, limit
-        Where its own header begins, and where the next member (or the directory) does.
-    size, stored
-        Its bytes, and how many of the archive they take.
-    """
+    """A file in an archive, as the directory describes it."""
 
     name: str
     name_bytes: int
+    # offset, limit: where its own header begins, and where the next member (or the directory) does.
     offset: int
     limit: int
+    # size, stored: its bytes, and how many of the archive they take.
     size: int
     stored: int
     method: int
@@ -206,10 +200,7 @@ def locate(reader: Reader, members: Sequence[ZipMember]) -> list[int]:
 def contents(reader: Reader, members: Sequence[ZipMember], *, cap: int) -> list[memoryview]:
     """Read small stored members whole, those that lie near each other together.
 
-    Raises
-    ------
-    FormatError
-        If one is compressed, or larger than `cap`.
+    Raise FormatError if one is compressed, or larger than `cap`.
     """
     for member in members:
         if not member.is_stored or member.size > cap:
@@ -227,10 +218,7 @@ def contents(reader: Reader, members: Sequence[ZipMember], *, cap: int) -> list[
 def read_directory(reader: Reader, guess: int) -> Directory:
     """Read an archive's directory, mostly by one read of `guess` bytes from the end.
 
-    Raises
-    ------
-    FormatError
-        If there is none, or if it is not as writers of weights write it.
+    Raise FormatError if there is none, or if it is not as writers of weights write it.
     """
     size, label = reader.size, reader.label
     if size < _END.size:
@@ -390,28 +378,16 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor in a member: rows of ``flat`` elements, possibly strided, once the member's own header has been checked.
+    """A tensor in a member: rows of ``flat`` elements, possibly strided, once the member's own header has been checked."""
 
-    Parameters
-    ----------
-    flat
-        The elements from the tensor's first to its last, as one axis.
-    shape, strides
-        The tensor's; strides count elements and are not negative.
-    header
-        The bytes before the member's content, read with every slice; None if they were checked before.
-    member
-        The member, as the directory describes it.
-    label
-        The file, for messages.
-    """
-
-    flat: TensorInfo
+    flat: TensorInfo  # the elements from the tensor's first to its last, as one axis
+    # shape, strides: the tensor's; strides count elements and are not negative.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    # The bytes before the member's content, read with every slice; None if they were checked before.
     header: TensorInfo | None
-    member: ZipMember
-    label: str
+    member: ZipMember  # the member, as the directory describes it
+    label: str  # the file, for messages
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the elements that rows `start` to `stop` lie among, and the header that says that they are there."""

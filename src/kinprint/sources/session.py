@@ -108,10 +108,8 @@ class Session:
     ) -> Iterator[None]:
         """Read at most so many further bytes inside this context, these weight files and these bases of adapters.
 
-        Raises
-        ------
-        BadSetting
-            If the session has choices of its own that differ: a report states one set of them, and must not name the wrong one.
+        Raise BadSetting if the session has choices of its own that differ: a report states one set of them, and must not
+        name the wrong one.
         """
         own = (self.budget_bytes, self.files, self.bases)
         limit = None if budget_bytes is None else self._delivered + budget_bytes
@@ -158,13 +156,7 @@ class Session:
         return LocalFolder(ref.text, ref.path, self.traffic)
 
     def require_files(self, names: Sequence[str] | None = None) -> None:
-        """Refuse a file that the user named and no model has: a slip of the pen must not choose another one.
-
-        Raises
-        ------
-        BadSelection
-            If there is such a file.
-        """
+        """Refuse a file that the user named and no model has: a slip of the pen must not choose another one."""
         missing = [name for name in (self.files if names is None else names) if name not in self.files_found]
         if missing:
             raise BadSelection(

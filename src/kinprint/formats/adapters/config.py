@@ -41,35 +41,21 @@ _REVISION = re.compile(r"[^\s@/]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """A LoRA adapter's settings.
+    """A LoRA adapter's settings."""
 
-    Parameters
-    ----------
-    rank, alpha
-        Of modules that no pattern names.
-    rank_pattern, alpha_pattern
-        Ends of module paths with their own value; a leading ``^`` means the whole path. No pattern of ranks (None) means that
-        it holds regular expressions: the shapes tell the ranks anyhow.
-    by_root
-        Whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023).
-    transposed
-        Whether the base's matrices are stored in × out (``fan_in_fan_out``); the shapes decide where they can.
-    magnitudes
-        Whether rows have learned lengths (DoRA, Liu et al. 2024).
-    saved
-        Names of modules that are replaced whole.
-    base, revision
-        The model that the adapter declares to belong to.
-    """
-
+    # rank, alpha: of modules that no pattern names.
     rank: int
     alpha: float
+    # rank_pattern, alpha_pattern: ends of module paths with their own value; a leading ``^`` means the whole path. No
+    # pattern of ranks (None) means that it holds regular expressions: the shapes tell the ranks anyhow.
     rank_pattern: Mapping[str, float] | None = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
-    by_root: bool = False
+    by_root: bool = False  # whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023)
+    # Whether the base's matrices are stored in × out (``fan_in_fan_out``); the shapes decide where they can.
     transposed: bool = False
-    magnitudes: bool = False
-    saved: tuple[str, ...] = ()
+    magnitudes: bool = False  # whether rows have learned lengths (DoRA, Liu et al. 2024).
+    saved: tuple[str, ...] = ()  # names of modules that are replaced whole
+    # base, revision: the model that the adapter declares to belong to.
     base: str | None = None
     revision: str | None = None
 
@@ -99,13 +85,7 @@ def _looked_up(pattern: Mapping[str, float], path: str, default: float) -> float
 
 
 def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
-    """Check an adapter's config.
-
-    Raises
-    ------
-    FormatError
-        If it is of a kind that cannot be merged, or makes no sense.
-    """
+    """Check an adapter's config. Raise FormatError if it is of a kind that cannot be merged, or makes no sense."""
     where = f"{label}: {ADAPTER_CONFIG}"
     kind = document.get("peft_type")
     if kind != "LORA":
@@ -189,23 +169,10 @@ def _needed(pattern: dict[str, float] | None, where: str) -> dict[str, float]:
 
 
 def base_reference(name: str, revision: str | None, *, here: bool, label: str, endpoint: str) -> ModelRef:
-    """Return where an adapter's declared base is.
+    """Return where an adapter's declared base is; a path of this machine only if the adapter is `here`, on it, too.
 
-    Parameters
-    ----------
-    name, revision
-        As declared.
-    here
-        Whether the adapter is on this machine: only then can it mean a path of this machine.
-    label
-        The adapter, for messages.
-    endpoint
-        The hub.
-
-    Raises
-    ------
-    BadReference, NotFound
-        If it names no model that may be opened. An address is not followed: it could be any host, chosen by a stranger.
+    Raise BadReference or NotFound if it names no model that may be opened. An address is not followed: it could be any host,
+    chosen by a stranger.
     """
     if "://" in name and not name.startswith("hf://"):
         raise BadReference(

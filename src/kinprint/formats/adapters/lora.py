@@ -127,10 +127,7 @@ def _layer(path: str) -> str | None:
 def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
     """Sort an adapter's tensors and check that they fit each other and the config.
 
-    Raises
-    ------
-    FormatError
-        If something is missing, twice there, of a kind that is not known, or has a shape that does not fit.
+    Raise FormatError if something is missing, twice there, of a kind that is not known, or has a shape that does not fit.
     """
     if len(stored) > MAX_TENSORS:
         raise FormatError(f"{label}: {len(stored)} tensors, expected at most {MAX_TENSORS}", hint=_AGAIN)
@@ -212,12 +209,8 @@ class Renaming:
 def find_renaming(names: Sequence[str], base: Collection[str], label: str, base_label: str) -> Renaming:
     """Find how the base calls the adapted tensors: as the adapter does, or with another beginning.
 
-    Classes wrap each other: a Llama's layers are ``model.layers`` or ``layers``, GPT-2's ``transformer.h`` or ``h``.
-
-    Raises
-    ------
-    FormatError
-        If the base does not have them.
+    Classes wrap each other: a Llama's layers are ``model.layers`` or ``layers``, GPT-2's ``transformer.h`` or ``h``. Raise
+    FormatError if the base does not have them.
     """
     typical = next((name for name in names if _layer(name) is not None), names[0])
     for renaming in _renamings(typical, base):
@@ -251,26 +244,15 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
 
 @dataclass(frozen=True, slots=True)
 class LowRankSum:
-    """W + scale·B·A, with rows brought to the lengths in `magnitude` if there are any (DoRA).
+    """W + scale·B·A, with rows brought to the lengths in `magnitude` if there are any (DoRA)."""
 
-    Parameters
-    ----------
-    weight, down, up
-        W, A (rank × in) and B (out × rank).
-    scale
-        Factor of the product.
-    transposed
-        Whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added.
-    magnitude
-        Length of each output's row of weights.
-    """
-
+    # weight, down, up: W, A (rank × in) and B (out × rank).
     weight: TensorInfo
     down: TensorInfo
     up: TensorInfo
-    scale: float
-    transposed: bool
-    magnitude: TensorInfo | None = None
+    scale: float  # factor of the product
+    transposed: bool  # whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added
+    magnitude: TensorInfo | None = None  # length of each output's row of weights
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return rows of W and of one factor, and the other factor whole; lengths of columns need all rows."""
@@ -354,23 +336,10 @@ def merge(
     label: str,
     base_label: str,
 ) -> tuple[dict[str, Row | TensorInfo], tuple[Text, ...]]:
-    """Return the base's tensors with the adapter's changes, and notes.
+    """Return the base's tensors with the adapter's changes, and notes. Raise FormatError if the two do not fit together.
 
-    Parameters
-    ----------
-    base
-        The base's tensors; the adapter's have other file numbers.
-    adapter, settings
-        What is added.
-    tied
-        Whether the base's embedding serves as its head if none is stored.
-    label, base_label
-        For messages.
-
-    Raises
-    ------
-    FormatError
-        If the two do not fit together.
+    The adapter's tensors have other file numbers than the base's. `tied` says whether the base's embedding serves as its
+    head if none is stored.
     """
     targets = {f"{target.path}.weight": target for target in adapter.targets}
     merged = dict(base.stored())

@@ -46,16 +46,9 @@ class AdapterFiles:
 def find_adapter(
     folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False
 ) -> AdapterFiles | None:
-    """Return the adapter that a folder is read for, if it is one.
+    """Return the adapter that a folder, or the `wanted` file in it, is read for, if it is one.
 
-    Parameters
-    ----------
-    folder, wanted
-        The files, and the one that was asked for by name.
-    session
-        Reads the config.
-    unlisted
-        Whether to ask for an adapter's usual files in a folder that nothing lists.
+    With `unlisted`, ask for an adapter's usual files in a folder that nothing lists.
     """
     names = _names(folder, wanted, unlisted=unlisted)
     if not names:
@@ -91,10 +84,7 @@ def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:
 def open_adapter(found: AdapterFiles, session: Session, *, alone: bool) -> Checkpoint:
     """Open an adapter as the tensors it stores, or as its base with the adapter added: the first base given that it fits.
 
-    Raises
-    ------
-    FormatError
-        If it cannot be merged, or does not fit its base.
+    Raise FormatError if it cannot be merged, or does not fit its base.
     """
     if alone:
         return _open_alone(found, session)

@@ -79,13 +79,7 @@ class Metadata:
         return self._data[entry.at + 8 : entry.at + 8 + min(length, MAX_TEXT)].decode(errors="replace")
 
     def strings(self, key: str) -> list[str]:
-        """Return an array of strings; [] if there is none.
-
-        Raises
-        ------
-        FormatError
-            If there are more than any vocabulary has.
-        """
+        """Return an array of strings; [] if there is none. Raise FormatError if there are more than any vocabulary has."""
         entry = self._entries.get(key)
         if entry is None or not entry.is_array or entry.kind != STRING:
             return []

@@ -27,22 +27,15 @@ _APART = (
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """What a file says about itself and the model it is a part of; None where it says nothing.
+    """What a file says about itself and the model it is a part of; None where it says nothing."""
 
-    Parameters
-    ----------
-    number, count
-        Which part it is, from 1, and how many there are.
-    tensors, total
-        The tensors it holds, and what it says that all parts hold.
-    architecture, layers, width
-        The model, which the first part describes and others may.
-    """
-
+    # number, count: which part it is, from 1, and how many there are.
     number: int
     count: int
+    # tensors, total: the tensors it holds, and what it says that all parts hold.
     tensors: int
     total: int | None
+    # architecture, layers, width: the model, which the first part describes and others may.
     architecture: str | None
     layers: int | None
     width: int | None
@@ -82,10 +75,7 @@ def part_of(metadata: Metadata, tensors: int, label: str) -> SplitPart | None:
 def check_parts(shards: Sequence[Shard]) -> None:
     """Refuse parts that do not make one model, and name two that do not go together.
 
-    Raises
-    ------
-    FormatError
-        If they contradict each other, or hold another number of tensors than they say.
+    Raise FormatError if they contradict each other, or hold another number of tensors than they say.
     """
     parts = [(shard, shard.part) for shard in shards if isinstance(shard.part, SplitPart)]
     if len(parts) < 2:

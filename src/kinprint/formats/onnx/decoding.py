@@ -73,20 +73,11 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Varints:
-    """Numbers of up to 32 or 64 bits, each in as few bytes as it needs; none can be read without those before it.
+    """Numbers of up to 32 or 64 bits, each in as few bytes as it needs; none can be read without those before it."""
 
-    Parameters
-    ----------
-    stored
-        The bytes.
-    dtype
-        What the numbers are: of floats narrower than 32 bits, the bits.
-    count, width
-        How many there are, and how many in a row.
-    """
-
-    stored: TensorInfo
-    dtype: str
+    stored: TensorInfo  # the bytes
+    dtype: str  # what the numbers are: of floats narrower than 32 bits, the bits
+    # count, width: how many there are, and how many in a row.
     count: int
     width: int
 
@@ -121,26 +112,15 @@ _BYTES = {"I64": "<u8", "I32": "<u4", "I16": "<u2", "F16": "<u2", "BF16": "<u2"}
 
 @dataclass(frozen=True, slots=True)
 class ScaledCodes:
-    """Codes less a zero point, times a scale: one for all, one for each index of an axis, or one for each block of it.
+    """Codes less a zero point, times a scale: one for all, one for each index of an axis, or one for each block of it."""
 
-    Parameters
-    ----------
-    codes, scale, zero
-        As stored; scale and zero as vectors, unless there are blocks.
-    axis
-        The stored axis along which scales differ; None for one scale.
-    block
-        Indices of the axis that share a scale; 0 if each has its own.
-    across
-        Whether the codes are stored in × out.
-    """
-
+    # codes, scale, zero: as stored; scale and zero as vectors, unless there are blocks.
     codes: TensorInfo
     scale: TensorInfo
     zero: TensorInfo | None
-    axis: int | None
-    block: int
-    across: bool
+    axis: int | None  # the stored axis along which scales differ; None for one scale
+    block: int  # indices of the axis that share a scale; 0 if each has its own
+    across: bool  # whether the codes are stored in × out
 
     @property
     def method(self) -> Text:
@@ -198,23 +178,13 @@ class ScaledCodes:
 
 @dataclass(frozen=True, slots=True)
 class PackedBlocks:
-    """Weights of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale and maybe a zero point.
+    """Weights of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale and maybe a zero point."""
 
-    Parameters
-    ----------
-    codes
-        (rows, blocks, bytes of a block).
-    scale
-        One for each block, row by row.
-    zero
-        Packed like the codes, each row beginning on a byte; or a number for each block; or None for the middle code.
-    bits, block, width
-        Bits of a code, codes of a block, columns of the weight.
-    """
-
-    codes: TensorInfo
-    scale: TensorInfo
+    codes: TensorInfo  # (rows, blocks, bytes of a block)
+    scale: TensorInfo  # one for each block, row by row
+    # Packed like the codes, each row beginning on a byte; or a number for each block; or None for the middle code.
     zero: TensorInfo | None
+    # bits, block, width: bits of a code, codes of a block, columns of the weight.
     bits: int
     block: int
     width: int

@@ -69,24 +69,13 @@ class _Derived(NamedTuple):
 
 @dataclass
 class Findings:
-    """What the graph tells.
+    """What the graph tells."""
 
-    Attributes
-    ----------
-    codings
-        By the stored tensor of codes.
-    names
-        The parameter that a stored tensor is, and whether it is stored in × out.
-    copies
-        Further parameters that are the same stored tensor.
-    config
-        Numbers of heads, as far as reshaping shows them.
-    """
-
-    codings: dict[str, Coding] = field(default_factory=dict)
+    codings: dict[str, Coding] = field(default_factory=dict)  # by the stored tensor of codes
+    # The parameter that a stored tensor is, and whether it is stored in × out.
     names: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    copies: dict[str, str] = field(default_factory=dict)
-    config: dict[str, object] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)  # further parameters that are the same stored tensor
+    config: dict[str, object] = field(default_factory=dict)  # numbers of heads, as far as reshaping shows them
 
 
 def is_anonymous(name: str) -> bool:
@@ -350,13 +339,7 @@ def wrapper_of(names: Mapping[str, StoredTensor | object]) -> str:
 
 
 def scale_axis(shape: tuple[int, ...], scale: tuple[int, ...], coding: Coding) -> int | None:
-    """Return the axis of codes along which scales differ, None for one scale.
-
-    Raises
-    ------
-    ValueError
-        If the scales fit no axis.
-    """
+    """Return the axis of codes along which scales differ, None for one scale. Raise ValueError if the scales fit no axis."""
     count, sides = math.prod(scale), len(shape)
     if count == 1:
         return None

@@ -46,24 +46,12 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a pickle may name.
+    """What a pickle may name."""
 
-    Parameters
-    ----------
-    calls
-        Names it may call, with the functions that describe the result.
-    constants
-        Names it may mention, with what they stand for.
-    opaque
-        Names whose results are passed over.
-    persistent
-        Describes what a persistent id stands for.
-    """
-
-    calls: Mapping[str, Callable[..., object]]
-    constants: Mapping[str, object]
-    opaque: frozenset[str]
-    persistent: Callable[[object], object]
+    calls: Mapping[str, Callable[..., object]]  # names it may call, with the functions that describe the result
+    constants: Mapping[str, object]  # names it may mention, with what they stand for
+    opaque: frozenset[str]  # names whose results are passed over
+    persistent: Callable[[object], object]  # describes what a persistent id stands for
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +66,8 @@ class PickledValue:
 def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str) -> PickledValue:
     """Return what a pickle describes.
 
-    Raises
-    ------
-    FormatError
-        If it is cut off or malformed, names what is not in the vocabulary, or makes more than a description needs.
+    Raise FormatError if it is cut off or malformed, names what is not in the vocabulary, or makes more than a description
+    needs.
     """
     if len(data) > PICKLE_CAP:
         raise FormatError(

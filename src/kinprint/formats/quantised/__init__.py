@@ -123,25 +123,10 @@ _FORMS = (  # the first that fits is taken
 def assemble(
     tensors: Tensors, config: Mapping[str, object], read: Read
 ) -> tuple[Mapping[str, Row | TensorInfo], tuple[Text, ...]]:
-    """Put the tensors of quantised layers together.
+    """Return all tensors of a checkpoint, those of quantised layers put together in place of their parts, and notes.
 
-    Parameters
-    ----------
-    tensors
-        All stored tensors of a checkpoint.
-    config
-        Its config.
-    read
-        Reads slices of tensors, for the few small ones that hold shapes: one for all layers that are alike.
-
-    Returns
-    -------
-    All tensors, those that were put together in place of their parts, and notes.
-
-    Raises
-    ------
-    UnsupportedDtype
-        If the quantisation is not known and nothing else is stored.
+    `read` is called for the few small tensors that hold shapes: one for all layers that are alike. Raise UnsupportedDtype if
+    the quantisation is not known and nothing else is stored.
     """
     if tensors.dtypes() <= _PLAIN:  # every form of quantisation stores integers or 8-bit floats
         return tensors, ()

@@ -30,29 +30,18 @@ INDEX_DTYPES = ("I32", "I64")
 
 @dataclass(frozen=True, slots=True)
 class QuantisationSettings:
-    """What a config says about quantisation. All of it is optional, and none of it is believed against the shapes.
+    """What a config says about quantisation. All of it is optional, and none of it is believed against the shapes."""
 
-    Parameters
-    ----------
-    method
-        ``quant_method``, in lower case.
-    layout
-        ``checkpoint_format`` of GPTQ, ``version`` of AWQ, ``packing_format`` of AutoRound, ``format`` of compressed-tensors.
-    bits, groups, blocks
-        Widths, group sizes and block sizes (out, in) that are named anywhere.
-    layers
-        Bits, group size and mode as MLX states them: of layers by name, and under "" of all others.
-    model_type
-        The model's.
-    """
-
-    method: str | None = None
+    method: str | None = None  # ``quant_method``, in lower case
+    # ``checkpoint_format`` of GPTQ, ``version`` of AWQ, ``packing_format`` of AutoRound, ``format`` of compressed-tensors.
     layout: str | None = None
+    # bits, groups, blocks: widths, group sizes and block sizes (out, in) that are named anywhere.
     bits: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
+    # Bits, group size and mode as MLX states them: of layers by name, and under "" of all others.
     layers: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
-    model_type: str = ""
+    model_type: str = ""  # the model's
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,10 +86,7 @@ def spec_of(value: Array | TensorSpec, dtype: str | None = None) -> TensorSpec:
 def encode(name: str, spec: TensorSpec, fill: Fill | None = None) -> bytes:
     """Return a tensor's bytes: floats are converted to its type; for BF16 and 8-bit types, integers pass as bits.
 
-    Raises
-    ------
-    ValueError
-        If the values do not have the shape declared, or floats are given for an 8-bit float type.
+    Raise ValueError if the values do not have the shape declared, or floats are given for an 8-bit float type.
     """
     data = spec.data if spec.data is not None else fill(name, spec) if fill else None
     if data is None:
@@ -161,10 +158,7 @@ def write_sparse(
 def split_shards(sizes: Mapping[str, int], shards: int) -> list[list[str]]:
     """Cut tensors, in the order given, into consecutive shards of about equal bytes, none of them empty.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer tensors than shards.
+    Raise ValueError if there are fewer tensors than shards.
     """
     names = list(sizes)
     if not 1 <= shards <= len(names):

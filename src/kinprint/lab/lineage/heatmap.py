@@ -12,13 +12,7 @@ from kinprint.lab.lineage.scoring import AttackScore
 
 
 def draw(cells: list[AttackScore], methods: list[str], folder: Path) -> list[Path]:
-    """Draw AUC and true positives at 1 % side by side, as PNG and SVG.
-
-    Raises
-    ------
-    NeedsExtra
-        If matplotlib is not installed.
-    """
+    """Draw AUC and true positives at 1 % side by side, as PNG and SVG. Raise NeedsExtra if matplotlib is not installed."""
     try:
         import matplotlib as mpl
     except ImportError as error:

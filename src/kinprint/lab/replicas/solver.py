@@ -32,30 +32,20 @@ RESTARTS = 2
 
 @dataclass(frozen=True)
 class Conditions:
-    """What one vector must satisfy; partners are final vectors of the same width.
+    """What one vector must satisfy; partners are final vectors of the same width."""
 
-    Attributes
-    ----------
-    mean, std
-        Population moments.
-    correlations
-        Partner and Pearson correlation with it.
-    gaps
-        Partner and mean absolute difference to it.
-    quantile
-        The two neighbouring order statistics between which the 0.99 quantile lies, both on the BF16 grid.
-    hints
-        Like `gaps`, to partners that are only drafts yet: far-out elements are set with an eye on them.
-    wishes
-        Like `correlations`, but given up where they stand in the way of the rest.
-    """
-
+    # mean, std: population moments.
     mean: float
     std: float
-    correlations: list[tuple[FloatArray, float]] = field(default_factory=list)
-    gaps: list[tuple[FloatArray, float]] = field(default_factory=list)
+    correlations: list[tuple[FloatArray, float]] = field(
+        default_factory=list
+    )  # partner and Pearson correlation with it
+    gaps: list[tuple[FloatArray, float]] = field(default_factory=list)  # partner and mean absolute difference to it
+    # The two neighbouring order statistics between which the 0.99 quantile lies, both on the BF16 grid.
     quantile: tuple[float, float] | None = None
+    # Like `gaps`, to partners that are only drafts yet: far-out elements are set with an eye on them.
     hints: list[tuple[FloatArray, float]] = field(default_factory=list)
+    # Like `correlations`, but given up where they stand in the way of the rest.
     wishes: list[tuple[FloatArray, float]] = field(default_factory=list)
 
 

@@ -93,13 +93,7 @@ class _Folder:
         (self.path / file).write_bytes(content)
 
     def put(self, piece: Piece) -> None:
-        """Store values in place.
-
-        Raises
-        ------
-        ValueError
-            If they do not fit, or are not of the tensor's type.
-        """
+        """Store values in place. Raise ValueError if they do not fit, or are not of the tensor's type."""
         place = self._places[piece.tensor]
         wanted = np.dtype("<u2" if place.spec.dtype == "BF16" else "<f4")
         if piece.values.dtype != wanted or piece.start + piece.values.size > place.spec.count:

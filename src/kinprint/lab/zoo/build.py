@@ -139,13 +139,7 @@ class _Kept:
         return list(tasks.values())
 
     def record(self, tier: str) -> Record:
-        """Return the record of a folder that has everything.
-
-        Raises
-        ------
-        NotFound
-            If a trained member is missing after all.
-        """
+        """Return the record of a folder that has everything. Raise NotFound if a trained member is missing after all."""
         stored: dict[str, tuple[str, Mapping[str, str]]] = {}
         measured: dict[str, Mapping[str, Any]] = {}
         for name, member in self.members.items():

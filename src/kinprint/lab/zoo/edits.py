@@ -134,13 +134,7 @@ EDITS: dict[str, Apply] = {
 
 
 def apply_edit(member: ZooMember, parents: Parents, function: str, arguments: dict[str, Any]) -> Loaded:
-    """Make a member from its parents, rounded as it would be stored.
-
-    Raises
-    ------
-    SchemaError
-        If there is no such edit.
-    """
+    """Make a member from its parents, rounded as it would be stored. Raise SchemaError if there is no such edit."""
     if function not in EDITS:
         raise SchemaError(f"zoo: {member.name} is made by {function!r}, which is no edit", hint="build the zoo anew")
     state, config, tokenizer = EDITS[function](parents, member.seed, **arguments)

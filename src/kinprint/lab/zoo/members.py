@@ -139,10 +139,7 @@ class ZooMember:
     def from_dict(cls, data: Mapping[str, Any]) -> ZooMember:
         """Read what `to_dict` gave, lists for tuples.
 
-        Raises
-        ------
-        SchemaError
-            If something is missing, unknown or not of its kind.
+        Raise SchemaError if something is missing, unknown or not of its kind.
         """
         try:
             links = tuple(Link(**{**link, "shares": tuple(link["shares"])}) for link in data["links"])
@@ -175,10 +172,7 @@ def key_of(member: ZooMember, keys: Mapping[str, str]) -> str:
 def keys_of(members: Mapping[str, ZooMember]) -> dict[str, str]:
     """Return every member's key.
 
-    Raises
-    ------
-    SchemaError
-        If a member is made from one that does not come before it: so there are no cycles either.
+    Raise SchemaError if a member is made from one that does not come before it: so there are no cycles either.
     """
     keys: dict[str, str] = {}
     for member in members.values():

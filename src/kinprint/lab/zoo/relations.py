@@ -61,10 +61,7 @@ class Relations:
     def relation(self, a: str, b: str) -> str:
         """Return one of `KINDS`, the closest that holds; the order of the two plays no part.
 
-        Raises
-        ------
-        BadReference
-            If there is no such member.
+        Raise BadReference if there is no such member.
         """
         first, second = self._of(a), self._of(b)
         if a == b:
@@ -135,10 +132,7 @@ class Record:
     def from_json(cls, data: bytes) -> Record:
         """Read what `to_json` gave.
 
-        Raises
-        ------
-        SchemaError
-            If it is of another version, or malformed, or a key is not that of its entry.
+        Raise SchemaError if it is of another version, or malformed, or a key is not that of its entry.
         """
         try:
             content = json.loads(data)

@@ -35,12 +35,7 @@ class Zoo:
     def open(cls, folder: Path | str) -> Zoo:
         """Open the zoo whose zoo.json lies in a folder.
 
-        Raises
-        ------
-        NotFound
-            If there is none.
-        SchemaError
-            If it is of another version or malformed.
+        Raise NotFound if there is none. Raise SchemaError if it is of another version or malformed.
         """
         file = Path(folder) / FILE
         if not file.is_file():
@@ -58,12 +53,7 @@ class Zoo:
     def load(self, name: str) -> Loaded:
         """Return a member's tensors in float32, its config and its tokenizer.json. Do not change them: they are kept.
 
-        Raises
-        ------
-        BadReference
-            If there is no such member.
-        NotFound
-            If its folder, or that of an ancestor, is not there.
+        Raise BadReference if there is no such member. Raise NotFound if its folder, or that of an ancestor, is not there.
         """
         if name in self._kept:
             self._kept.move_to_end(name)
@@ -91,12 +81,7 @@ class Zoo:
     def verify(self) -> None:
         """Check every stored file against its hash.
 
-        Raises
-        ------
-        NotFound
-            If one is missing.
-        FormatError
-            If one is not what it was.
+        Raise NotFound if one is missing. Raise FormatError if one is not what it was.
         """
         for name, (_, hashes) in self.record.stored.items():
             if hashes != hashes_of(self._stored(name), list(hashes)):
@@ -115,13 +100,7 @@ class Zoo:
 
 
 def hashes_of(folder: Path, files: list[str]) -> dict[str, str]:
-    """Return the sha256 of each of these files.
-
-    Raises
-    ------
-    NotFound
-        If one is missing.
-    """
+    """Return the sha256 of each of these files. Raise NotFound if one is missing."""
     try:
         return {file: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file in files}
     except FileNotFoundError as error:

@@ -37,10 +37,7 @@ def run_tasks(
 ) -> None:
     """Train and store every task's member; whatever ends this early ends the workers too.
 
-    Raises
-    ------
-    KinprintError
-        If a worker ends before its work is done.
+    Raise KinprintError if a worker ends before its work is done.
     """
     pool = _Pool(min(workers, len(tasks)), folder, members)
     try:

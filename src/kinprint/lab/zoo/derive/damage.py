@@ -27,10 +27,7 @@ def prune(state: State, share: float, *, embeddings: bool = True) -> State:
 def quantise(state: State, bits: int, group: int = 32, *, embeddings: bool = True) -> State:
     """Round each matrix to ``bits`` bits, symmetrically and to nearest, by groups along a row, and scale it back.
 
-    Raises
-    ------
-    ValueError
-        If ``bits`` is less than two: one bit leaves no level but zero.
+    Raise ValueError if ``bits`` is less than two: one bit leaves no level but zero.
     """
     if bits < 2:
         raise ValueError(f"cannot quantise to {bits} bits, at least 2 are needed")
@@ -87,13 +84,7 @@ def replace_embeddings(state: State, seed: int) -> State:
 
 
 def replace_norms(state: State, other: State) -> State:
-    """Take the norm gains of another model.
-
-    Raises
-    ------
-    ValueError
-        If it lacks one of them, or has one of another length.
-    """
+    """Take the norm gains of another model. Raise ValueError if it lacks one of them, or has one of another length."""
     gains = {name for name, value in state.items() if value.ndim == 1 and ends_in(name, NORMS)}
     for name in gains:
         if name not in other or other[name].shape != state[name].shape:
@@ -104,10 +95,7 @@ def replace_norms(state: State, other: State) -> State:
 def replace_tables(state: State, other: State) -> State:
     """Take the embeddings and the head of another model.
 
-    Raises
-    ------
-    ValueError
-        If it lacks one of them, or has one of another width; the number of tokens may differ.
+    Raise ValueError if it lacks one of them, or has one of another width; the number of tokens may differ.
     """
     tables = set(TABLES) & set(state)
     for name in tables:

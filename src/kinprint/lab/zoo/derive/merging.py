@@ -27,10 +27,7 @@ def _check_alike(states: Sequence[State]) -> None:
 def merge(states: Sequence[State], coefficients: Sequence[float]) -> State:
     """Return the sum of the states, each times its coefficient.
 
-    Raises
-    ------
-    ValueError
-        If names or shapes differ, or there are not as many coefficients as states.
+    Raise ValueError if names or shapes differ, or there are not as many coefficients as states.
     """
     _check_alike(states)
     pairs = list(zip(states, coefficients, strict=True))
@@ -43,10 +40,7 @@ def merge(states: Sequence[State], coefficients: Sequence[float]) -> State:
 def slerp(first: State, second: State, share: float) -> State:
     """Go ``share`` of the way from the first to the second along the great circle of each tensor, lengths interpolated.
 
-    Raises
-    ------
-    ValueError
-        If names or shapes differ.
+    Raise ValueError if names or shapes differ.
     """
     _check_alike([first, second])
 
@@ -68,10 +62,7 @@ def slerp(first: State, second: State, share: float) -> State:
 def ties(base: State, children: Sequence[State], density: float, scale: float = 1.0) -> State:
     """Add to ``base`` the children's differences: the largest ``density`` of each, of the elected sign, averaged.
 
-    Raises
-    ------
-    ValueError
-        If names or shapes differ, or ``density`` is not in (0, 1].
+    Raise ValueError if names or shapes differ, or ``density`` is not in (0, 1].
     """
     if not 0 < density <= 1:
         raise ValueError(f"density must be above 0 and at most 1, got {density}")
@@ -98,10 +89,7 @@ def _trimmed(difference: NDArray[np.float64], density: float) -> NDArray[np.floa
 def dare(base: State, child: State, drop: float, seed: int) -> State:
     """Drop that share of the child's difference from ``base`` at random and scale up what is left by 1 / (1 - drop).
 
-    Raises
-    ------
-    ValueError
-        If names or shapes differ, or ``drop`` is not in [0, 1).
+    Raise ValueError if names or shapes differ, or ``drop`` is not in [0, 1).
     """
     if not 0 <= drop < 1:
         raise ValueError(f"the share to drop must be at least 0 and below 1, got {drop}")

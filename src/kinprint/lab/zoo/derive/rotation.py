@@ -71,10 +71,7 @@ def random_rotation(size: int, rng: np.random.Generator) -> FloatArray:
 def rotate_residual(state: State, config: Config, seed: int) -> tuple[State, Config]:
     """Fold the norms and put the residual stream into a basis drawn at random; the same function.
 
-    Raises
-    ------
-    ValueError
-        If a tensor's part in the model is not known.
+    Raise ValueError if a tensor's part in the model is not known.
     """
     folded, config = fold_norms(state, config)
     rotation = random_rotation(config["hidden_size"], np.random.default_rng(seed))

@@ -30,10 +30,7 @@ _TORCH_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 def load_state(folder: Path) -> tuple[State, Config, TokenizerJson | None]:
     """Read a model folder: tensors as float32, config, and the content of tokenizer.json if there is one.
 
-    Raises
-    ------
-    ValueError
-        If the folder holds no safetensors file, or a tensor that is not BF16, F16 or F32.
+    Raise ValueError if the folder holds no safetensors file, or a tensor that is not BF16, F16 or F32.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -88,10 +85,7 @@ def stored_config(config: Mapping[str, Any], dtype: str) -> Config:
 def stored(state: Mapping[str, NDArray[np.float32]], dtype: str) -> State:
     """Return the values as they come back from a file of that type ("BF16", "F16" or "F32").
 
-    Raises
-    ------
-    ValueError
-        If the type is none of these.
+    Raise ValueError if the type is none of these.
     """
     if dtype == "BF16":
         return {name: from_bf16(to_bf16(value)) for name, value in state.items()}

@@ -13,10 +13,7 @@ from kinprint.lab.zoo.derive.symmetry import choose_neurons
 def stack_layers(state: State, config: Config, source_layers: Sequence[int]) -> tuple[State, Config]:
     """Return a model whose layer i is a copy of layer ``source_layers[i]``.
 
-    Raises
-    ------
-    ValueError
-        If a source layer does not exist.
+    Raise ValueError if a source layer does not exist.
     """
     missing = sorted(set(source_layers) - set(range(config["num_hidden_layers"])))
     if missing:
@@ -33,10 +30,7 @@ def stack_layers(state: State, config: Config, source_layers: Sequence[int]) -> 
 def drop_layers(state: State, config: Config, keep: Sequence[int]) -> tuple[State, Config]:
     """Keep the named layers, in their order.
 
-    Raises
-    ------
-    ValueError
-        If ``keep`` is not increasing, or names a layer that does not exist.
+    Raise ValueError if ``keep`` is not increasing, or names a layer that does not exist.
     """
     if list(keep) != sorted(set(keep)):
         raise ValueError(f"layers to keep must be increasing, got {list(keep)}; stack_layers takes any order")
@@ -46,10 +40,7 @@ def drop_layers(state: State, config: Config, keep: Sequence[int]) -> tuple[Stat
 def frankenmerge(models: Sequence[State], config: Config, layers: Sequence[tuple[int, int]]) -> tuple[State, Config]:
     """Return a model whose layer i is layer ``layers[i][1]`` of model ``layers[i][0]``; all else is of the first model.
 
-    Raises
-    ------
-    ValueError
-        If a layer is not there, or the layers differ in shape.
+    Raise ValueError if a layer is not there, or the layers differ in shape.
     """
     result: State = {name: value.copy() for name, value in models[0].items() if not LAYER.match(name)}
     for new, (model, old) in enumerate(layers):
@@ -70,10 +61,7 @@ def frankenmerge(models: Sequence[State], config: Config, layers: Sequence[tuple
 def prune_neurons(state: State, config: Config, keep: int, seed: int) -> tuple[State, Config]:
     """Keep so many neurons of each feed-forward block, drawn at random and in random order.
 
-    Raises
-    ------
-    ValueError
-        If there are not so many.
+    Raise ValueError if there are not so many.
     """
     if not 1 <= keep <= config["intermediate_size"]:
         raise ValueError(f"cannot keep {keep} of {config['intermediate_size']} neurons")
@@ -83,12 +71,8 @@ def prune_neurons(state: State, config: Config, keep: int, seed: int) -> tuple[S
 def upcycle(state: State, config: Config, experts: int, noise: float, seed: int) -> tuple[State, Config]:
     """Copy each feed-forward block into Mixtral experts, each with its own noise, and draw routers.
 
-    ``noise`` is relative to each matrix's standard deviation; with none the function is that of the dense model.
-
-    Raises
-    ------
-    ValueError
-        If a feed-forward block has biases, for which Mixtral has no place.
+    ``noise`` is relative to each matrix's standard deviation; with none the function is that of the dense model. Raise
+    ValueError if a feed-forward block has biases, for which Mixtral has no place.
     """
     names = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
     result: State = {}

@@ -78,10 +78,7 @@ def permute_heads(state: State, config: Config, seed: int) -> State:
 def permute_residual(state: State, config: Config, seed: int) -> State:
     """Reorder the dimensions of the residual stream wherever they are read, written or scaled; the same function.
 
-    Raises
-    ------
-    ValueError
-        If a tensor's part in the model is not known, since leaving it alone would change the function.
+    Raise ValueError if a tensor's part in the model is not known, since leaving it alone would change the function.
     """
     order = _shuffle(config["hidden_size"], np.random.default_rng(seed))
     result: State = {}
@@ -97,12 +94,8 @@ def permute_residual(state: State, config: Config, seed: int) -> State:
 def flip_signs(state: State, config: Config, seed: int) -> State:
     """Negate about half of the residual dimensions wherever they are read or written; the same function.
 
-    Norms divide by a mean of squares and multiply by their gains: a sign goes through them unchanged.
-
-    Raises
-    ------
-    ValueError
-        If a tensor's part in the model is not known.
+    Norms divide by a mean of squares and multiply by their gains: a sign goes through them unchanged. Raise ValueError if a
+    tensor's part in the model is not known.
     """
     signs = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), config["hidden_size"])
 
@@ -119,10 +112,7 @@ def flip_signs(state: State, config: Config, seed: int) -> State:
 def residual_axis(name: str) -> int | None:
     """Return the axis of a tensor along which the residual stream runs, None for biases that never meet it.
 
-    Raises
-    ------
-    ValueError
-        If the tensor's part in the model is not known.
+    Raise ValueError if the tensor's part in the model is not known.
     """
     module, kind = name.split(".")[-2:]
     if module in NORMS or module in WRITERS:

@@ -16,12 +16,8 @@ def prune_vocabulary(
 ) -> tuple[State, Config, TokenizerJson]:
     """Keep so many tokens and renumber them in their order; what is dropped is drawn among the merged tokens.
 
-    A token goes only when no merge left needs it, so that the tokenizer can still spell every text.
-
-    Raises
-    ------
-    ValueError
-        If the tokenizer is no byte-pair encoding, or has not so many tokens that can go.
+    A token goes only when no merge left needs it, so that the tokenizer can still spell every text. Raise ValueError if the
+    tokenizer is no byte-pair encoding, or has not so many tokens that can go.
     """
     if tokenizer["model"].get("type") != "BPE":
         raise ValueError(f"cannot prune a vocabulary of type {tokenizer['model'].get('type')}, expected BPE")
@@ -62,10 +58,7 @@ def extend_vocabulary(
 ) -> tuple[State, Config, TokenizerJson | None]:
     """Add so many tokens, whose rows are the mean of all rows and a little noise, as is usual before training them.
 
-    Raises
-    ------
-    ValueError
-        If ``extra`` is less than one.
+    Raise ValueError if ``extra`` is less than one.
     """
     if extra < 1:
         raise ValueError(f"cannot extend a vocabulary by {extra} tokens")
