@@ -6,14 +6,6 @@ from kinprint.arch.naming import Excluded, Naming, RoleTensor, TensorKey
 from kinprint.arch.roles import Axis, Role
 
 __all__ = [
-    "Axis",
-    "Excluded",
-    "Naming",
-    "Role",
-    "RoleTensor",
-    "TensorKey",
-    "architectures",
-    "name_tensors",
-    "ordered_axes",
-    "residual_width",
-]
+    "Axis", "Excluded", "Naming", "Role", "RoleTensor", "TensorKey", "architectures", "name_tensors",
+    "ordered_axes", "residual_width",
+]  # fmt: skip

@@ -130,16 +130,8 @@ def _shown(value: object) -> str:
 
 
 _FIXED_POSITIONS = {
-    "whisper",
-    "marian",
-    "m2m_100",
-    "speech_to_text",
-    "fsmt",
-    "pegasus",
-    "pegasus_x",
-    "informer",
-    "xglm",
-}
+    "whisper", "marian", "m2m_100", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm",
+}  # fmt: skip
 _GROUPS = "n_group"
 
 
@@ -160,13 +152,9 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
 
 
 _KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_head_kv",
-    "multi_query_group_num",
-    "num_attention_heads",
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_heads",
     "n_head",
-)
+)  # fmt: skip
 MAX_HEADS = 1024
 
 

@@ -18,19 +18,9 @@ from kinprint.errors import FormatError
 from kinprint.text import Text
 
 _KEYS = {
-    "summary": str,
-    "extends": str,
-    "model_types": list,
-    "architectures": list,
-    "prefixes": list,
-    "block": str,
-    "dims": dict,
-    "norm_offset": (int, float),
-    "suffixes": dict,
-    "model": dict,
-    "layer": dict,
-    "exclude": list,
-}
+    "summary": str, "extends": str, "model_types": list, "architectures": list, "prefixes": list, "block": str,
+    "dims": dict, "norm_offset": (int, float), "suffixes": dict, "model": dict, "layer": dict, "exclude": list,
+}  # fmt: skip
 _MERGED = ("dims", "suffixes", "model", "layer")  # an extending file adds to these, key by key; null removes a key
 _BASE = "_common"
 _FORMULA = re.compile(r"=[a-z_]+(?:[*/][a-z_]+)*")

@@ -206,18 +206,9 @@ def _half(raw: memoryview) -> Array:
 
 
 _PLAIN = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "u1",
-    "BOOL": "?",
-}
+    "F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",
+    "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
 _DECODERS: dict[str, Callable[[memoryview], Array]] = {
     **{dtype: _plain(code) for dtype, code in _PLAIN.items()},
     "F16": _half,

@@ -52,21 +52,9 @@ _CHUNK, _PACKED_CHUNK = 1 << 18, 1 << 16
 _MAGIC = b"\x93NUMPY"
 _AGAIN = "the file is damaged; fetch it again"
 _DTYPES = {
-    "<f8": "F64",
-    "<f4": "F32",
-    "<f2": "F16",
-    "<i8": "I64",
-    "<i4": "I32",
-    "<i2": "I16",
-    "|i1": "I8",
-    "|u1": "U8",
-    "|b1": "BOOL",
-    "<u2": "U16",
-    "<u4": "U32",
-    "<u8": "U64",
-    "<c8": "C64",
-    "<c16": "C128",
-}
+    "<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "<i2": "I16", "|i1": "I8",
+    "|u1": "U8", "|b1": "BOOL", "<u2": "U16", "<u4": "U32", "<u8": "U64", "<c8": "C64", "<c16": "C128",
+}  # fmt: skip
 _FIELD = re.compile(
     r"\s*'(?P<key>descr|fortran_order|shape)'\s*:\s*"
     r"(?:'(?P<text>[^'\\]{1,40})'|(?P<flag>True|False)|\((?P<sides>[0-9, ]*)\)|(?P<other>\[.*))\s*(?P<end>,|(?=\}))"

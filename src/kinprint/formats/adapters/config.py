@@ -25,15 +25,9 @@ _LIMIT = 1e6  # of alpha: no sound adapter comes near, and products stay finite
 
 # Settings under which W + scale·B·A is not what the model computes with.
 _CHANGING = (
-    "layer_replication",
-    "target_parameters",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "use_qalora",
-    "use_bdlora",
-    "arrow_config",
-    "lora_bias",
-)
+    "layer_replication", "target_parameters", "trainable_token_indices", "alora_invocation_tokens",
+    "use_qalora", "use_bdlora", "arrow_config", "lora_bias",
+)  # fmt: skip
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")  # the others take a part out of the base itself
 _LITERAL = re.compile(r"[A-Za-z0-9_.\-]{1,500}")
 _REVISION = re.compile(r"[^\s@/]{1,200}")

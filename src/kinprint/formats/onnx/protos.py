@@ -23,74 +23,20 @@ MAX_COUNT = 1 << 59  # numpy counts bytes in 63 bits
 MAX_DEPTH = 8  # graphs inside nodes inside graphs
 SMALL = 64  # bytes of an integer constant that is read: a shape
 LEAST_WEIGHT = 64  # elements of a constant inside a node that counts as a weight
-OPERATORS = frozenset(
-    [
-        "MatMul",
-        "Gemm",
-        "MatMulInteger",
-        "QLinearMatMul",
-        "QGemm",
-        "MatMulIntegerToFloat",
-        "DynamicQuantizeMatMul",
-        "MatMulNBits",
-        "Add",
-        "Cast",
-        "Mul",
-        "Sub",
-        "Identity",
-        "Transpose",
-        "DequantizeLinear",
-        "Gather",
-        "Reshape",
-        "Concat",
-        "Constant",
-    ]
-)
+OPERATORS = frozenset({
+    "MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul", "MatMulNBits", "Add", "Cast", "Mul", "Sub", "Identity", "Transpose",
+    "DequantizeLinear", "Gather", "Reshape", "Concat", "Constant",
+})  # fmt: skip
 DTYPES = {
-    1: "F32",
-    2: "U8",
-    3: "I8",
-    5: "I16",
-    6: "I32",
-    7: "I64",
-    9: "BOOL",
-    10: "F16",
-    11: "F64",
-    16: "BF16",
-    17: "F8_E4M3",
-    19: "F8_E5M2",
-    21: "U4",
-    22: "I4",
-}
+    1: "F32", 2: "U8", 3: "I8", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 16: "BF16",
+    17: "F8_E4M3", 19: "F8_E5M2", 21: "U4", 22: "I4",
+}  # fmt: skip
 _NAMES = [
-    "undefined",
-    "float",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "string",
-    "bool",
-    "float16",
-    "double",
-    "uint32",
-    "uint64",
-    "complex64",
-    "complex128",
-    "bfloat16",
-    "float8e4m3fn",
-    "float8e4m3fnuz",
-    "float8e5m2",
-    "float8e5m2fnuz",
-    "uint4",
-    "int4",
-    "float4e2m1",
-    "float8e8m0",
-    "uint2",
-    "int2",
-]
+    "undefined", "float", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16",
+    "double", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz",
+    "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2",
+]  # fmt: skip
 _TEXT, _UNSIGNED = 8, frozenset({4, 12, 13})
 LEAST_CODES = 4096  # elements of whole numbers from which on they may be weights
 _FLOAT_DATA, _INT32_DATA, _INT64_DATA, _RAW_DATA, _DOUBLE_DATA = 4, 5, 7, 9, 10

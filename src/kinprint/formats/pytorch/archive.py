@@ -55,16 +55,8 @@ _CONVERT = (
     "or newer, or with safetensors"
 )
 _WRAPPERS = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-    "module",
-    "model_weights",
-    "weights",
-    "params",
-    "network",
-    "net",
-)
+    "state_dict", "model_state_dict", "model", "module", "model_weights", "weights", "params", "network", "net",
+)  # fmt: skip
 
 _WIDTHS = {"float": (16, 32, 64), "complex": (32, 64, 128), "int": (8, 16, 32, 64), "uint": (8, 16, 32, 64)}
 _DTYPES = {f"{word}{bits}": f"{word[0].upper()}{bits}" for word, widths in _WIDTHS.items() for bits in widths} | {
@@ -78,19 +70,9 @@ _DTYPES = {f"{word}{bits}": f"{word[0].upper()}{bits}" for word, widths in _WIDT
     "float4_e2m1fn_x2": "F4_E2M1",
 }
 _TYPES = {
-    "Double": "F64",
-    "Float": "F32",
-    "Half": "F16",
-    "BFloat16": "BF16",
-    "Long": "I64",
-    "Int": "I32",
-    "Short": "I16",
-    "Char": "I8",
-    "Byte": "U8",
-    "Bool": "BOOL",
-    "ComplexFloat": "C64",
-    "ComplexDouble": "C128",
-}
+    "Double": "F64", "Float": "F32", "Half": "F16", "BFloat16": "BF16", "Long": "I64", "Int": "I32",
+    "Short": "I16", "Char": "I8", "Byte": "U8", "Bool": "BOOL", "ComplexFloat": "C64", "ComplexDouble": "C128",
+}  # fmt: skip
 
 
 # ---- what the pickle may describe ----
@@ -221,21 +203,12 @@ _REBUILDS: dict[str, Callable[..., _Tensor]] = {
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
 }
-_OPAQUE = frozenset(
-    {
-        "argparse.Namespace",
-        "types.SimpleNamespace",
-        *("pathlib.PosixPath", "pathlib.WindowsPath", "pathlib.PurePosixPath", "pathlib._local.PosixPath"),
-        "collections.Counter",
-        *("builtins.set", "builtins.frozenset"),
-        "builtins.complex",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-        "numpy.dtype",
-        "_codecs.encode",
-        "torch.device",
-    }
-)
+_OPAQUE = frozenset({
+    "argparse.Namespace", "types.SimpleNamespace", "pathlib.PosixPath", "pathlib.WindowsPath",
+    "pathlib.PurePosixPath", "pathlib._local.PosixPath", "collections.Counter", "builtins.set",
+    "builtins.frozenset", "builtins.complex", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar",
+    "numpy.dtype", "_codecs.encode", "torch.device",
+})  # fmt: skip
 VOCABULARY = Vocabulary(
     calls={
         **_REBUILDS,

@@ -444,25 +444,8 @@ _ACTIONS: dict[int, _Action] = {
 
 # Known, and refused: they make code reachable by other ways, or belong to protocols before 2.
 _REFUSED = {
-    ord("i"): "INST",
-    ord("o"): "OBJ",
-    ord("P"): "PERSID",
-    ord("I"): "INT",
-    ord("L"): "LONG",
-    ord("F"): "FLOAT",
-    ord("S"): "STRING",
-    ord("T"): "BINSTRING",
-    ord("U"): "SHORT_BINSTRING",
-    ord("V"): "UNICODE",
-    ord("l"): "LIST",
-    ord("g"): "GET",
-    ord("p"): "PUT",
-    ord("2"): "DUP",
-    0x82: "EXT1",
-    0x83: "EXT2",
-    0x84: "EXT4",
-    0x8B: "LONG4",
-    0x96: "BYTEARRAY8",
-    0x97: "NEXT_BUFFER",
-    0x98: "READONLY_BUFFER",
-}
+    ord("i"): "INST", ord("o"): "OBJ", ord("P"): "PERSID", ord("I"): "INT", ord("L"): "LONG", ord("F"): "FLOAT",
+    ord("S"): "STRING", ord("T"): "BINSTRING", ord("U"): "SHORT_BINSTRING", ord("V"): "UNICODE",
+    ord("l"): "LIST", ord("g"): "GET", ord("p"): "PUT", ord("2"): "DUP", 0x82: "EXT1", 0x83: "EXT2",
+    0x84: "EXT4", 0x8B: "LONG4", 0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
+}  # fmt: skip

@@ -27,40 +27,17 @@ __all__ = ["assemble"]
 Read = Callable[[Sequence[TensorSlice]], list[Array]]
 
 _PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
-_SUFFIXES = frozenset(
-    (
-        "qweight",
-        "qzeros",
-        "scales",
-        "biases",
-        "g_idx",
-        "SCB",
-        "weight_format",
-        "weight_scale",
-        "weight_scale_inv",
-        "weight_scale_2",
-        "weight_global_scale",
-        "weight_zero_point",
-        "weight_packed",
-        "weight_shape",
-        "weight_g_idx",
-        "pre_quant_scale",
-    )
-)
+_SUFFIXES = frozenset({
+    "qweight", "qzeros", "scales", "biases", "g_idx", "SCB", "weight_format", "weight_scale",
+    "weight_scale_inv", "weight_scale_2", "weight_global_scale", "weight_zero_point", "weight_packed",
+    "weight_shape", "weight_g_idx", "pre_quant_scale",
+})  # fmt: skip
 _OF_WEIGHT = frozenset(["absmax", "quant_map", "nested_absmax", "nested_quant_map"])
 # Of activations and of the cache of keys and values: they scale what is computed, not what is stored.
-_ASIDE = frozenset(
-    [
-        "input_scale",
-        "input_zero_point",
-        "input_global_scale",
-        "output_scale",
-        "output_zero_point",
-        "q_scale",
-        "k_scale",
-        "v_scale",
-    ]
-)
+_ASIDE = frozenset({
+    "input_scale", "input_zero_point", "input_global_scale", "output_scale", "output_zero_point", "q_scale",
+    "k_scale", "v_scale",
+})  # fmt: skip
 _STATE = ".weight.quant_state"
 _DIGITS = re.compile(r"\d+")
 _LINES = 6

@@ -8,21 +8,10 @@ from kinprint.formats.quantised.modules import QuantisationSettings
 
 _KEYS = ("quantization_config", "compression_config", "quantization")  # the last is MLX's
 _NESTED = ("text_config", "llm_config", "language_config")
-_METHODS = frozenset(
-    (
-        "gptq",
-        "awq",
-        "bitsandbytes",
-        "fp8",
-        "fbgemm_fp8",
-        "compressed-tensors",
-        "compressed_tensors",
-        "mxfp4",
-        "modelopt",
-        "auto-round",
-        "intel/auto-round",
-    )
-)
+_METHODS = frozenset({
+    "gptq", "awq", "bitsandbytes", "fp8", "fbgemm_fp8", "compressed-tensors", "compressed_tensors", "mxfp4",
+    "modelopt", "auto-round", "intel/auto-round",
+})  # fmt: skip
 _LAYOUTS = ("checkpoint_format", "packing_format", "version", "format")
 _DEPTH = 4
 _LARGEST = 1 << 20
