@@ -235,9 +235,8 @@ def _weight_map(session: Session, folder: Folder, names: Sequence[str]) -> dict[
         mapping = index.get("weight_map")
         where = f"{folder.provenance.reference}: {name}"
         if not isinstance(mapping, dict) or not mapping or not all(isinstance(v, str) for v in mapping.values()):
-            raise FormatError(
-                f"{where} has no usable weight_map; expected tensor names with file names", hint=f"fetch {name} again"
-            )
+            said = f"{where} has no usable weight_map; expected tensor names with file names"
+            raise FormatError(said, hint=f"fetch {name} again")
         for file in set(mapping.values()):
             try:
                 check_member_name(file, where=where)
@@ -257,10 +256,8 @@ def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *
         except NotFound as error:
             if not from_index:
                 raise
-            raise FormatError(
-                f"{folder.provenance.reference}: the index names {name!r}, which is not there",
-                hint="the model is incomplete; fetch the missing file",
-            ) from error
+            said = f"{folder.provenance.reference}: the index names {name!r}, which is not there"
+            raise FormatError(said, hint="the model is incomplete; fetch the missing file") from error
     return sources
 
 
@@ -311,10 +308,8 @@ def _stored_twice(names: Sequence[str], shards: Sequence[Shard], number: int) ->
     """Say which tensor of a shard is in an earlier one too."""
     places = {tensor: names[at] for at, shard in enumerate(shards[:number]) for tensor in shard.rows}
     twice = min(places.keys() & shards[number].rows.keys())
-    return FormatError(
-        f"{shards[number].source.label}: tensor {twice[:200]!r} is also stored in {places[twice]!r}",
-        hint="the shards do not belong together; fetch the model again",
-    )
+    said = f"{shards[number].source.label}: tensor {twice[:200]!r} is also stored in {places[twice]!r}"
+    return FormatError(said, hint="the shards do not belong together; fetch the model again")
 
 
 def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
@@ -322,7 +317,5 @@ def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
     for tensor_name, file in index.items():
         where = stored.get(tensor_name, "nowhere")
         if where != file:
-            raise FormatError(
-                f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}",
-                hint="index and shards do not belong together; fetch the model again",
-            )
+            said = f"the index puts tensor {tensor_name[:200]!r} in {file!r}, but it is stored in {where}"
+            raise FormatError(said, hint="index and shards do not belong together; fetch the model again")

@@ -112,10 +112,8 @@ def check_one_format(names: Sequence[str], where: str) -> None:
         first.setdefault(kinds or "no known format", name)
     if len(first) > 1:
         shown = ", ".join(f"{name[:100]!r} ({kind})" for kind, name in list(first.items())[:3])
-        raise FormatError(
-            f"{where}: the index names shards of different formats: {shown}",
-            hint="fetch the model again; or name one file with --file",
-        )
+        said = f"{where}: the index names shards of different formats: {shown}"
+        raise FormatError(said, hint="fetch the model again; or name one file with --file")
 
 
 @dataclass(frozen=True)
@@ -145,10 +143,8 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
         return Choice(chosen, index, _others(item, top, chosen))
     ends = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
     known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
-    raise FormatError(
-        f"{label}: no file of weights (it has: {', '.join(ends)[:200] or 'nothing'})",
-        hint=f"known formats: {known}; a file in a folder below is named with --file",
-    )
+    said = f"{label}: no file of weights (it has: {', '.join(ends)[:200] or 'nothing'})"
+    raise FormatError(said, hint=f"known formats: {known}; a file in a folder below is named with --file")
 
 
 def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
@@ -157,10 +153,8 @@ def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
             return (name,)
     groups = list(dict.fromkeys(_with_siblings(name, files) for name in sorted(files, key=item.rank)))
     if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
-        raise FormatError(
-            f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together",
-            hint="name the file you mean, for example --file " + groups[0][0],
-        )
+        said = f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together"
+        raise FormatError(said, hint="name the file you mean, for example --file " + groups[0][0])
     return groups[0]
 
 
@@ -171,19 +165,15 @@ def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
     if missing and listed:
         one = len(missing) == 1
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        raise FormatError(
-            f"{name} is one of {len(names)} files, but {shown} {'is' if one else 'are'} not there",
-            hint="fetch the missing file" + ("" if one else "s"),
-        )
+        said = f"{name} is one of {len(names)} files, but {shown} {'is' if one else 'are'} not there"
+        raise FormatError(said, hint="fetch the missing file" + ("" if one else "s"))
     if len(names) > 1:
         surplus = sorted(
             other for other in listed if other not in names and len(other) == len(name) and _alike(other, name)
         )
         if surplus:
-            raise FormatError(
-                f"{name} is one of {len(names)} files, but {', '.join(surplus[:3])} is there too",
-                hint="remove what is left of another copy, and fetch the model again",
-            )
+            said = f"{name} is one of {len(names)} files, but {', '.join(surplus[:3])} is there too"
+            raise FormatError(said, hint="remove what is left of another copy, and fetch the model again")
     return names
 
 

@@ -161,9 +161,8 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
     size, label = source.size, source.label
     header = parse_header(bytes(session.read_here(source, ByteRange(0, min(HEADER_BYTES, size)))))
     if header is None:
-        raise FormatError(
-            f"{label}: does not begin like a model of llama2.c", hint="check that this is the file of weights itself"
-        )
+        said = f"{label}: does not begin like a model of llama2.c"
+        raise FormatError(said, hint="check that this is the file of weights itself")
     _check(header, label)
     implied = _implied_size(header)
     if implied != size:
@@ -210,10 +209,8 @@ def _check_scales(session: Session, source: Source, tensors: Sequence[TensorInfo
     raw = session.read_here(source, ByteRange(start, start + 4 * min(_SCALES_LOOKED_AT, made.scales.elements)))
     scales = np.frombuffer(raw, dtype="<f4")
     if not (np.all(np.isfinite(scales)) and np.all(scales >= 0) and np.all(scales < 1e6)):
-        raise FormatError(
-            f"{source.label}: what stands at byte {start} are no scales; files of August 2023 kept them elsewhere",
-            hint="export the model again with the present export.py of llama2.c",
-        )
+        said = f"{source.label}: what stands at byte {start} are no scales; files of August 2023 kept them elsewhere"
+        raise FormatError(said, hint="export the model again with the present export.py of llama2.c")
 
 
 def _config(header: Header) -> dict[str, object]:

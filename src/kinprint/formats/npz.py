@@ -80,16 +80,13 @@ def parse_array_header(raw: bytes | memoryview, *, name: str, label: str) -> Arr
     if len(raw) < 12:
         return None
     if bytes(raw[:6]) != _MAGIC or raw[6] not in (1, 2, 3) or raw[7] != 0:
-        raise FormatError(
-            f"{where} begins with {bytes(raw[:8])!r}; expected a NumPy header of version 1 to 3", hint=_AGAIN
-        )
+        said = f"{where} begins with {bytes(raw[:8])!r}; expected a NumPy header of version 1 to 3"
+        raise FormatError(said, hint=_AGAIN)
     width = 2 if raw[6] == 1 else 4
     length = 8 + width + int.from_bytes(raw[8 : 8 + width], "little")
     if length > HEADER_CAP:
-        raise FormatError(
-            f"{where} has a header of {length} bytes, more than the {HEADER_CAP} that a plain array needs",
-            hint="store arrays of numbers without named fields",
-        )
+        said = f"{where} has a header of {length} bytes, more than the {HEADER_CAP} that a plain array needs"
+        raise FormatError(said, hint="store arrays of numbers without named fields")
     if length > len(raw):
         return None
     text = bytes(raw[8 + width : length]).decode("latin-1")
@@ -111,9 +108,8 @@ def _fields(text: str, where: str) -> tuple[str, bool, tuple[int, ...]]:
     kinds = {"descr": "text", "fortran_order": "flag", "shape": "sides"}
     fine = set(found) == set(kinds) and all(field[kinds[key]] is not None for key, field in found.items())
     if not fine or text[at:].strip() != "}":
-        raise FormatError(
-            f"{where} has the header {text[:120]!r}; expected descr, fortran_order and shape", hint=_AGAIN
-        )
+        said = f"{where} has the header {text[:120]!r}; expected descr, fortran_order and shape"
+        raise FormatError(said, hint=_AGAIN)
     return found["descr"]["text"], found["fortran_order"]["flag"] == "True", _sides(found["shape"]["sides"], where)
 
 
@@ -172,10 +168,8 @@ class Inflated(Streamed):
 
     def wrong(self, what: str) -> FormatError:
         """Say what the member holds instead of an array."""
-        return FormatError(
-            f"{self.label}: member {self.member.name[:200]!r} inflates to {what}; expected {self.member.size} bytes",
-            hint=_AGAIN,
-        )
+        said = f"{self.label}: member {self.member.name[:200]!r} inflates to {what}; expected {self.member.size} bytes"
+        return FormatError(said, hint=_AGAIN)
 
 
 class Inflating:
@@ -302,10 +296,10 @@ def _row(member: ZipMember, header: ArrayHeader, start: int, number: int, label:
     count = math.prod(shape)
     needed = header.length + count * item_bytes(dtype, tensor=name, label=label)
     if needed != member.size:
-        raise FormatError(
-            f"{label}: array {name[:200]!r} of {count} elements of type {dtype} needs {needed} bytes, has {member.size}",
-            hint=_AGAIN,
+        said = (
+            f"{label}: array {name[:200]!r} of {count} elements of type {dtype} needs {needed} bytes, has {member.size}"
         )
+        raise FormatError(said, hint=_AGAIN)
     strides = contiguous_strides(shape[::-1])[::-1] if header.fortran else contiguous_strides(shape)
     first, last = start + header.length, start + member.stored
     if not count:
@@ -328,15 +322,12 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
     members = read_directory(reader, min(guess, FIRST_READ)).members
     arrays = [member for name, member in members.items() if name.endswith(".npy")]
     if not arrays or len(arrays) > MAX_ARRAYS:
-        raise FormatError(
-            f"{label}: the archive has {len(arrays)} arrays; expected 1 to {MAX_ARRAYS}", hint="name a file of weights"
-        )
+        said = f"{label}: the archive has {len(arrays)} arrays; expected 1 to {MAX_ARRAYS}"
+        raise FormatError(said, hint="name a file of weights")
     for member in arrays:
         if member.method not in (STORED, DEFLATED):
-            raise FormatError(
-                f"{label}: member {member.name[:200]!r} is compressed by method {member.method}; expected none or deflate",
-                hint="numpy.load it and numpy.savez it again",
-            )
+            said = f"{label}: member {member.name[:200]!r} is compressed by method {member.method}; expected none or deflate"
+            raise FormatError(said, hint="numpy.load it and numpy.savez it again")
         _refuse_bomb(member, label)
     packed_bytes = sum(member.stored for member in arrays if member.method == DEFLATED)
     inflated = sum(member.size for member in arrays if member.method == DEFLATED)

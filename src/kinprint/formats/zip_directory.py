@@ -105,10 +105,8 @@ class ZipMember:
             raise FormatError(f"{wrong} does not say what the archive's directory says of it", hint=_TRUST)
         start: int = self.least_start + extra
         if start + self.stored > self.limit:
-            raise FormatError(
-                f"{wrong} puts its {self.stored} bytes at byte {start}, beyond the next member at {self.limit}",
-                hint=_TRUST,
-            )
+            said = f"{wrong} puts its {self.stored} bytes at byte {start}, beyond the next member at {self.limit}"
+            raise FormatError(said, hint=_TRUST)
         return start
 
 
@@ -236,10 +234,8 @@ def read_directory(reader: Reader, guess: int) -> Directory:
         raise FormatError(f"{label}: a part of a zip archive on several disks; expected one file", hint=_TRUST)
     end, count, length, start = _with_end64(reader, size - _END.size, (count, length, start))
     if start + length != end:
-        raise FormatError(
-            f"{label}: the directory of {length} bytes at byte {start} does not end at the end record, byte {end}",
-            hint=_AGAIN,
-        )
+        said = f"{label}: the directory of {length} bytes at byte {start} does not end at the end record, byte {end}"
+        raise FormatError(said, hint=_AGAIN)
     if length > DIRECTORY_CAP or count > _MAX_MEMBERS or count * _ENTRY.size > length:
         raise FormatError(
             f"{label}: the directory claims {count} members in {length} bytes; expected at most {_MAX_MEMBERS} in "
@@ -261,10 +257,10 @@ def _with_end64(reader: Reader, end: int, plain: tuple[int, int, int]) -> tuple[
         return (end, *plain)
     _, disk, place, disks = _LOCATOR.unpack(reader.read(at, end))
     if disk or disks != 1 or place + _END64.size != at:
-        raise FormatError(
-            f"{label}: the 64-bit end record is said to be at byte {place} of disk {disk}; expected {at - _END64.size}",
-            hint=_AGAIN if place < size else _TRUST,
+        said = (
+            f"{label}: the 64-bit end record is said to be at byte {place} of disk {disk}; expected {at - _END64.size}"
         )
+        raise FormatError(said, hint=_AGAIN if place < size else _TRUST)
     signature, rest, _, _, disk, first_disk, here, count, length, start = _END64.unpack(reader.read(place, at))
     agrees = all(
         small in (wide, full)
@@ -286,9 +282,8 @@ def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, Z
             raise FormatError(f"{label}: the archive has two members {member.name[:200]!r}", hint=_TRUST)
         members[member.name] = member
     if at != len(raw):
-        raise FormatError(
-            f"{label}: {count} entries take {at} bytes of the directory, which has {len(raw)}", hint=_AGAIN
-        )
+        said = f"{label}: {count} entries take {at} bytes of the directory, which has {len(raw)}"
+        raise FormatError(said, hint=_AGAIN)
     ordered = sorted(members.values(), key=lambda member: member.offset)
     limits = [*(member.offset for member in ordered[1:]), start]
     for member, limit in zip(ordered, limits, strict=False):
@@ -323,10 +318,10 @@ def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[ZipMember,
     more = raw[at + named : at + named + extra]
     size, stored, offset, disk = _wide(more, size, stored, offset, disk, where)
     if disk or (method == STORED and size != stored):
-        raise FormatError(
-            f"{where}: member {name[:200]!r} of {size} bytes takes {stored} on disk {disk}; expected as many, on disk 0",
-            hint=_AGAIN,
+        said = (
+            f"{where}: member {name[:200]!r} of {size} bytes takes {stored} on disk {disk}; expected as many, on disk 0"
         )
+        raise FormatError(said, hint=_AGAIN)
     return ZipMember(name, named, offset, 0, size, stored, method, flags, crc), end
 
 

@@ -178,10 +178,8 @@ class RangeCache:
                 _remove_folder(shelf)
             _remove_folder(self._base)
         except OSError as error:
-            raise StorageError(
-                f"cache {self.root}: cannot be cleared: {error.strerror}",
-                hint="check who owns the folder, or delete it by hand",
-            ) from error
+            said = f"cache {self.root}: cannot be cleared: {error.strerror}"
+            raise StorageError(said, hint="check who owns the folder, or delete it by hand") from error
         return freed
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -76,10 +76,8 @@ class CachedSource:
         seen = self._seen()
         if self._about and self._about != seen:
             self._cache.forget(key)
-            raise SourceChanged(
-                f"{self.label}: the server's copy is not the one whose ranges are in the cache",
-                hint="run it again: the old ranges have been dropped",
-            )
+            said = f"{self.label}: the server's copy is not the one whose ranges are in the cache"
+            raise SourceChanged(said, hint="run it again: the old ranges have been dropped")
         if not self._about:
             self._cache.note(key, seen)
             self._about = seen

@@ -89,10 +89,8 @@ class HubFolder:
         weights = sorted(printable(name) for name in self._names if is_weights(name))
         more = f" and {len(weights) - 3} more" if len(weights) > 3 else ""
         hint = f"check the spelling; its files of weights are: {', '.join(weights[:3])}{more}"
-        return NotFound(
-            Text("{label}: the repository has no such file", label=label),
-            hint=hint if weights else "it has no file of weights at all",
-        )
+        said = Text("{label}: the repository has no such file", label=label)
+        return NotFound(said, hint=hint if weights else "it has no file of weights at all")
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file, from the cache if it was read before."""
@@ -157,10 +155,8 @@ class HubFolder:
             noted = (self._cache.about(cache_key(self._ref_facts())) or {}).get("commit")
             commit = noted if isinstance(noted, str) and _SHA.match(noted) else None
         if commit is None or (self._official("snapshots", commit) is None and self._known_names(commit) is None):
-            raise OfflineError(
-                Text("offline, and {name} is in no cache on this machine", name=f"{self._repo}@{self._revision}"),
-                hint=f"{OFFLINE_HINT}; once fetched, the model is here for offline use",
-            )
+            said = Text("offline, and {name} is in no cache on this machine", name=f"{self._repo}@{self._revision}")
+            raise OfflineError(said, hint=f"{OFFLINE_HINT}; once fetched, the model is here for offline use")
         return commit, self._known_names(commit) or frozenset()
 
     def _known_names(self, commit: str) -> frozenset[str] | None:

@@ -198,10 +198,10 @@ class Ledger:
         with self._lock:
             if opened.provenance not in (None, folder.provenance):
                 assert opened.provenance is not None
-                raise SourceChanged(
-                    f"{printable(ref.text)}: was commit {opened.provenance.commit}, is now {folder.provenance.commit}",
-                    hint="run it again",
+                said = (
+                    f"{printable(ref.text)}: was commit {opened.provenance.commit}, is now {folder.provenance.commit}"
                 )
+                raise SourceChanged(said, hint="run it again")
             opened.provenance = folder.provenance
         return RecordingFolder(folder, self, opened)
 
@@ -236,9 +236,8 @@ class Ledger:
                 if known == digest and self._spool is not None and span not in entry.kept:
                     entry.kept[span] = self._store(piece)
             if known != digest:
-                raise SourceChanged(
-                    f"{label}: bytes {span[0]} to {span[1]} were read twice and differ", hint="run it again"
-                )
+                said = f"{label}: bytes {span[0]} to {span[1]} were read twice and differ"
+                raise SourceChanged(said, hint="run it again")
 
     def _store(self, piece: memoryview) -> int:
         assert self._spool is not None

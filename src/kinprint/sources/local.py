@@ -67,20 +67,17 @@ class LocalFile:
             try:
                 got = self._pread(buffer[done : len(span)], span.start + done)
             except OSError as error:
-                raise SourceError(
-                    Text("{label}: cannot be read: {why}", label=self._label, why=error.strerror)
-                ) from error
+                said = Text("{label}: cannot be read: {why}", label=self._label, why=error.strerror)
+                raise SourceError(said) from error
             if got == 0:
                 end = span.start + done
-                raise SourceError(
-                    Text("{label}: ends at byte {n}, expected at least {m}", label=self._label, n=end, m=span.end)
-                )
+                said = Text("{label}: ends at byte {n}, expected at least {m}", label=self._label, n=end, m=span.end)
+                raise SourceError(said)
             done += got
         now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
-            raise SourceChanged(
-                Text("{label}: the file changed while it was read", label=self._label), hint="run it again"
-            )
+            said = Text("{label}: the file changed while it was read", label=self._label)
+            raise SourceChanged(said, hint="run it again")
         self._traffic.add(local_bytes=done)
 
     def _pread(self, view: memoryview, offset: int) -> int:

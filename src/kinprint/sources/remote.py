@@ -61,10 +61,8 @@ class RemoteFile:
         if self._size is None:  # redirected without a linked size: only the target can tell
             self._probe()
         if self._size is None:
-            raise TransferError(
-                f"{self._label}: the server does not say how long the file is",
-                hint="download the file and give its path",
-            )
+            said = f"{self._label}: the server does not say how long the file is"
+            raise TransferError(said, hint="download the file and give its path")
         return self._size
 
     @property
@@ -155,10 +153,8 @@ class RemoteFile:
             return
         if reply.status == 200:
             reply.close()
-            raise TransferError(
-                f"{label}: the server sent the whole file (HTTP 200) instead of bytes {span.start}-{span.end - 1}",
-                hint="this server does not serve ranges; download the file and give its path",
-            )
+            said = f"{label}: the server sent the whole file (HTTP 200) instead of bytes {span.start}-{span.end - 1}"
+            raise TransferError(said, hint="this server does not serve ranges; download the file and give its path")
         if reply.status != 206:
             raise status_error(reply, label=label, has_token=bool(self._client.settings.token))
         try:
@@ -199,16 +195,14 @@ class RemoteFile:
         match = _CONTENT_RANGE.match(stated)
         encoding = reply.headers.get("Content-Encoding", "identity").lower()
         if encoding != "identity":
-            raise TransferError(
-                f"{self._label}: a ranged reply came encoded as {encoding[:40]!r}; expected plain bytes"
-            )
+            said = f"{self._label}: a ranged reply came encoded as {encoding[:40]!r}; expected plain bytes"
+            raise TransferError(said)
         if not match:
             raise TransferError(f"{self._label}: HTTP 206 with Content-Range {stated[:80]!r}; expected bytes a-b/size")
         start, last = int(match[1]), int(match[2])
         if (start, last + 1) != (span.start, span.end):
-            raise TransferError(
-                f"{self._label}: asked for bytes {span.start}-{span.end - 1}, got Content-Range {stated[:80]!r}"
-            )
+            said = f"{self._label}: asked for bytes {span.start}-{span.end - 1}, got Content-Range {stated[:80]!r}"
+            raise TransferError(said)
         length = content_length(reply)
         if length is not None and length != len(span):
             raise TransferError(f"{self._label}: asked for {len(span)} bytes, the reply declares {length}")
@@ -232,9 +226,8 @@ class RemoteFile:
         size = whole_number(headers.get("X-Linked-Size", ""))
         if self._commit and commit and commit != self._commit:
             reply.close()
-            raise SourceChanged(
-                f"{self._label}: asked for commit {self._commit}, the server answers with {commit[:64]!r}"
-            )
+            said = f"{self._label}: asked for commit {self._commit}, the server answers with {commit[:64]!r}"
+            raise SourceChanged(said)
         try:
             self._learn("linked tag", headers.get("X-Linked-ETag"))
             if size is not None:
@@ -260,10 +253,8 @@ class RemoteFile:
             setattr(self, attribute, known)
             self._weak = self._weak or weak
         if known != tag:
-            raise SourceChanged(
-                f"{self._label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})",
-                hint="run it again; nothing read so far has been mixed",
-            )
+            said = f"{self._label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})"
+            raise SourceChanged(said, hint="run it again; nothing read so far has been mixed")
 
     def __repr__(self) -> str:
         return f"RemoteFile({shown(self._url)})"

@@ -116,10 +116,8 @@ class Session:
         chosen = (limit, tuple(files), tuple(bases))
         for name, mine, given in zip(("budget_bytes", "files", "bases"), own, chosen, strict=True):
             if mine not in (None, (), given):
-                raise BadSetting(
-                    f"the session is limited to {name} {mine!r}, and {given!r} is asked for",
-                    hint="choose it in the options, and leave the session without",
-                )
+                said = f"the session is limited to {name} {mine!r}, and {given!r} is asked for"
+                raise BadSetting(said, hint="choose it in the options, and leave the session without")
         self.budget_bytes, self.files, self.bases = chosen
         try:
             yield
@@ -159,9 +157,8 @@ class Session:
         """Refuse a file that the user named and no model has: a slip of the pen must not choose another one."""
         missing = [name for name in (self.files if names is None else names) if name not in self.files_found]
         if missing:
-            raise BadSelection(
-                f"no model here has a file called {missing[0]!r}", hint="see kinprint inspect for the files"
-            )
+            said = f"no model here has a file called {missing[0]!r}"
+            raise BadSelection(said, hint="see kinprint inspect for the files")
 
     # -- budget -------------------------------------------------------------------------------------------------------
 

@@ -75,15 +75,11 @@ def _check_endpoint(endpoint: str) -> None:
     except ValueError:
         fine = False
     if "@" in endpoint:  # where the user name ends is of no interest: the address is not quoted at all
-        raise BadSetting(
-            "HF_ENDPOINT holds a user name or password: expected http(s)://host[:port][/path] without any",
-            hint="leave them out of HF_ENDPOINT, and set HF_TOKEN if the hub asks for one",
-        )
+        said = "HF_ENDPOINT holds a user name or password: expected http(s)://host[:port][/path] without any"
+        raise BadSetting(said, hint="leave them out of HF_ENDPOINT, and set HF_TOKEN if the hub asks for one")
     if not fine:
-        raise BadSetting(
-            f"HF_ENDPOINT is {quotable(endpoint)[:200]!r}: expected an http(s) address, http(s)://host[:port][/path]",
-            hint=f"correct HF_ENDPOINT, or unset it to use {DEFAULT_ENDPOINT}",
-        )
+        said = f"HF_ENDPOINT is {quotable(endpoint)[:200]!r}: expected an http(s) address, http(s)://host[:port][/path]"
+        raise BadSetting(said, hint=f"correct HF_ENDPOINT, or unset it to use {DEFAULT_ENDPOINT}")
 
 
 def _cache_size(text: str) -> int:

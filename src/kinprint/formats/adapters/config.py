@@ -87,16 +87,12 @@ def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
         raise FormatError(f"{where}: {said}; known: 'LORA'", hint="merge the adapter with PEFT and compare the result")
     for name in _CHANGING:
         if document.get(name):
-            raise FormatError(
-                f"{where}: {name} is set, with which adapters are not merged here",
-                hint="merge the adapter with PEFT and compare the result",
-            )
+            said = f"{where}: {name} is set, with which adapters are not merged here"
+            raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
     start = document.get("init_lora_weights")
     if not (isinstance(start, bool) or start in _PLAIN_STARTS):
-        raise FormatError(
-            f"{where}: init_lora_weights is {_short(start)}, with which the base's own weights are changed before training",
-            hint="convert the adapter to plain LoRA with PEFT, or merge it and compare the result",
-        )
+        said = f"{where}: init_lora_weights is {_short(start)}, with which the base's own weights are changed before training"
+        raise FormatError(said, hint="convert the adapter to plain LoRA with PEFT, or merge it and compare the result")
     rank = _number(document.get("r"), f"{where}: r", least=1, most=MAX_RANK)
     if rank != int(rank):
         raise FormatError(f"{where}: r is {rank}, expected an integer")
@@ -155,10 +151,8 @@ def _pattern(value: object, where: str) -> dict[str, float] | None:
 
 def _needed(pattern: dict[str, float] | None, where: str) -> dict[str, float]:
     if pattern is None:
-        raise FormatError(
-            f"{where} holds regular expressions, which are not run; expected names of modules",
-            hint="merge the adapter with PEFT and compare the result",
-        )
+        said = f"{where} holds regular expressions, which are not run; expected names of modules"
+        raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
     return pattern
 
 
@@ -169,22 +163,17 @@ def base_reference(name: str, revision: str | None, *, here: bool, label: str, e
     chosen by a stranger.
     """
     if "://" in name and not name.startswith("hf://"):
-        raise BadReference(
-            f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed",
-            hint=GIVE_BASE,
-        )
+        said = f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed"
+        raise BadReference(said, hint=GIVE_BASE)
     if here and not name.startswith("hf://") and Path(name).expanduser().exists():
         return parse_ref(name, endpoint=endpoint)
     if name.count("/") > 1 and not name.startswith("hf://"):
-        raise NotFound(
-            f"{label}: the adapter declares the base {_short(name)}, a path that is not here", hint=GIVE_BASE
-        )
+        said = f"{label}: the adapter declares the base {_short(name)}, a path that is not here"
+        raise NotFound(said, hint=GIVE_BASE)
     try:
         ref = parse_ref(name if name.startswith("hf://") else f"hf://{name}", endpoint=endpoint)
     except BadReference as error:
-        raise NotFound(
-            f"{label}: the adapter declares the base {_short(name)}, which is neither here nor a name on the hub",
-            hint=GIVE_BASE,
-        ) from error
+        said = f"{label}: the adapter declares the base {_short(name)}, which is neither here nor a name on the hub"
+        raise NotFound(said, hint=GIVE_BASE) from error
     ref = replace(ref, text=ref.text.removeprefix("hf://"))
     return replace(ref, revision=revision) if ref.revision is None and revision else ref

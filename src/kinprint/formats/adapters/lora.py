@@ -147,10 +147,8 @@ def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
         if found is not None:
             into, key = parts.setdefault(found["path"], {}), found["part"]
         elif _STRANGE.search(own):
-            raise FormatError(
-                f"{label}: tensor {_quoted(name)} is of a kind that is not known",
-                hint="merge the adapter with PEFT and compare the result",
-            )
+            said = f"{label}: tensor {_quoted(name)} is of a kind that is not known"
+            raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
         else:
             into, key = replaced, _WRAPPED.sub("", own)
         if key in into:
@@ -171,16 +169,14 @@ def _target(path: str, found: Mapping[str, TensorInfo], settings: LoraSettings, 
         raise FormatError(f"{where} has no {missing[0]}", hint=_AGAIN)
     magnitude = found.get("lora_magnitude_vector")
     if (magnitude is not None) != settings.magnitudes:
-        said = "and the config says use_dora" if settings.magnitudes else "but the config does not say use_dora"
-        raise FormatError(
-            f"{where} has {'a' if magnitude is not None else 'no'} lora_magnitude_vector, {said}", hint=_AGAIN
-        )
+        config = "and the config says use_dora" if settings.magnitudes else "but the config does not say use_dora"
+        said = f"{where} has {'a' if magnitude is not None else 'no'} lora_magnitude_vector, {config}"
+        raise FormatError(said, hint=_AGAIN)
     target = LoraTarget(path, found[f"{kinds[0]}A"], found[f"{kinds[0]}B"], magnitude, kinds[0] == "lora_embedding_")
     down, up = target.down.shape, target.up.shape
     if len(down) < 2 or len(down) != len(up) or 0 in (*down, *up) or up[1] != down[0] or up[2:] != (1,) * len(up[2:]):
-        raise FormatError(
-            f"{where}: A is {list(down)} and B {list(up)}, expected rank × in and out × rank", hint=_AGAIN
-        )
+        said = f"{where}: A is {list(down)} and B {list(up)}, expected rank × in and out × rank"
+        raise FormatError(said, hint=_AGAIN)
     expected = settings.rank_of(path)
     if expected is not None and expected != target.rank:
         raise FormatError(f"{where} has rank {target.rank}, the config says {expected:g}", hint=_AGAIN)
@@ -381,10 +377,8 @@ def _replacement(
             hint=f"it belongs to another model; {GIVE_BASE}",
         )
     if known is not None and known[2][1:] != tensor.shape[1:]:
-        raise FormatError(
-            f"{label}: the adapter stores {_quoted(name)} as {list(tensor.shape)}, its base as {list(known[2])}",
-            hint=f"it belongs to another model; {GIVE_BASE}",
-        )
+        said = f"{label}: the adapter stores {_quoted(name)} as {list(tensor.shape)}, its base as {list(known[2])}"
+        raise FormatError(said, hint=f"it belongs to another model; {GIVE_BASE}")
     return tensor._replace(name=name)
 
 
@@ -402,10 +396,8 @@ def _adapted(weight: TensorInfo, target: LoraTarget, scale: float, label: str, *
     """Describe one tensor of the base with the adapter's product added."""
     where, down, up = f"{label}: {_quoted(target.path)}", target.down, target.up
     if weight.made is None and weight.dtype in ITEM_BYTES and weight.dtype not in FLOATS:
-        raise UnsupportedDtype(
-            f"{where}: its base stores {_quoted(weight.name)} as {weight.dtype}, expected floats or a known quantisation",
-            hint="give a base that is not quantised, with --base MODEL",
-        )
+        said = f"{where}: its base stores {_quoted(weight.name)} as {weight.dtype}, expected floats or a known quantisation"
+        raise UnsupportedDtype(said, hint="give a base that is not quantised, with --base MODEL")
     straight: tuple[int, ...] = (up.shape[0], *down.shape[1:])
     across: tuple[int, ...] = (down.shape[1], up.shape[0])
     flat = len(down.shape) == 2
@@ -422,14 +414,11 @@ def _adapted(weight: TensorInfo, target: LoraTarget, scale: float, label: str, *
     magnitude = target.magnitude
     if magnitude is not None:
         if target.embedding or not flat:
-            raise FormatError(
-                f"{where}: DoRA of embeddings and convolutions is not known",
-                hint="merge the adapter with PEFT and compare the result",
-            )
+            said = f"{where}: DoRA of embeddings and convolutions is not known"
+            raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
         if magnitude.elements != up.shape[0]:
-            raise FormatError(
-                f"{where}: its lora_magnitude_vector is {list(magnitude.shape)}, expected [{up.shape[0]}]", hint=_AGAIN
-            )
+            said = f"{where}: its lora_magnitude_vector is {list(magnitude.shape)}, expected [{up.shape[0]}]"
+            raise FormatError(said, hint=_AGAIN)
     made = LowRankSum(weight, down, up, scale, transposed, magnitude)
     size = weight.nbytes + down.nbytes + up.nbytes + (magnitude.nbytes if magnitude is not None else 0)
     dtype = "F64" if weight.dtype == "F64" else "F32"  # the sum is no longer a number of the base's format

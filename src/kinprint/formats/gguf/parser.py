@@ -75,13 +75,11 @@ class Head:
         if end <= len(self.data):
             return
         if end > self.size:
-            raise FormatError(
-                f"{self.label}: the header goes on to byte {end}, the file ends at {self.size}", hint=_AGAIN
-            )
+            said = f"{self.label}: the header goes on to byte {end}, the file ends at {self.size}"
+            raise FormatError(said, hint=_AGAIN)
         if end > HEADER_CAP:
-            raise FormatError(
-                f"{self.label}: the header goes on to byte {end}, more than the cap of {HEADER_CAP}", hint=_AGAIN
-            )
+            said = f"{self.label}: the header goes on to byte {end}, more than the cap of {HEADER_CAP}"
+            raise FormatError(said, hint=_AGAIN)
         have, most = len(self.data), self._session.most_on_a_guess
         target = max(wish, have + max(have, LEAST_GROWTH))
         if most is not None:
@@ -93,9 +91,8 @@ class Head:
         self.reach(at + 8)
         length = _U64.unpack_from(self.data, at)[0]
         if not 0 < length <= MAX_NAME:
-            raise FormatError(
-                f"{self.label}: {what} has a name of {length} bytes, expected 1 to {MAX_NAME}", hint=_AGAIN
-            )
+            said = f"{self.label}: {what} has a name of {length} bytes, expected 1 to {MAX_NAME}"
+            raise FormatError(said, hint=_AGAIN)
         self.reach(at + 8 + length)
         try:
             return self.data[at + 8 : at + 8 + length].decode(), at + 8 + length
@@ -230,9 +227,8 @@ def read_table(head: Head, start: Start, metadata: Metadata, at: int) -> tuple[l
         head.reach(at + 4)
         sides = _U32.unpack_from(head.data, at)[0]
         if sides > MAX_SIDES:
-            raise FormatError(
-                f"{label}: tensor {name[:200]!r} has {sides} sides, at most {MAX_SIDES} expected", hint=_AGAIN
-            )
+            said = f"{label}: tensor {name[:200]!r} has {sides} sides, at most {MAX_SIDES} expected"
+            raise FormatError(said, hint=_AGAIN)
         place = _PLACES[sides]
         head.reach(at + 4 + place.size)
         *reversed_shape, kind, offset = place.unpack_from(head.data, at + 4)
@@ -249,9 +245,8 @@ def _alignment(metadata: Metadata, label: str) -> int:
     stated = metadata.number("general.alignment")
     alignment = 32 if stated is None else stated
     if not isinstance(alignment, int) or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-        raise FormatError(
-            f"{label}: general.alignment is {alignment}, expected a power of two up to {MAX_ALIGNMENT}", hint=_AGAIN
-        )
+        said = f"{label}: general.alignment is {alignment}, expected a power of two up to {MAX_ALIGNMENT}"
+        raise FormatError(said, hint=_AGAIN)
     return alignment
 
 
@@ -263,10 +258,8 @@ def _place(
     if math.prod(max(side, 1) for side in shape) > MAX_COUNT:
         raise FormatError(f"{where} has the shape {reprlib.repr(shape)}, more than an array can have", hint=_AGAIN)
     if (shape[-1] if shape else 1) % elements:
-        raise FormatError(
-            f"{where} of shape {reprlib.repr(shape)} is stored as {dtype}; its rows are no multiple of {elements}",
-            hint=_AGAIN,
-        )
+        said = f"{where} of shape {reprlib.repr(shape)} is stored as {dtype}; its rows are no multiple of {elements}"
+        raise FormatError(said, hint=_AGAIN)
     if offset % alignment:
         raise FormatError(f"{where} begins at byte {offset} of the data, no multiple of {alignment}", hint=_AGAIN)
     start = base + offset
@@ -280,10 +273,8 @@ def _refuse_overlaps(places: list[TensorEntry], label: str) -> None:
     stored = sorted((place.start, place.end, place.name) for place in places if place.end > place.start)
     for (_, end, first), (begins, _, second) in pairwise(stored):
         if begins < end:
-            raise FormatError(
-                f"{label}: tensor {second[:200]!r} begins at byte {begins}, but {first[:200]!r} ends at {end}",
-                hint=_AGAIN,
-            )
+            said = f"{label}: tensor {second[:200]!r} begins at byte {begins}, but {first[:200]!r} ends at {end}"
+            raise FormatError(said, hint=_AGAIN)
 
 
 def load(session: Session, folder: Folder, source: Source, number: int, guess: int) -> Shard:

@@ -101,10 +101,8 @@ def check_parts(shards: Sequence[Shard]) -> None:
     stored = sum(part.tensors for _, part in parts)
     total = next((part.total for _, part in parts if part.total is not None), None)
     if total is not None and stored != total:
-        raise FormatError(
-            f"{_short(first)} to {_short(parts[-1][0])}: {len(parts)} parts with {stored} tensors in all; they say {total}",
-            hint=_APART,
-        )
+        wrong = f"{_short(first)} to {_short(parts[-1][0])}: {len(parts)} parts with {stored} tensors in all; they say {total}"
+        raise FormatError(wrong, hint=_APART)
 
 
 def _stranger(rows: Mapping[str, Row | TensorInfo], layers: int | None, width: int | None) -> str | None:

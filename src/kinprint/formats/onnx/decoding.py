@@ -94,10 +94,8 @@ class Varints:
         starts = np.concatenate(([0], ends[:-1] + 1)) if ends.size else ends
         lengths = ends - starts + 1
         if ends.size != self.count or (raw.size and raw[-1] >= 0x80) or (lengths.size and lengths.max() > 10):
-            raise FormatError(
-                f"tensor {self.stored.name[:200]!r} holds {ends.size} numbers, expected {self.count}",
-                hint="the file is damaged; fetch it again",
-            )
+            said = f"tensor {self.stored.name[:200]!r} holds {ends.size} numbers, expected {self.count}"
+            raise FormatError(said, hint="the file is damaged; fetch it again")
         values = np.zeros(self.count, dtype=np.uint64)
         for place in range(int(lengths.max()) if lengths.size else 0):
             more = lengths > place

@@ -47,10 +47,8 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
     """Read the description of a model's tensors, and find out what they are called."""
     window = Window(session, source, first_read)
     if window.size >= len(_LFS_POINTER) and window.take(0, len(_LFS_POINTER)) == _LFS_POINTER:
-        raise FormatError(
-            f"{window.label}: {window.size} bytes, a Git LFS pointer instead of the weights",
-            hint="fetch the weights themselves: git lfs pull",
-        )
+        said = f"{window.label}: {window.size} bytes, a Git LFS pointer instead of the weights"
+        raise FormatError(said, hint="fetch the weights themselves: git lfs pull")
     contents = read_model(window)
     places = _TensorFiles(folder, source, number)
     stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
@@ -127,10 +125,8 @@ class _TensorFiles:
         end = start + _offset(entries["length"], where) if "length" in entries else start + needed
         size = source.size
         if end > size:
-            raise FormatError(
-                f"{where} lies at bytes {start} to {end} of {location[:200]!r}, which has {size}",
-                hint="that file is truncated, or of another model; fetch it again",
-            )
+            said = f"{where} lies at bytes {start} to {end} of {location[:200]!r}, which has {size}"
+            raise FormatError(said, hint="that file is truncated, or of another model; fetch it again")
         return 1 + list(self.further).index(location), start, end
 
     def _open(self, location: str, where: str) -> Source:
@@ -138,9 +134,8 @@ class _TensorFiles:
         try:
             check_member_name(location, where=where)
         except KinprintError as error:
-            raise FormatError(
-                error.message, hint="no sound model does this; fetch it from a source you trust"
-            ) from error
+            said = error.message
+            raise FormatError(said, hint="no sound model does this; fetch it from a source you trust") from error
         try:
             source = self._folder.open(_beside(self._folder, self._source) + location)
             _ = source.size  # of a remote file, this is where it shows that there is none
@@ -232,10 +227,8 @@ class _Builder:
 
     def misfit(self, codes: TensorInfo, why: str) -> UnsupportedDtype:
         """Say that codes cannot be decoded."""
-        return UnsupportedDtype(
-            f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}",
-            hint="compare a copy of the model that is not quantised",
-        )
+        said = f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}"
+        return UnsupportedDtype(said, hint="compare a copy of the model that is not quantised")
 
 
 def _named(builder: _Builder, contents: Contents, findings: Findings, notes: list[Text]) -> dict[str, TensorInfo]:

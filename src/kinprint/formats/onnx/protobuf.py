@@ -73,10 +73,8 @@ class Window:
     def expect(self, field: Field, kind: int, what: str) -> None:
         """Refuse a field of another type."""
         if field.kind != kind:
-            raise FormatError(
-                f"{self.label}: {what} has wire type {field.kind}, expected {kind}",
-                hint="this is not the kind of file its name says",
-            )
+            said = f"{self.label}: {what} has wire type {field.kind}, expected {kind}"
+            raise FormatError(said, hint="this is not the kind of file its name says")
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
         """Walk over the fields of the message from `start` to `end`, reading keys and lengths only."""
@@ -88,10 +86,10 @@ class Window:
             key, at = self._varint(at, end)
             number, kind = key >> 3, key & 7
             if number == 0 or kind not in (VARINT, FIXED64, LENGTH, FIXED32):
-                raise FormatError(
-                    f"{self.label}: field {number} of wire type {kind} before byte {at}; no such thing is written today",
-                    hint=_AGAIN,
+                said = (
+                    f"{self.label}: field {number} of wire type {kind} before byte {at}; no such thing is written today"
                 )
+                raise FormatError(said, hint=_AGAIN)
             if kind == VARINT:
                 value, at = self._varint(at, end)
                 yield Field(number, kind, value, at)
@@ -100,10 +98,8 @@ class Window:
             if kind == LENGTH:
                 length, at = self._varint(at, end)
             if length > end - at:
-                raise FormatError(
-                    f"{self.label}: field {number} at byte {at} has {length} bytes, but its message ends after {end - at}",
-                    hint=_AGAIN,
-                )
+                said = f"{self.label}: field {number} at byte {at} has {length} bytes, but its message ends after {end - at}"
+                raise FormatError(said, hint=_AGAIN)
             yield Field(number, kind, at, at + length)
             at += length
 
@@ -137,9 +133,8 @@ class Window:
             stretch = min(stretch, max(most, _VARINT_BYTES))
         upto = min(self.size, max(end, origin + stretch))
         if self.bytes_read + upto - origin > READ_CAP:
-            raise FormatError(
-                f"{self.label}: more than {READ_CAP} bytes that are not tensors; no graph of a model has so many"
-            )
+            said = f"{self.label}: more than {READ_CAP} bytes that are not tensors; no graph of a model has so many"
+            raise FormatError(said)
         fresh = self._session.read_here(self._source, ByteRange(origin, upto))
         self.bytes_read += upto - origin
         self._begin, self._data = start, kept + bytes(fresh)

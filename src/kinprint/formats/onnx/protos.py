@@ -114,9 +114,8 @@ def read_model(window: Window) -> Contents:
                 raise FormatError(f"{window.label}: has two graphs, expected one", hint="the file is damaged")
             _graph(window, item, found, 0)
     if not found.graphs:
-        raise FormatError(
-            f"{window.label}: holds no graph, so it is no ONNX model", hint="check that this is the .onnx file itself"
-        )
+        said = f"{window.label}: holds no graph, so it is no ONNX model"
+        raise FormatError(said, hint="check that this is the .onnx file itself")
     return found
 
 
@@ -268,15 +267,12 @@ def _described(
     if any(side < 0 for side in shape) or math.prod(max(side, 1) for side in shape) > MAX_COUNT:
         raise FormatError(f"{where} has a shape that no array can have: {str(shape)[:200]}")
     if code not in DTYPES:
-        raise UnsupportedDtype(
-            f"{where} is stored as {dtype_name(code)}; supported: {', '.join(dtype_name(known) for known in DTYPES)}",
-            hint="compare a copy of the model that is stored in one of these",
-        )
+        said = f"{where} is stored as {dtype_name(code)}; supported: {', '.join(dtype_name(known) for known in DTYPES)}"
+        raise UnsupportedDtype(said, hint="compare a copy of the model that is stored in one of these")
     dtype = DTYPES[code]
     if len(data) > 1 or (data and data[0].kind != LENGTH):
-        raise FormatError(
-            f"{where} has its data in pieces, expected them in one", hint="save it anew with the onnx package"
-        )
+        said = f"{where} has its data in pieces, expected them in one"
+        raise FormatError(said, hint="save it anew with the onnx package")
     if outside is not None or not data:
         return StoredTensor(name, dtype, shape, 0, 0, False, outside, None)
     item = data[0]

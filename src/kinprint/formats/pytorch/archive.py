@@ -247,9 +247,8 @@ def _walk(
     else:
         return
     if len(path) >= _DEEPEST:
-        raise FormatError(
-            f"{label}: the pickle nests values more than {_DEEPEST} deep", hint="save the state dict alone"
-        )
+        said = f"{label}: the pickle nests values more than {_DEEPEST} deep"
+        raise FormatError(said, hint="save the state dict alone")
     for key, inner in items:
         if next(left, None) is None:  # shared parts are met once for each way to them: a short pickle can have 2**30
             raise FormatError(f"{label}: the pickle repeats its parts endlessly", hint="save the state dict alone")
@@ -269,9 +268,8 @@ def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[s
         length = sum(map(len, path)) + len(path)
         room -= length
         if length > _LONGEST_NAME or room < 0 or len(found) > 4 * len(distinct) + 64:
-            raise FormatError(
-                f"{label}: the pickle gives its tensors names without end", hint="save the state dict alone"
-            )
+            said = f"{label}: the pickle gives its tensors names without end"
+            raise FormatError(said, hint="save the state dict alone")
     skip = 0
     while found and all(len(path) > skip + 1 for path, _ in found):
         word = found[0][0][skip]
@@ -299,18 +297,14 @@ def _check(
     size = storage.count * (1 if storage.dtype is None else item_bytes(storage.dtype, tensor=name, label=label))
     member = members.get(f"{root}/data/{storage.key}")
     if member is None:
-        raise FormatError(
-            f"{where} is in the storage {storage.key!r}, which is not in the archive", hint="fetch it again"
-        )
+        said = f"{where} is in the storage {storage.key!r}, which is not in the archive"
+        raise FormatError(said, hint="fetch it again")
     if not member.is_stored:
-        raise FormatError(
-            f"{where} is in a compressed member of the archive; expected stored ones, as torch writes",
-            hint="unpack the archive and pack it without compression, or save the model again",
-        )
+        said = f"{where} is in a compressed member of the archive; expected stored ones, as torch writes"
+        raise FormatError(said, hint="unpack the archive and pack it without compression, or save the model again")
     if member.size != size:
-        raise FormatError(
-            f"{where} is in a storage of {size} bytes, of which the archive has {member.size}", hint="fetch it again"
-        )
+        said = f"{where} is in a storage of {size} bytes, of which the archive has {member.size}"
+        raise FormatError(said, hint="fetch it again")
     elements = math.prod(tensor.shape)
     if math.prod(max(side, 1) for side in tensor.shape) > MAX_COUNT:
         raise FormatError(f"{where} has more elements than an array can have")
@@ -319,15 +313,11 @@ def _check(
     extent = 1 + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.strides, strict=True))
     room = size // item
     if tensor.offset + extent > room:
-        raise FormatError(
-            f"{where} takes elements {tensor.offset} to {tensor.offset + extent} of a storage that has {room}",
-            hint="the file is damaged; fetch it again",
-        )
+        said = f"{where} takes elements {tensor.offset} to {tensor.offset + extent} of a storage that has {room}"
+        raise FormatError(said, hint="the file is damaged; fetch it again")
     if elements > max(extent, _VIEW_ELEMENTS):
-        raise FormatError(
-            f"{where} repeats {extent} stored elements {elements} times over; expected each of them once",
-            hint="save the model again with .contiguous() tensors",
-        )
+        said = f"{where} repeats {extent} stored elements {elements} times over; expected each of them once"
+        raise FormatError(said, hint="save the model again with .contiguous() tensors")
     return member, extent
 
 
@@ -371,17 +361,13 @@ def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
     if head.startswith(ZIP_MAGIC):
         return error
     if head.startswith(b"version https://git-lfs"):
-        return FormatError(
-            f"{label}: a Git LFS pointer instead of the weights", hint="fetch the weights themselves: git lfs pull"
-        )
+        said = f"{label}: a Git LFS pointer instead of the weights"
+        return FormatError(said, hint="fetch the weights themselves: git lfs pull")
     if head[:1] == b"\x80" or head.startswith((b"ctorch", b"ccollections")):
-        return FormatError(
-            f"{label}: a legacy PyTorch file, one bare pickle (torch before 1.6), which is not read", hint=_CONVERT
-        )
-    return FormatError(
-        f"{label}: begins with {head[:8]!r}; expected a zip archive, as torch.save writes since torch 1.6",
-        hint=_CONVERT,
-    )
+        said = f"{label}: a legacy PyTorch file, one bare pickle (torch before 1.6), which is not read"
+        return FormatError(said, hint=_CONVERT)
+    said = f"{label}: begins with {head[:8]!r}; expected a zip archive, as torch.save writes since torch 1.6"
+    return FormatError(said, hint=_CONVERT)
 
 
 def _root(directory: Directory, label: str) -> str:
@@ -390,17 +376,14 @@ def _root(directory: Directory, label: str) -> str:
     root = next(iter(members), "").partition("/")[0]
     if f"{root}/data.pkl" not in members:
         shown = ", ".join(list(members)[:3])[:200] or "nothing"
-        raise FormatError(
-            f"{label}: a zip archive without {root[:100]}/data.pkl (it has {shown}); no file that torch.save wrote",
-            hint="name the file of weights itself",
-        )
+        said = f"{label}: a zip archive without {root[:100]}/data.pkl (it has {shown}); no file that torch.save wrote"
+        raise FormatError(said, hint="name the file of weights itself")
     other = next((name for name in members if not name.startswith(f"{root}/")), None)
     if other is not None:
         raise FormatError(f"{label}: member {other[:200]!r} lies outside the archive's folder {root[:100]!r}")
     if f"{root}/constants.pkl" in members:
-        raise FormatError(
-            f"{label}: a TorchScript program, which is not read", hint="torch.save the state_dict() of the model"
-        )
+        said = f"{label}: a TorchScript program, which is not read"
+        raise FormatError(said, hint="torch.save the state_dict() of the model")
     return root
 
 
@@ -410,9 +393,8 @@ def _check_records(records: Mapping[str, bytes], label: str) -> None:
         raise FormatError(f"{label}: byte order {order[:20]!r}; expected b'little'", hint="save it on a usual machine")
     version = records.get("version", b"3").strip()
     if not version.isdigit() or not 1 <= int(version) <= NEWEST_VERSION:
-        raise FormatError(
-            f"{label}: version {version[:20]!r} of the archive's layout; expected 1 to {NEWEST_VERSION}", hint=_CONVERT
-        )
+        said = f"{label}: version {version[:20]!r} of the archive's layout; expected 1 to {NEWEST_VERSION}"
+        raise FormatError(said, hint=_CONVERT)
 
 
 def _refuse_slices(folder: Folder, label: str) -> None:

@@ -70,10 +70,8 @@ def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str)
     needs.
     """
     if len(data) > PICKLE_CAP:
-        raise FormatError(
-            f"{label}: the pickle has {len(data)} bytes, more than the {PICKLE_CAP} allowed",
-            hint="no list of tensors is as long; save the state dict alone",
-        )
+        said = f"{label}: the pickle has {len(data)} bytes, more than the {PICKLE_CAP} allowed"
+        raise FormatError(said, hint="no list of tensors is as long; save the state dict alone")
     machine = _Machine(memoryview(data), vocabulary, label)
     value = machine.run()
     return PickledValue(value, machine.instructions, tuple(dict.fromkeys(machine.passed_over)))

@@ -101,9 +101,8 @@ def read_state(raw: Array, name: str) -> QuantState:
     try:
         value = orjson.loads(np.asarray(raw, dtype=np.uint8).tobytes())
     except orjson.JSONDecodeError as error:
-        raise FormatError(
-            Text("{name}: its quant_state is not valid JSON: {why}", name=name, why=str(error))
-        ) from error
+        said = Text("{name}: its quant_state is not valid JSON: {why}", name=name, why=str(error))
+        raise FormatError(said) from error
     if not isinstance(value, dict):
         kind = type(value).__name__
         raise FormatError(Text("{name}: its quant_state is a JSON {kind}, expected an object", name=name, kind=kind))

@@ -98,9 +98,8 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
     bits, rest = divmod(WORD_BITS * zeros.shape[1], out)
     if rest or bits not in BITS:
         n, known = zeros.shape[1], str(BITS)
-        raise FormatError(
-            Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
-        )
+        said = Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
+        raise FormatError(said)
     if codes.shape[1] != out or codes.shape[0] % (bits if bits == 3 else 1) or zeros.shape[0] != groups:
         raise FormatError(unfitting_shapes(codes, zeros, scales))
     width = codes.shape[0] * WORD_BITS // bits

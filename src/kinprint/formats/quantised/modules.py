@@ -137,10 +137,8 @@ def group_numbers(given: Array | None, width: int, groups: int, size: int, name:
     if (numbers == -1).any() or (groups > 1 and not numbers.any()):
         return in_order
     if numbers.min() < 0 or numbers.max() >= groups:
-        raise FormatError(
-            f"{name}: its g_idx runs from {numbers.min()} to {numbers.max()}, expected 0 to {groups - 1}",
-            hint="the file is damaged; fetch it again",
-        )
+        said = f"{name}: its g_idx runs from {numbers.min()} to {numbers.max()}, expected 0 to {groups - 1}"
+        raise FormatError(said, hint="the file is damaged; fetch it again")
     return numbers.astype(np.intp)
 
 

@@ -164,9 +164,10 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
     out, width = codes.shape[0], codes.shape[1] * 2
     if scales.shape != (out, width // group) or width % group:
         shape = str(list(scales.shape))
-        raise FormatError(
-            Text("scales of shape {shape} for {n} rows of {m} in groups of {k}", shape=shape, n=out, m=width, k=group)
+        said = Text(
+            "scales of shape {shape} for {n} rows of {m} in groups of {k}", shape=shape, n=out, m=width, k=group
         )
+        raise FormatError(said)
     made = FourBitFloats(codes, scales, common, divides, group)
     stored = [codes, scales, *([] if common is None else [common])]
     return made_tensor(f"{layer.stem}.weight", made.method, (out, width), made, stored)

@@ -35,15 +35,11 @@ _LFS_POINTER = b"version https://git-lfs"
 def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> int:
     """Read and check the length field."""
     if file_size < LENGTH_BYTES or len(first) < LENGTH_BYTES:
-        raise FormatError(
-            f"{label}: {file_size} bytes, too short to be a safetensors file",
-            hint="the download may be incomplete; fetch the file again",
-        )
+        said = f"{label}: {file_size} bytes, too short to be a safetensors file"
+        raise FormatError(said, hint="the download may be incomplete; fetch the file again")
     if bytes(first[: len(_LFS_POINTER)]) == _LFS_POINTER:
-        raise FormatError(
-            f"{label}: {file_size} bytes, a Git LFS pointer instead of the weights",
-            hint="fetch the weights themselves: git lfs pull",
-        )
+        said = f"{label}: {file_size} bytes, a Git LFS pointer instead of the weights"
+        raise FormatError(said, hint="fetch the weights themselves: git lfs pull")
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if length > HEADER_CAP:
         raise FormatError(
@@ -51,10 +47,8 @@ def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> i
             hint="check that this is the .safetensors file itself, not a page or an archive, and fetch it again",
         )
     if LENGTH_BYTES + length > file_size:
-        raise FormatError(
-            f"{label}: the header claims {length} bytes, but the file has only {file_size}",
-            hint="the file is truncated; fetch it again",
-        )
+        said = f"{label}: the header claims {length} bytes, but the file has only {file_size}"
+        raise FormatError(said, hint="the file is truncated; fetch it again")
     return length
 
 
@@ -125,15 +119,12 @@ def _any_entries(entries: Mapping[str, object], file: int, base: int, file_size:
     for tensor in tensors:
         if tensor.start != at:
             what = "overlaps the tensor before it" if tensor.start < at else "leaves a hole before it"
-            raise FormatError(
-                f"{label}: tensor {tensor.name[:200]!r} {what}: starts at byte {tensor.start - base}, expected {at - base}"
-            )
+            said = f"{label}: tensor {tensor.name[:200]!r} {what}: starts at byte {tensor.start - base}, expected {at - base}"
+            raise FormatError(said)
         at = tensor.end
     if at != file_size:
-        raise FormatError(
-            f"{label}: the tensors end at byte {at}, the file at {file_size}",
-            hint="the file is damaged; fetch it again",
-        )
+        said = f"{label}: the tensors end at byte {at}, the file at {file_size}"
+        raise FormatError(said, hint="the file is damaged; fetch it again")
     return tensors
 
 
@@ -185,9 +176,8 @@ def _refuse_duplicates(raw: bytes, label: str) -> None:
         seen: dict[str, object] = {}
         for key, value in pairs:
             if key in seen:
-                raise FormatError(
-                    f"{label}: the header names {key[:200]!r} twice", hint="the file is damaged; fetch it again"
-                )
+                said = f"{label}: the header names {key[:200]!r} twice"
+                raise FormatError(said, hint="the file is damaged; fetch it again")
             seen[key] = value
         return seen
 
@@ -219,10 +209,8 @@ def _entry(name: str, entry: object, forms: _Forms, file: int, base: int, data_b
     if not fine:
         raise _not_described(name, entry, label)
     if not 0 <= start <= end <= data_bytes:
-        raise FormatError(
-            f"{label}: tensor {name[:200]!r} lies at bytes {start} to {end}, outside the {data_bytes} bytes of data",
-            hint="the file is truncated or damaged; fetch it again",
-        )
+        said = f"{label}: tensor {name[:200]!r} lies at bytes {start} to {end}, outside the {data_bytes} bytes of data"
+        raise FormatError(said, hint="the file is truncated or damaged; fetch it again")
     shape, needed = forms[key]
     if end - start != needed:
         raise FormatError(
@@ -240,9 +228,8 @@ def _form(name: str, dtype: object, shape: object, label: str) -> tuple[tuple[in
     assert isinstance(dtype, str)
     assert isinstance(shape, list)
     if len(shape) > MAX_SIDES or math.prod(max(side, 1) for side in shape) > MAX_COUNT:
-        raise FormatError(
-            f"{label}: tensor {name[:200]!r} has the shape {reprlib.repr(shape)}, more than an array can have"
-        )
+        said = f"{label}: tensor {name[:200]!r} has the shape {reprlib.repr(shape)}, more than an array can have"
+        raise FormatError(said)
     return tuple(shape), math.prod(shape) * item_bytes(dtype, tensor=name, label=label)
 
 

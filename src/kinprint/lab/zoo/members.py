@@ -112,9 +112,8 @@ class ZooMember:
 
     def __post_init__(self) -> None:
         if self.relation not in RELATIONS:
-            raise SchemaError(
-                f"zoo: {self.name} has relation {self.relation!r}, expected one of {', '.join(RELATIONS)}"
-            )
+            said = f"zoo: {self.name} has relation {self.relation!r}, expected one of {', '.join(RELATIONS)}"
+            raise SchemaError(said)
 
     @property
     def parents(self) -> tuple[str, ...]:

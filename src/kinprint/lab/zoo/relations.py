@@ -140,10 +140,8 @@ class Record:
         except (ValueError, KeyError, TypeError) as error:
             raise SchemaError(f"zoo.json cannot be read: {error}", hint="build the zoo anew") from error
         if version != SCHEMA_VERSION:
-            raise SchemaError(
-                f"zoo.json is of schema version {version}, this program knows {SCHEMA_VERSION}",
-                hint="build the zoo anew",
-            )
+            said = f"zoo.json is of schema version {version}, this program knows {SCHEMA_VERSION}"
+            raise SchemaError(said, hint="build the zoo anew")
         try:
             record = cls._from_entries(content)
         except (KeyError, TypeError, AttributeError) as error:
@@ -151,9 +149,8 @@ class Record:
         keys = keys_of(record.members)
         for entry in content["members"]:
             if entry.get("key") != keys[entry["name"]]:
-                raise SchemaError(
-                    f"zoo.json: the key of {entry['name']} is not that of its entry", hint="build it anew"
-                )
+                said = f"zoo.json: the key of {entry['name']} is not that of its entry"
+                raise SchemaError(said, hint="build it anew")
         return record
 
     @classmethod

@@ -108,9 +108,8 @@ class _Pool:
                 name, count = channel.recv()
             except (EOFError, ConnectionResetError) as error:
                 at = f"training {task.name}" if task else "waiting"
-                raise KinprintError(
-                    f"a worker ended while {at}; its own message stands above", hint="build again: what is done is kept"
-                ) from error
+                said = f"a worker ended while {at}; its own message stands above"
+                raise KinprintError(said, hint="build again: what is done is kept") from error
             if count is None:
                 self._busy[channel] = None
             news.append((name, count))
