@@ -65,7 +65,7 @@ def test_an_older_report_tells_as_data_what_its_sentences_told():
     old, new = (Report.from_json((HERE / f"{name}.json").read_bytes()) for name in ("report_v1_annexes", "report_v2"))
     for one, two in zip(old.evidence.tests, new.evidence.tests, strict=True):
         assert (one.p_method, str(one.p_text)) == (two.p_method, str(two.p_text))
-    assert (old.verdict.variant, old.evidence.edits[0].backwards) == (new.verdict.variant, False)
+    assert (old.verdict.variant, old.evidence.edits[0].direction) == (new.verdict.variant, None)
     assert [m.null.p_method for c in old.comparisons for m in c.measurements if m.null] == [
         m.null.p_method for c in new.comparisons for m in c.measurements if m.null
     ]

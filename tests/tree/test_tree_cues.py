@@ -43,15 +43,18 @@ def test_a_fine_tune_gives_no_hint(report):
     assert set(facts.carried) == {"embedding", "head", "norms"}
 
 
-@pytest.mark.parametrize(("backwards", "expected"), [(False, STRONG), (True, -STRONG)])
-def test_the_one_on_a_grid_is_the_child(report, backwards, expected):
-    assert strengths(with_edits(report, edit("quantised", backwards=backwards))) == {"quantised": expected}
+@pytest.mark.parametrize(("direction", "expected"), [("forward", STRONG), ("backward", -STRONG)])
+def test_the_one_on_a_grid_is_the_child(report, direction, expected):
+    assert strengths(with_edits(report, edit("quantised", direction=direction))) == {"quantised": expected}
 
 
 def test_two_quantised_copies_say_nothing(report):
-    both = edit("quantised", ("stored as Q8_0 and as Q4_K", "0.01 of their size apart"))
+    both = edit("quantised", ("stored as Q8_0 and as Q4_K", "0.01 of their size apart"), direction=None)
     assert strengths(with_edits(report, both)) == {}
-    assert strengths(with_edits(report, edit("quantised"), edit("quantised", backwards=True))) == {}
+    assert (
+        strengths(with_edits(report, edit("quantised", direction="forward"), edit("quantised", direction="backward")))
+        == {}
+    )
 
 
 @pytest.mark.parametrize(("zeros", "expected"), [((0.0, 0.5), STRONG), ((0.5, 0.0), -STRONG)])

@@ -42,10 +42,11 @@ NOISE_SLOPE = 0.001
 
 @dataclass(frozen=True)
 class Verdict:
-    """A name and why."""
+    """A name and why; ``symmetric`` if the same would be said with parent and child exchanged."""
 
     name: Name
     reasons: tuple[Text, ...]
+    symmetric: bool = False
 
 
 def name_edit(edit: PairEdit) -> Name:
@@ -140,6 +141,7 @@ def _both_quantised(edit: PairEdit) -> Verdict | None:
             Text("{x:.3f} of their size apart, no more than rounding to {n} bits leaves", x=apart, n=min(known)),
             Text("a change smaller than that could not be seen"),
         ),
+        symmetric=True,
     )
 
 

@@ -23,7 +23,7 @@ from kinprint.evidence.reading import EVERYTHING, Parts, ProbeRead, Scope, fill_
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Sample, Want
 from kinprint.refs import public
-from kinprint.results.findings import EditFinding, MergeFinding
+from kinprint.results.findings import BACKWARD, FORWARD, EditFinding, MergeFinding
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
 
@@ -118,17 +118,18 @@ def _varies(a: Sample, b: Sample) -> bool:
 
 
 BACKWARDS = Text("as if A had been made from B")
-_DIRECTED = ("quantised", "pruned", "merged_or_reweighted", "cast")  # edits that look different from the other end
+_ONE_WAY = ("quantised", "pruned", "merged_or_reweighted")
+_DIRECTED = (*_ONE_WAY, "cast")  # edits that look different from the other end
 
 
 @dataclass(frozen=True)
 class _Named:
-    """One slice's edit, with its name and the reasons for it."""
+    """One slice's edit, with its name, the reasons for it, and its direction."""
 
     edit: PairEdit
     name: str
     reasons: tuple[Text, ...]
-    backwards: bool = False
+    direction: str | None
 
 
 def _named(a: Sample, b: Sample) -> _Named | None:
@@ -137,13 +138,15 @@ def _named(a: Sample, b: Sample) -> _Named | None:
         edit = describe(a.stored, b.stored, dtype_a=a.dtype, dtype_b=b.dtype)
         found = explain_edit(edit)
         if found.name != "changed":
-            return _Named(edit, found.name, found.reasons)
+            direction = FORWARD if found.name in _ONE_WAY and not found.symmetric else None
+            return _Named(edit, found.name, found.reasons, direction)
         back = explain_edit(describe(b.stored, a.stored, dtype_a=b.dtype, dtype_b=a.dtype, spectrum=False))
     except DegenerateInput:
         return None
     if back.name in _DIRECTED:
-        return _Named(edit, back.name, (BACKWARDS, *back.reasons), backwards=True)
-    return _Named(edit, found.name, found.reasons)
+        direction = BACKWARD if back.name in _ONE_WAY and not back.symmetric else None
+        return _Named(edit, back.name, (BACKWARDS, *back.reasons), direction)
+    return _Named(edit, found.name, found.reasons, None)
 
 
 def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
@@ -176,7 +179,7 @@ def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
         rank=max(ranks) if ranks and common == "low_rank" else None,
         noise=mean(lambda edit: edit.residual.level if edit.residual else None) if common == "noise" else None,
         reasons=shown[0].reasons,
-        backwards=shown[0].backwards,
+        direction=shown[0].direction,
     )
 
 

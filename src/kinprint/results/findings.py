@@ -22,6 +22,8 @@ CLASSES = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, NO_EVID
 
 NOTHING_SAID = Text("")
 
+FORWARD, BACKWARD = "forward", "backward"
+
 TESTED = "ok"
 OFF = "off"  # an assumption fails or the input is degenerate: the reason says which
 
@@ -142,7 +144,9 @@ class EditFinding:
     rank: int | None = None
     noise: float | None = None
     reasons: tuple[Text, ...] = ()
-    backwards: bool = field(default=False, metadata=LATER)  # whether it looks as if A had been made from B
+    direction: str | None = field(
+        default=None, metadata=LATER
+    )  # "forward" if B looks made from A; None if it cannot be told
 
 
 @dataclass(frozen=True)

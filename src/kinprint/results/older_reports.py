@@ -19,7 +19,8 @@ _VARIANTS = {
     ("re_based", "residual dimensions rotated"): "rotated",
     ("re_based", "residual dimensions narrowed or widened"): "resized",
 }
-_BACKWARDS = "as if A had been made from B"
+_DIRECTED = ("quantised", "pruned", "merged_or_reweighted")
+_BACKWARDS, _BOTH = "as if A had been made from B", " and as "
 
 
 def upgrade(data: Any) -> None:
@@ -35,7 +36,13 @@ def upgrade(data: Any) -> None:
         known = (name for (kind, said), name in _VARIANTS.items() if kind == data["kind"] and said in data["sentence"])
         data["variant"] = next(known, None)
     if "edit" in data and isinstance(data.get("reasons"), list):
-        data["backwards"] = _BACKWARDS in data["reasons"]
+        data["direction"] = _direction(data["edit"], list(map(str, data["reasons"])))
+
+
+def _direction(edit: object, reasons: list[str]) -> str | None:
+    if edit not in _DIRECTED or any(_BOTH in reason for reason in reasons):
+        return None
+    return "backward" if _BACKWARDS in reasons else "forward"
 
 
 def without_text_data(data: Any) -> Any:

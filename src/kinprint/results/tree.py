@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from kinprint._util.plain import printable
 from kinprint.results.context import DeclaredFinding
+from kinprint.results.findings import BACKWARD as BACKWARD
+from kinprint.results.findings import FORWARD as FORWARD
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
 from kinprint.results.models import FileSummary
 from kinprint.results.options import Options
@@ -21,7 +23,7 @@ TREE_SCHEMA_VERSION = 2
 PAIRS_SCHEMA = "kinprint.pairs"
 PAIRS_SCHEMA_VERSION = 2
 
-FORWARD, BACKWARD, UNDIRECTED = "forward", "backward", "undirected"
+UNDIRECTED = "undirected"
 
 COUNTED, SHOWN_ONLY, TRUSTED = "hypothesis", "metadata, not counted", "metadata, counted because it was asked for"
 

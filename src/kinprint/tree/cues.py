@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from kinprint.metrics.identity import GRIDS
-from kinprint.results.findings import EditFinding
+from kinprint.results.findings import FORWARD, EditFinding
 from kinprint.results.models import TokenizerDifference
 from kinprint.results.report import Report
 from kinprint.results.tree import COUNTED, SHOWN_ONLY, TRUSTED, Cue
@@ -55,8 +55,8 @@ def _quantised(edits: Sequence[EditFinding], names: tuple[str, str]) -> Iterator
     """Take the one on a grid for the child; two quantised copies say nothing of each other."""
     signs: Counter[int] = Counter()
     for item in edits:
-        if item.edit == "quantised" and not any(" and as " in reason for reason in item.reasons):
-            signs[-1 if item.backwards else 1] += item.tensors
+        if item.edit == "quantised" and item.direction is not None:
+            signs[1 if item.direction == FORWARD else -1] += item.tensors
     if not signs or signs[1] == signs[-1]:
         return
     sign = 1 if signs[1] > signs[-1] else -1
