@@ -23,7 +23,7 @@ from support.reports import HOSTILE, empty_report, hostile_model, hostile_report
 
 GOLDEN = ROOT / "tests" / "golden"
 IN_ENGLISH = Words()
-REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
+REPORT = Report.from_json((GOLDEN / "report_v2.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 _TABLE = ("table", "caption", "thead", "tbody", "tr", "th", "td")
 TAGS = {"div", "style", "p", "span", "bdi", "figure", "svg", "text", "rect", "path", "figcaption", "img", *_TABLE}

@@ -19,7 +19,7 @@ from support.reports import HOSTILE, LONG, empty_report, hostile_report
 
 GOLDEN = GOLDEN_REPORTS
 IN_ENGLISH = Words()
-REPORT = Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
+REPORT = Report.from_json((GOLDEN / "report_v2.json").read_bytes())
 OLDER = Report.from_json((GOLDEN / "report_v1.json").read_bytes())
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 MORE = (

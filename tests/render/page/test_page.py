@@ -14,16 +14,15 @@ from pathlib import Path
 import pytest
 
 from kinprint.errors import BadSetting
-from kinprint.evidence.verdict import describe
 from kinprint.render.page import page_html
 from kinprint.render.page.evidence_chart import BAND, Axis, evidence_chart
 from kinprint.render.page.markup import PageWords, middle_cut, powers, ranges
 from kinprint.render.page.payload import SCRIPT_WORDS, embedded
 from kinprint.render.texts.words import power_of_ten
-from kinprint.results.findings import CLASSES, ControlFinding, EvidenceTest
+from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.results.report import Report
-from kinprint.text import Text, joined
+from kinprint.text import Text
 from support.places import GOLDEN_REPORTS
 from support.reports import HOSTILE, hostile_report
 
@@ -72,7 +71,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return Report.from_json((GOLDEN / "report_v1_annexes.json").read_bytes())
+    return Report.from_json((GOLDEN / "report_v2.json").read_bytes())
 
 
 @pytest.fixture(scope="module")
@@ -192,9 +191,7 @@ def test_every_class_of_verdict_has_its_words(report: Report, class_: str) -> No
 
 def test_a_failed_control_stands_before_the_verdict(report: Report) -> None:
     assert report.evidence is not None
-    bad = ControlFinding(
-        "self", "identical", "failed", "no_evidence", -1.0, 0.5, "expected identical, found no_evidence"
-    )
+    bad = ControlFinding("self", "identical", "failed", "no_evidence", -1.0, 0.5, Text("not as expected"))
     raw = page_html(replace(report, evidence=replace(report.evidence, controls=(bad,)))).decode()
     warning = PageWords("en").say("verdict.control_failed")
     assert 0 < raw.index(warning) < raw.index('id="verdict-title"')
@@ -369,18 +366,6 @@ def test_small_words() -> None:
     assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
     assert PageWords("en").odds(0.0) == "p = 1.00"
     assert PageWords("en").odds(-6.0) == "1 in 1,000,000"
-
-
-def test_a_result_is_told_under_its_plain_name() -> None:
-    figures = {"statistic": 250.0, "null_mean": 1.5, "z": 220.5, "log10_p": -149.3, "log10_p_holm": -148.0}
-    text = describe(EvidenceTest("neuron_match", joined(("mlp_gate", "mlp_up"), "and"), 3, **figures))
-    said = PageWords("en").why(text).striptags()
-    assert said.startswith("Reordered neurons match (mlp_gate and mlp_up, layer 3): 250 against 1.5 expected")
-    assert "-148.0 corrected" in said
-    strongest = PageWords("en").why(Text("strongest of {n} tests: {test}", n=18, test=text)).striptags()
-    assert strongest.startswith("Strongest of 18 tests: Reordered neurons match")
-    unheard_of = describe(EvidenceTest("unheard_of", joined(("x",)), **figures))
-    assert "unheard of (x): 250 against" in str(PageWords("en").why(unheard_of))
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from kinprint.model.inspection import inspect
 from kinprint.render.terminal.cache import print_cache
 from kinprint.render.terminal.inspection import print_inspection
 from kinprint.render.terminal.report import print_report
-from kinprint.render.texts.words import Words, is_bound, number
-from kinprint.results.measurements import NullResult, Skipped
+from kinprint.render.texts.words import Words, number
+from kinprint.results.measurements import Skipped
 from kinprint.results.options import Options
 from kinprint.results.p_values import PMethod
 from kinprint.results.report import Report
@@ -162,30 +162,20 @@ def test_numbers(value, text):
     assert number(value) == text
 
 
-def _log_p(found):
-    return Words().log_p(found.log10_p, bound=is_bound(found.p_method))
-
-
-def _method(found):
-    return Words().how(found.p_method, found.n_draws)
-
-
-def null(**changes):
-    return replace(NullResult("k", 0.0, 1.0, 2.0, -3.0, PMethod.NORMAL, "greater", 9), **changes)
-
-
 def test_bounds_are_marked_and_p_has_no_sign_at_one():
-    assert _log_p(null()) == "-3.00"
-    assert _log_p(null(p_method=PMethod.MOMENT_BOUND)) == "≤ -3.00"
-    assert _log_p(null(log10_p=0.0)) == "0.00"
-    assert _log_p(null(log10_p=None)) == "–"
+    words = Words()
+    assert words.log_p(-3.0) == "-3.00"
+    assert words.log_p(-3.0, bound=PMethod.MOMENT_BOUND.bound) == "≤ -3.00"
+    assert words.log_p(0.0) == "0.00"
+    assert words.log_p(None) == "–"
 
 
 def test_sources_of_p_in_a_word_or_two():
-    assert _method(null()) == "normal tail"
-    assert _method(null(p_method=PMethod.MONTE_CARLO, n_draws=99)) == "99 draws"
-    assert _method(null(p_method=PMethod.HELD)) == "normal, held"
-    assert _method(null(p_method=PMethod.POINT)) == "none"
+    words = Words()
+    assert words.how(PMethod.NORMAL) == "normal tail"
+    assert words.how(PMethod.MONTE_CARLO, 99) == "99 draws"
+    assert words.how(PMethod.HELD) == "normal, held"
+    assert words.how(PMethod.POINT) == "none"
 
 
 def test_printable_cuts_and_replaces():
@@ -212,7 +202,7 @@ def test_no_figure_is_cut_however_narrow_the_terminal(width):
                     number(measured.null.mean),
                     number(measured.null.sd),
                     Words().z(measured.null.z),
-                    _log_p(measured.null),
+                    Words().log_p(measured.null.log10_p, bound=measured.null.p_method.bound),
                 ]
             row = r"\b" + r" +".join(map(re.escape, wanted))
             assert re.search(row, text), wanted

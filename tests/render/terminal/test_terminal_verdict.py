@@ -21,7 +21,6 @@ from kinprint.results.findings import (
     Rule,
     Verdict,
 )
-from kinprint.results.p_values import PMethod
 from kinprint.results.report import Report
 from support.places import GOLDEN_REPORTS
 
@@ -30,7 +29,7 @@ FORBIDDEN = "\x1b\x07\r\u202e"
 
 
 REPORT = replace(
-    Report.from_json((GOLDEN_REPORTS / "report_v1_annexes.json").read_bytes()), summary=(), comparisons=(), methods=()
+    Report.from_json((GOLDEN_REPORTS / "report_v2.json").read_bytes()), summary=(), comparisons=(), methods=()
 )
 
 
@@ -62,9 +61,7 @@ VERDICT = Verdict(
 )
 EVIDENCE = Evidence(
     tests=(
-        EvidenceTest(
-            "fixed_points", "mlp_up", None, None, 128.0, 4.0, 2.0, 62.0, -141.7, -140.4, 128, 4, "n", PMethod.FACTORIAL
-        ),
+        EvidenceTest("fixed_points", "mlp_up", None, None, 128.0, 4.0, 2.0, 62.0, -141.7, -140.4, 128, 4),
         EvidenceTest("neuron_match", "mlp_gate and mlp_up", 3, None, 250.0, 1.5, 1.1, 220.5, -149.3, -148.0, 256, 1),
         EvidenceTest("norm_joint", "input_norm", status="off", reason="all 4 norms are constant on at least one side"),
     ),

@@ -11,6 +11,7 @@ from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
+from kinprint.text import Text
 from support.places import ROOT
 from support.reports import empty_report
 
@@ -19,48 +20,10 @@ EVERYTHING = Options()
 FEW = Options(rows=8, metrics=("cosine", "pearson", "cv_diff", "byte_identity"))
 LEAST = replace(FEW, layers="0-1")
 
-# Names, identifiers and figures. Every other text in a report is a sentence or a word of the engine.
-NAMES = {
-    "Report": {"schema"},
-    "ModelSummary": {"reference", "kind", "location", "revision", "commit", "architecture", "unmapped"},
-    "FileSummary": {"name", "identity"},
-    "Options": {
-        "layers",
-        "roles",
-        "metrics",
-        "controls",
-        "related",
-        "parents",
-        "methods",
-        "files",
-        "bases",
-        "null",
-    },
-    "Run": {"kinprint", "python", "numpy", "started"},
-    "TensorSide": {"tensor", "dtype"},
-    "KeyDifference": {"key", "a", "b"},
-    "TokenizerDifference": {"kind_a", "kind_b"},
-    "TensorComparison": {"role"},
-    "RoleSummary": {"role"},
-    "Measurement": {"metric"},
-    "NullResult": {"name"},
-    "Skipped": {"examples"},
-    "EvidenceTest": {"scope"},
-    "LayerAlignment": {"scopes"},
-    "EditFinding": {"scope"},
-    "PowerFinding": {"scope"},
-    "MergeFinding": {"parents"},
-    "MethodFinding": {"method", "references"},
-    "MethodDetail": {"name"},
-    "LayerGrid": {"role"},
-    "FileReads": {"model", "file", "identity", "sha256"},
-    "Declaration": {"base_models", "relation", "licence", "where"},
-}
-
 
 def said(value, where="Report"):
-    """Yield every text of a report that is not a name, with the field it is in."""
-    if isinstance(value, str):
+    """Yield every sentence of a report, with the field it is in."""
+    if isinstance(value, Text):
         yield where, value
     elif isinstance(value, tuple):
         for item in value:
@@ -68,8 +31,7 @@ def said(value, where="Report"):
     elif is_dataclass(value):
         kind = type(value).__name__
         for field in fields(value):
-            if field.name not in NAMES.get(kind, ()):
-                yield from said(getattr(value, field.name), f"{kind}.{field.name}")
+            yield from said(getattr(value, field.name), f"{kind}.{field.name}")
 
 
 def read(a: Path, b: Path, options: Options = FEW, **asked) -> Report:

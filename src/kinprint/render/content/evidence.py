@@ -24,7 +24,7 @@ from kinprint.render.content.blocks import (
     table,
     z_score,
 )
-from kinprint.render.texts.words import DASH, Words, is_bound
+from kinprint.render.texts.words import DASH, Words
 from kinprint.results.findings import (
     TESTED,
     ControlFinding,
@@ -84,7 +84,7 @@ def _test_figures(test: EvidenceTest, words: Words) -> list[Cell]:
         count(test.blocks),
         *numbers(words, test.statistic, test.null_mean, test.null_sd),
         z_score(words, test.z),
-        log_p(words, test.log10_p, bound=is_bound(test.p_method)),
+        log_p(words, test.log10_p, bound=test.p_method is not None and test.p_method.bound),
         log_p(words, test.log10_p_holm),
         sentence(words, test.p_text),
     ]

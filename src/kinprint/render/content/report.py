@@ -26,7 +26,7 @@ from kinprint.render.content.blocks import (
     table,
     z_score,
 )
-from kinprint.render.texts.words import DASH, Words, is_bound
+from kinprint.render.texts.words import DASH, Words
 from kinprint.results.context import NOT_SHOWN, UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, Evidence, Verdict
 from kinprint.results.measurements import (
@@ -270,8 +270,11 @@ def statistic_of(item: RoleSummary) -> float | None:
 def _null_figures(null: NullResult | None, words: Words) -> list[Cell]:
     if null is None:
         return [_NONE] * 4
-    bound = is_bound(null.p_method)
-    return [*numbers(words, null.mean, null.sd), z_score(words, null.z), log_p(words, null.log10_p, bound=bound)]
+    return [
+        *numbers(words, null.mean, null.sd),
+        z_score(words, null.z),
+        log_p(words, null.log10_p, bound=null.p_method.bound),
+    ]
 
 
 def _p_from(null: NullResult | None, reason: str | None, words: Words) -> Cell:

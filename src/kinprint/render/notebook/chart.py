@@ -7,7 +7,7 @@ import math
 from markupsafe import Markup
 
 from kinprint._util.plain import printable
-from kinprint.render.texts.words import Words, is_bound
+from kinprint.render.texts.words import Words
 from kinprint.results.findings import TESTED, Evidence, EvidenceTest, Verdict
 
 MOST_TESTS = 5
@@ -18,7 +18,7 @@ _NAME = 52  # characters beside a bar
 def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words) -> Markup:
     """Return the chart; empty where no test and no control has a p-value."""
     ran = sorted(
-        (test.log10_p_holm, _label(test, words), is_bound(test.p_method))
+        (test.log10_p_holm, _label(test, words), test.p_method is not None and test.p_method.bound)
         for test in evidence.tests
         if test.status == TESTED and test.log10_p_holm is not None
     )

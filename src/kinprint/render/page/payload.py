@@ -17,7 +17,6 @@ import orjson
 
 from kinprint._util.plain import printable
 from kinprint.render.page.markup import PageWords, middle_cut
-from kinprint.render.texts.words import is_bound
 from kinprint.results.context import Grid, LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report
@@ -136,7 +135,7 @@ def _flags(found: Measurement) -> int:
     null = found.null
     if null is None:
         return NO_TEST
-    return (LESS if null.tail == "less" else 0) | (BOUND if is_bound(null.p_method) else 0)
+    return (LESS if null.tail == "less" else 0) | (BOUND if null.p_method.bound else 0)
 
 
 def _single(figure: float | None) -> float:

@@ -18,7 +18,7 @@ from kinprint.render.page.evidence_chart import evidence_chart
 from kinprint.render.page.layer_map import layer_map_of
 from kinprint.render.page.markup import PageWords, middle_cut, ranges
 from kinprint.render.page.payload import payload_of
-from kinprint.render.page.verdict import certainty, failed, headline
+from kinprint.render.page.verdict import certainty, failed, nothing_found
 from kinprint.render.repeat_command import command_of
 from kinprint.render.texts.words import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
@@ -111,7 +111,7 @@ def environment() -> Environment:
         classes=CLASSES,
         declared_states=(UNDECLARED, OTHER_DECLARED, DECLARED, NOT_SHOWN, NOTHING_DECLARED, NOT_JUDGED),
         shown_spans=lambda item: item.spans[:_MOST_SPANS],  # a page need not hold thousands
-        headline=headline,
+        nothing_found=nothing_found,
         **{name: getattr(home, name) for home, names in _TABLES.items() for name in names.split()},
     )
     return environment

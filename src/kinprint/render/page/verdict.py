@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from kinprint.render.page.evidence_chart import BAND
 from kinprint.render.texts.words import Words
 from kinprint.results.findings import IDENTICAL, ControlFinding, Evidence, Verdict
-
-_NOTHING_FOUND = re.compile(  # as `kinprint.evidence.verdict` writes it
-    r"(?P<found>No evidence that either model derives from the other); (?P<seen>[^\n]+)\. "
-    r"(?P<limit>This does not prove training from scratch\.)"
-)
+from kinprint.text import Text
 
 
 def certainty(verdict: Verdict, words: Words) -> str:
@@ -28,13 +22,21 @@ def certainty(verdict: Verdict, words: Words) -> str:
     return words.say(key, odds=odds, tests=verdict.tests, threshold=threshold)
 
 
-def headline(sentence: str) -> tuple[str, str | None]:
-    """Split a verdict's sentence into what readers want first, and what would have been seen; None if it says nothing of that."""
-    parts = _NOTHING_FOUND.fullmatch(sentence)
-    if parts is None:
-        return sentence, None
-    seen = parts["seen"]
-    return f"{parts['found']}. {parts['limit']}", f"{seen[:1].upper()}{seen[1:]}."
+def nothing_found(sentence: str, words: Words) -> tuple[str, str]:
+    """Split the sentence of a verdict without evidence: what readers want first, and what would have been seen.
+
+    Both are empty where the sentence says nothing of that.
+    """
+    found = sentence.values.get("found") if isinstance(sentence, Text) else None
+    if not isinstance(found, Text) or "q" not in found.values:
+        return "", ""
+    values = found.values
+    seen = [
+        words.say("verdict.seen.of", quantity=words.engine(quantity).text, x=f"{values[x]:.2g}")
+        for quantity, x in ((values["q"], "x"), (values.get("r"), "y"))
+        if isinstance(quantity, str)
+    ]
+    return words.say("verdict.nothing_found"), words.say("verdict.seen", what=words.say("or").join(seen))
 
 
 def failed(evidence: Evidence | None) -> tuple[ControlFinding, ...]:

@@ -12,24 +12,21 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import orjson
 
 from kinprint._util.sizes import format_size
 from kinprint.errors import BadSetting
-from kinprint.render.texts.patterns import DEPTH, LONGEST, translate
 from kinprint.results.p_values import PMethod
-from kinprint.text import ENGLISH, LANGUAGES, Phrase, Text
+from kinprint.text import ENGLISH, LANGUAGES, Phrase, Text, Value, verbatim
 
 DASH = "–"
 MYRIAD = 10_000  # 만: Korean counts in its powers
 _MYRIADS = ((MYRIAD**3, "조"), (MYRIAD**2, "억"), (MYRIAD, "만"))
 _UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_TEST_VALUES = frozenset(
-    {"test", "scope", "x", "m", "z", "p", "h"}
-)  # as `kinprint.evidence.verdict.describe` says a result
-_HOW = {
+_SOURCES = {  # of a p-value, in a word or two
     PMethod.MONTE_CARLO: "how.draws",
     PMethod.HELD: "how.held",
     PMethod.NORMAL: "how.normal",
@@ -40,6 +37,7 @@ _HOW = {
     PMethod.BLIND: "how.none",
     PMethod.OWN_DRAW: "how.none",
 }
+_NAMED = ("test", "class", "control")  # identifiers that sentences hold, and that have labels
 
 
 class Words:
@@ -66,12 +64,7 @@ class Words:
 
     def engine(self, text: str) -> Phrase:
         """Return a sentence of the engine in this language, or as it is, in English, where it has no translation."""
-        if isinstance(text, Text):
-            return text.phrase(self.lang)
-        if self.lang == ENGLISH or not text or len(text) > LONGEST:
-            return Phrase(text, ENGLISH)
-        translated = translate(self.lang, text, DEPTH)
-        return Phrase(text, ENGLISH) if translated is None else Phrase(translated, self.lang)
+        return (text if isinstance(text, Text) else Text.of(text, {})).phrase(self.lang)
 
     # -- identifiers ---------------------------------------------------------------------------------------------------
 
@@ -82,7 +75,8 @@ class Words:
 
     def kind(self, kind: str, variant: str | None = None) -> str:
         """Return what was done, as precisely as is known."""
-        return self.label("kind", f"{kind}.{variant}" if variant else kind)
+        exact = f"{kind}.{variant}"
+        return self.label("kind", exact if self.has(f"kind.{exact}") else kind)
 
     def verdict(self, class_: str, kind: str | None, variant: str | None = None) -> str:
         """Return a verdict in a few words, such as "derived, further training"."""
@@ -94,30 +88,41 @@ class Words:
         key = f"control.{name}"
         return self.say(key) if self.has(key) else name
 
-    def result(self, text: Text) -> str | None:
-        """Return a test's result, given as a reason of the verdict, under the test's label; None for any other reason."""
+    def reason(self, text: str) -> Phrase:
+        """Return a reason of the verdict, a rule or a control, with labels in place of identifiers."""
+        if not isinstance(text, Text) or not text.values:
+            return self.engine(text)
         values = text.values
-        if not values.keys() >= _TEST_VALUES:
-            inner = values.get("test")
-            said = self.result(inner) if isinstance(inner, Text) and values.keys() == {"n", "test"} else None
-            return None if said is None else self.say("reason.strongest", n=values["n"], result=said)
-        where = self.engine(str(values["scope"]) if not isinstance(values["scope"], Text) else values["scope"]).text
-        if "n" in values:
-            where = self.say("picture.in_layer", scope=where, layer=values["n"])
-        figures = {
+        test = values.get("test")
+        if isinstance(test, Text) and "h" in values:
+            return self._result(test, values)
+        if isinstance(test, Text) and "h" in test.values:  # the strongest of n tests
+            result = self.reason(test)
+            return Phrase(self.say("reason.strongest", n=values["n"], result=result.text), result.lang)
+        return Text.of(text.key, {name: self._named(value) for name, value in values.items()}).phrase(self.lang)
+
+    def _result(self, test: Text, values: Mapping[str, Any]) -> Phrase:
+        """Return the result of a test, as `kinprint.evidence.verdict.describe` has it, under the test's label."""
+        where = self.engine(values["scope"])
+        scope = where.text if "n" not in values else self.say("picture.in_layer", scope=where.text, layer=values["n"])
+        formats = {
             "found": ("x", ".4g"),
             "mean": ("m", ".3g"),
             "z": ("z", ".1f"),
             "p": ("p", ".1f"),
             "corrected": ("h", ".1f"),
         }
-        shown = {name: _figure(values[key], form) for name, (key, form) in figures.items()}
-        return self.say("reason.test", test=self.label("test", str(values["test"])), scope=where, **shown)
+        figures = {
+            name: DASH if values[key] is None else format(values[key], form) for name, (key, form) in formats.items()
+        }
+        said = self.say("reason.test", test=self.label("test", test), scope=scope, **figures)
+        return Phrase(said, where.lang)
 
-    def reason(self, text: str) -> Phrase:
-        """Return a reason of the verdict, or of a control, without identifiers."""
-        said = self.result(text) if isinstance(text, Text) else None
-        return self.engine(text) if said is None else Phrase(said, self.lang)
+    def _named(self, value: Value) -> Value:
+        if isinstance(value, Text) and not value.values:
+            known = next((f"{prefix}.{value}" for prefix in _NAMED if self.has(f"{prefix}.{value}")), None)
+            return verbatim(self.say(known)) if known else value
+        return value
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -173,16 +178,7 @@ class Words:
 
     def how(self, method: PMethod, draws: int | None = None) -> str:
         """Name the source of a p-value in a word or two."""
-        return self.say(_HOW[method], draws=draws or 0) if method in _HOW else self.engine(method.label).text
-
-
-def is_bound(method: PMethod | None) -> bool:
-    """Whether the true p-value may be smaller than the one that was had this way."""
-    return method is not None and method.bound
-
-
-def _figure(value: object, form: str) -> str:
-    return format(value, form) if isinstance(value, int | float) else DASH
+        return self.say(_SOURCES[method], draws=draws or 0) if method in _SOURCES else method.label.render(self.lang)
 
 
 def number(value: float | None) -> str:
