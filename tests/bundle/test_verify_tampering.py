@@ -96,10 +96,19 @@ def test_a_range_left_out(made, forged):
     assert any(problem.kind == "read" for problem in found.problems)
 
 
+def test_a_sentence_that_its_data_do_not_say_is_refused(made, forged):
+    edited = changed_json("report.json", lambda report: report["verdict"].update(sentence="Nothing to see here."))
+    with pytest.raises(FormatError, match=r"Nothing to see here.* disagree"):
+        verify_bundle(forged(made.full, edited), offline=True)
+
+
 @pytest.mark.parametrize(
     ("where", "change"),
     [
-        ("verdict.sentence", lambda report: report["verdict"].update(sentence="Nothing to see here.")),
+        (
+            "verdict.sentence",
+            lambda report: report["verdict"].update(sentence="Nothing to see here.", sentence_data=None),
+        ),
         ("verdict.class", lambda report: report["verdict"].update({"class": "no_evidence"})),
         ("verdict.log10_p", lambda report: report["verdict"].update(log10_p=report["verdict"]["log10_p"] * 1.001)),
         ("comparisons[3].measurements[1].value", lambda r: r["comparisons"][3]["measurements"][1].update(value=0.0)),
