@@ -1,6 +1,7 @@
 """What `import kinprint` promises."""
 
 import importlib.resources
+import inspect
 import subprocess
 import sys
 
@@ -19,11 +20,47 @@ def python(code):
 
 
 def test_every_public_name_exists():
-    assert len(kinprint.__all__) == len(set(kinprint.__all__)) == 23
+    assert len(kinprint.__all__) == len(set(kinprint.__all__)) == 26
     for name in kinprint.__all__:
         assert getattr(kinprint, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = kinprint.nonsense
+
+
+def test_dir_lists_the_public_names_and_no_module():
+    code = "import kinprint, kinprint.comparison.pipeline; print(dir(kinprint) == sorted(kinprint.__all__))"
+    assert python(code) == "True"
+
+
+def test_no_public_function_demands_a_session():
+    for name in kinprint.__all__:
+        value = getattr(kinprint, name)
+        if not inspect.isfunction(value):
+            continue
+        demanded = [item.name for item in inspect.signature(value).parameters.values() if item.default is item.empty]
+        assert "session" not in demanded, name
+
+
+def test_options_are_chosen_by_the_names_of_fields_or_of_the_command_line():
+    chosen = kinprint.Options.of(budget="64MB", control=["a/b", DEMO / "base"], metrics="cosine,pearson", deep=True)
+    assert chosen == kinprint.Options(
+        budget_bytes=64_000_000, controls=("a/b", str(DEMO / "base")), metrics=("cosine", "pearson"), deep=True
+    )
+    with pytest.raises(TypeError, match="no option 'contrl'; did you mean 'control'"):
+        kinprint.compare("a", "b", contrl=["c"])
+    with pytest.raises(TypeError, match="'controls' is given twice"):
+        kinprint.compare("a", "b", control="c", controls="d")
+    with pytest.raises(kinprint.KinprintError, match="rows 0: expected 1 or more"):
+        kinprint.compare("a", "b", rows=0)
+
+
+def test_a_session_with_other_limits_is_refused():
+    """A report states one budget: that of its options must be the one that held."""
+    with kinprint.Session(kinprint.Settings(), budget_bytes=5_000_000) as session:
+        with pytest.raises(kinprint.KinprintError, match="the session is limited to budget_bytes 5000000"):
+            kinprint.compare(DEMO / "base", DEMO / "base", session=session, **SMALL)
+        report = kinprint.compare(DEMO / "base", DEMO / "base", session=session, budget="5MB", **SMALL)
+    assert report.settings.budget_bytes == 5_000_000
 
 
 def test_import_is_light():
@@ -52,14 +89,9 @@ def test_the_function_keeps_its_name_in_any_order_of_imports(before):
     assert python(f"{before}\nimport kinprint; kinprint.compare; print(type(kinprint.compare).__name__)") == "function"
 
 
-def test_inspect_and_open_model():
-    found = kinprint.inspect(str(DEMO / "base"), settings=kinprint.Settings())
+def test_inspect_takes_a_path():
+    found = kinprint.inspect(DEMO / "base", settings=kinprint.Settings())
     assert isinstance(found, kinprint.Inspection)
-    with kinprint.Session(kinprint.Settings()) as session:
-        model = kinprint.open_model(str(DEMO / "base"), session)
-        assert isinstance(model, kinprint.Model)
-        assert model.label == str(DEMO / "base")
-        assert [item.label for item in kinprint.open_models([model.label] * 2, session)] == [model.label] * 2
 
 
 def test_progress_is_told_from_start_to_end():

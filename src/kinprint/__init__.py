@@ -3,6 +3,9 @@
 >>> import kinprint
 >>> report = kinprint.compare("demo/models/base", "demo/models/finetune")   # doctest: +SKIP
 >>> report.verdict.sentence                                                 # doctest: +SKIP
+
+The public names are those that ``dir(kinprint)`` lists; docs/api.md shows them at work. All modules below are internal: what is
+in them may move between versions.
 """
 
 from __future__ import annotations
@@ -12,29 +15,35 @@ from typing import TYPE_CHECKING, Any
 from kinprint._version import __version__
 
 if TYPE_CHECKING:
-    from kinprint.bundle import verify_bundle, write_bundle
+    from kinprint.bundle import make_bundle, verify_bundle, write_bundle
     from kinprint.comparison.pipeline import compare
+    from kinprint.errors import KinprintError
     from kinprint.evidence.calibration import calibrate
     from kinprint.fingerprints.report import compare_fingerprints, make_fingerprint
     from kinprint.model.inspection import inspect
-    from kinprint.model.model import Model, open, open_model, open_models  # noqa: A004 - read as kinprint.open
-    from kinprint.render.page import page_html
+    from kinprint.model.model import Model, open  # noqa: A004 - read as kinprint.open
     from kinprint.results.findings import Evidence, Verdict
     from kinprint.results.inspection import Inspection
+    from kinprint.results.loading import load
     from kinprint.results.options import Options
     from kinprint.results.report import Report
+    from kinprint.results.tree import FamilyTree, PairsReport
     from kinprint.sources.ledger import Ledger
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
+    from kinprint.studies.recipe import study
     from kinprint.tree import build_tree, compare_many
 
 # Resolved on first use: `kinprint --help` must not wait for numpy.
 _HOMES = {
     "Evidence": "kinprint.results.findings",
+    "FamilyTree": "kinprint.results.tree",
     "Inspection": "kinprint.results.inspection",
+    "KinprintError": "kinprint.errors",
     "Ledger": "kinprint.sources.ledger",
     "Model": "kinprint.model.model",
     "Options": "kinprint.results.options",
+    "PairsReport": "kinprint.results.tree",
     "Report": "kinprint.results.report",
     "Session": "kinprint.sources.session",
     "Settings": "kinprint.sources.settings",
@@ -45,21 +54,24 @@ _HOMES = {
     "compare_fingerprints": "kinprint.fingerprints.report",
     "compare_many": "kinprint.tree",
     "inspect": "kinprint.model.inspection",
+    "load": "kinprint.results.loading",
+    "make_bundle": "kinprint.bundle",
     "make_fingerprint": "kinprint.fingerprints.report",
     "open": "kinprint.model.model",
-    "open_model": "kinprint.model.model",
-    "open_models": "kinprint.model.model",
-    "page_html": "kinprint.render.page",
+    "study": "kinprint.studies.recipe",
     "verify_bundle": "kinprint.bundle",
     "write_bundle": "kinprint.bundle",
 }
 
 __all__ = [
     "Evidence",
+    "FamilyTree",
     "Inspection",
+    "KinprintError",
     "Ledger",
     "Model",
     "Options",
+    "PairsReport",
     "Report",
     "Session",
     "Settings",
@@ -71,11 +83,11 @@ __all__ = [
     "compare_fingerprints",
     "compare_many",
     "inspect",
+    "load",
+    "make_bundle",
     "make_fingerprint",
     "open",
-    "open_model",
-    "open_models",
-    "page_html",
+    "study",
     "verify_bundle",
     "write_bundle",
 ]
@@ -87,3 +99,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

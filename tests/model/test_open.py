@@ -7,6 +7,7 @@ import pytest
 
 import kinprint
 from kinprint.errors import BadSelection, BudgetExceeded, NotFound
+from kinprint.model.model import open_model
 from support.places import DEMO_MODELS, FAMILY_MODELS
 
 
@@ -87,7 +88,7 @@ def test_the_session_is_closed_with_the_model(monkeypatch):
         assert closed == []
     assert closed == [model.checkpoint.session]
     with kinprint.Session() as session:
-        with kinprint.open_model(str(DEMO_MODELS / "base"), session):
+        with open_model(str(DEMO_MODELS / "base"), session):
             pass
         assert len(closed) == 1  # whoever made a session closes it
     with pytest.raises(NotFound):

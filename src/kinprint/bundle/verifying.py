@@ -74,7 +74,7 @@ class _Contents:
 
 
 def verify_bundle(
-    path: Path,
+    path: str | Path,
     *,
     offline: bool = False,
     settings: Settings | None = None,
@@ -110,7 +110,7 @@ def verify_bundle(
     FormatError, SchemaError
         If it is no bundle, or one that this program cannot read. What does not agree is no error, but in the result.
     """
-    tell = progress or quiet
+    path, tell = Path(path), progress or quiet
     state = CheckState(offline=offline, cached=use_cache)
     with open_container(path, max_bytes) as container, tempfile.TemporaryFile(prefix="kinprint-") as temporary:
         tell("reading the bundle", 0, 3)

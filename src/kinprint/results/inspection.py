@@ -6,7 +6,8 @@ import importlib
 from dataclasses import dataclass
 
 from kinprint.results.models import ModelSummary
-from kinprint.results.plain_json import write_json
+from kinprint.results.plain_json import read_json, write_json
+from kinprint.results.report import READABLE
 from kinprint.results.result import Result
 
 INSPECTION_SCHEMA = "kinprint.inspection"
@@ -62,3 +63,8 @@ class Inspection(Result):
     def to_json(self, *, indent: bool = True) -> bytes:
         """Return the inspection as JSON (UTF-8)."""
         return write_json(self, indent=indent)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Inspection:
+        """Read an inspection back; a schema of another version is refused."""
+        return read_json(cls, raw, "an inspection", INSPECTION_SCHEMA, READABLE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
+from typing import Any
 
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
@@ -69,6 +70,11 @@ class Report(Result):
     grids: tuple[LayerGrid, ...] = field(default=(), metadata=LATER)
     declared: DeclaredFinding | None = field(default=None, metadata=LATER)
     reads: tuple[FileReads, ...] = field(default=(), metadata=LATER)  # empty if the session kept no ledger
+
+    @property
+    def plot(self) -> Any:
+        """Figures of this report on matplotlib, each with the null beside the value: ``.null()``, ``.layers()``, ``.map()``."""
+        return importlib.import_module("kinprint.render.plots").Plots(self)
 
     def __repr__(self) -> str:
         # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes

@@ -27,6 +27,11 @@ class Result:
         saved: Path = _forms().save(self, path, form=form, lang=lang, table=table)
         return saved
 
+    def render(self, form: str, *, lang: str = "en", table: str | None = None) -> bytes:
+        """Return the result in a form ("html", "markdown", "csv", "sarif", …), as `save` writes it."""
+        made: bytes = _forms().make(self, form, lang=lang, table=table)
+        return made
+
     def to_frame(self, table: str | None = None) -> Any:
         """Return one table as a pandas DataFrame.
 

@@ -1,0 +1,94 @@
+"""Opening what was saved: a report, a report on many models, a tree or an inspection, from JSON or an evidence bundle."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from kinprint._version import __version__
+from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
+from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection
+from kinprint.results.report import READABLE, SCHEMA, SCHEMA_VERSION, Report
+from kinprint.results.tree import PAIRS_SCHEMA, TREE_SCHEMA, FamilyTree, PairsReport
+
+MOST_BYTES = 512 << 20
+WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
+Loaded = Report | PairsReport | FamilyTree | Inspection
+KINDS: dict[str, type[Loaded]] = {
+    SCHEMA: Report,
+    PAIRS_SCHEMA: PairsReport,
+    TREE_SCHEMA: FamilyTree,
+    INSPECTION_SCHEMA: Inspection,
+}
+"""What can be opened, by its schema."""
+
+
+def load(path: str | Path) -> Loaded:
+    """Open a saved result; which kind it is, the file says itself.
+
+    Parameters
+    ----------
+    path : JSON of a report, of a report on many models, of a tree or of an inspection; or an evidence bundle, for its report.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    SchemaError, FormatError
+        If it is something else, of a version that this program cannot read, or damaged.
+    """
+    file = Path(path)
+    raw = _read(file)
+    kind = KINDS[_schema(raw, file)]
+    with _naming(file):
+        return kind.from_json(raw)
+
+
+def _schema(raw: bytes, file: Path) -> str:
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise SchemaError(f"{file}: no report of kinprint, which is JSON: {error}", hint=WRITES) from error
+    schema, version = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
+    if not isinstance(schema, str) or schema not in KINDS:
+        what = f"of schema {schema!r:.80}, not a report" if schema else "JSON, but no report of kinprint"
+        raise SchemaError(f"{file}: {what}", hint=WRITES)
+    if version not in READABLE:
+        newer = isinstance(version, int) and version > SCHEMA_VERSION
+        raise SchemaError(
+            f"{file}: of schema {schema!r}, version {version!r:.20}; this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
+            hint="upgrade kinprint" if newer else "use the version of kinprint that wrote it, or compare again",
+        )
+    return schema
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Say which file it is that cannot be read, and what to do."""
+    try:
+        yield
+    except (SchemaError, FormatError) as error:
+        said = error.message if str(file) in error.message else f"{file}: {error.message}"
+        raise type(error)(said, hint=error.hint or "the file is damaged or was edited; compare again") from error
+
+
+def _read(file: Path) -> bytes:
+    """Return the JSON of a result, from the file itself or from the bundle that it is."""
+    try:
+        size = file.stat().st_size
+        if size > MOST_BYTES:
+            raise FileTooLarge(f"{file}: {size} bytes, more than the {MOST_BYTES} a report may have", hint=WRITES)
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"{file}: no such file", hint=WRITES) from None
+    except OSError as error:
+        raise SchemaError(f"{file}: cannot be read: {error.strerror}", hint="see its permissions") from error
+    if raw[:2] == b"PK":  # bundles stand above results, so they are looked up when one is opened
+        with _naming(file):
+            inside: bytes = importlib.import_module("kinprint.bundle").report_of(file)
+            return inside
+    return raw
