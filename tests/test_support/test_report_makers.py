@@ -63,7 +63,7 @@ def test_a_hostile_report_is_hostile_everywhere(hostile):
     assert [name for name, _ in before] == [name for name, _ in after]
     changed = {name for (name, old), (_, new) in zip(before, after, strict=True) if new == hostile_text(old)}
     same = {name for (name, old), (_, new) in zip(before, after, strict=True) if new == old}
-    wanted = {"sentence", "tensor", "reference", "p_method", "untested", "unmapped", "kinprint", "commit"}
+    wanted = {"sentence", "tensor", "reference", "p_detail", "untested", "unmapped", "kinprint", "commit"}
     assert wanted - changed == {"commit"}  # a local model has none
     assert changed & same == set()
     assert {"schema", "status", "class_", "role", "metric"} <= same
