@@ -1,6 +1,6 @@
 """The bias study: raw cosine of norm weights is what a common positive mean makes it; centring takes that away.
 
-Repeats every figure and both appendices of the retraction (seed 003), on any models.
+Repeats every figure and both appendices of the retraction (sionic-ai/solar-vs-glm), on any models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STUDY = Study(
         "paths of the norms of several models, raw and centred, each beside what independent models would show; the "
         "two appendices recomputed."
     ),
-    source=Text("seed 003: the README of the retraction, figures 0 to 10, appendices D and E"),
+    source=Text("sionic-ai/solar-vs-glm: the README of the retraction, figures 0 to 10, appendices D and E"),
     models=ORIGINALS,
     wants=wants,
     parts=(

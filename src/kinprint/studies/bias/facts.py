@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,8 @@ from kinprint.model.reader import Want
 from kinprint.results.measurements import NullResult
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
 from kinprint.studies.opened import ModelWant, StudyRun, attempt, sides
-from kinprint.studies.outcome import Missing
+from kinprint.studies.outcome import Missing, Section
+from kinprint.studies.published import claims, published_checks
 from kinprint.text import Text
 
 INPUT, POST = Role.INPUT_NORM, Role.POST_ATTENTION_NORM
@@ -82,6 +83,12 @@ def places(run: StudyRun) -> dict[str, int]:
 def published_case(run: StudyRun, role: Role, *names: str) -> bool:
     """Whether published figures apply: the published models, their input norm, and all layers."""
     return role is INPUT and run.request.layers is None and run.original(*names)
+
+
+def add_checks(run: StudyRun, section: Section, part: str, values: Mapping[str, float | None] | None = None) -> None:
+    """Add what ``claims.json`` lists for a part; published figures are about all layers."""
+    if run.request.layers is None:
+        section.checks += published_checks(run, section, claims("bias")[part], values)
 
 
 def layer_stack(run: StudyRun, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:

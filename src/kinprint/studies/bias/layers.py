@@ -12,10 +12,9 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics.identity import GRIDS
 from kinprint.stats import row_grid
-from kinprint.studies.bias.checks import statistics_checks
-from kinprint.studies.bias.facts import INPUT, POST, RELATED, extent, layer_stack, places, published_case, vector_roles
+from kinprint.studies.bias.facts import INPUT, POST, RELATED, add_checks, extent, layer_stack, places, vector_roles
 from kinprint.studies.opened import StudyRun, attempt, each, require_same_shape, sides
-from kinprint.studies.outcome import Cell, Check, Missing, Section, columns
+from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
 RIDGE_STEP, MAX_RIDGES = 3, 16
@@ -25,7 +24,6 @@ CLIPPED = (-0.2, 2.0)
 WITHIN = 0.025
 """Pearson of the differences of Solar and GLM that no layer of the published figure exceeds."""
 
-OFF_FIGURE = Text("the figure prints no number; its line stays within this range, and the replicas are made to")
 Stack = tuple[tuple[int, ...], FloatArray]
 
 
@@ -43,9 +41,7 @@ def statistics(run: StudyRun) -> Section:
         if rows:
             title = Text("Every layer of every model, {role}", role=role.value)
             section.add_table(f"statistics_{role.value}", title, STATISTICS, rows, shown=12)
-        if run.request.layers is None:
-            for name in filter(run.original, lines):
-                section.checks += statistics_checks(name, role, lines[name])
+    add_checks(run, section, "fig8")
     if any(shown.values()):
         caption = Text(
             "Mean, standard deviation, least and largest value of every layer. Each panel has its own scale."
@@ -147,10 +143,8 @@ def difference(run: StudyRun) -> Section:
                 printed=WITHIN,
             )
         )
-    if published_case(run, INPUT, "Solar", "GLM"):
-        beyond = [float(np.count_nonzero(np.abs(r) > WITHIN)) for pair, _, r, _ in lines if pair == ("Solar", "GLM")]
-        what = Text("figure 10: layers with a Pearson beyond ±{limit}, Solar and GLM", limit=WITHIN)
-        section.checks += [Check(what, 0.0, count, 0, "picture", OFF_FIGURE, within=0.0) for count in beyond]
+    beyond = [float(np.count_nonzero(np.abs(r) > WITHIN)) for pair, _, r, _ in lines if pair == ("Solar", "GLM")]
+    add_checks(run, section, "fig10", {"beyond": beyond[0]} if beyond else {})
     return section
 
 

@@ -12,8 +12,7 @@ from kinprint.metrics import METRICS
 from kinprint.metrics.identity import on_grid, ordinals
 from kinprint.stats import NullResult, null_for
 from kinprint.studies.bias import facts
-from kinprint.studies.bias.checks import best_layer_checks, changed_checks
-from kinprint.studies.bias.facts import INPUT, places, published_case
+from kinprint.studies.bias.facts import INPUT, add_checks, places
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
 from kinprint.studies.opened import StudyRun, attempt, sides
 from kinprint.studies.outcome import Cell, Missing, Section, columns
@@ -38,13 +37,15 @@ def siblings(run: StudyRun) -> list[Text]:
 def pairs(run: StudyRun) -> Section:
     """Compare pairs layer by layer, and show 50 dimensions of the layer with the largest raw cosine (figures 1, 3, 4)."""
     section = Section(notes=siblings(run))
+    values: dict[str, float | None] = {}
     for role in facts.vector_roles(run, (INPUT,), section.missing):
         for a, b in facts.figure_pairs(run):
-            attempt(section.missing, partial(_one_pair, run, section, a, b, role), sides(a, b))
+            attempt(section.missing, partial(_one_pair, run, section, values, a, b, role), sides(a, b))
+    add_checks(run, section, "fig1", values)
     return section
 
 
-def _one_pair(run: StudyRun, section: Section, a: str, b: str, role: Role) -> None:
+def _one_pair(run: StudyRun, section: Section, values: dict[str, float | None], a: str, b: str, role: Role) -> None:
     pair = layer_pair(run, a, b, role)
     best = pair.best
     left, right = pair.left[best], pair.right[best]
@@ -72,8 +73,9 @@ def _one_pair(run: StudyRun, section: Section, a: str, b: str, role: Role) -> No
         **named,
     )
     section.add_picture(name, caption, "bias.figures.pair_panels", pair, dims, places(run))
-    if published_case(run, role, a, b):
-        section.checks += best_layer_checks(pair)
+    if role is INPUT:
+        at_best = {"layer": pair.layers[best], "cosine": pair.cosine[best], "pearson": pair.pearson[best]}
+        values |= {f"{a}-{b} {name}": float(value) for name, value in at_best.items()}
 
 
 def changed(run: StudyRun) -> Section:
@@ -85,6 +87,7 @@ def changed(run: StudyRun) -> Section:
         if usable:
             closest = max(usable, key=lambda pair: pair.mean_pearson)
             attempt(section.missing, partial(_one_change, run, section, closest), sides(closest.a, closest.b))
+    add_checks(run, section, "fig3_1")
     return section
 
 
@@ -121,8 +124,6 @@ def _one_change(run: StudyRun, section: Section, pair: LayerPair) -> None:
             "reason."
         )
     )
-    if published_case(run, pair.role, pair.a, pair.b) and {pair.a, pair.b} == {"GLM", "INTELLECT"}:
-        section.checks += changed_checks(pair.layers, rows)
 
 
 def _grid(run: StudyRun, pair: LayerPair) -> str:

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any
 
 from kinprint.arch import Role
-from kinprint.studies.bias.checks import free, text_check
 from kinprint.studies.bias.facts import COSINE, INPUT, PEARSON, model_pairs, published_case, vector_roles
 from kinprint.studies.bias.matrices import SUMMARY, LayerGrid, layer_grid
 from kinprint.studies.opened import StudyRun, attempt, sides
-from kinprint.studies.outcome import Check, Section, columns
+from kinprint.studies.outcome import Check, Section, Trust, columns
 from kinprint.studies.published import WRONG_D2, layerwise, published
 from kinprint.text import Text
 
@@ -25,6 +24,7 @@ WRONG_OFF_R = Text(
     "Appendix D-2: nobody else measured this pair of layers; it is one entry of a table whose measured entries are wrong"
 )
 SPREAD_R = Text("Appendix D-2: two readers measured 0.0158")
+UNCONSTRAINED = Text("not fixed by the replicas")
 COUNTED_47 = Text(
     "over 47 layers, the last of which is a block of GLM that only predicts further tokens; here over 46, which is not the "
     "same number"
@@ -119,7 +119,7 @@ def _layer_checks(
 def _summary_checks(run: StudyRun, grid: LayerGrid) -> list[Check]:
     """Compare the summary as printed; means over other layers than theirs are shown without a result."""
     known = published()["sionic_tables"]["D2_3_summary"]
-    remark = free(run)["reason"] or COUNTED_47
+    remark = UNCONSTRAINED if run.request.replicas else COUNTED_47
     remarks = {"diag_mean": COUNTED_47, "off_mean": remark, "diff": remark, "off_std": remark}
     checks = []
     for number, (label, key, wrong) in enumerate(
@@ -140,7 +140,8 @@ def _summary_checks(run: StudyRun, grid: LayerGrid) -> list[Check]:
             ("diag_std", Text("D-2: spread of {measure}, same layer", measure=label), same.std()),
             ("off_std", Text("D-2: spread of {measure}, different layers", measure=label), different.std()),
         ):
-            why, about = wrong.get(name), remarks.get(name)
+            trust: Trust = "wrong" if name in wrong else "text"
+            reason = wrong.get(name) or remarks.get(name)
             printed, compared = known[name][number], name in wrong
-            checks.append(text_check(what, printed, float(value), 4, why, about, comparable=compared))
+            checks.append(Check(what, printed, float(value), 4, trust, reason, comparable=compared))
     return checks

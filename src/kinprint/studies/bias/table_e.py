@@ -7,44 +7,13 @@ from functools import partial
 
 from kinprint.arch import Naming, Role
 from kinprint.model.model import Model
-from kinprint.studies.bias.checks import known_pair, text_check
-from kinprint.studies.bias.facts import COSINE, INPUT, PEARSON, POST, compared_pairs, lag_one, naive_t, vector_roles
+from kinprint.studies.bias.facts import INPUT, POST, add_checks, compared_pairs, lag_one, naive_t, vector_roles
 from kinprint.studies.bias.matrices import JOINT, joint_cells, joint_notes
 from kinprint.studies.bias.pairs import siblings
 from kinprint.studies.layer_pairs import LayerPair, finite_mean, finite_median
 from kinprint.studies.opened import StudyRun, attempt, sides
-from kinprint.studies.outcome import Cell, Check, Section, columns
-from kinprint.studies.published import MIXED, WRONG_E3, published
+from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.text import Text
-
-TOO_LARGE = Text("figure 5 of the same publication prints 0.009")
-WRONG_E3_PHI = Text(
-    "Appendix E-3 repeats the row of the input norm; seed 002 measured −0.015 to 0.004 at layers 10, 20 and 30"
-)
-FREE_POST = Text("seed 002 measured 0.986 to 0.997 at layers 10, 20 and 30; replicas are free in all other layers")
-NOT_MEASURED = Text("nobody else measured this pair; the row repeats that of another pair, or of the input norm")
-MAKERS_SIZE = Text("the maker's name for the size, cut off rather than rounded")
-PHI_SIZE = Text("Phi-3.5-MoE has 41.87 billion parameters; 3.8 is another model of that family")
-KOREAN_47 = Text(
-    "the Korean version says 47, the English one 46: index 46 is a block that only predicts further tokens"
-)
-_WRONG: dict[tuple[Role, str], tuple[Text | None, Text | None]] = {
-    (INPUT, "Solar-Phi"): (MIXED, TOO_LARGE),
-    (INPUT, "GLM-Phi"): (MIXED, None),
-    (INPUT, "INTELLECT-Phi"): (MIXED, None),
-    (POST, "Solar-GLM"): (WRONG_E3, WRONG_E3),
-    (POST, "Solar-Phi"): (None, WRONG_E3_PHI),
-    (POST, "GLM-Phi"): (None, WRONG_E3_PHI),
-}
-"""Why the published mean cosine, and Pearson, of a pair is wrong; None if it is not."""
-
-_FREE = {
-    (POST, "Solar-GLM"): None,
-    (POST, "GLM-INTELLECT"): None,
-    (POST, "Solar-Phi"): FREE_POST,
-    (POST, "GLM-Phi"): FREE_POST,
-}
-"""Why a published post-attention value bears out nothing on replicas; of a pair that is not listed nobody measured it."""
 
 _BASICS = columns(
     "a: A; b: B; layers; cosine_mean: mean cosine .4; cosine_median: median cosine .4; "
@@ -62,6 +31,7 @@ def appendix_e(run: StudyRun) -> Section:
     _sizes(run, section)
     for role in vector_roles(run, (INPUT, POST), section.missing):
         _one_e(run, section, role)
+    add_checks(run, section, "appendix_e")
     section.notes.append(
         Text(
             "Means and medians are over the same layers for all pairs, those that all models have; the second table "
@@ -88,8 +58,6 @@ def _sizes(run: StudyRun, section: Section) -> None:
                     count=layers,
                 )
             )
-        if run.original(name) and not run.request.layers:
-            section.checks += _size_checks(name, layers, billions)
     heads = columns("model; layers; left_out: layers left out; width; parameters: parameters, billions .2")
     section.add_table("e_models", Text("Appendix E: the models"), heads, rows)
 
@@ -105,23 +73,6 @@ def _left_out(naming: Naming) -> str:
     """Return the indices of stored blocks beyond the layers that count."""
     numbers = (next((part for part in item.name.split(".") if part.isdigit()), "-1") for item in naming.excluded)
     return ", ".join(str(index) for index in sorted({int(number) for number in numbers}) if index >= naming.layers)
-
-
-def _size_checks(name: str, layers: int, parameters: float) -> list[Check]:
-    sizes = published()["sionic_tables"]["E1_models"]
-    if name not in sizes["en"]:
-        return []
-    english, korean = sizes["en"][name][2], sizes["ko_layers"][name]
-    what = Text("E-1: layers of {model}", model=name)
-    checks = [text_check(what, english, float(layers), 0, None)]
-    if korean != english:
-        checks.append(text_check(what, korean, float(layers), 0, KOREAN_47))
-    if name in ("GLM", "Phi"):
-        printed = sizes["en"][name][0].removesuffix("B")
-        what = Text("E-1: parameters of {model}, billions", model=name)
-        digits, wrong = len(printed.partition(".")[2]), PHI_SIZE if name == "Phi" else None
-        checks.append(text_check(what, float(printed), parameters, digits, wrong, MAKERS_SIZE))
-    return checks
 
 
 def _one_e(run: StudyRun, section: Section, role: Role) -> None:
@@ -157,29 +108,8 @@ def _one_e(run: StudyRun, section: Section, role: Role) -> None:
         role=role.value,
     )
     section.add_picture(f"e_{role.value}", caption, "bias.figures.pair_strips", found, role.value)
-    for pair in found:
-        if run.request.layers is None and run.original(pair.a, pair.b):
-            section.checks += _pair_checks(run, pair)
 
 
 def _basics(pair: LayerPair) -> tuple[Cell, ...]:
     cosine, null = (finite_mean(pair.cosine), finite_median(pair.cosine)), finite_mean(pair.null_mean)
     return pair.a, pair.b, len(pair.layers), *cosine, null, pair.mean_pearson, finite_median(pair.pearson)
-
-
-def _pair_checks(run: StudyRun, pair: LayerPair) -> list[Check]:
-    label, key = {INPUT: ("E-2", "E2_input"), POST: ("E-3", "E3_post")}.get(pair.role, ("", ""))
-    known = published()["sionic_tables"].get(key, {})
-    name = known_pair(pair, known)
-    if name is None:
-        return []
-    remark = _FREE.get((pair.role, name), NOT_MEASURED) if pair.role is POST else None
-    compared = remark is None or not run.request.replicas
-    measured = (COSINE, finite_mean(pair.cosine)), (PEARSON, pair.mean_pearson)
-    checks = []
-    for value, wrong, (measure, mean) in zip(
-        known[name], _WRONG.get((pair.role, name), (None, None)), measured, strict=True
-    ):
-        what = Text("{table}: mean {measure}, {a} and {b}", table=label, measure=measure, a=pair.a, b=pair.b)
-        checks.append(text_check(what, value, mean, 2, wrong, remark, comparable=compared))
-    return checks

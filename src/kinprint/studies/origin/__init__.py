@@ -46,7 +46,8 @@ STUDY = Study(
         "the baseline that was missing."
     ),
     source=Text(
-        "the first analysis of Solar-Open-100B and GLM-4.5-Air (January 2026, later withdrawn), which seed 003 refers to"
+        "the first analysis of Solar-Open-100B and GLM-4.5-Air (January 2026, later withdrawn), which "
+        "sionic-ai/solar-vs-glm refers to"
     ),
     models=("Solar", "GLM", "INTELLECT", "Phi", "DeepSeek-V2-Lite", "Qwen2.5-72B"),
     wants=_wants,
