@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kinprint.errors import DegenerateInput
 from kinprint.model.weights import Weights
 from kinprint.registry import Registry
+from kinprint.text import Text
 
 WEIGHTS, TOKENIZER, FORWARD = "weights", "tokenizer", "forward pass"
 NEEDS = (WEIGHTS, TOKENIZER, FORWARD)
@@ -56,13 +57,13 @@ class Chance:
     assumptions : what has to hold.
     """
 
-    name: str
+    name: Text
     mean: float | None
     sd: float | None
     log10_p: float | None
     n: int
     exact: bool
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,21 @@ class Score:
     chance: Chance | None = None
     details: Mapping[str, float] = field(default_factory=dict)
     layers: Mapping[int, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
 
 class Method(ABC):
     """One fingerprint method. Class attributes declare it; instances hold no state."""
 
     name: ClassVar[str]
-    title: ClassVar[str]
+    title: ClassVar[Text]
     version: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = (WEIGHTS,)
     invariant_to: ClassVar[tuple[str, ...]] = ()
     """Out of `CHANGES`: these leave the score of a model with itself at its largest. What is not named does not."""
     portable: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-    summary: ClassVar[str] = ""
+    summary: ClassVar[Text] = Text("")
     """One sentence for the table of methods."""
     references: ClassVar[tuple[str, ...]] = ()
 
@@ -135,7 +136,7 @@ def check_needs(method: Method, *models: Weights) -> None:
         for model in models:
             if not model.vocabulary():
                 raise DegenerateInput(
-                    f"it needs a tokenizer.json to know which tokens are the same; {model.label} has none"
+                    "it needs a tokenizer.json to know which tokens are the same; {name} has none", name=model.label
                 )
 
 

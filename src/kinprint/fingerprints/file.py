@@ -26,6 +26,7 @@ from kinprint.formats.safetensors.parser import parse_header
 from kinprint.formats.safetensors.writer import STORAGE, TensorSpec, encode, layout, spec_of
 from kinprint.model.weights import Weights
 from kinprint.results.plain_json import build
+from kinprint.text import Text
 
 SUFFIX = ".kfp"
 SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint", 1
@@ -73,21 +74,21 @@ class Fingerprint:
 
 def extract_features(
     model: Weights, methods: Sequence[Method], tell: Any = None
-) -> tuple[dict[str, Features], dict[str, str]]:
+) -> tuple[dict[str, Features], dict[str, Text]]:
     """Return what portable methods keep of a model, and for the others why they have nothing."""
     found: dict[str, Features] = {}
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Text] = {}
     for done, method in enumerate(methods):
         if tell is not None:
             tell("methods", done, len(methods))
         if not isinstance(method, PortableMethod):
-            reasons[method.name] = "it needs the weights of both models at once"
+            reasons[method.name] = Text("it needs the weights of both models at once")
             continue
         try:
             check_needs(method, model)
             found[method.name] = method.extract(model)
         except (DegenerateInput, BudgetExceeded, NeedsExtra) as error:
-            reasons[method.name] = error.message
+            reasons[method.name] = error.reason
     return found, reasons
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.model.tokens import TOKENIZER_FILE
 from kinprint.model.weights import Matrix, Weights
+from kinprint.text import Text
 
 EXTRA = "torch"
 BATCH = 20
@@ -80,7 +81,7 @@ class Runner:
             encoded = self._tokenizer.encode(text)
             prompt = Prompt(tuple(encoded.ids), tuple(end for _, end in encoded.offsets))
             if not prompt.ids:
-                raise DegenerateInput(f"{self.label}: its tokenizer makes nothing of {text!r}")
+                raise DegenerateInput("{name}: its tokenizer makes nothing of {text}", name=self.label, text=repr(text))
             found.append(prompt)
         return found
 
@@ -125,10 +126,14 @@ class Runner:
         longest, largest = max(len(prompt.ids) for prompt in cut), max(max(prompt.ids) for prompt in cut)
         rows = module.get_input_embeddings().weight.shape[0]
         if largest >= rows:
-            raise DegenerateInput(f"{self.label}: its tokenizer uses number {largest}, its embedding has {rows} rows")
+            raise DegenerateInput(
+                "{name}: its tokenizer uses number {n}, its embedding has {m} rows", name=self.label, n=largest, m=rows
+            )
         limit = getattr(module.config.get_text_config(), "max_position_embeddings", None)
         if isinstance(limit, int) and longest > limit:
-            raise DegenerateInput(f"{self.label}: a prompt has {longest} tokens: expected at most {limit}")
+            raise DegenerateInput(
+                "{name}: a prompt has {n} tokens: expected at most {m}", name=self.label, n=longest, m=limit
+            )
         yield module
 
     def _load(self) -> Any:
@@ -151,12 +156,19 @@ class Runner:
                     **options,
                 )
         except _FAILURES as error:
-            raise DegenerateInput(f"{model.label} cannot be loaded by transformers: {_first_line(error)}") from error
+            raise DegenerateInput(
+                "{name} cannot be loaded by transformers: {why}", name=model.label, why=_first_line(error)
+            ) from error
         missing = [name for name in info["missing_keys"] if "pooler" not in name]
         if missing:  # transformers would fill them with random numbers
-            raise DegenerateInput(f"{model.label}: {len(missing)} weights are missing, such as {min(missing)}")
+            raise DegenerateInput(
+                "{name}: {n} weights are missing, such as {example}",
+                name=model.label,
+                n=len(missing),
+                example=min(missing),
+            )
         if module.config.is_encoder_decoder:
-            raise DegenerateInput(f"{model.label} has an encoder and a decoder: expected one stack of layers")
+            raise DegenerateInput("{name} has an encoder and a decoder: expected one stack of layers", name=model.label)
         return module.eval()
 
     def _run(
@@ -185,13 +197,17 @@ class Runner:
                     ids, mask = self._padded(some)
                     module(input_ids=ids, attention_mask=mask, use_cache=False)
         except _FAILURES as error:
-            raise DegenerateInput(f"{self.label} cannot be run on text: {_first_line(error)}") from error
+            raise DegenerateInput(
+                "{name} cannot be run on text: {why}", name=self.label, why=_first_line(error)
+            ) from error
         finally:
             for hook in hooks:
                 hook.remove()
         for name, rows in kept.items():
             if not all(np.isfinite(part).all() for part in rows):
-                raise DegenerateInput(f"{self.label}: layer {name} gives values that are not finite")
+                raise DegenerateInput(
+                    "{name}: layer {layer} gives values that are not finite", name=self.label, layer=name
+                )
 
     @contextmanager
     def _threads(self, module: Any) -> Iterator[None]:
@@ -233,15 +249,15 @@ def _needed(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise NeedsExtra("running a model", extra=EXTRA) from error
+        raise NeedsExtra(Text("running a model"), extra=EXTRA) from error
 
 
 def _folder(model: Weights) -> Path:
     folder = model.folder
     if folder is None:
-        raise DegenerateInput(f"{model.label}: needs the model's files on this machine")
+        raise DegenerateInput("{name}: needs the model's files on this machine", name=model.label)
     if (folder / "adapter_config.json").exists():
-        raise DegenerateInput(f"{model.label} is an adapter: merge it into its base to run it")
+        raise DegenerateInput("{name} is an adapter: merge it into its base to run it", name=model.label)
     model.bytes_read += sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     return folder
 
@@ -260,12 +276,12 @@ def _tokenizer(model: Weights) -> Any:
     library = _needed("tokenizers")
     if model.state is not None:
         if not model.tokenizer:
-            raise DegenerateInput(f"{model.label} has no tokenizer")
+            raise DegenerateInput("{name} has no tokenizer", name=model.label)
         text = orjson.dumps(dict(model.tokenizer)).decode()
     else:
         path = _folder_of_tokenizer(model) / TOKENIZER_FILE
         if not path.is_file():
-            raise DegenerateInput(f"{model.label} has no {TOKENIZER_FILE}")
+            raise DegenerateInput("{name} has no {file}", name=model.label, file=TOKENIZER_FILE)
         text = path.read_text(encoding="utf-8", errors="replace")
     with _Refused(model.label):
         tokenizer = library.Tokenizer.from_str(text)
@@ -276,7 +292,7 @@ def _tokenizer(model: Weights) -> Any:
 
 def _folder_of_tokenizer(model: Weights) -> Path:
     if model.folder is None:
-        raise DegenerateInput(f"{model.label}: needs the model's files on this machine")
+        raise DegenerateInput("{name}: needs the model's files on this machine", name=model.label)
     return model.folder
 
 
@@ -293,7 +309,9 @@ class _Refused:
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if kind is Exception and error is not None:
-            raise DegenerateInput(f"{self.label}: its tokenizer cannot be read: {_first_line(error)}") from error
+            raise DegenerateInput(
+                "{name}: its tokenizer cannot be read: {why}", name=self.label, why=_first_line(error)
+            ) from error
 
 
 @contextmanager
@@ -326,7 +344,7 @@ def _blocks(module: Any, label: str) -> list[Any]:
     for part in module.modules():
         if isinstance(part, torch.nn.ModuleList) and len(part) == count:
             return list(part)
-    raise DegenerateInput(f"{label}: no stack of {count} layers was found in it")
+    raise DegenerateInput("{name}: no stack of {n} layers was found in it", name=label, n=count)
 
 
 def _gated(blocks: Sequence[Any], label: str) -> tuple[dict[str, Any], bool]:
@@ -340,7 +358,7 @@ def _gated(blocks: Sequence[Any], label: str) -> tuple[dict[str, Any], bool]:
             found[f"{number} gate"], found[f"{number} up"] = parts["gate_proj"], parts["up_proj"]
     fused = [" " not in name for name in found]
     if not found or any(fused) != all(fused):
-        raise DegenerateInput(f"{label} has no gate and up maps that can be watched")
+        raise DegenerateInput("{name} has no gate and up maps that can be watched", name=label)
     return found, fused[0]
 
 

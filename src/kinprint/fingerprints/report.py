@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from kinprint._util.progress import Progress
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
@@ -25,7 +23,9 @@ from kinprint.results.options import Options
 from kinprint.results.result import Result
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
+from kinprint.results.plain_json import write_json
 from kinprint.stats.combine import bonferroni
+from kinprint.text import Text
 
 SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint_report", 1
 RELATED = "related"
@@ -60,16 +60,14 @@ class FingerprintReport(Result):
     a: FingerprintSide
     b: FingerprintSide
     class_: str
-    sentence: str
+    sentence: Text
     log10_p: float | None
     log10_alpha: float
     methods: tuple[MethodFinding, ...]
 
     def to_json(self) -> bytes:
         """Return the report as JSON; ``class_`` is written as ``class``."""
-        data = orjson.loads(orjson.dumps(self))
-        data["class"] = data.pop("class_")
-        return orjson.dumps(data, option=orjson.OPT_INDENT_2)
+        return write_json(self)
 
 
 def make_fingerprint(
@@ -193,7 +191,7 @@ def _side(
     )
 
 
-def conclude(findings: Sequence[MethodFinding]) -> tuple[str, str, float | None]:
+def conclude(findings: Sequence[MethodFinding]) -> tuple[str, Text, float | None]:
     """Judge by exact methods alone, corrected for their number."""
     exact = [
         item.chance.log10_p
@@ -201,14 +199,20 @@ def conclude(findings: Sequence[MethodFinding]) -> tuple[str, str, float | None]
         if item.status == TESTED and item.chance is not None and item.chance.exact and item.chance.log10_p is not None
     ]
     if not exact:
-        return NOT_TESTABLE, "Not testable: no method with an exact null could run on these fingerprints.", None
+        return NOT_TESTABLE, Text("Not testable: no method with an exact null could run on these fingerprints."), None
     log10_p = bonferroni(min(exact), len(exact))
     if log10_p <= LOG10_ALPHA:
-        odds = f"if they were unrelated, agreement like this would have a chance below 10^{math.ceil(log10_p)}"
-        sentence = f"The two models share weights or their initialisation: {odds}. Compare the weights for a verdict."
+        sentence = Text(
+            "The two models share weights or their initialisation: if they were unrelated, agreement like this would have a "
+            "chance below 10^{p}. Compare the weights for a verdict.",
+            p=math.ceil(log10_p),
+        )
         return RELATED, sentence, log10_p
     return (
         NO_EVIDENCE,
-        "No exact method finds a relation. Fingerprints see less than weights: reordered models, for one, need compare --deep.",
+        Text(
+            "No exact method finds a relation. Fingerprints see less than weights: reordered models, for one, need compare "
+            "--deep."
+        ),
         log10_p,
     )

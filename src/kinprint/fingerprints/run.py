@@ -19,6 +19,7 @@ from kinprint.fingerprints.base import Chance, Features, Method, PortableMethod,
 from kinprint.model.weights import Weights
 from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, MethodDetail, MethodFinding, MethodNull
 from kinprint.results.options import Options
+from kinprint.text import Text
 
 METHODS_NULL = "methods_null.json"
 MOST_AXES, MOST_ROWS, MOST_BYTES, LARGEST = 4, 1024, 32 << 20, 1e12
@@ -104,9 +105,14 @@ def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, F
     for side, features in (("A", a), ("B", b)):
         found = features.get(method.name)
         if found is None:
-            raise DegenerateInput(f"the fingerprint of {side} has nothing for it")
+            raise DegenerateInput("the fingerprint of {side} has nothing for it", side=side)
         if found.version != method.version:
-            raise DegenerateInput(f"the fingerprint of {side} is of version {found.version}, expected {method.version}")
+            raise DegenerateInput(
+                "the fingerprint of {side} is of version {a}, expected {b}",
+                side=side,
+                a=found.version,
+                b=method.version,
+            )
         sides.append(found)
     for side, found in zip("AB", sides, strict=True):
         _check_arrays(found, side)
@@ -117,7 +123,9 @@ def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, F
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
         if isinstance(error, DegenerateInput):
             raise
-        raise DegenerateInput(f"a fingerprint does not hold what it should: {type(error).__name__}: {error}") from error
+        raise DegenerateInput(
+            "a fingerprint does not hold what it should: {kind}: {why}", kind=type(error).__name__, why=str(error)
+        ) from error
     if not math.isfinite(score.value):
         raise DegenerateInput("the fingerprints give no finite value")
     return score
@@ -129,11 +137,21 @@ def _check_arrays(features: Features, side: str) -> None:
         rows = array.shape[0] if array.ndim > 1 else 0
         if array.ndim > MOST_AXES or rows > MOST_ROWS or array.nbytes > MOST_BYTES:
             raise DegenerateInput(
-                f"the fingerprint of {side}: {name[:80]!r} has shape {array.shape}: expected at most {MOST_AXES} axes, "
-                f"{MOST_ROWS} rows and {MOST_BYTES} bytes"
+                "the fingerprint of {side}: {name} has shape {shape}: expected at most {axes} axes, {rows} rows and {n} bytes",
+                side=side,
+                name=repr(name[:80]),
+                shape=str(array.shape),
+                axes=MOST_AXES,
+                rows=MOST_ROWS,
+                n=MOST_BYTES,
             )
         if array.dtype.kind == "f" and array.size and float(np.abs(array).max()) > LARGEST:
-            raise DegenerateInput(f"the fingerprint of {side}: {name[:80]!r} holds values beyond {LARGEST:g}")
+            raise DegenerateInput(
+                "the fingerprint of {side}: {name} holds values beyond {x:g}",
+                side=side,
+                name=repr(name[:80]),
+                x=LARGEST,
+            )
 
 
 def _run(
@@ -148,9 +166,9 @@ def _run(
             findings.append(finding(method, jobs[method.name](), null))
         except NeedsExtra as error:
             lacking = error
-            findings.append(_off(method, error.message))
+            findings.append(_off(method, error.reason))
         except (DegenerateInput, BudgetExceeded) as error:
-            findings.append(_off(method, error.message))
+            findings.append(_off(method, error.reason))
     if tell is not None:
         tell("methods", len(methods), len(methods))
     if lacking is not None and all(item.status == OFF for item in findings):
@@ -158,7 +176,7 @@ def _run(
     return findings
 
 
-def _off(method: Method, reason: str) -> MethodFinding:
+def _off(method: Method, reason: Text) -> MethodFinding:
     return MethodFinding(
         method.name,
         method.title,
@@ -227,7 +245,7 @@ def _empirical(value: float, sample: NullSample, name: str) -> MethodNull:
         log10_p=math.log10((as_alike + 1) / (len(sample.values) + 1)),
         largest=sample.largest,
         n=sample.pairs,
-        assumptions=("independent models are like those of this null, which are very small",),
+        assumptions=(Text("independent models are like those of this null, which are very small"),),
     )
 
 

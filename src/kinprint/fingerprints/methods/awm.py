@@ -49,6 +49,7 @@ from kinprint.fingerprints.cka_null import cka_chance
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.kernels import centred_gram, u_centred
+from kinprint.text import Text
 
 TOKENS, LEAST_TOKENS = 8192, 64
 PROBE = 256
@@ -63,11 +64,13 @@ class AWM(Method):
     """Unbiased CKA of q and k after residual dimensions were paired by shared tokens."""
 
     name = "awm"
-    title = "AWM"
+    title = Text("AWM")
     needs = (WEIGHTS, TOKENIZER)
     invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
     bounds = (-1.0, 1.0)
-    summary = "Residual dimensions paired (with signs) by shared tokens' embeddings, then unbiased CKA of Wq and Wk over layers."
+    summary = Text(
+        "Residual dimensions paired (with signs) by shared tokens' embeddings, then unbiased CKA of Wq and Wk over layers."
+    )
     references = ("Zeng et al. 2026, AWM (ICLR), arXiv:2510.06738", "Song et al. 2012", "Székely & Rizzo 2014")
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
@@ -90,7 +93,7 @@ class AWM(Method):
             "shared_tokens": float(pairing.tokens),
             "column_cosine": pairing.cosine,
         }
-        notes = () if a.vocabulary() and b.vocabulary() else ("tokens were paired by number: no tokenizer",)
+        notes = () if a.vocabulary() and b.vocabulary() else (Text("tokens were paired by number: no tokenizer"),)
         return Score(
             value=value,
             chance=_chance(value, pairing.size),
@@ -116,7 +119,7 @@ class Pairing:
         self.cosine = float(np.abs(taken[kept], dtype=np.float64).mean()) if self.size else 0.0
         if self.size < LEAST_DIMENSIONS:
             raise DegenerateInput(
-                f"{self.size} residual dimensions could be paired: expected at least {LEAST_DIMENSIONS}"
+                "{n} residual dimensions could be paired: expected at least {m}", n=self.size, m=LEAST_DIMENSIONS
             )
 
 
@@ -125,11 +128,13 @@ def paired_dimensions(a: Weights, b: Weights) -> Pairing:
     for side in (a, b):
         width = side.shape(Role.EMBEDDING)[1]
         if width > MAX_WIDTH:
-            raise DegenerateInput(f"{side.label} is {width} wide: expected at most {MAX_WIDTH} residual dimensions")
+            raise DegenerateInput(
+                "{name} is {n} wide: expected at most {m} residual dimensions", name=side.label, n=width, m=MAX_WIDTH
+            )
     samples = a.tokens(TOKENS), b.tokens(TOKENS)
     first, second = common_rows(samples[0].keys, samples[1].keys)
     if first.size < LEAST_TOKENS:
-        raise DegenerateInput(f"{first.size} tokens are shared: expected at least {LEAST_TOKENS}")
+        raise DegenerateInput("{n} tokens are shared: expected at least {m}", n=first.size, m=LEAST_TOKENS)
     left = _unit_columns(a.embedding(samples[0].ids[first]))
     right = _unit_columns(b.embedding(samples[1].ids[second]))
     return Pairing(left.T @ right, int(first.size))
@@ -147,12 +152,18 @@ def _unit_columns(E: Matrix) -> Matrix:
 def _layers_of(model: Weights) -> list[int]:
     layers = model.layers_with(*_ROLES)
     if not layers:
-        raise DegenerateInput(f"{model.label} has no layer with query and key matrices of its own")
+        raise DegenerateInput("{name} has no layer with query and key matrices of its own", name=model.label)
     width = model.shape(Role.EMBEDDING)[1]
     for role in _ROLES:
         reads = model.shape(role, layers[0])[1]
         if reads != width:
-            raise DegenerateInput(f"{model.label}: {role.value} reads {reads} values where the embedding has {width}")
+            raise DegenerateInput(
+                "{name}: {role} reads {n} values where the embedding has {m}",
+                name=model.label,
+                role=role.value,
+                n=reads,
+                m=width,
+            )
     return layers
 
 
@@ -198,8 +209,8 @@ def _chance(value: float, size: int) -> Chance:
     return cka_chance(
         value,
         size,
-        "residual dimensions permuted after alignment",
-        "the alignment saw embeddings only, yet it pairs dimensions that treat tokens alike",
-        "sd is that of one matrix, an upper bound for the mean of several",
-        "normal tail",
+        Text("residual dimensions permuted after alignment"),
+        Text("the alignment saw embeddings only, yet it pairs dimensions that treat tokens alike"),
+        Text("sd is that of one matrix, an upper bound for the mean of several"),
+        Text("normal tail"),
     )

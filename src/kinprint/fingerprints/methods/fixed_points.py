@@ -25,6 +25,7 @@ from kinprint.fingerprints.base import HEAD_PERMUTATION, RESCALING, Chance, Feat
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
 from kinprint.model.weights import Matrix, Weights
+from kinprint.text import Text
 
 ROWS = 32
 LAYERS = 8
@@ -36,17 +37,17 @@ class NeuronFixedPoints(PortableMethod):
     """Fixed points of gate and up rows."""
 
     name = "fixed_points"
-    title = "Fixed points of neurons"
+    title = Text("Fixed points of neurons")
     invariant_to = (HEAD_PERMUTATION, RESCALING)
     bounds = (0.0, 1.0)
-    summary = "Share of neurons whose nearest neuron in the other model stands at the same place: exact."
+    summary = Text("Share of neurons whose nearest neuron in the other model stands at the same place: exact.")
     references = ("kinprint, METHODS 1b: fixed points of a random order, E[C(F, k)] ≤ 1/k!",)
 
     def extract(self, model: Weights) -> Features:
         """Keep 32 rows of gate and up of layers at both ends."""
         found = [(layer, mlp) for layer in range(model.layers) if (mlp := _mlp(model, layer)) is not None]
         if not found:
-            raise DegenerateInput(f"{model.label} has no MLP rows to compare")
+            raise DegenerateInput("{name} has no MLP rows to compare", name=model.label)
         arrays: dict[str, NDArray[Any]] = {}
         for end, chosen in _ends(found, model.shape(found[0][1].up, found[0][0], found[0][1].expert)[1]).items():
             for back, (layer, (gate, up, _, expert)) in enumerate(chosen):
@@ -74,7 +75,7 @@ class NeuronFixedPoints(PortableMethod):
             raise DegenerateInput("no layer has rows of the same matrices in both models")
         widths = {sample.shape[1] for place in places for sample in (place.a, place.b)}
         if len(widths) > 1:
-            raise DegenerateInput(f"rows have {len(widths)} different widths: expected one residual width")
+            raise DegenerateInput("rows have {n} different widths: expected one residual width", n=len(widths))
         test = row_test(Role.MLP_UP, places)
         assert test.statistic is not None
         assert test.n is not None

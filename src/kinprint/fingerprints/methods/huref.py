@@ -44,6 +44,7 @@ from kinprint.fingerprints.base import (
 )
 from kinprint.model.tokens import Keys, common_rows
 from kinprint.model.weights import Matrix, Weights
+from kinprint.text import Text
 
 LAYERS = 2
 PORTABLE_TOKENS, PAIR_TOKENS, LEAST_TOKENS = 256, 1024, 32
@@ -58,11 +59,13 @@ class HuRef(PortableMethod):
     """Invariant terms of the last two layers."""
 
     name = "huref"
-    title = "HuRef (ICS)"
+    title = Text("HuRef (ICS)")
     needs = (WEIGHTS, TOKENIZER)
     invariant_to = (RESIDUAL_PERMUTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
     bounds = (-100.0, 100.0)
-    summary = "Bilinear forms of attention and MLP on rare tokens, last two layers; 100 times their mean correlation."
+    summary = Text(
+        "Bilinear forms of attention and MLP on rare tokens, last two layers; 100 times their mean correlation."
+    )
     references = ("Zeng et al. 2024, HuRef, NeurIPS, arXiv:2312.04828",)
 
     def extract(self, model: Weights) -> Features:
@@ -77,7 +80,7 @@ class HuRef(PortableMethod):
         """Return the ICS over all terms both have; ``ma``, ``mb``, ``mf`` and the mean of the first two are in the details."""
         one, two = common_rows(a.arrays["keys"], b.arrays["keys"])
         if one.size < LEAST_TOKENS:
-            raise DegenerateInput(f"{one.size} rare tokens in common: expected at least {LEAST_TOKENS}")
+            raise DegenerateInput("{n} rare tokens in common: expected at least {m}", n=one.size, m=LEAST_TOKENS)
         found: dict[str, float] = {}
         for term in TERMS:
             if term not in a.arrays or term not in b.arrays:
@@ -90,7 +93,7 @@ class HuRef(PortableMethod):
             ]
             found[term] = 100.0 * math.fsum(each) / depth
         details = {**found, "ma_mb": (found["ma"] + found["mb"]) / 2.0, "tokens": float(one.size)}
-        notes = () if "mf" in found else ("one of the two has no dense MLP: Ma and Mb only",)
+        notes = () if "mf" in found else (Text("one of the two has no dense MLP: Ma and Mb only"),)
         return Score(math.fsum(found.values()) / len(found), details=details, notes=notes)
 
 
@@ -105,8 +108,11 @@ def invariant_terms(model: Weights, X: Matrix, layer: int) -> dict[str, Matrix]:
     fits = q.shape == k.shape and o.shape[1] == v.shape[0]
     if not fits or any(size != width for size in (q.shape[1], v.shape[1], o.shape[0])):
         raise DegenerateInput(
-            f"{model.label}: attention of layer {layer} has shapes {q.shape}, {k.shape}, {v.shape} and {o.shape}, "
-            f"which do not fit together at width {width}"
+            "{name}: attention of layer {layer} has shapes {shapes:and}, which do not fit together at width {n}",
+            name=model.label,
+            layer=layer,
+            shapes=tuple(str(part.shape) for part in (q, k, v, o)),
+            n=width,
         )
     terms = {"ma": (X @ q.T) @ (X @ k.T).T, "mb": (X @ v.T) @ (X @ o).T}
     if model.has(Role.MLP_UP, layer) and model.has(Role.MLP_DOWN, layer):
@@ -122,10 +128,12 @@ def invariant_terms(model: Weights, X: Matrix, layer: int) -> dict[str, Matrix]:
 def _features(model: Weights, count: int, dtype: type[np.floating[Any]]) -> Features:
     layers = model.layers_with(*_ATTENTION)[-LAYERS:]
     if not layers:
-        raise DegenerateInput(f"{model.label} has no layer with query, key, value and output matrices")
+        raise DegenerateInput("{name} has no layer with query, key, value and output matrices", name=model.label)
     sample = model.tokens(count, rare=True)
     if sample.ids.size < LEAST_TOKENS:
-        raise DegenerateInput(f"{model.label}: {sample.ids.size} rare tokens: expected at least {LEAST_TOKENS}")
+        raise DegenerateInput(
+            "{name}: {n} rare tokens: expected at least {m}", name=model.label, n=sample.ids.size, m=LEAST_TOKENS
+        )
     X = model.embedding(sample.ids)
     found = [invariant_terms(model, X, layer) for layer in layers]
     arrays: dict[str, NDArray[Any]] = {"keys": sample.keys}
@@ -141,7 +149,7 @@ def _standardised(M: NDArray[Any], term: str) -> FloatArray:
     values -= mean
     spread = float(np.sqrt(np.mean(np.square(values))))
     if spread <= NEAR_CONSTANT * abs(mean):
-        raise DegenerateInput(f"{term} is constant: expected a form that varies over tokens")
+        raise DegenerateInput("{term} is constant: expected a form that varies over tokens", term=term)
     return values / spread
 
 

@@ -18,6 +18,7 @@ from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
+from kinprint.text import Text
 
 MOST_TOKENS = 4096
 MOST_WIDTH = 1024  # beyond, a first guess from tokens costs more than it helps
@@ -28,10 +29,10 @@ class Kin(Method):
     """Share of neurons recognised in layers that no fit has seen."""
 
     name = "kin"
-    title = "kinprint: neurons in any basis"
+    title = Text("kinprint: neurons in any basis")
     bounds = (0.0, 1.0)
     invariant_to = CHANGES
-    summary = "Gram profiles, then a rotation fitted on some layers and neurons matched in others."
+    summary = Text("Gram profiles, then a rotation fitted on some layers and neurons matched in others.")
     references = ("kinprint, docs/fingerprints.md", "Zhu et al. 2025, arXiv:2502.12292 (agreement of gate and up)")
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:

@@ -43,6 +43,7 @@ from kinprint.fingerprints.base import (
 from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.combine import bonferroni, fisher
 from kinprint.stats.tails import least_log10_p, log10_p_normal
+from kinprint.text import Text
 
 NEURONS, LAYERS, LEAST_NEURONS = 512, 8, 8
 PROBE_NEURONS, PROBE_COLUMNS = 128, 256
@@ -69,11 +70,13 @@ class Match(Method):
     """φ_MATCH on weights."""
 
     name = "match"
-    title = "Neuron matching"
+    title = Text("Neuron matching")
     needs = (WEIGHTS,)
     invariant_to = (NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
     bounds = (-1.0, 1.0)
-    summary = "Spearman correlation of two assignments of MLP neurons, by gate rows and by up rows; finds which layer is which."
+    summary = Text(
+        "Spearman correlation of two assignments of MLP neurons, by gate rows and by up rows; finds which layer is which."
+    )
     references = ("Zhu et al. 2025, Independence Tests for Language Models (ICML), arXiv:2502.12292",)
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
@@ -91,7 +94,7 @@ def neurons_of(model: Weights) -> Neurons:
                 places[layer] = gate, up, expert
                 break
     if not places:
-        raise DegenerateInput(f"{model.label} has no layer with gate and up matrices")
+        raise DegenerateInput("{name} has no layer with gate and up matrices", name=model.label)
     widths = {layer: model.shape(place[0], layer, place[2])[0] for layer, place in places.items()}
 
     def read(layer: int) -> tuple[Matrix, Matrix]:
@@ -116,7 +119,7 @@ def score_neurons(sides: tuple[Neurons, Neurons], *, seed: int) -> Score:
     """Compare layers of equal number, or those that a search finds to belong together."""
     if sides[0].columns != sides[1].columns:
         raise DegenerateInput(
-            f"neurons read {sides[0].columns} and {sides[1].columns} values: expected one residual width"
+            "neurons read {a} and {b} values: expected one residual width", a=sides[0].columns, b=sides[1].columns
         )
     layers = sorted(sides[0].widths), sorted(sides[1].widths)
     tries, located = 0, None
@@ -150,10 +153,12 @@ def score_neurons(sides: tuple[Neurons, Neurons], *, seed: int) -> Score:
     return Score(value=value, chance=_chance(log10_p, n, len(measured)), details=details, layers=found, notes=notes)
 
 
-def _told(located: Mapping[int, tuple[int, float]], total: int) -> str:
+def _told(located: Mapping[int, tuple[int, float]], total: int) -> Text:
     if not located:
-        return "all pairs of layers were searched and none stands out; layers of like depth were tested"
-    return f"all pairs of layers were searched: {len(located)} of {total} layers of B have a counterpart in A"
+        return Text("the whole layer grid was searched and no pair stands out; layers of like depth were tested")
+    return Text(
+        "the whole layer grid was searched: {n} of {m} layers of B have a counterpart in A", n=len(located), m=total
+    )
 
 
 def _by_depth(layers: tuple[Sequence[int], Sequence[int]]) -> list[tuple[int, int]]:
@@ -181,7 +186,7 @@ def _measure(
         if order.size - avoid >= LEAST_NEURONS:
             order = order[avoid:]
         if order.size < LEAST_NEURONS:
-            raise DegenerateInput(f"{order.size} neurons: expected at least {LEAST_NEURONS}")
+            raise DegenerateInput("{n} neurons: expected at least {m}", n=order.size, m=LEAST_NEURONS)
         gates, ups = zip(*(side.read(layer) for side, layer in zip(sides, pair, strict=True)), strict=True)
         narrow = 0 if rows[0] <= rows[1] else 1
         chosen = np.sort(order[:NEURONS])
@@ -207,7 +212,7 @@ def _judged(pair: tuple[int, int], by_gate: NDArray[np.intp], by_up: NDArray[np.
     both = (by_gate >= 0) & (by_up >= 0)
     n = int(np.count_nonzero(both))
     if n < LEAST_NEURONS:
-        raise DegenerateInput(f"{n} neurons were matched by gate and up: expected at least {LEAST_NEURONS}")
+        raise DegenerateInput("{n} neurons were matched by gate and up: expected at least {m}", n=n, m=LEAST_NEURONS)
     rho = float(np.corrcoef(ranks(by_gate[both]), ranks(by_up[both]))[0, 1])
     # the normal tail is the larger one far out: ln(1−ρ²) ≤ −ρ²
     log10_p = max(log10_p_normal(rho * math.sqrt(n - 1), "greater"), least_log10_p(n))
@@ -216,15 +221,15 @@ def _judged(pair: tuple[int, int], by_gate: NDArray[np.intp], by_up: NDArray[np.
 
 def _chance(log10_p: float, n: int, layers: int) -> Chance:
     return Chance(
-        name="Spearman's test of the two assignments, Fisher over layers",
+        name=Text("Spearman's test of the two assignments, Fisher over layers"),
         mean=0.0,
         sd=1.0 / math.sqrt(layers * (n - 1)),
         log10_p=log10_p,
         n=n * layers,
         exact=False,
         assumptions=(
-            "in independent models gate rows and up rows match neurons independently of each other",
-            "layers are independent",
+            Text("in independent models gate rows and up rows match neurons independently of each other"),
+            Text("layers are independent"),
         ),
     )
 

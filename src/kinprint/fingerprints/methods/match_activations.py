@@ -21,6 +21,7 @@ from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Met
 from kinprint.fingerprints.forward import Runner, common_places
 from kinprint.fingerprints.methods.match import Neurons, score_neurons
 from kinprint.model.weights import Matrix, Weights
+from kinprint.text import Text
 
 PLACES, LEAST_PLACES = 1024, 64
 
@@ -30,11 +31,13 @@ class MatchActivations(Method):
     """φ_MATCH on activations."""
 
     name = "match_activations"
-    title = "Neuron matching (activations)"
+    title = Text("Neuron matching (activations)")
     needs = (WEIGHTS, TOKENIZER, FORWARD)
     invariant_to = CHANGES
     bounds = (-1.0, 1.0)
-    summary = "Neuron matching on what gate and up give at the tokens of fixed prompts; withstands a change of basis."
+    summary = Text(
+        "Neuron matching on what gate and up give at the tokens of fixed prompts; withstands a change of basis."
+    )
     references = ("Zhu et al. 2025, Independence Tests for Language Models (ICML), arXiv:2502.12292",)
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
@@ -43,7 +46,7 @@ class MatchActivations(Method):
         places = common_places(runners[0].prompts(), runners[1].prompts())
         if len(places) < LEAST_PLACES:
             raise DegenerateInput(
-                f"tokens of the two end together at {len(places)} places: expected at least {LEAST_PLACES}"
+                "tokens of the two end together at {n} places: expected at least {m}", n=len(places), m=LEAST_PLACES
             )
         chosen = evenly_spaced(places, PLACES, at="nearest")
         sides = tuple(

@@ -47,6 +47,7 @@ from kinprint.fingerprints.base import (
 )
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
+from kinprint.text import Text
 
 MAX_WIDTH = 4096
 TOKENS_PER_DIMENSION = 8
@@ -61,11 +62,11 @@ class Mdir(Method):
     """Polar factor of the embeddings, and its best trace over permutations."""
 
     name = "mdir"
-    title = "MDIR (embeddings)"
+    title = Text("MDIR (embeddings)")
     needs = (WEIGHTS, TOKENIZER)
     invariant_to = (RESIDUAL_PERMUTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
     bounds = (-1.0, 1.0)
-    summary = "How near a permutation the best rotation between the embeddings of shared tokens is."
+    summary = Text("How near a permutation the best rotation between the embeddings of shared tokens is.")
     references = ("Zhang 2025, Matrix-Driven Instant Review (MDIR), arXiv:2508.06309",)
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
@@ -79,14 +80,14 @@ class Mdir(Method):
             "signed_log10_p": log10_p(signed, width, signs=True),
         }
         chance = Chance(
-            name="Haar-distributed polar factor, best of all permutations (large-deviation form)",
+            name=Text("Haar-distributed polar factor, best of all permutations (large-deviation form)"),
             mean=None,
             sd=None,
             log10_p=log10_p(total, width),
             n=width,
             exact=False,
             assumptions=(
-                "the polar factor of unrelated models is Haar-distributed in the stored basis: not so in general",
+                Text("the polar factor of unrelated models is Haar-distributed in the stored basis: not so in general"),
             ),
         )
         return Score(total / width, chance=chance, details=details)
@@ -117,9 +118,9 @@ def best_trace(C: FloatArray) -> float:
 def _width(a: Weights, b: Weights) -> int:
     widths = a.shape(Role.EMBEDDING)[1], b.shape(Role.EMBEDDING)[1]
     if widths[0] != widths[1]:
-        raise DegenerateInput(f"embeddings are {widths[0]} and {widths[1]} wide: expected equal widths")
+        raise DegenerateInput("embeddings are {a} and {b} wide: expected equal widths", a=widths[0], b=widths[1])
     if widths[0] > MAX_WIDTH:
-        raise DegenerateInput(f"embeddings are {widths[0]} wide: expected at most {MAX_WIDTH}")
+        raise DegenerateInput("embeddings are {a} wide: expected at most {b}", a=widths[0], b=MAX_WIDTH)
     return widths[0]
 
 
@@ -129,7 +130,7 @@ def _cross_product(a: Weights, b: Weights, width: int) -> FloatArray:
     one, two = a.tokens(count), b.tokens(count)
     first, second = common_rows(one.keys, two.keys)
     if first.size < width:
-        raise DegenerateInput(f"{first.size} tokens in common: expected at least the width, {width}")
+        raise DegenerateInput("{n} tokens in common: expected at least the width, {m}", n=first.size, m=width)
     pairs = np.stack([one.ids[first], two.ids[second]])
     pairs = pairs[:, np.argsort(pairs[0], kind="stable")]  # neighbours in the file are read together
     total = np.zeros((width, width))

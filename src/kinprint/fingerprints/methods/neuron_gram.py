@@ -26,6 +26,7 @@ from kinprint.fingerprints.base import (
     register,
 )
 from kinprint.model.weights import Weights
+from kinprint.text import Text
 
 LAYERS = 4
 SEED = 0  # which neurons are references is part of the format
@@ -36,10 +37,10 @@ class Gram(PortableMethod):
     """Share of neurons whose Gram profile finds its own place, in the best pair of layers."""
 
     name = "gram"
-    title = "Gram profiles"
+    title = Text("Gram profiles")
     bounds = (0.0, 1.0)
     invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION, HEAD_PERMUTATION, RESCALING)
-    summary = "Neurons recognised by their products with other neurons, in any residual basis; exact null."
+    summary = Text("Neurons recognised by their products with other neurons, in any residual basis; exact null.")
     references = ("kinprint, docs/fingerprints.md",)
 
     def extract(self, model: Weights) -> Features:
@@ -60,7 +61,7 @@ class Gram(PortableMethod):
         """Count fixed points in every pair of layers."""
         if a.facts.get("rows") != b.facts.get("rows"):
             raise DegenerateInput(
-                f"profiles of {a.facts.get('rows')} and {b.facts.get('rows')} neurons: expected equal numbers"
+                "profiles of {a} and {b} neurons: expected equal numbers", a=a.facts.get("rows"), b=b.facts.get("rows")
             )
         return score_of(_side(a), _side(b))
 
@@ -101,7 +102,7 @@ def score_of(a: GramSide, b: GramSide) -> Score:
     test = gram_test(table)
     best = table.counts.max(axis=0)
     chance = Chance(
-        "a random order of neurons; factorial-moment bound, corrected for the pairs of layers",
+        Text("a random order of neurons; factorial-moment bound, corrected for the pairs of layers"),
         1.0 / table.tested,
         1.0 / table.tested,
         test.log10_p,

@@ -46,9 +46,9 @@ class Norms(PortableMethod):
     """Joint test of the norm scales."""
 
     name = "norms"
-    title = "Norm scales, jointly"
+    title = Text("Norm scales, jointly")
     invariant_to = (SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
-    summary = "Mean correlation of norm scales, against one permutation of residual dimensions: exact."
+    summary = Text("Mean correlation of norm scales, against one permutation of residual dimensions: exact.")
     references = ("kinprint, METHODS 1a: joint permutation test of norm scales",)
 
     def extract(self, model: Weights) -> Features:
@@ -60,7 +60,7 @@ class Norms(PortableMethod):
                 arrays[role.value] = pack(np.stack([model.matrix(role, place) for place in places]))
                 arrays[f"{role.value}.layers"] = np.array([-1 if p is None else p for p in places], dtype=np.int32)
         if not arrays:
-            raise DegenerateInput(f"{model.label} has no norm scales on the residual stream")
+            raise DegenerateInput("{name} has no norm scales on the residual stream", name=model.label)
         order = ordered_axes(model.config).get(Axis.RESIDUAL, "")
         return Features(self.name, self.version, arrays, {"layers": model.layers, _ORDER: order})
 
@@ -87,7 +87,7 @@ class Norms(PortableMethod):
         )
         notes: list[str] = [test.reason] if test.reason else []
         if a.facts["layers"] != b.facts["layers"]:
-            notes.append("depths differ: layers are paired by their number")
+            notes.append(Text("depths differ: layers are paired by their number"))
         details = {"z": test.z or 0.0, "norms": float(test.blocks or 0)}
         return Score(min(1.0, test.statistic), chance=chance, details=details, notes=tuple(notes))
 

@@ -32,6 +32,7 @@ from kinprint.fingerprints.base import (
     register,
 )
 from kinprint.model.weights import Weights
+from kinprint.text import Text
 
 LEAST_LAYERS = 3
 """Two points always lie on a line: their correlation is 1 or −1 whatever the models."""
@@ -44,9 +45,11 @@ class IntrinsicSpread(PortableMethod):
     """Standard deviations of Q, K, V, O by layer."""
 
     name = "pdf"
-    title = "PDF (spread by layer)"
+    title = Text("PDF (spread by layer)")
     invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION)
-    summary = "Standard deviations of Q, K, V, O over the layers, correlated; descriptive, without a null of its own."
+    summary = Text(
+        "Standard deviations of Q, K, V, O over the layers, correlated; descriptive, without a null of its own."
+    )
     references = ("Yoon et al. 2025, Intrinsic Fingerprint of LLMs, arXiv:2507.03014",)
 
     def extract(self, model: Weights) -> Features:
@@ -54,8 +57,10 @@ class IntrinsicSpread(PortableMethod):
         layers = model.layers_with(*ROLES.values())
         if len(layers) < LEAST_LAYERS:
             raise DegenerateInput(
-                f"{model.label}: {len(layers)} layers with query, key, value and output matrices: "
-                f"expected at least {LEAST_LAYERS}"
+                "{name}: {n} layers with query, key, value and output matrices: expected at least {m}",
+                name=model.label,
+                n=len(layers),
+                m=LEAST_LAYERS,
             )
         arrays = {
             name: np.array([float(np.std(model.matrix(role, layer), dtype=np.float64)) for layer in layers])
@@ -67,9 +72,10 @@ class IntrinsicSpread(PortableMethod):
         """Return the mean of the four correlations, which are in the details."""
         found = {name: _correlation(a.arrays[name], b.arrays[name], name) for name in ROLES}
         depths = len(a.arrays["q"]), len(b.arrays["q"])
-        notes = ["layers are not exchangeable: a high value is no evidence by itself"]
+        notes = [Text("layers are not exchangeable: a high value is no evidence by itself")]
         if depths[0] != depths[1]:
-            notes.append(f"depths {depths[0]} and {depths[1]}: the shorter is interpolated")
+            a_depth, b_depth = depths
+            notes.append(Text("depths {a} and {b}: the shorter is interpolated", a=a_depth, b=b_depth))
         details = {**found, "layers": float(max(depths))}
         return Score(math.fsum(found.values()) / len(found), details=details, notes=tuple(notes))
 
@@ -89,6 +95,8 @@ def _normalised(values: FloatArray, name: str) -> FloatArray:
     centred = values - values.mean()
     spread = float(np.sqrt(np.mean(np.square(centred))))
     if spread <= NEAR_CONSTANT * abs(float(values.mean())):
-        raise DegenerateInput(f"the spread of {name} is the same in all layers: there is nothing to correlate")
+        raise DegenerateInput(
+            "the spread of {name} is the same in all layers: there is nothing to correlate", name=name
+        )
     normalised: FloatArray = centred / spread
     return normalised

@@ -45,6 +45,7 @@ from kinprint.fingerprints.cka_null import cka_chance
 from kinprint.fingerprints.forward import Runner, prompts, prompts_digest
 from kinprint.model.weights import Weights
 from kinprint.stats.kernels import centred_gram, u_centred
+from kinprint.text import Text
 
 LAYERS = 12
 PUBLISHED_DEPTH = 18 / 32
@@ -55,11 +56,13 @@ class REEF(PortableMethod):
     """CKA of representations."""
 
     name = "reef"
-    title = "REEF"
+    title = Text("REEF")
     needs = (WEIGHTS, TOKENIZER, FORWARD)
     invariant_to = CHANGES
     bounds = (-1.0, 1.0)
-    summary = "Unbiased linear CKA of layers' outputs at the last token of 200 fixed prompts; widths and tokenizers may differ."
+    summary = Text(
+        "Unbiased linear CKA of layers' outputs at the last token of 200 fixed prompts; widths and tokenizers may differ."
+    )
     references = ("Zhang et al. 2025, REEF (ICLR), arXiv:2410.14273", "Kornblith et al. 2019", "Song et al. 2012")
 
     def extract(self, model: Weights) -> Features:
@@ -129,7 +132,9 @@ def _checked(features: Features) -> list[FloatArray]:
     n = len(prompts())
     grams, layers = features.arrays["grams"], features.arrays["layers"]
     if grams.ndim != 2 or grams.shape != (layers.size, n * (n + 1) // 2) or not layers.size:
-        raise DegenerateInput(f"Gram matrices of shape {grams.shape} for {layers.size} layers and {n} prompts")
+        raise DegenerateInput(
+            "Gram matrices of shape {shape} for {n} layers and {m} prompts", shape=str(grams.shape), n=layers.size, m=n
+        )
     return [unpacked(flat, n) for flat in grams]
 
 
@@ -159,7 +164,7 @@ def _chance(value: float, n: int) -> Chance:
     return cka_chance(
         value,
         n,
-        "prompts permuted",
-        "none holds for language models: prompts have a meaning, which independent models share",
-        "sd is that of one pair of layers, an upper bound for the mean of several; normal tail",
+        Text("prompts permuted"),
+        Text("none holds for language models: prompts have a meaning, which independent models share"),
+        Text("sd is that of one pair of layers, an upper bound for the mean of several; normal tail"),
     )

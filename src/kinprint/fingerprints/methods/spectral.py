@@ -34,6 +34,7 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import CHANGES, Features, PortableMethod, Score, register
 from kinprint.model.weights import Matrix, Weights
+from kinprint.text import Text
 
 POINTS = 48
 LAYERS = 48
@@ -47,21 +48,23 @@ class Spectral(PortableMethod):
     """Spectra of the attention products."""
 
     name = "spectral"
-    title = "Spectral (GhostSpec)"
+    title = Text("Spectral (GhostSpec)")
     invariant_to = CHANGES
     bounds = (0.0, 1.0)
-    summary = "Singular values of Wq'Wk and WoWv per layer, layers aligned in order; blind to every change of basis."
+    summary = Text(
+        "Singular values of Wq'Wk and WoWv per layer, layers aligned in order; blind to every change of basis."
+    )
     references = ("Wang et al. 2025, Ghost in the Transformer (GhostSpec), arXiv:2511.06390",)
 
     def extract(self, model: Weights) -> Features:
         """Keep 48 numbers for each product of each layer (of at most 48 layers, evenly spaced)."""
         layers = evenly_spaced(model.layers_with(*_ROLES), LAYERS, at="nearest")
         if not layers:
-            raise DegenerateInput(f"{model.label} has no layer with query, key, value and output matrices")
+            raise DegenerateInput("{name} has no layer with query, key, value and output matrices", name=model.label)
         rows: dict[str, list[FloatArray]] = {name: [] for name in PRODUCTS}
         for layer in layers:
             for name, values in product_spectra(model, layer).items():
-                rows[name].append(_sampled(values, f"{model.label}: {name} of layer {layer}"))
+                rows[name].append(_sampled(values, model.label, name, layer))
         arrays: dict[str, NDArray[np.generic]] = {name: np.array(rows[name], dtype=np.float32) for name in PRODUCTS}
         arrays["layers"] = np.array(layers, dtype=np.int32)
         return Features(self.name, self.version, arrays, {"points": POINTS, "layers": len(layers)})
@@ -99,7 +102,12 @@ def _summed_groups(model: Weights, many: Matrix, few: Matrix) -> Matrix:
     fits = bool(heads and kv_heads) and many.shape[0] * (kv_heads or 0) == few.shape[0] * (heads or 0)
     if not fits or not kv_heads or few.shape[0] % kv_heads:
         raise DegenerateInput(
-            f"{model.label}: query and key rows {many.shape[0]} and {few.shape[0]} do not fit {heads} and {kv_heads} heads"
+            "{name}: query and key rows {n} and {m} do not fit {k} and {l} heads",
+            name=model.label,
+            n=many.shape[0],
+            m=few.shape[0],
+            k=heads,
+            l=kv_heads,
         )
     size = few.shape[0] // kv_heads
     groups = many.reshape(kv_heads, -1, size, many.shape[1])
@@ -117,13 +125,15 @@ def _singular_values(A: Matrix, B: Matrix) -> FloatArray:
     return found
 
 
-def _sampled(values: FloatArray, where: str) -> FloatArray:
+def _sampled(values: FloatArray, name: str, product: str, layer: int) -> FloatArray:
     """Return the spectrum at ranks from the first to the last, evenly spaced in their logarithm, at unit length."""
     places = np.geomspace(1.0, float(values.size), POINTS) - 1.0
     taken = np.interp(places, np.arange(values.size), values)
     length = float(np.linalg.norm(taken))
     if length == 0.0:
-        raise DegenerateInput(f"{where} is zero: there is no spectrum")
+        raise DegenerateInput(
+            "{name}: {product} of layer {layer} is zero: there is no spectrum", name=name, product=product, layer=layer
+        )
     return taken / length
 
 
