@@ -1,6 +1,8 @@
 """Every sentence of the engine has a translation in its room, with the same places, and no translation is left over."""
 
 import ast
+import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -92,3 +94,36 @@ def test_translations_have_the_places_of_their_sentences_and_none_is_left_over(l
             if said.setdefault(template, translation) != translation:
                 wrong.append(f"{where}: translated in two ways")
     assert wrong == []
+
+
+SAME_IN_KOREAN = {"sha256 {digest}", "size:{n}", "a {kind}", "{a} leads to {b}", "alpha {x:g}", "alphas {x:g} to {y:g}"}
+"""Identifiers and signs alone."""
+
+HANGUL, ENGLISH_RUN = re.compile(r"[가-힣]"), re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']{2,}){2,}")
+PLACE = re.compile(r"\{[^{}]*\}")
+
+
+def korean():
+    return [
+        (table, *entry) for table in tables("ko") for entry in entries(table).items() if "studies" not in table.parts
+    ]
+
+
+def test_korean_is_korean():
+    said = [(english, PLACE.sub("", translation)) for _, english, translation in korean()]
+    assert [english for english, text in said if not HANGUL.search(text) and english not in SAME_IN_KOREAN] == []
+    assert [english for english, text in said if ENGLISH_RUN.search(text)] == []
+
+
+def test_no_korean_particle_depends_on_a_value():
+    """은/는, 이/가, 을/를 and 과/와 change with the sound before them, which a place does not know."""
+    bare = re.compile(r"\}(은|는|이|가|을|를|과|와|으로|로)(?=[ ,.)]|$)")
+    assert [translation for _, _, translation in korean() if bare.search(translation)] == []
+
+
+def test_no_translation_drops_a_digit():
+    for _, english, translation in korean():
+        lost = Counter(filter(str.isdigit, PLACE.sub("", english))) - Counter(
+            filter(str.isdigit, PLACE.sub("", translation))
+        )
+        assert not lost, english

@@ -49,7 +49,7 @@ from kinprint.fingerprints.cka_null import cka_chance
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.kernels import centred_gram, u_centred
-from kinprint.text import Text
+from kinprint.text import Text, verbatim
 
 TOKENS, LEAST_TOKENS = 8192, 64
 PROBE = 256
@@ -64,7 +64,7 @@ class AWM(Method):
     """Unbiased CKA of q and k after residual dimensions were paired by shared tokens."""
 
     name = "awm"
-    title = Text("AWM")
+    title = verbatim("AWM")
     needs = (WEIGHTS, TOKENIZER)
     invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
     bounds = (-1.0, 1.0)

@@ -44,7 +44,7 @@ from kinprint.fingerprints.base import (
 )
 from kinprint.model.tokens import Keys, common_rows
 from kinprint.model.weights import Matrix, Weights
-from kinprint.text import Text
+from kinprint.text import Text, verbatim
 
 LAYERS = 2
 PORTABLE_TOKENS, PAIR_TOKENS, LEAST_TOKENS = 256, 1024, 32
@@ -59,7 +59,7 @@ class HuRef(PortableMethod):
     """Invariant terms of the last two layers."""
 
     name = "huref"
-    title = Text("HuRef (ICS)")
+    title = verbatim("HuRef (ICS)")
     needs = (WEIGHTS, TOKENIZER)
     invariant_to = (RESIDUAL_PERMUTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
     bounds = (-100.0, 100.0)

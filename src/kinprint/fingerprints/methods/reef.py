@@ -45,7 +45,7 @@ from kinprint.fingerprints.cka_null import cka_chance
 from kinprint.fingerprints.forward import Runner, prompts, prompts_digest
 from kinprint.model.weights import Weights
 from kinprint.stats.kernels import centred_gram, u_centred
-from kinprint.text import Text
+from kinprint.text import Text, verbatim
 
 LAYERS = 12
 PUBLISHED_DEPTH = 18 / 32
@@ -56,7 +56,7 @@ class REEF(PortableMethod):
     """CKA of representations."""
 
     name = "reef"
-    title = Text("REEF")
+    title = verbatim("REEF")
     needs = (WEIGHTS, TOKENIZER, FORWARD)
     invariant_to = CHANGES
     bounds = (-1.0, 1.0)
