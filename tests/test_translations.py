@@ -96,7 +96,16 @@ def test_translations_have_the_places_of_their_sentences_and_none_is_left_over(l
     assert wrong == []
 
 
-SAME_IN_KOREAN = {"sha256 {digest}", "size:{n}", "a {kind}", "{a} leads to {b}", "alpha {x:g}", "alphas {x:g} to {y:g}"}
+SAME_IN_KOREAN = {
+    "sha256 {digest}",
+    "size:{n}",
+    "a {kind}",
+    "{a} leads to {b}",
+    "alpha {x:g}",
+    "alphas {x:g} to {y:g}",
+    "mlp",
+    "{test} of {scope}: {reason}",
+}
 """Identifiers and signs alone."""
 
 HANGUL, ENGLISH_RUN = re.compile(r"[가-힣]"), re.compile(r"[A-Za-z']{2,}(?: [A-Za-z']{2,}){2,}")

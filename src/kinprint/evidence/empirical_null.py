@@ -59,9 +59,12 @@ class EmpiricalNull:
 
     @property
     def title(self) -> Text:
-        """How reports name this null; the one that ships has a name in every language."""
-        shipped = Text("kinprint's default null ({n} tiny Llama models, trained independently)", n=len(self.models))
-        return shipped if self.name == shipped else verbatim(self.name)
+        """How reports name this null; those that ship have a name in every language."""
+        shipped = (
+            Text("kinprint's default null ({n} tiny Llama models, trained independently)", n=len(self.models)),
+            Text("independent models of the full zoo"),
+        )
+        return next((text for text in shipped if text == self.name), verbatim(self.name))
 
     def sample(self, statistic: str) -> NullSample | None:
         """Return the values of one statistic, or None if this null has none."""

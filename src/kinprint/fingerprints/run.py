@@ -199,7 +199,7 @@ def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodF
     """Put a score beside its nulls."""
     chance = None if score.chance is None else _chance(score.value, score.chance)
     sample = null.sample(statistic_of(method)) if null is not None else None
-    empirical = None if null is None or sample is None else _empirical(score.value, sample, null.name)
+    empirical = None if null is None or sample is None else _empirical(score.value, sample, null.title)
     return MethodFinding(
         method=method.name,
         title=method.title,
@@ -233,7 +233,7 @@ def _chance(value: float, chance: Chance) -> MethodNull:
     )
 
 
-def _empirical(value: float, sample: NullSample, name: str) -> MethodNull:
+def _empirical(value: float, sample: NullSample, name: Text) -> MethodNull:
     """Count the independent pairs that are as alike; the p-value of a count never falls below 1/(pairs + 1)."""
     as_alike = sum(other >= value for other in sample.values)
     return MethodNull(

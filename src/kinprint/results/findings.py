@@ -260,7 +260,7 @@ class MethodNull:
         Units permuted, or pairs of models.
     """
 
-    name: str
+    name: Text
     exact: bool
     mean: float | None
     sd: float | None
@@ -268,7 +268,7 @@ class MethodNull:
     log10_p: float | None
     largest: float | None
     n: int
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -284,16 +284,16 @@ class MethodFinding:
     """One row of the table of methods: the value beside its nulls. ``value`` is None where the method is off."""
 
     method: str
-    title: str
+    title: Text
     version: int
     needs: tuple[str, ...]
     status: str
-    reason: str | None
+    reason: Text | None
     value: float | None
     reading: str
     chance: MethodNull | None
     empirical: MethodNull | None
     details: tuple[MethodDetail, ...]
     layers: tuple[tuple[int, int], ...]  # layer of B, layer of A
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     references: tuple[str, ...]

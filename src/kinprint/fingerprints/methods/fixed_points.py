@@ -82,7 +82,7 @@ class NeuronFixedPoints(PortableMethod):
         assert test.null_mean is not None
         assert test.null_sd is not None
         chance = Chance(
-            test.null or "",
+            test.null or Text(""),
             test.null_mean / test.n,
             test.null_sd / test.n,
             test.log10_p,

@@ -18,7 +18,7 @@ from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
-from kinprint.text import Text
+from kinprint.text import Text, joined
 
 MOST_TOKENS = 4096
 MOST_WIDTH = 1024  # beyond, a first guess from tokens costs more than it helps
@@ -40,13 +40,13 @@ class Kin(Method):
         null = load_null()
         found = examine_rotation(a, b, null=null, log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
         if found.share is None:
-            raise DegenerateInput(found.untested or "nothing could be tested")
+            raise DegenerateInput(found.untested or Text("nothing could be tested"))
         tests = [test for test in found.tests if test.log10_p is not None]
         if not tests:
-            raise DegenerateInput(found.untested or "nothing could be tested")
+            raise DegenerateInput(found.untested or Text("nothing could be tested"))
         best = min(tests, key=lambda test: test.log10_p or 0.0)
         chance = Chance(
-            f"{best.null}; {best.p_method}",
+            joined(part for part in (best.null, best.p_method and best.p_method.label) if part),
             (best.null_mean or 0.0) / max(1, best.n),
             (best.null_sd or 0.0) / max(1, best.n),
             min(0.0, (best.log10_p or 0.0) + _log10(len(tests))),

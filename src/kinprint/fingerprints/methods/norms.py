@@ -77,7 +77,7 @@ class Norms(PortableMethod):
         if test.statistic is None or test.n is None:
             raise DegenerateInput("every permutation gives the same value: there is no order to compare")
         chance = Chance(
-            "one permutation of residual dimensions",
+            Text("one permutation of residual dimensions"),
             test.null_mean,
             test.null_sd,
             test.log10_p,
@@ -85,7 +85,7 @@ class Norms(PortableMethod):
             True,
             test.assumptions,
         )
-        notes: list[str] = [test.reason] if test.reason else []
+        notes = [test.reason] if test.reason else []
         if a.facts["layers"] != b.facts["layers"]:
             notes.append(Text("depths differ: layers are paired by their number"))
         details = {"z": test.z or 0.0, "norms": float(test.blocks or 0)}
