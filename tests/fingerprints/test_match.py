@@ -86,7 +86,7 @@ def test_demo_family():
     assert abs(scores["unrelated"].value) < 0.15
     assert scores["unrelated"].chance.log10_p > -2
     assert scores["unrelated"].details["agreement"] < 0.03
-    assert "none stands out" in scores["unrelated"].notes[0]
+    assert "no pair stands out" in scores["unrelated"].notes[0]
 
 
 def test_layers_of_a_grown_model_are_found():
