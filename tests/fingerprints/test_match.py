@@ -6,7 +6,7 @@ from scipy import stats
 
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.methods import match as matching
-from kinprint.fingerprints.methods.match import Match, Neurons, locate, neurons_of, score_neurons, unit_rows
+from kinprint.fingerprints.methods.match import Match, NeuronRows, locate, neurons_of, score_neurons, unit_rows
 from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.held import HeldWeights
 from support.places import DEMO_MODELS, FAMILY_MODELS
@@ -32,7 +32,7 @@ def side(layers):
     """Neurons from pairs of arrays."""
     by_layer = dict(enumerate(layers))
     widths = {layer: gate.shape[0] for layer, (gate, _) in by_layer.items()}
-    return Neurons(widths, layers[0][0].shape[1], by_layer.__getitem__)
+    return NeuronRows(widths, layers[0][0].shape[1], by_layer.__getitem__)
 
 
 def noise(rng, layers, neurons, width=48):

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError
 
-from kinprint.sources.http_connection import ServerAddress, Wire, decoded, is_plain
+from kinprint.sources.http_connection import HttpConnections, ServerAddress, decoded, is_plain
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -56,7 +56,7 @@ class Scripted:
 @pytest.fixture
 def ask():
     """Build a server of scripts, and a function that asks it over one wire."""
-    servers, wire = [], Wire(5.0, 5.0)
+    servers, wire = [], HttpConnections(5.0, 5.0)
 
     def build(*scripts):
         servers.append(Scripted(*scripts))
@@ -234,7 +234,7 @@ def test_a_length_said_twice_is_one_length(ask):
 
 def test_silence_times_out():
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        wire = Wire(5.0, 0.05)
+        wire = HttpConnections(5.0, 0.05)
         with pytest.raises(ProtocolError, match=r"timed out"):
             wire.get(ServerAddress("http", "127.0.0.1", silent.getsockname()[1]), "/", {}, None)
         wire.close()
@@ -242,11 +242,11 @@ def test_silence_times_out():
 
 def test_nobody_listens():
     with pytest.raises(NewConnectionError):
-        Wire(5.0, 5.0).get(ServerAddress("http", "127.0.0.1", 9), "/", {}, None)
+        HttpConnections(5.0, 5.0).get(ServerAddress("http", "127.0.0.1", 9), "/", {}, None)
 
 
 def test_a_closed_wire_keeps_nothing(ask):
-    wire = Wire(5.0, 5.0)
+    wire = HttpConnections(5.0, 5.0)
     server, _ = ask([OK], [OK])
     reply = wire.get(server.place, "/", {}, None)
     wire.close()

@@ -4,18 +4,18 @@ Pure numerics on pairs of equal-shaped matrices or row slices. Nothing here says
 what was done if they are.
 """
 
-from kinprint.edits.edit_names import Name, Verdict, explain_edit, name_edit
+from kinprint.edits.edit_names import Name, NamedEdit, explain_edit, name_edit
 from kinprint.edits.lowrank import LowRank, difference_rank
 from kinprint.edits.merging import Mixture, MixtureSums, mixture
 from kinprint.edits.pair import PairEdit, describe
 from kinprint.edits.quantisation_grids import GridFit, find_grid
 from kinprint.edits.regression import Residual, Slope
-from kinprint.edits.sameness import Identity, identity_of
+from kinprint.edits.sameness import TensorIdentity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
 
 __all__ = [
     "GridFit",
-    "Identity",
+    "TensorIdentity",
     "LowRank",
     "Mixture",
     "MixtureSums",
@@ -24,7 +24,7 @@ __all__ = [
     "Residual",
     "Slope",
     "Sparsity",
-    "Verdict",
+    "NamedEdit",
     "describe",
     "difference_rank",
     "explain_edit",

@@ -41,7 +41,7 @@ NOISE_SLOPE = 0.001
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NamedEdit:
     """A name and why; ``symmetric`` if the same would be said with parent and child exchanged."""
 
     name: Name
@@ -54,7 +54,7 @@ def name_edit(edit: PairEdit) -> Name:
     return explain_edit(edit).name
 
 
-def explain_edit(edit: PairEdit) -> Verdict:
+def explain_edit(edit: PairEdit) -> NamedEdit:
     """Return the most special name that is sure, else "changed"; "unknown" where nothing could be measured."""
     for rule in (_same, _undefined, _scaled, _quantised, _pruned, _low_rank, _noise, _merged):
         verdict = rule(edit)
@@ -63,40 +63,40 @@ def explain_edit(edit: PairEdit) -> Verdict:
     return _changed(edit)
 
 
-def _same(edit: PairEdit) -> Verdict | None:
+def _same(edit: PairEdit) -> NamedEdit | None:
     same = edit.identity
     if same.cast is not None:
-        return Verdict("cast", (Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child),))
+        return NamedEdit("cast", (Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child),))
     if not same.same_values:
         return None
     if same.dtype_parent != same.dtype_child:
-        return Verdict(
+        return NamedEdit(
             "cast", (Text("equal values, stored as {a} and as {b}", a=same.dtype_parent, b=same.dtype_child),)
         )
-    return Verdict(
+    return NamedEdit(
         "identical", (Text("all bytes equal") if same.byte_identical else Text("equal values; signs of zeros differ"),)
     )
 
 
-def _undefined(edit: PairEdit) -> Verdict | None:
-    return Verdict("unknown", edit.limits) if edit.slope is None else None
+def _undefined(edit: PairEdit) -> NamedEdit | None:
+    return NamedEdit("unknown", edit.limits) if edit.slope is None else None
 
 
-def _scaled(edit: PairEdit) -> Verdict | None:
+def _scaled(edit: PairEdit) -> NamedEdit | None:
     if edit.common_scale is None:
         return None
-    return Verdict("scaled", (Text("{x:.6g} times the parent, up to rounding", x=edit.common_scale),))
+    return NamedEdit("scaled", (Text("{x:.6g} times the parent, up to rounding", x=edit.common_scale),))
 
 
-def _quantised(edit: PairEdit) -> Verdict | None:
+def _quantised(edit: PairEdit) -> NamedEdit | None:
     grid, same, slope = edit.grid, edit.identity, edit.slope
     if not is_float(same.dtype_child) and is_float(same.dtype_parent):
         if slope is not None and abs(slope.correlation or 0.0) > 0.5:
             reason = Text(
                 "stored as {a}, correlated with the parent at {x:.3f}", a=same.dtype_child, x=slope.correlation
             )
-            return Verdict("quantised", (reason,))
-        return Verdict("unknown", (Text("stored as {a}: scales are kept elsewhere", a=same.dtype_child),))
+            return NamedEdit("quantised", (reason,))
+        return NamedEdit("unknown", (Text("stored as {a}: scales are kept elsewhere", a=same.dtype_child),))
     if not is_float(same.dtype_child) and not is_float(same.dtype_parent):
         return _both_quantised(edit)
     if grid is None or not grid.is_quantised:
@@ -105,7 +105,7 @@ def _quantised(edit: PairEdit) -> Verdict | None:
     if slope is None or (slope.correlation or 0.0) < 0.5:
         return None
     where = Text("a row") if grid.row_wise else Text("{m} neighbours", m=grid.group)
-    return Verdict(
+    return NamedEdit(
         "quantised",
         (
             Text(
@@ -121,7 +121,7 @@ def _quantised(edit: PairEdit) -> Verdict | None:
     )
 
 
-def _both_quantised(edit: PairEdit) -> Verdict | None:
+def _both_quantised(edit: PairEdit) -> NamedEdit | None:
     """Two quantised copies in different formats: whether they differ by more than the coarser one's rounding.
 
     In one format, two copies of one original have the same codes, so a difference there is a change of the weights.
@@ -134,7 +134,7 @@ def _both_quantised(edit: PairEdit) -> Verdict | None:
     apart = math.sqrt(max(0.0, 1.0 - slope.correlation**2))
     if slope.correlation < 0.5 or apart > 2.0 ** (1 - min(known)):
         return None
-    return Verdict(
+    return NamedEdit(
         "quantised",
         (
             Text("stored as {a} and as {b}", a=same.dtype_parent, b=same.dtype_child),
@@ -145,14 +145,14 @@ def _both_quantised(edit: PairEdit) -> Verdict | None:
     )
 
 
-def _pruned(edit: PairEdit) -> Verdict | None:
+def _pruned(edit: PairEdit) -> NamedEdit | None:
     zeros = edit.sparsity
     if zeros is None or zeros.new_zeros < PRUNED or zeros.survivors_equal is None:
         return None
     related = edit.slope is not None and (edit.slope.correlation or 0.0) > 0.5
     if zeros.survivors_equal < KEPT and not (zeros.pattern is not None and related):
         return None
-    return Verdict(
+    return NamedEdit(
         "pruned", (*_zero_reasons(zeros), Text("{x:.1%} of the others are the parent's", x=zeros.survivors_equal))
     )
 
@@ -166,7 +166,7 @@ def _zero_reasons(zeros: Sparsity) -> tuple[Text, ...]:
     return tuple(reasons)
 
 
-def _low_rank(edit: PairEdit) -> Verdict | None:
+def _low_rank(edit: PairEdit) -> NamedEdit | None:
     found = edit.low_rank
     if found is None or not found.is_low_rank:
         return None
@@ -174,16 +174,16 @@ def _low_rank(edit: PairEdit) -> Verdict | None:
         said = Text("rank {n} of {m} explains all of the change", n=found.rank, m=found.side)
     else:
         said = Text("rank {n} of {m} explains {x:.1%} of the change", n=found.rank, m=found.side, x=found.explained)
-    return Verdict("low_rank", (said, *found.limits))
+    return NamedEdit("low_rank", (said, *found.limits))
 
 
-def _noise(edit: PairEdit) -> Verdict | None:
+def _noise(edit: PairEdit) -> NamedEdit | None:
     left, slope = edit.residual, edit.slope
     if left is None or slope is None or not left.white or abs(slope.slope - 1.0) > NOISE_SLOPE + 5.0 * slope.error:
         return None
     if (slope.correlation or 0.0) < 0.5:
         return None
-    return Verdict(
+    return NamedEdit(
         "noise",
         (
             Text("what was added is white, of root mean square {x:.3g}", x=left.level),
@@ -192,7 +192,7 @@ def _noise(edit: PairEdit) -> Verdict | None:
     )
 
 
-def _merged(edit: PairEdit) -> Verdict | None:
+def _merged(edit: PairEdit) -> NamedEdit | None:
     slope = edit.slope
     if slope is None or slope.spread is None:
         return None
@@ -202,7 +202,7 @@ def _merged(edit: PairEdit) -> Verdict | None:
         return None
     if edit.sparsity is not None and edit.sparsity.new_zeros > PRUNED:  # zeros shrink the slope too
         return None
-    return Verdict(
+    return NamedEdit(
         "merged_or_reweighted",
         (
             Text(
@@ -216,7 +216,7 @@ def _merged(edit: PairEdit) -> Verdict | None:
     )
 
 
-def _changed(edit: PairEdit) -> Verdict:
+def _changed(edit: PairEdit) -> NamedEdit:
     slope, reasons = edit.slope, [Text("{x:.1%} of elements differ", x=edit.identity.changed_share)]
     if slope is not None:
         reasons.append(Text("slope {x:.3f}, relative residual {y:.2g}", x=slope.slope, y=slope.relative_residual))
@@ -224,4 +224,4 @@ def _changed(edit: PairEdit) -> Verdict:
             reasons.append(Text("no linear relation to the parent is seen"))
     if edit.low_rank is not None:
         reasons.extend(edit.low_rank.limits)
-    return Verdict("changed", (*reasons, *edit.limits))
+    return NamedEdit("changed", (*reasons, *edit.limits))

@@ -14,7 +14,7 @@ from kinprint.edits.lowrank import LowRank, difference_rank
 from kinprint.edits.quantisation_grids import GridFit, find_grid
 from kinprint.edits.regression import LEAST_ROWS, Residual, Slope, residual_of, slope_of
 from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
-from kinprint.edits.sameness import Identity, identity_of
+from kinprint.edits.sameness import TensorIdentity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, on_grid
@@ -36,7 +36,7 @@ class PairEdit:
     """
 
     shape: tuple[int, int]
-    identity: Identity
+    identity: TensorIdentity
     slope: Slope | None = None
     common_scale: float | None = None
     sparsity: Sparsity | None = None

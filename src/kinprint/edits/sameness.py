@@ -17,7 +17,7 @@ SAMPLE = 1 << 14
 
 
 @dataclass(frozen=True)
-class Identity:
+class TensorIdentity:
     """How far two stored tensors are the same.
 
     `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a
@@ -39,13 +39,13 @@ class Identity:
         return self.changed_share == 0.0
 
 
-def identity_of(stored_a: NDArray[Any], stored_b: NDArray[Any], dtype_a: str, dtype_b: str) -> Identity:
+def identity_of(stored_a: NDArray[Any], stored_b: NDArray[Any], dtype_a: str, dtype_b: str) -> TensorIdentity:
     """Compare a parent's stored numbers with a child's; arrays are as `kinprint.formats.dtypes.decode` gives them."""
     if stored_a.shape != stored_b.shape or stored_a.size == 0:
         raise DegenerateInput(f"identity_of: shapes {stored_a.shape} and {stored_b.shape}: expected equal, not empty")
     changed = int(np.count_nonzero(stored_a != stored_b))
     signs = changed == 0 and np.array_equal(np.signbit(stored_a), np.signbit(stored_b))
-    return Identity(
+    return TensorIdentity(
         dtype_parent=dtype_a,
         dtype_child=dtype_b,
         elements=stored_a.size,

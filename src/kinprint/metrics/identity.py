@@ -16,7 +16,7 @@ from kinprint.text import Text
 IntArray: TypeAlias = NDArray[np.int64]
 
 
-class Grid(NamedTuple):
+class FloatGrid(NamedTuple):
     """A binary floating-point format: significant bits, exponent of its least step, greatest finite value."""
 
     precision: int
@@ -24,17 +24,17 @@ class Grid(NamedTuple):
     largest: float
 
 
-GRIDS: dict[str, Grid] = {
-    "F64": Grid(53, -1074, float(np.finfo(np.float64).max)),
-    "F32": Grid(24, -149, float(np.finfo(np.float32).max)),
-    "F16": Grid(11, -24, 65504.0),
-    "BF16": Grid(8, -133, float(np.ldexp(255.0, 120))),
-    "F8_E4M3": Grid(4, -9, 448.0),  # the variant without infinities
-    "F8_E5M2": Grid(3, -16, 57344.0),
+GRIDS: dict[str, FloatGrid] = {
+    "F64": FloatGrid(53, -1074, float(np.finfo(np.float64).max)),
+    "F32": FloatGrid(24, -149, float(np.finfo(np.float32).max)),
+    "F16": FloatGrid(11, -24, 65504.0),
+    "BF16": FloatGrid(8, -133, float(np.ldexp(255.0, 120))),
+    "F8_E4M3": FloatGrid(4, -9, 448.0),  # the variant without infinities
+    "F8_E5M2": FloatGrid(3, -16, 57344.0),
 }
 
 
-def _grid(dtype_name: str) -> Grid:
+def _grid(dtype_name: str) -> FloatGrid:
     try:
         return GRIDS[dtype_name]
     except KeyError:
@@ -43,7 +43,7 @@ def _grid(dtype_name: str) -> Grid:
         ) from None
 
 
-def _significand(magnitude: FloatArray, grid: Grid) -> tuple[FloatArray, NDArray[np.int32]]:
+def _significand(magnitude: FloatArray, grid: FloatGrid) -> tuple[FloatArray, NDArray[np.int32]]:
     """Return |x| in steps of the grid at its own size, and the exponent of that step."""
     exponents = np.where(magnitude == 0.0, grid.least, np.frexp(magnitude)[1])  # frexp(0) says 0
     step = np.maximum(exponents - grid.precision, grid.least).astype(np.int32)

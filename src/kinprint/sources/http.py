@@ -28,7 +28,7 @@ from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
 from kinprint.refs import shown
 from kinprint.sources.base import Traffic, not_here, too_large
-from kinprint.sources.http_connection import DEFAULT_PORTS, Response, ServerAddress, Wire, decoded, is_plain
+from kinprint.sources.http_connection import DEFAULT_PORTS, HttpConnections, Response, ServerAddress, decoded, is_plain
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -70,7 +70,7 @@ class HttpClient:
         self._stop = stop
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
-        self._wire = Wire(settings.connect_timeout_s, settings.read_timeout_s, settings.near)
+        self._wire = HttpConnections(settings.connect_timeout_s, settings.read_timeout_s, settings.near)
         # by proxy, whether with TLS, and whether for public servers alone
         self._managers: dict[tuple[str | None, bool, bool], urllib3.PoolManager] = {}
         self._tls: ssl.SSLContext | None = None

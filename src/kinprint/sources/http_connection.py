@@ -144,7 +144,7 @@ class _Link:
         return found
 
 
-class Wire:
+class HttpConnections:
     """Connections, kept by the place they lead to. Safe to use from several threads.
 
     `near` names the servers of this machine's network that may be asked, as host:port; None for all.
@@ -280,7 +280,7 @@ class _Body(io.RawIOBase):
 class _Reply:
     """A reply whose head has been read."""
 
-    def __init__(self, wire: Wire, link: _Link, status: int, headers: HTTPHeaderDict, *, keep: bool) -> None:
+    def __init__(self, wire: HttpConnections, link: _Link, status: int, headers: HTTPHeaderDict, *, keep: bool) -> None:
         self.status = status
         self.headers = headers
         self._wire = wire

@@ -32,7 +32,7 @@ def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
         raise DegenerateInput(
             "expected slices of equal shape, at least 4 wide; got {a} and {b}", a=str(A.shape), b=str(B.shape)
         )
-    a, b = _Side.of(A), _Side.of(B)
+    a, b = _CentredMatrices.of(A), _CentredMatrices.of(B)
     count, units = A.shape[1] * A.shape[2], A.shape[2]
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = a.centred.reshape(len(A), -1) @ b.centred.reshape(len(B), -1).T
@@ -67,7 +67,7 @@ def gram_products(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _CentredMatrices:
     centred: FloatArray  # each row less its mean
     means: FloatArray  # of the rows
     mean: FloatArray  # of the whole slice
@@ -76,7 +76,7 @@ class _Side:
     varies: np.ndarray
 
     @classmethod
-    def of(cls, X: FloatArray) -> _Side:
+    def of(cls, X: FloatArray) -> _CentredMatrices:
         means = X.mean(axis=2)
         centred = X - means[:, :, None]
         mean = means.mean(axis=1)

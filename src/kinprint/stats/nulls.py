@@ -33,7 +33,7 @@ MATRIX_DRAWS = 99
 
 
 @dataclass(frozen=True)
-class Request:
+class NullRequest:
     """What a null is asked for; see `null_for`."""
 
     kind: str
@@ -101,7 +101,7 @@ def null_for(
     if kind in DOT_KINDS:
         ask = Ask(kind, (float(observed),), higher_is_closer, rng_seed, draws, None if known is None else (known,))
         return DOT_KINDS[kind](as_rows(left)[None], as_rows(right)[None], ask)[0]
-    return _HANDLERS[kind](left, right, Request(kind, float(observed), higher_is_closer, rng_seed, draws))
+    return _HANDLERS[kind](left, right, NullRequest(kind, float(observed), higher_is_closer, rng_seed, draws))
 
 
 # --- pairwise costs ---------------------------------------------------------------------------------------------------
@@ -111,13 +111,13 @@ def _cost(
     moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
     statistic: Callable[[FloatArray, FloatArray], FloatArray],
     cost: Callable[[FloatArray, FloatArray], NDArray[Any]],
-) -> Callable[[NDArray[Any], NDArray[Any], Request], NullResult]:
+) -> Callable[[NDArray[Any], NDArray[Any], NullRequest], NullResult]:
     """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
 
     `statistic` gives the mean of each row, `cost` that of every element, and may write into its second argument.
     """
 
-    def handler(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
+    def handler(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
         if A.ndim == 2 and A.shape[0] > 1:
             draws = request.draws or MATRIX_DRAWS
             drawn = montecarlo.draw_costs(A, B, cost, draws=draws, seed=request.rng_seed)
@@ -147,7 +147,9 @@ def _cost(
     return handler
 
 
-def _bounded_or_drawn(base: NullResult, request: Request, draws: int, draw: Callable[[int], FloatArray]) -> NullResult:
+def _bounded_or_drawn(
+    base: NullResult, request: NullRequest, draws: int, draw: Callable[[int], FloatArray]
+) -> NullResult:
     """Complete `base` (exact mean and sd) by z and p: Cantelli's bound if below what `draws` could show, else draws."""
     z = (request.observed - base.mean) / base.sd
     bound = log10_p_moments(z if request.higher_is_closer else -z, None)
@@ -195,7 +197,7 @@ def _unequal(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
 _abs_null = _cost(costs.abs_cost_moments, _mean_gap, _gaps)
 
 
-def _ulp(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
+def _ulp(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
     if A.dtype.kind != "i" or B.dtype.kind != "i":
         raise ValueError("null ulp: expected the integers of kinprint.metrics.identity.ordinals, got other numbers")
     # ordinals of F64 reach ±2⁶³: the least is subtracted modulo 2⁶⁴, before float64 could merge neighbours
@@ -207,7 +209,7 @@ def _ulp(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
-def _identity(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
+def _identity(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
     log_probability = identity_log_probability(A, B)
     chance = math.exp(log_probability)
     same = request.observed >= 1.0
@@ -224,7 +226,7 @@ def _identity(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     )
 
 
-def _shuffled(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
+def _shuffled(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
     """Null of a cosine that is itself a draw from it: where it lies is shown, but it tests nothing, so it has no p."""
     left, right = safely_scaled(as_rows(A)), safely_scaled(as_rows(B))
     length = float(np.linalg.norm(left) * np.linalg.norm(right))
@@ -236,11 +238,11 @@ def _shuffled(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     )
 
 
-def _invariant(A: NDArray[Any], _B: NDArray[Any], request: Request) -> NullResult:
+def _invariant(A: NDArray[Any], _B: NDArray[Any], request: NullRequest) -> NullResult:
     return NullResult(request.kind, request.observed, 0.0, None, None, PMethod.BLIND, request.tail, as_rows(A).shape[1])
 
 
-def _cka(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
+def _cka(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
     if A.ndim != 2 or A.shape[0] != B.shape[0]:
         raise DegenerateInput(f"null {request.kind}: expected equal row counts, got {A.shape} and {B.shape}")
     K, L = (kernels.centred_gram(X.astype(np.float64)) for X in (A, B))
@@ -261,7 +263,7 @@ def _cka(A: NDArray[Any], B: NDArray[Any], request: Request) -> NullResult:
     )
 
 
-_HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], Request], NullResult]] = {
+_HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], NullRequest], NullResult]] = {
     "abs_diff": _abs_null,
     "changed": _cost(costs.unequal_cost_moments, _mean_unequal, _unequal),
     "ulp": _ulp,

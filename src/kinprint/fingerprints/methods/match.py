@@ -57,7 +57,7 @@ LOCATED = 0.1
 
 
 @dataclass(frozen=True)
-class Neurons:
+class NeuronRows:
     """The neurons of one model, a row each: how many in each layer, how long the rows; `read` gives gate and up rows."""
 
     widths: Mapping[int, int]
@@ -85,7 +85,7 @@ class Match(Method):
         return score_neurons(sides, seed=seed)
 
 
-def neurons_of(model: Weights) -> Neurons:
+def neurons_of(model: Weights) -> NeuronRows:
     """Return the gate and up rows of a model, norms folded in; of a mixture its shared expert's, or the first expert's."""
     places = {}
     for layer in range(model.layers):
@@ -102,7 +102,7 @@ def neurons_of(model: Weights) -> Neurons:
         return model.folded(gate, layer, expert=expert), model.folded(up, layer, expert=expert)
 
     layer, (gate, _, expert) = next(iter(places.items()))
-    return Neurons(widths, model.shape(gate, layer, expert)[1], read)
+    return NeuronRows(widths, model.shape(gate, layer, expert)[1], read)
 
 
 def unit_rows(X: Matrix) -> Matrix:
@@ -115,7 +115,7 @@ def unit_rows(X: Matrix) -> Matrix:
 # --- the test ---------------------------------------------------------------------------------------------------------
 
 
-def score_neurons(sides: tuple[Neurons, Neurons], *, seed: int) -> Score:
+def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
     """Compare layers of equal number, or those that a search finds to belong together."""
     if sides[0].columns != sides[1].columns:
         raise DegenerateInput(
@@ -176,7 +176,7 @@ class _Layer:
 
 
 def _measure(
-    sides: tuple[Neurons, Neurons], pairs: Sequence[tuple[int, int]], *, avoid: int, seed: int
+    sides: tuple[NeuronRows, NeuronRows], pairs: Sequence[tuple[int, int]], *, avoid: int, seed: int
 ) -> list[_Layer]:
     """Match the neurons of each pair of layers; the first `avoid` of the shuffled ones served a search and are left out."""
     measured = []
@@ -238,7 +238,7 @@ def _chance(log10_p: float, n: int, layers: int) -> Chance:
 
 
 def locate(
-    sides: tuple[Neurons, Neurons], layers: tuple[Sequence[int], Sequence[int]], *, seed: int
+    sides: tuple[NeuronRows, NeuronRows], layers: tuple[Sequence[int], Sequence[int]], *, seed: int
 ) -> dict[int, tuple[int, float]]:
     """Return for each layer of B its best layer of A, and the share of probed neurons on which gate and up agree about it.
 
@@ -262,7 +262,7 @@ def locate(
     }
 
 
-def _probe(side: Neurons, layer: int, columns: NDArray[np.intp], seed: int) -> tuple[Matrix, Matrix]:
+def _probe(side: NeuronRows, layer: int, columns: NDArray[np.intp], seed: int) -> tuple[Matrix, Matrix]:
     chosen = _order(side.widths[layer], seed)[:PROBE_NEURONS]
     gate, up = side.read(layer)
     return unit_rows(gate[chosen][:, columns]), unit_rows(up[chosen][:, columns])

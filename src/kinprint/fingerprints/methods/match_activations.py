@@ -19,7 +19,7 @@ from kinprint._util.numeric import evenly_spaced
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Method, Score, register
 from kinprint.fingerprints.forward import Runner, common_places
-from kinprint.fingerprints.methods.match import Neurons, score_neurons
+from kinprint.fingerprints.methods.match import NeuronRows, score_neurons
 from kinprint.model.weights import Matrix, Weights
 from kinprint.text import Text
 
@@ -56,5 +56,5 @@ class MatchActivations(Method):
         return score_neurons((sides[0], sides[1]), seed=seed)
 
 
-def _neurons(values: Mapping[int, tuple[Matrix, Matrix]], columns: int) -> Neurons:
-    return Neurons({layer: int(gate.shape[0]) for layer, (gate, _) in values.items()}, columns, values.__getitem__)
+def _neurons(values: Mapping[int, tuple[Matrix, Matrix]], columns: int) -> NeuronRows:
+    return NeuronRows({layer: int(gate.shape[0]) for layer, (gate, _) in values.items()}, columns, values.__getitem__)

@@ -84,7 +84,7 @@ class Floats:
     @property
     def method(self) -> Text:
         """What is done, for the report."""
-        return verbatim(f"MLX {self.mode.upper()}")
+        return verbatim("MLX " + self.mode.upper())
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the rows' words and scales."""
