@@ -15,16 +15,16 @@ from kinprint.edits.sparsity import Sparsity, sparsity_of
 
 __all__ = [
     "GridFit",
-    "TensorIdentity",
     "LowRank",
     "Mixture",
     "MixtureSums",
     "Name",
+    "NamedEdit",
     "PairEdit",
     "Residual",
     "Slope",
     "Sparsity",
-    "NamedEdit",
+    "TensorIdentity",
     "describe",
     "difference_rank",
     "explain_edit",

@@ -20,10 +20,10 @@ from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, TESTED, MethodFinding
 from kinprint.results.options import Options
+from kinprint.results.plain_json import write_json
 from kinprint.results.result import Result
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
-from kinprint.results.plain_json import write_json
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
 
