@@ -66,7 +66,9 @@ def explain_edit(edit: PairEdit) -> NamedEdit:
 def _same(edit: PairEdit) -> NamedEdit | None:
     same = edit.identity
     if same.cast is not None:
-        return NamedEdit("cast", (Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child),))
+        return NamedEdit(
+            "cast", (Text("equal after the cast from {a} to {b}", a=same.dtype_parent, b=same.dtype_child),)
+        )
     if not same.same_values:
         return None
     if same.dtype_parent != same.dtype_child:
