@@ -83,7 +83,7 @@ def test_a_bundle_is_a_report_too(forms, inside):
         (b"{}", "JSON, but no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
         (b"[1]", "JSON, but no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
         (b"\xff\xfe", "no report of kinprint", "kinprint compare A B --out FOLDER writes a report"),
-        (b'{"schema": "kinprint.tree", "schema_version": 1}', "'kinprint.tree', not a report", "kinprint compare A B"),
+        (b'{"schema": "kinprint.null", "schema_version": 1}', "'kinprint.null', not a report", "kinprint compare A B"),
         (b'{"schema": ["kinprint.report"]}', "not a report", "kinprint compare A B"),
         (b'{"schema": "kinprint.report", "schema_version": 99}', "version 99; this kinprint", "upgrade kinprint"),
         (b'{"schema": "kinprint.pairs", "schema_version": 99}', "version 99; this kinprint", "upgrade kinprint"),
