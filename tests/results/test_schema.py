@@ -12,8 +12,9 @@ from jsonschema.exceptions import ValidationError
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import SchemaError
 from kinprint.model.inspection import inspect
+from kinprint.results.later import LATER
 from kinprint.results.options import Options
-from kinprint.results.plain_json import LATER, build
+from kinprint.results.plain_json import build
 from kinprint.results.report import Report
 from kinprint.results.schema import (
     inspection_schema,

@@ -52,9 +52,9 @@ from kinprint.bundle.rereading import (
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
+from kinprint.results.later import is_later
 from kinprint.results.older_reports import without_text_data
 from kinprint.results.options import Options
-from kinprint.results.plain_json import LATER
 from kinprint.results.report import Report
 from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
 from kinprint.sources.ledger import ReadingRecord
@@ -441,12 +441,7 @@ def _later(manifest: Manifest) -> frozenset[str]:
     if not _number(_stated(manifest)) < _number(__version__):
         return frozenset()
     places = {"": fields(Report), "settings.": fields(Options)}
-    return frozenset(
-        f"{place}{item.name}"
-        for place, items in places.items()
-        for item in items
-        if LATER.items() <= item.metadata.items()
-    )
+    return frozenset(f"{place}{item.name}" for place, items in places.items() for item in items if is_later(item))
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kinprint.results.later import LATER
 from kinprint.results.p_values import PMethod
-from kinprint.results.plain_json import LATER
 from kinprint.text import Text
 
 IDENTICAL = "identical"

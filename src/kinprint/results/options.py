@@ -6,7 +6,6 @@ the command that repeats a comparison and the page show it, and verification run
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +14,7 @@ from typing import Any
 from kinprint._util.sizes import parse_size
 from kinprint.errors import BadSelection
 from kinprint.refs import path_text, public
-from kinprint.results.plain_json import LATER
+from kinprint.results.later import LATER
 
 DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless the user says otherwise
 PAIR_BUDGET_BYTES = 32_000_000  # of each pair of many models: there are many
@@ -213,6 +212,8 @@ class Options:
         for given, value in chosen.items():
             name = names.get(given, given)
             if name not in names.values():
+                import difflib
+
                 near = difflib.get_close_matches(given, [*names, *names.values()], n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(names.values())}"
                 raise TypeError(f"a comparison has no option {given!r}; {hint}")

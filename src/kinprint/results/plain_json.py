@@ -15,11 +15,9 @@ from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from kinprint.errors import SchemaError
+from kinprint.results.later import is_later
 from kinprint.results.older_reports import upgrade
 from kinprint.text import Text, text_from_data
-
-LATER = {"later": True}
-"""Marks a field that was added after reports of this schema were written: it has a default, and may be missing."""
 
 DATA = "_data"
 """Ends the name under which the data of a text stand beside it."""
@@ -45,7 +43,7 @@ def _parts(kind: type) -> tuple[_Part, ...]:
         _Part(
             field.name,
             field.name.rstrip("_"),
-            LATER.items() <= field.metadata.items(),
+            is_later(field),
             holds_text(hints[field.name]),
             _converter(hints[field.name]),
         )

@@ -11,10 +11,11 @@ from typing import Any
 
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
+from kinprint.results.later import LATER
 from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
 from kinprint.results.options import Options
-from kinprint.results.plain_json import LATER, read_json, write_json
+from kinprint.results.plain_json import read_json, write_json
 from kinprint.results.result import Result
 from kinprint.text import Text
 

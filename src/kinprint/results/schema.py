@@ -20,6 +20,7 @@ import orjson
 
 from kinprint.results import context, findings, tree
 from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection
+from kinprint.results.later import LATER
 from kinprint.results.measurements import (
     NO_NULL,
     NOT_COMPARABLE,
@@ -29,7 +30,7 @@ from kinprint.results.measurements import (
     TensorComparison,
 )
 from kinprint.results.models import ConfigDifference, TokenizerDifference
-from kinprint.results.plain_json import DATA, LATER, holds_text
+from kinprint.results.plain_json import DATA, holds_text
 from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report
 from kinprint.text import Text
 

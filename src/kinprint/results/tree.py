@@ -12,9 +12,10 @@ from kinprint.results.context import DeclaredFinding
 from kinprint.results.findings import BACKWARD as BACKWARD
 from kinprint.results.findings import FORWARD as FORWARD
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFinding
+from kinprint.results.later import LATER
 from kinprint.results.models import FileSummary
 from kinprint.results.options import Options
-from kinprint.results.plain_json import LATER, read_json, write_json
+from kinprint.results.plain_json import read_json, write_json
 from kinprint.results.result import Result
 from kinprint.text import Text
 
