@@ -7,6 +7,7 @@ ARCHITECTURE.md shows the walk; this counts it, so that "fewer hops" is a number
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import tempfile
@@ -27,7 +28,8 @@ def main() -> int:
         return file[len(home) : -3].replace(os.sep, ".") if file.startswith(home) else None
 
     def watch(frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or frame.f_code.co_name in ("<module>", "<lambda>") or not (here := name(frame)):
+        function = frame.f_code.co_flags & inspect.CO_OPTIMIZED  # bodies of modules and classes are not
+        if event != "call" or not function or not (here := name(frame)):
             return
         above = frame.f_back
         while above is not None and name(above) is None:
