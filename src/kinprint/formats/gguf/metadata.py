@@ -9,19 +9,8 @@ from typing import NamedTuple
 from kinprint.errors import FormatError
 
 STRING = 8
-FIXED = {  # type number to form; the others are strings (8) and arrays (9)
-    0: struct.Struct("<B"),
-    1: struct.Struct("<b"),
-    2: struct.Struct("<H"),
-    3: struct.Struct("<h"),
-    4: struct.Struct("<I"),
-    5: struct.Struct("<i"),
-    6: struct.Struct("<f"),
-    7: struct.Struct("<?"),
-    10: struct.Struct("<Q"),
-    11: struct.Struct("<q"),
-    12: struct.Struct("<d"),
-}
+_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+FIXED = {number: struct.Struct(f"<{code}") for number, code in _CODES.items()}  # the others: strings (8), arrays (9)
 _F32, _BOOL = 6, 7
 _U64 = struct.Struct("<Q")
 MAX_STRINGS = 1 << 20  # tokens, or merges, of a vocabulary

@@ -17,27 +17,12 @@ Fill = Callable[[str, "TensorSpec"], Array]
 
 # In the official writer's order: it places the later ones first in a file, so that all stay aligned.
 # Numpy has neither bfloat16 nor 8-bit floats: their bits travel as unsigned integers.
-STORAGE: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype("?"),
-    "U8": np.dtype("u1"),
-    "I8": np.dtype("i1"),
-    "F8_E5M2": np.dtype("u1"),
-    "F8_E4M3": np.dtype("u1"),
-    "F8_E8M0": np.dtype("u1"),
-    "F8_E4M3FNUZ": np.dtype("u1"),
-    "F8_E5M2FNUZ": np.dtype("u1"),
-    "I16": np.dtype("<i2"),
-    "U16": np.dtype("<u2"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),
-    "I32": np.dtype("<i4"),
-    "U32": np.dtype("<u4"),
-    "F32": np.dtype("<f4"),
-    "C64": np.dtype("<c8"),
-    "F64": np.dtype("<f8"),
-    "I64": np.dtype("<i8"),
-    "U64": np.dtype("<u8"),
-}
+_CODES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "F8_E5M2": "u1", "F8_E4M3": "u1", "F8_E8M0": "u1", "F8_E4M3FNUZ": "u1",
+    "F8_E5M2FNUZ": "u1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "U32": "<u4",
+    "F32": "<f4", "C64": "<c8", "F64": "<f8", "I64": "<i8", "U64": "<u8",
+}  # fmt: skip
+STORAGE: dict[str, np.dtype[Any]] = {name: np.dtype(code) for name, code in _CODES.items()}
 _RANK = {name: rank for rank, name in enumerate(STORAGE)}
 _NATURAL = {STORAGE[name]: name for name in STORAGE if not name.startswith(("BF", "F8"))}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kinprint._util.progress import Progress
+from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSelection
 from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
 from kinprint.fingerprints.run import METHODS_NULL, chosen_methods, statistic_of
@@ -31,7 +31,7 @@ def run_benchmark(
     workers: int = 2,
     seed: int = 0,
     command: str = "kinprint bench lineage",
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> Benchmark:
     """Run every method on every trial of a zoo; results are kept in `folder`."""
     names = [method.name for method in chosen_methods(methods)]

@@ -82,7 +82,7 @@ def markdown(bench: Benchmark) -> str:
     if VERDICT in bench.methods:
         parts.append(_verdicts(bench))
     parts += [_attacks(bench, "auc", "AUC by attack"), _attacks(bench, "at_1", "True positives at 1 % false positives")]
-    parts += [_between(bench), _failures(bench), _how()]
+    parts += [_between(bench), _failures(bench), _HOW]
     return "\n\n".join(parts) + "\n"
 
 
@@ -91,28 +91,17 @@ def _head(bench: Benchmark) -> str:
     record = bench.zoo.record
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     bases = [name for name, member in bench.zoo.members.items() if not member.parents]
-    return "\n".join(
-        [
-            "# Lineage benchmark",
-            "",
-            (
-                f"Made by `{bench.command}` with kinprint {__version__}, Python {platform.python_version()}, "
-                f"numpy {np.__version__}; seed {bench.seed}."
-            ),
-            (
-                f"Zoo: tier {record.tier}, {len(bases)} bases trained from random weights ({', '.join(bases)}), "
-                f"{len(bench.zoo.members)} members in all; trained with {versions}."
-            ),
-            (
-                f"{count[RELATED]} related pairs, {count[UNRELATED]} unrelated ones (hard negatives included), "
-                f"{len(bench.trials) - count[RELATED] - count[UNRELATED]} in between (same initialisation, or embeddings or "
-                "norms alone)."
-            ),
-            "",
-            "The models are tiny and really trained; relations are known by construction. Figures speak for these models.",
-            "",
-            "![AUC and true positives by method and attack](lineage.png)",
-        ]
+    return (
+        "# Lineage benchmark\n\n"
+        f"Made by `{bench.command}` with kinprint {__version__}, Python {platform.python_version()}, "
+        f"numpy {np.__version__}; seed {bench.seed}.\n"
+        f"Zoo: tier {record.tier}, {len(bases)} bases trained from random weights ({', '.join(bases)}), "
+        f"{len(bench.zoo.members)} members in all; trained with {versions}.\n"
+        f"{count[RELATED]} related pairs, {count[UNRELATED]} unrelated ones (hard negatives included), "
+        f"{len(bench.trials) - count[RELATED] - count[UNRELATED]} in between (same initialisation, or embeddings or "
+        "norms alone).\n\n"
+        "The models are tiny and really trained; relations are known by construction. Figures speak for these models.\n\n"
+        "![AUC and true positives by method and attack](lineage.png)"
     )
 
 
@@ -140,20 +129,10 @@ def _overall(bench: Benchmark) -> str:
     )
     for cost in bench.costs:
         cell = cells[cost.method]
+        found = [_share(value) for value in (cell.auc, cell.at_1, cell.at_01)]
         peak = "–" if cost.peak_bytes is None else f"{cost.peak_bytes / 1e6:.1f}"
-        rows.append(
-            [
-                cost.method,
-                _share(cell.auc),
-                _share(cell.at_1),
-                _share(cell.at_01),
-                f"{1e3 * cost.seconds:.0f}",
-                f"{cost.bytes_read / 1e3:.0f}",
-                peak,
-                str(unrelated[cost.method]),
-                f"{cost.off} of {cost.pairs}",
-            ]
-        )
+        took = [f"{1e3 * cost.seconds:.0f}", f"{cost.bytes_read / 1e3:.0f}", peak]
+        rows.append([cost.method, *found, *took, str(unrelated[cost.method]), f"{cost.off} of {cost.pairs}"])
     header = [
         "method",
         "AUC",
@@ -178,28 +157,16 @@ def _verdicts(bench: Benchmark) -> str:
             table.setdefault(trial.relation, Counter())[said] += 1
     classes = sorted({name for counts in table.values() for name in counts})
     rows = [[relation, *(str(counts.get(name, 0)) for name in classes)] for relation, counts in table.items()]
-    false = sum(
-        counts[name]
-        for relation, counts in table.items()
-        if relation in ("independent", "distilled")
-        for name in counts
-        if name not in ("no evidence", "not testable")
-    )
-    total = sum(sum(counts.values()) for rel, counts in table.items() if rel in ("independent", "distilled"))
+    unrelated = sum((table.get(name, Counter()) for name in ("independent", "distilled")), Counter[str]())
+    total = unrelated.total()
+    false = total - unrelated["no evidence"] - unrelated["not testable"]
     kept = [t for t in bench.trials if t.preserves and t.answer == RELATED]
     seen = [bench.outcomes.get((VERDICT, t.a, t.b)) for t in kept]
     hit = sum(item is not None and (item.value or 0.0) >= 1.0 for item in seen)
-    return "\n".join(
-        [
-            "## Verdicts of `kinprint compare --deep`",
-            "",
-            _grid(["relation", *classes], rows),
-            "",
-            (
-                f"False accusations: {false} of {total} unrelated pairs. Function-preserving changes called derived or identical: "
-                f"{hit} of {len(kept)}."
-            ),
-        ]
+    return (
+        f"## Verdicts of `kinprint compare --deep`\n\n{_grid(['relation', *classes], rows)}\n\n"
+        f"False accusations: {false} of {total} unrelated pairs. Function-preserving changes called derived or identical: "
+        f"{hit} of {len(kept)}."
     )
 
 
@@ -248,25 +215,15 @@ def _failures(bench: Benchmark) -> str:
     return "\n".join(lines)
 
 
-def _how() -> str:
-    return "\n".join(["## How to read this", "", *(f"- {line}" for line in _NOTES)])
+_HOW = """## How to read this
 
-
-_NOTES = (
-    "AUC is the chance that a related pair of this attack scores above an unrelated pair, ties counting half; 0.5 is a coin.",
-    "True positives are the share of related pairs above the value that 1 % (or 0.1 %) of the unrelated pairs exceed.",
-    (
-        "A method that does not apply to a related pair (other widths, no shared tokens) did not find it; unrelated pairs that it "
-        "cannot answer do not count for it."
-    ),
-    (
-        "Unrelated pairs are members against bases that they have nothing of: many pairs, few independent models. The third "
-        "digit at 0.1 % is worth little."
-    ),
-    (
-        "The number after an attack is its strength: noise and low rank relative to the weights, bits, share pruned or kept, "
-        "share of this parent in a merge, and for training steps times peak learning rate."
-    ),
-    "Portable methods were run as fingerprint files would be, each model on its own.",
-    "Independent models of the tests' own null (kin, verdict) come from another, separately trained family.",
-)
+- AUC is the chance that a related pair of this attack scores above an unrelated pair, ties counting half; 0.5 is a coin.
+- True positives are the share of related pairs above the value that 1 % (or 0.1 %) of the unrelated pairs exceed.
+- A method that does not apply to a related pair (other widths, no shared tokens) did not find it; unrelated pairs that it \
+cannot answer do not count for it.
+- Unrelated pairs are members against bases that they have nothing of: many pairs, few independent models. The third \
+digit at 0.1 % is worth little.
+- The number after an attack is its strength: noise and low rank relative to the weights, bits, share pruned or kept, \
+share of this parent in a merge, and for training steps times peak learning rate.
+- Portable methods were run as fingerprint files would be, each model on its own.
+- Independent models of the tests' own null (kin, verdict) come from another, separately trained family."""

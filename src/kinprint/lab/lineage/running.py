@@ -12,7 +12,7 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from kinprint._util.progress import Progress
+from kinprint._util.progress import Progress, quiet
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.fingerprints.base import Features, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, share_tokens
@@ -41,7 +41,7 @@ def run_trials(
     workers: int = 2,
     seed: int = 0,
     slow_limit: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> dict[Key, MethodOutcome]:
     """Return a result for every method and trial; what `folder` already holds for the same models and versions is not run again."""
     keys = keys_of(zoo.members)
@@ -59,8 +59,7 @@ def run_trials(
     total = len(outcomes) + sum(len(group) for group in jobs.values())
     done = len(outcomes)
     batches = list(jobs.items())
-    if progress is not None:
-        progress("trials", done, total)
+    progress("trials", done, total)
     with (folder / RESULTS).open("a", encoding="utf-8") as log:
         for results in _map(zoo.folder, batches, seed, workers):
             for key, outcome in results:
@@ -69,8 +68,7 @@ def run_trials(
                     log.write("\n" + json.dumps({"key": key, **asdict(outcome)}))  # a line cut short stays alone
             log.flush()
             done += len(results)
-            if progress is not None:
-                progress("trials", done, total)
+            progress("trials", done, total)
     return outcomes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kinprint.lab.zoo.members import ZooMember
@@ -12,13 +11,9 @@ RELATED, UNRELATED, BETWEEN = "related", "unrelated", "between"
 """Between: a shared initialisation, or embeddings or norms alone. Neither answer is wrong, so neither counts."""
 
 _ANSWERS = {
-    "same": RELATED,
-    "derived": RELATED,
-    "siblings": RELATED,
-    "partial": BETWEEN,
-    "same_init": BETWEEN,
-    "distilled": UNRELATED,
-    "independent": UNRELATED,
+    **dict.fromkeys(("same", "derived", "siblings"), RELATED),
+    **dict.fromkeys(("partial", "same_init"), BETWEEN),
+    **dict.fromkeys(("distilled", "independent"), UNRELATED),
 }
 
 
@@ -54,11 +49,7 @@ def trials_of(zoo: Zoo, limit: int | None = None) -> list[Trial]:
 
     A member that comes from a base is a trial of its attack; against the bases that it has nothing of it is a trial of
     independence, after the same attack. Bases among each other are the plain case, distilled ones and those of the same
-    initialisation the hard one.
-
-    Parameters
-    ----------
-    limit : at most so many unrelated pairs of each member, for a quick look.
+    initialisation the hard one. `limit` is the most unrelated pairs of each member, for a quick look.
     """
     bases = [member.name for member in zoo.members.values() if not member.parents]
     order = {name: number for number, name in enumerate(bases)}
@@ -83,8 +74,3 @@ def _strength(member: ZooMember, base: str) -> float | None:
     """Return how much was done; in a merge, the share that this base has in it."""
     weights = [link.weight for link in member.links if link.parent == base and link.kind == "weights"]
     return weights[0] if weights and weights[0] != 1.0 else member.strength
-
-
-def attacks_of(trials: Sequence[Trial]) -> list[str]:
-    """Return the groups of related trials, in the order of the zoo."""
-    return list(dict.fromkeys(trial.group for trial in trials if trial.answer == RELATED))

@@ -34,7 +34,7 @@ def quick_plan() -> tuple[ZooMember, ...]:
     return tuple(kept.values())
 
 
-def open_or_build(place: Path | None, *, full: bool, workers: int, progress: Progress | None) -> Zoo:
+def open_or_build(place: Path | None, *, full: bool, workers: int, progress: Progress) -> Zoo:
     """Open the zoo in a folder, or train the full or the quick one there; what is already trained is not trained again."""
     if place is not None and not full and (place / FILE).is_file():
         return Zoo.open(place)

@@ -30,20 +30,9 @@ from kinprint.lab.replicas.published_figures import (
 from kinprint.lab.replicas.solver import quantile_ranks
 
 LAYERS = {
-    "Solar": 48,
-    "GLM": 47,
-    "INTELLECT": 46,
-    "Phi": 32,
-    "Mixtral": 32,
-    "Mistral": 32,
-    "Yi-6B": 32,
-    "Yi-9B": 48,
-    "InternLM2": 32,
-    "Qwen1.5": 32,
-    "Qwen3-4B": 36,
-    "Qwen3-14B": 40,
-    "Mixtral-8x22B": 56,
-}
+    "Solar": 48, "GLM": 47, "INTELLECT": 46, "Phi": 32, "Mixtral": 32, "Mistral": 32, "Yi-6B": 32, "Yi-9B": 48,
+    "InternLM2": 32, "Qwen1.5": 32, "Qwen3-4B": 36, "Qwen3-14B": 40, "Mixtral-8x22B": 56,
+}  # fmt: skip
 WIDTHS = {"Qwen3-4B": 2560, "Qwen3-14B": 5120, "Mixtral-8x22B": 6144}
 WIDTH = 4096
 SHARED = 46

@@ -82,14 +82,8 @@ class _MoeState:
 def fit_moe(cv: dict[str, FloatArray], same: FloatArray, known: dict[int, tuple[float, float, float]]) -> MoeFit:
     """Fit Phi and Mixtral to four published sources at once.
 
-    Parameters
-    ----------
-    cv
-        Coefficients of variation of Solar's and GLM's input norms by layer.
-    same
-        Correlation of Solar and GLM at the same layer.
-    known
-        Phi's exactly known layers: coefficient of variation, correlation with Solar and with GLM.
+    `cv` holds the coefficients of variation of Solar's and GLM's input norms by layer, `same` their correlation at the same
+    layer, `known` Phi's exactly known layers: coefficient of variation, correlation with Solar and with GLM.
     """
     figures = published()["sionic_tables"]
     curves = figures["fig4_panel_c_cosine_read_from_png"]
@@ -217,13 +211,7 @@ def fit_dense(moe_cv: FloatArray) -> DenseFit:
 def fit_console(
     model: str, kind: str, prior_cv: dict[int, float]
 ) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
-    """Fit coefficients of variation and correlations to a model's console cosines.
-
-    Returns
-    -------
-    tuple
-        Coefficient of variation by layer, and correlation by pair of layers.
-    """
+    """Fit coefficients of variation, by layer, and correlations, by pair of layers, to a model's console cosines."""
     cells = [(a, b, value) for k, a, b, value in console_pairs(model) if k == kind]
     layers = sorted({layer for a, b, _ in cells for layer in (a, b)})
     index = {layer: i for i, layer in enumerate(layers)}

@@ -47,18 +47,9 @@ class Shape:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-_GLM_BASE: dict[str, Any] = {
-    "attention_bias": True,
-    "head_dim": 128,
-    "hidden_act": "silu",
-    "norm_topk_prob": True,
-    "rms_norm_eps": 1e-05,
-    "use_qk_norm": False,
-}
-_SOLAR_EXTRA = _GLM_BASE | {"attention_bias": False}
-
-
 _COMMON: dict[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-05}
+_GLM_BASE = _COMMON | {"attention_bias": True, "head_dim": 128, "norm_topk_prob": True, "use_qk_norm": False}
+_SOLAR_EXTRA = _GLM_BASE | {"attention_bias": False}
 
 
 def _read() -> dict[str, Shape]:
@@ -161,13 +152,8 @@ def _layer(shape: Shape, layer: int) -> Named:
 
 def _attention(shape: Shape, prefix: str) -> Named:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    sides = {
-        "q": (queries, shape.hidden),
-        "k": (keys, shape.hidden),
-        "v": (keys, shape.hidden),
-        "o": (shape.hidden, queries),
-    }
-    for part, (rows, columns) in sides.items():
+    width = shape.hidden
+    for part, rows, columns in (("q", queries, width), ("k", keys, width), ("v", keys, width), ("o", width, queries)):
         yield f"{prefix}self_attn.{part}_proj.weight", _bf16(rows, columns)
         if part in shape.biased:
             yield f"{prefix}self_attn.{part}_proj.bias", _bf16(rows)

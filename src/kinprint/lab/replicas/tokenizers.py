@@ -66,18 +66,16 @@ class _Core:
 
 
 @cache
-def byte_alphabet() -> tuple[str, ...]:
-    """Return the characters that stand for the 256 bytes, in the usual order: printable ones, then the rest."""
+def _spelling() -> dict[int, str]:
+    """Return the character that stands for each of the 256 bytes, in the usual order: printable ones, then the rest."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [value for value in range(BYTES) if value not in set(printable)]
-    return tuple(chr(value) for value in printable) + tuple(chr(BYTES + number) for number in range(len(rest)))
+    return {value: chr(value) for value in printable} | {value: chr(BYTES + at) for at, value in enumerate(rest)}
 
 
-@cache
-def _spelling() -> dict[int, str]:
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    order = printable + [value for value in range(BYTES) if value not in set(printable)]
-    return dict(zip(order, byte_alphabet(), strict=True))
+def byte_alphabet() -> tuple[str, ...]:
+    """Return the characters that stand for the 256 bytes, in the usual order."""
+    return tuple(_spelling().values())
 
 
 def _spelt(text: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from kinprint._util.progress import Progress
+from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSelection
 from kinprint.formats.safetensors.writer import TensorSpec, layout, split_shards, to_bf16
 from kinprint.lab.replicas.matrices import (
@@ -203,38 +203,20 @@ def _write_tokenizers(folders: Mapping[str, _Folder], seed: int) -> None:
             folders[name].write("tokenizer.json", orjson.dumps(both.solar if name == "Solar" else both.glm))
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
-    pass
-
-
 def write_replicas(
     root: Path,
     names: Sequence[str] | None = None,
     *,
     parts: Collection[str] = PARTS,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> dict[str, Path]:
     """Write replicas of the studied models under ``root/<hub id>``; return the folder of each.
 
-    Parameters
-    ----------
-    root : Path
-        Made if missing; its filesystem must hold sparse files (all replicas together appear to be 1.4 TB).
-    names : sequence of str, optional
-        Short names out of `NAMES`; all if not given.
-    parts : collection of str
-        What is filled, out of `PARTS`; all else is a hole. Values do not depend on `names`. They depend on `parts` in one place:
-        with "attention", the windows of k and v at layers 10, 20 and 30 are those of the whole matrices.
-    seed : int
-        Same seed, same bytes.
-    progress : callable, optional
-        Called with what is being done, how many steps are done, and how many there are.
-
-    Raises
-    ------
-    BadSelection
-        If a name or a part does not exist.
+    The filesystem of `root` must hold sparse files (all replicas together appear to be 1.4 TB). `names` are out of `NAMES`;
+    `parts`, out of `PARTS`, are filled, and all else is a hole. Same seed, same bytes: values do not depend on `names`, and on
+    `parts` in one place: with "attention", the windows of k and v at layers 10, 20 and 30 are those of the whole matrices.
+    Raise BadSelection if a name or a part does not exist.
     """
     chosen = tuple(dict.fromkeys(NAMES if names is None else names))
     for kind, given, known in (("model", chosen, NAMES), ("part", tuple(parts), PARTS)):
@@ -243,19 +225,18 @@ def write_replicas(
             raise BadSelection(f"there is no replica {kind} {unknown!r}: expected {', '.join(known)}")
     steps = [part for part in PARTS if part in parts and set(_HOLDERS[part]) & set(chosen)]
     total = len(chosen) + len(steps)
-    tell = progress or _silent
     folders: dict[str, _Folder] = {}
     for number, name in enumerate(chosen):
-        tell(f"replica of {name}", number, total)
+        progress(f"replica of {name}", number, total)
         folders[name] = _Folder(root, name, parts, seed)
     whole: dict[Any, Bits] = {}
     for number, part in enumerate(steps, len(chosen)):
-        tell(f"replica {part}", number, total)
+        progress(f"replica {part}", number, total)
         if part == "tokenizers":
             _write_tokenizers(folders, seed)
         else:
             _fill(folders, part, steps, seed, whole)
         if part == "windows":
             whole.clear()
-    tell("replicas", total, total)
+    progress("replicas", total, total)
     return {name: folder.path for name, folder in folders.items()}

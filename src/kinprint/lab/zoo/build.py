@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kinprint._util.files import write_whole
-from kinprint._util.progress import Progress
+from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSetting, NeedsExtra, NotFound
 from kinprint.lab.zoo.derive import save_state
 from kinprint.lab.zoo.members import Loaded, Training, ZooMember, keys_of
@@ -36,33 +36,16 @@ def build(
     folder: Path | str,
     tier: str = "full",
     *,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     workers: int = 2,
     plan: Sequence[ZooMember] | None = None,
 ) -> Zoo:
-    """Train what is missing, write zoo.json and return the zoo.
+    """Train what is missing, write zoo.json and return the zoo. Built again with nothing changed, nothing is trained.
 
-    Parameters
-    ----------
-    folder
-        Where the models are kept. Built again with nothing changed, nothing is trained.
-    tier
-        ``full``. (The tiny zoo is not built: it comes with the project.)
-    progress
-        Called with what is going on ("train"), the steps of training done, and all that are to be done in this run.
-    workers
-        How many processes train, each with one thread; the models do not depend on it.
-    plan
-        Other members than those of the tier.
-
-    Raises
-    ------
-    NeedsExtra
-        If something is to be trained and torch or tokenizers is missing.
-    BadSetting
-        If there is no such tier, or less than one worker.
-    StorageError
-        If the folder cannot be written.
+    `plan` names other members than those of the tier. (The tiny zoo is not built: it comes with the project.) `progress` is
+    called with "train", the steps of training done and all that are to be done in this run. So many `workers` train, each with
+    one thread; the models do not depend on their number. Raise NeedsExtra if something is to be trained and torch or tokenizers
+    is missing, BadSetting if there is no such tier or less than one worker, StorageError if the folder cannot be written.
     """
     if plan is None and tier not in TIERS:
         raise BadSetting(f"there is no tier {tier!r} to build, expected {', '.join(TIERS)}")

@@ -7,65 +7,32 @@ from typing import Any
 
 from kinprint.errors import SchemaError
 from kinprint.lab.zoo import derive
-from kinprint.lab.zoo.derive import Config, State
+from kinprint.lab.zoo.derive import State
 from kinprint.lab.zoo.members import Loaded, ZooMember
 
 Parents = Sequence[Loaded]
 Apply = Callable[..., Loaded]
 
 
-def _of_state(function: Callable[..., State]) -> Apply:
-    """From the first parent's tensors."""
-
-    def apply(parents: Parents, seed: int | None, **arguments: Any) -> Loaded:  # noqa: ARG001 - nothing is drawn
-        return parents[0]._replace(state=function(parents[0].state, **arguments))
-
-    return apply
-
-
-def _drawn(function: Callable[..., State]) -> Apply:
-    """From the first parent's tensors and a seed."""
+def _edit(function: Callable[..., Any], *, config: bool = False, drawn: bool = False) -> Apply:
+    """From the first parent's tensors, its config and the member's seed where the function takes them; the config may change."""
 
     def apply(parents: Parents, seed: int | None, **arguments: Any) -> Loaded:
-        return parents[0]._replace(state=function(parents[0].state, seed=seed, **arguments))
+        state, settings, tokenizer = parents[0]
+        made = function(state, *([settings] if config else []), **({"seed": seed} if drawn else {}), **arguments)
+        state, settings = made if isinstance(made, tuple) else (made, settings)
+        return Loaded(state, settings, tokenizer)
 
     return apply
 
 
-def _symmetry(function: Callable[..., State | tuple[State, Config]]) -> Apply:
-    """From the first parent's tensors, its config and a seed; the config may change."""
+def _blend(merged: Callable[..., State]) -> Apply:
+    """From the tensors of all parents, all else being the first parent's; `merged` takes them, the seed and the arguments."""
 
     def apply(parents: Parents, seed: int | None, **arguments: Any) -> Loaded:
-        made = function(parents[0].state, parents[0].config, seed=seed, **arguments)
-        state, config = made if isinstance(made, tuple) else (made, parents[0].config)
-        return Loaded(state, config, parents[0].tokenizer)
+        return parents[0]._replace(state=merged([parent.state for parent in parents], seed, **arguments))
 
     return apply
-
-
-def _reshaped(function: Callable[..., tuple[State, Config]]) -> Apply:
-    """From the first parent's tensors and config, nothing drawn."""
-
-    def apply(parents: Parents, seed: int | None, **arguments: Any) -> Loaded:  # noqa: ARG001 - nothing is drawn
-        return Loaded(*function(parents[0].state, parents[0].config, **arguments), parents[0].tokenizer)
-
-    return apply
-
-
-def _merge(parents: Parents, seed: int | None, *, coefficients: Sequence[float]) -> Loaded:  # noqa: ARG001
-    return parents[0]._replace(state=derive.merge([p.state for p in parents], coefficients))
-
-
-def _slerp(parents: Parents, seed: int | None, *, share: float) -> Loaded:  # noqa: ARG001
-    return parents[0]._replace(state=derive.slerp(parents[0].state, parents[1].state, share))
-
-
-def _ties(parents: Parents, seed: int | None, *, density: float) -> Loaded:  # noqa: ARG001
-    return parents[0]._replace(state=derive.ties(parents[0].state, [p.state for p in parents[1:]], density))
-
-
-def _dare(parents: Parents, seed: int, *, drop: float) -> Loaded:
-    return parents[0]._replace(state=derive.dare(parents[0].state, parents[1].state, drop, seed))
 
 
 def _frankenmerge(parents: Parents, seed: int | None, *, layers: Sequence[Sequence[int]]) -> Loaded:  # noqa: ARG001
@@ -91,45 +58,29 @@ def _transplant_embeddings(parents: Parents, seed: int | None) -> Loaded:  # noq
     return Loaded(derive.replace_tables(host.state, donor.state), config, donor.tokenizer)
 
 
-def _transplant_norms(parents: Parents, seed: int | None) -> Loaded:  # noqa: ARG001
-    return parents[0]._replace(state=derive.replace_norms(parents[0].state, parents[1].state))
-
-
-def _copy(parents: Parents, seed: int | None) -> Loaded:  # noqa: ARG001 - the member's dtype does the work
-    return parents[0]
-
-
+_OF_STATE = (derive.prune, derive.quantise)
+_OF_STATE_DRAWN = (derive.low_rank, derive.noise, derive.replace_embeddings)
+_OF_SHAPE = (derive.drop_layers, derive.stack_layers)
+_OF_SHAPE_DRAWN = (
+    derive.all_symmetries, derive.flip_signs, derive.mix_values, derive.permute_and_flip, derive.permute_heads,
+    derive.permute_neurons, derive.permute_residual, derive.prune_neurons, derive.rescale_neurons,
+    derive.rescale_values, derive.rotate_residual, derive.turn_rotary, derive.upcycle,
+)  # fmt: skip
 EDITS: dict[str, Apply] = {
-    "all_symmetries": _symmetry(derive.all_symmetries),
-    "copy": _copy,
-    "dare": _dare,
-    "drop_layers": _reshaped(derive.drop_layers),
+    **{function.__name__: _edit(function) for function in _OF_STATE},
+    **{function.__name__: _edit(function, drawn=True) for function in _OF_STATE_DRAWN},
+    **{function.__name__: _edit(function, config=True) for function in _OF_SHAPE},
+    **{function.__name__: _edit(function, config=True, drawn=True) for function in _OF_SHAPE_DRAWN},
+    "copy": lambda parents, _seed: parents[0],  # the member's dtype does the work
+    "dare": _blend(lambda states, seed, drop: derive.dare(states[0], states[1], drop, seed)),
+    "merge": _blend(lambda states, _seed, coefficients: derive.merge(states, coefficients)),
+    "slerp": _blend(lambda states, _seed, share: derive.slerp(states[0], states[1], share)),
+    "ties": _blend(lambda states, _seed, density: derive.ties(states[0], states[1:], density)),
+    "transplant_norms": _blend(lambda states, _seed: derive.replace_norms(*states)),
     "extend_vocabulary": _extend_vocabulary,
-    "flip_signs": _symmetry(derive.flip_signs),
     "frankenmerge": _frankenmerge,
-    "low_rank": _drawn(derive.low_rank),
-    "merge": _merge,
-    "mix_values": _symmetry(derive.mix_values),
-    "noise": _drawn(derive.noise),
-    "permute_and_flip": _symmetry(derive.permute_and_flip),
-    "permute_heads": _symmetry(derive.permute_heads),
-    "permute_neurons": _symmetry(derive.permute_neurons),
-    "permute_residual": _symmetry(derive.permute_residual),
-    "prune": _of_state(derive.prune),
-    "prune_neurons": _symmetry(derive.prune_neurons),
     "prune_vocabulary": _prune_vocabulary,
-    "quantise": _of_state(derive.quantise),
-    "replace_embeddings": _drawn(derive.replace_embeddings),
-    "rescale_neurons": _symmetry(derive.rescale_neurons),
-    "rescale_values": _symmetry(derive.rescale_values),
-    "rotate_residual": _symmetry(derive.rotate_residual),
-    "slerp": _slerp,
-    "stack_layers": _reshaped(derive.stack_layers),
-    "ties": _ties,
     "transplant_embeddings": _transplant_embeddings,
-    "transplant_norms": _transplant_norms,
-    "turn_rotary": _symmetry(derive.turn_rotary),
-    "upcycle": _symmetry(derive.upcycle),
 }
 
 

@@ -33,7 +33,7 @@ class Task:
 
 
 def run_tasks(
-    tasks: list[Task], folder: Path, members: Mapping[str, ZooMember], *, workers: int, progress: Progress | None
+    tasks: list[Task], folder: Path, members: Mapping[str, ZooMember], *, workers: int, progress: Progress
 ) -> None:
     """Train and store every task's member; whatever ends this early ends the workers too.
 
@@ -46,7 +46,7 @@ def run_tasks(
         pool.end()
 
 
-def _drive(pool: _Pool, tasks: list[Task], progress: Progress | None) -> None:
+def _drive(pool: _Pool, tasks: list[Task], progress: Progress) -> None:
     waiting, total = list(tasks), sum(task.steps for task in tasks)
     done: set[str] = set()
     steps: dict[str, int] = {}
@@ -63,8 +63,7 @@ def _drive(pool: _Pool, tasks: list[Task], progress: Progress | None) -> None:
                 done.add(name)
                 count = next(task.steps for task in tasks if task.name == name)
             steps[name] = count
-            if progress is not None:
-                progress("train", sum(steps.values()), total)
+            progress("train", sum(steps.values()), total)
 
 
 class _Pool:
