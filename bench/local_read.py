@@ -27,7 +27,8 @@ from bench.common import Cell, Goal, Report, finish, median, parser, timed
 from kinprint.evidence.identity import BATCH_BYTES
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import plan_reads, rows
-from kinprint.formats.safetensors.writer import TensorSpec, write_dense
+from kinprint.formats.safetensors.writer import TensorSpec
+from kinprint.lab.safetensors_files import write_dense
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 

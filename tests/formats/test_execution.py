@@ -14,7 +14,8 @@ from kinprint.formats import execution, npz
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES, Landing, decode, decodes_piecewise
 from kinprint.formats.plan import plan_reads, rows, whole, windows
-from kinprint.formats.safetensors.writer import TensorSpec, write_dense
+from kinprint.formats.safetensors.writer import TensorSpec
+from kinprint.lab.safetensors_files import write_dense
 from kinprint.sources.buffers import Recycler
 from kinprint.sources.session import PIECE_BYTES
 from support.fuzzing import MemoryFile, MemorySession

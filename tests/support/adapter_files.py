@@ -11,7 +11,8 @@ import numpy as np
 
 from kinprint.formats.checkpoint import Checkpoint
 from kinprint.formats.plan import whole
-from kinprint.formats.safetensors.writer import Array, spec_of, write_dense
+from kinprint.formats.safetensors.writer import Array, spec_of
+from kinprint.lab.safetensors_files import write_dense
 
 CONFIG: dict[str, Any] = {
     "peft_type": "LORA",

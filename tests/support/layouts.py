@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from kinprint.formats.safetensors.writer import (
     Fill,
     TensorSpec,
     from_bf16,
+    layout,
     spec_of,
-    split_shards,
     to_bf16,
-    write_dense,
-    write_sparse,
 )
+from kinprint.lab.safetensors_files import split_shards, write_dense
 
 __all__ = [
     "GlmAirReport",
@@ -300,6 +299,27 @@ class _Values:
         return to_bf16(values).astype("<u2").tobytes()
 
 
+def _write_sparse(
+    path: Path,
+    specs: Mapping[str, TensorSpec],
+    pieces: Iterable[tuple[str, bytes]],
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> int:
+    """Write head and the given beginnings of tensors, leaving holes for the rest; return the apparent size."""
+    head, offsets = layout(specs, metadata)
+    size = len(head) + sum(spec.nbytes for spec in specs.values())
+    with path.open("wb") as stream:
+        stream.truncate(size)
+        stream.write(head)
+        for name, piece in pieces:
+            if len(piece) > specs[name].nbytes:
+                raise ValueError(f"tensor {name}: {len(piece)} bytes given, room for {specs[name].nbytes}")
+            stream.seek(offsets[name])
+            stream.write(piece)
+    return size
+
+
 def write_sparse_glm_air(
     folder: Path,
     *,
@@ -340,7 +360,7 @@ def write_sparse_glm_air(
     for file, names in cut.items():
         specs = {name: tensors[name] for name in names}
         pieces = ((name, piece) for name, spec in specs.items() if (piece := values.piece(name, spec)) is not None)
-        apparent += write_sparse(folder / file, specs, pieces, metadata=_METADATA)
+        apparent += _write_sparse(folder / file, specs, pieces, metadata=_METADATA)
     if shards > 1:
         _write_index(folder, cut, sum(spec.nbytes for spec in tensors.values()))
     _write_json(folder / "config.json", glm_air_config(shape))

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint.comparison.pipeline import compare
-from kinprint.formats.safetensors.writer import spec_of, write_dense
+from kinprint.formats.safetensors.writer import spec_of
+from kinprint.lab.safetensors_files import write_dense
 from kinprint.results.context import UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ComponentFinding
 from kinprint.results.options import Options

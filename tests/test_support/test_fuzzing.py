@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from kinprint.errors import FormatError
-from kinprint.formats.safetensors.writer import TensorSpec, write_dense
+from kinprint.formats.safetensors.writer import TensorSpec
+from kinprint.lab.safetensors_files import write_dense
 from support import fuzzing
 from support.fuzzing import MemorySession, fuzz, spoil
 

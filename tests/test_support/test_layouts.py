@@ -8,7 +8,8 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from kinprint.formats.safetensors.writer import encode, split_shards, write_dense
+from kinprint.formats.safetensors.writer import encode
+from kinprint.lab.safetensors_files import split_shards, write_dense
 from support.layouts import (
     GlmAirShape,
     TensorSpec,

@@ -1,12 +1,11 @@
-"""A writer of the safetensors format without torch: real files byte for byte as the official one's, or sparse ones."""
+"""Tensors in the safetensors format without torch, byte for byte as the official writer lays them out."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,62 +100,3 @@ def layout(specs: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None) 
     text += b" " * (-len(text) % 8)
     head = len(text).to_bytes(8, "little") + text
     return head, {name: len(head) + start for name, start in starts.items()}
-
-
-def write_dense(
-    path: Path,
-    specs: Mapping[str, TensorSpec],
-    *,
-    fill: Fill | None = None,
-    metadata: Mapping[str, str] | None = None,
-) -> int:
-    """Write a whole file; return its size."""
-    head, offsets = layout(specs, metadata)
-    with path.open("wb") as stream:
-        stream.write(head)
-        for name in offsets:
-            stream.write(encode(name, specs[name], fill))
-        return stream.tell()
-
-
-def write_sparse(
-    path: Path,
-    specs: Mapping[str, TensorSpec],
-    pieces: Iterable[tuple[str, bytes]],
-    *,
-    metadata: Mapping[str, str] | None = None,
-) -> int:
-    """Write head and the given beginnings of tensors, leaving holes for the rest; return the apparent size."""
-    head, offsets = layout(specs, metadata)
-    size = len(head) + sum(spec.nbytes for spec in specs.values())
-    with path.open("wb") as stream:
-        stream.truncate(size)
-        stream.write(head)
-        for name, piece in pieces:
-            if len(piece) > specs[name].nbytes:
-                raise ValueError(f"tensor {name}: {len(piece)} bytes given, room for {specs[name].nbytes}")
-            stream.seek(offsets[name])
-            stream.write(piece)
-    return size
-
-
-def split_shards(sizes: Mapping[str, int], shards: int) -> list[list[str]]:
-    """Cut tensors, in the order given, into consecutive shards of about equal bytes, none of them empty.
-
-    Raise ValueError if there are fewer tensors than shards.
-    """
-    names = list(sizes)
-    if not 1 <= shards <= len(names):
-        raise ValueError(f"cannot cut {len(names)} tensors into {shards} shards")
-    total = sum(sizes.values())
-    cut: list[list[str]] = [[]]
-    done = 0
-    for position, name in enumerate(names):
-        left = len(names) - position
-        open_shards = shards - len(cut)
-        full = done + sizes[name] / 2 >= total * len(cut) / shards
-        if cut[-1] and open_shards and (full or left <= open_shards):
-            cut.append([])
-        cut[-1].append(name)
-        done += sizes[name]
-    return cut

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSelection
-from kinprint.formats.safetensors.writer import TensorSpec, layout, split_shards, to_bf16
+from kinprint.formats.safetensors.writer import TensorSpec, layout, to_bf16
 from kinprint.lab.replicas.matrices import (
     Piece,
     attention_pieces,
@@ -28,6 +28,7 @@ from kinprint.lab.replicas.matrices import (
 from kinprint.lab.replicas.noise import Bits
 from kinprint.lab.replicas.shapes import NAMES, SHAPES, config_of, norm_name, tensors_of
 from kinprint.lab.replicas.tokenizers import make_tokenizers
+from kinprint.lab.safetensors_files import split_shards
 
 PARTS = ("norms", "attention", "windows", "routers", "embeddings", "tokenizers")
 

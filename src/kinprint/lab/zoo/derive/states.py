@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.formats.safetensors.writer import STORAGE, from_bf16, spec_of, to_bf16, write_dense
+from kinprint.formats.safetensors.writer import STORAGE, from_bf16, spec_of, to_bf16
+from kinprint.lab.safetensors_files import write_dense
 
 State = dict[str, NDArray[np.float32]]
 Config = dict[str, Any]
