@@ -232,9 +232,8 @@ class Inflating:
 
 def _inflate(engine: zlib._Decompress, packed: memoryview, stop: int) -> Iterator[bytes]:
     """Inflate piece by piece, `stop` bytes at most. Raises zlib.error."""
-    for at in range(
-        0, len(packed) + 1, _PACKED_CHUNK
-    ):  # what is left of a chunk is copied at each step, so it is short
+    # What is left of a chunk is copied at each step, so it is short.
+    for at in range(0, len(packed) + 1, _PACKED_CHUNK):
         rest: bytes | memoryview = packed[at : at + _PACKED_CHUNK]
         while stop > 0:
             piece = engine.decompress(rest, min(stop, _CHUNK))
@@ -352,8 +351,5 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
 
 
 NUMPY = Format(
-    name="NumPy",
-    suffixes=(".npz",),
-    load=load,
-    single_names=("model.npz", "weights.npz", "pytorch_model.npz"),
+    name="NumPy", suffixes=(".npz",), load=load, single_names=("model.npz", "weights.npz", "pytorch_model.npz")
 )

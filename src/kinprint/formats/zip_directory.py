@@ -139,11 +139,6 @@ class Reader:
             self._keep(span, held)
         return held
 
-    def first_guess(self, guess: int, least: int) -> int:
-        """Return how much to read at first: a tight budget is not to be spent on a guess."""
-        most = self.session.most_on_a_guess
-        return min(self.size, guess if most is None else min(guess, max(most, least)))
-
     def read_many(self, spans: Sequence[ByteRange]) -> list[memoryview]:
         """Return several pieces: near ones by one read, distant ones at the same time."""
         merged: list[list[int]] = []
@@ -221,7 +216,7 @@ def read_directory(reader: Reader, guess: int) -> Directory:
     size, label = reader.size, reader.label
     if size < _END.size:
         raise FormatError(f"{label}: {size} bytes, too short to be a zip archive", hint=_AGAIN)
-    tail_bytes = reader.first_guess(max(guess, _TAIL_BYTES), _TAIL_BYTES)
+    tail_bytes = min(size, reader.session.on_a_guess(max(guess, _TAIL_BYTES), _TAIL_BYTES))
     tail = reader.read(size - tail_bytes, size)
     signature, disk, first_disk, here, count, length, start, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\x05\x06" or comment:

@@ -9,11 +9,7 @@ from kinprint.formats.safetensors.writer import Fill, TensorSpec, encode, layout
 
 
 def write_dense(
-    path: Path,
-    specs: Mapping[str, TensorSpec],
-    *,
-    fill: Fill | None = None,
-    metadata: Mapping[str, str] | None = None,
+    path: Path, specs: Mapping[str, TensorSpec], *, fill: Fill | None = None, metadata: Mapping[str, str] | None = None
 ) -> int:
     """Write a whole file; return its size."""
     head, offsets = layout(specs, metadata)

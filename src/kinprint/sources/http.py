@@ -54,9 +54,8 @@ class TryAgain(Exception):
 def origin_of(url: str) -> tuple[str, str, int]:
     """Scheme, host and port: the unit of trust for a token."""
     parts = urlsplit(url)
-    if (
-        "\\" in parts.netloc
-    ):  # for some readers the host ends there, for others it does not: whom would the token reach?
+    # For some readers the host ends at a backslash, for others it does not: whom would the token reach?
+    if "\\" in parts.netloc:
         raise ValueError("a backslash in the name of a host")
     return parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
 

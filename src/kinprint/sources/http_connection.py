@@ -123,6 +123,12 @@ class _Link:
         data, self.rest = self.rest[:amount], self.rest[amount:]
         return data
 
+    def line(self) -> bytes:
+        """Receive a line of a chunked body."""
+        end = self.until(_LINE_END, _CHUNK_LINE_CAP).end()
+        line, self.rest = self.rest[:end], self.rest[end:]
+        return line
+
     def until(self, end: re.Pattern[bytes], cap: int) -> re.Match[bytes]:
         """Receive until what is left over contains `end`, or raise."""
         seen = 0
@@ -311,7 +317,8 @@ class _Reply:
         elif self._left is not None:
             self._left -= len(data)
             if self._chunked and self._left == 0:
-                self._end_of_chunk(link)
+                if link.line() not in (b"\n", b"\r\n"):
+                    raise ProtocolError("a chunk is longer than it says")
             elif self._left == 0:
                 self._end()
         return data
@@ -346,8 +353,7 @@ class _Reply:
 
     def _next_chunk(self, link: _Link) -> bool:
         """Read the line before a chunk; after the last one also the trailers."""
-        found = link.until(_LINE_END, _CHUNK_LINE_CAP)
-        line, link.rest = link.rest[: found.end()], link.rest[found.end() :]
+        line = link.line()
         size = _CHUNK.fullmatch(line)
         if size is None:
             raise ProtocolError(f"a chunk begins with {line[:80]!r}")
@@ -355,15 +361,7 @@ class _Reply:
         if self._left:
             return True
         for _ in range(_TRAILER_CAP):
-            found = link.until(_LINE_END, _CHUNK_LINE_CAP)
-            trailer, link.rest = link.rest[: found.end()], link.rest[found.end() :]
-            if trailer in (b"\n", b"\r\n"):
+            if link.line() in (b"\n", b"\r\n"):
                 self._end()
                 return False
         raise ProtocolError(f"more than {_TRAILER_CAP} trailers after the last chunk")
-
-    def _end_of_chunk(self, link: _Link) -> None:
-        found = link.until(_LINE_END, _CHUNK_LINE_CAP)
-        if link.rest[: found.end()] not in (b"\n", b"\r\n"):
-            raise ProtocolError("a chunk is longer than it says")
-        link.rest = link.rest[found.end() :]

@@ -207,11 +207,7 @@ class ReplaySession(Session):
     `missing` lists what was asked for and is not in the record.
     """
 
-    def __init__(
-        self,
-        record: ReadingRecord,
-        kept: Mapping[tuple[int, str], KeptBytes],
-    ) -> None:
+    def __init__(self, record: ReadingRecord, kept: Mapping[tuple[int, str], KeptBytes]) -> None:
         super().__init__(Settings(offline=True), ledger=Ledger())
         self.missing: list[str] = []
         self._delivered = record.delivered_before

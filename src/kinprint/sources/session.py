@@ -172,14 +172,13 @@ class Session:
         """What the budget still allows, or None without one."""
         return None if self.budget_bytes is None else max(0, self.budget_bytes - self._delivered)
 
-    @property
-    def most_on_a_guess(self) -> int | None:
-        """How many bytes may be read on a guess, of what may not be needed; None without a budget.
+    def on_a_guess(self, wish: int, least: int = 0) -> int:
+        """Return how many bytes to read where it is a guess that they are needed: a tight budget is not to be spent on it.
 
         A share of the whole budget, not of what is left of it just now: models are opened side by side, and what each reads must
         not depend on which thread came first.
         """
-        return None if self.budget_bytes is None else self.budget_bytes // 32
+        return wish if self.budget_bytes is None else min(wish, max(self.budget_bytes // 32, least))
 
     def admit(self, count: int) -> None:
         """Take `count` bytes from the budget before they are read, or refuse."""

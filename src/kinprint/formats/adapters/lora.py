@@ -324,13 +324,7 @@ def _factors(values: Array, lengths: Array, *, axis: int) -> FloatArray:
 
 
 def merge(
-    base: Tensors,
-    adapter: Adapter,
-    settings: LoraSettings,
-    *,
-    tied: bool,
-    label: str,
-    base_label: str,
+    base: Tensors, adapter: Adapter, settings: LoraSettings, *, tied: bool, label: str, base_label: str
 ) -> tuple[dict[str, Row | TensorInfo], tuple[Text, ...]]:
     """Return the base's tensors with the adapter's changes, and notes. Raise FormatError if the two do not fit together.
 

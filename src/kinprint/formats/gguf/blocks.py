@@ -193,9 +193,8 @@ def _tq2_0(blocks: Blocks, out: Floats) -> None:
 
 _IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 _E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)  # twice the value
-_HALF_E8M0 = np.ldexp(np.float32(1.0), np.arange(256) - 128).astype(
-    np.float32
-)  # half of the power, for the doubled values
+# Half of the power, for the doubled values.
+_HALF_E8M0 = np.ldexp(np.float32(1.0), np.arange(256) - 128).astype(np.float32)
 
 
 def _unsigned_e4m3() -> Floats:

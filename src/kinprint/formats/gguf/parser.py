@@ -62,10 +62,7 @@ class Head:
         self._session, self._source = session, source
         self.size, self.label = source.size, source.label
         self.data = b""
-        most = session.most_on_a_guess
-        if most is not None:  # a tight budget is not to be spent on a guess
-            first = min(first, max(most, _START.size))
-        self._extend(min(first, self.size))
+        self._extend(min(session.on_a_guess(first, _START.size), self.size))
 
     def _extend(self, end: int) -> None:
         self.data += bytes(self._session.read_here(self._source, ByteRange(len(self.data), end)))
@@ -80,10 +77,8 @@ class Head:
         if end > HEADER_CAP:
             said = f"{self.label}: the header goes on to byte {end}, more than the cap of {HEADER_CAP}"
             raise FormatError(said, hint=_AGAIN)
-        have, most = len(self.data), self._session.most_on_a_guess
-        target = max(wish, have + max(have, LEAST_GROWTH))
-        if most is not None:
-            target = min(target, have + most)
+        have = len(self.data)
+        target = have + self._session.on_a_guess(max(wish - have, have, LEAST_GROWTH))
         self._extend(min(max(end, target), self.size, HEADER_CAP))
 
     def text(self, at: int, what: str) -> tuple[str, int]:

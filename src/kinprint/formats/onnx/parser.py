@@ -202,12 +202,7 @@ class _Builder:
         return TensorInfo(name, f"{kind_of(codes.dtype)} with scales", shape, codes.file, 0, size, made)
 
     def _packed(
-        self,
-        codes: TensorInfo,
-        scale: TensorInfo,
-        zero: TensorInfo | None,
-        form: tuple[int, int, int],
-        name: str,
+        self, codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, form: tuple[int, int, int], name: str
     ) -> TensorInfo:
         bits, block, width = form
         sound = len(codes.shape) == 3 and bits in _BITS and block > 0 and width > 0 and codes.shape[0] > 0
@@ -317,9 +312,8 @@ def _config_above(session: Session, folder: Folder) -> dict[str, object] | None:
     elif kind in ("file", "folder"):
         path = Path(location).parent if kind == "file" else Path(location)
         last = path.absolute().name
-        path = (
-            path.parent if path.name else path / ".."
-        )  # as it was written: what is recorded of it can be read elsewhere
+        # As it was written: what is recorded of it can be read elsewhere.
+        path = path.parent if path.name else path / ".."
         above = ModelRef(str(path), "folder", path=path)
     else:
         return None

@@ -128,10 +128,7 @@ class Window:
         self._stretch = min(2 * self._stretch, max(MOST_STRETCH, self._stretch)) if near else LEAST_STRETCH
         kept = self._data[start - self._begin :] if self._begin <= start < known else b""
         origin = start + len(kept)
-        stretch, most = self._stretch, self._session.most_on_a_guess
-        if most is not None:  # a tight budget is not to be spent on a guess
-            stretch = min(stretch, max(most, _VARINT_BYTES))
-        upto = min(self.size, max(end, origin + stretch))
+        upto = min(self.size, max(end, origin + self._session.on_a_guess(self._stretch, _VARINT_BYTES)))
         if self.bytes_read + upto - origin > READ_CAP:
             said = f"{self.label}: more than {READ_CAP} bytes that are not tensors; no graph of a model has so many"
             raise FormatError(said)

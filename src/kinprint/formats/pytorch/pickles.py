@@ -328,9 +328,8 @@ class _Machine:
             raise Refusal(f"calls {name} with {len(arguments)} arguments")
         try:
             value = self._vocabulary.calls[name](*arguments)
-        except (
-            TypeError
-        ):  # too many or too few; the functions check what they are given, and call nothing that raises it
+        # TypeError: too many or too few; the functions check what they are given, and call nothing that raises it.
+        except TypeError:
             raise Refusal(f"calls {name} with {len(arguments)} arguments") from None
         entries = len(value) if isinstance(value, (dict, tuple)) else 0
         self._push(value, 120 + 100 * entries)

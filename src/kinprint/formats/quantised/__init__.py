@@ -208,10 +208,7 @@ def _described(layer: QuantisedLayer) -> tuple[TensorInfo, ...]:
 
 
 def _replaced(
-    tensors: Tensors,
-    layers: Mapping[str, QuantisedLayer],
-    made: Mapping[str, tuple[TensorInfo, ...]],
-    aside: set[str],
+    tensors: Tensors, layers: Mapping[str, QuantisedLayer], made: Mapping[str, tuple[TensorInfo, ...]], aside: set[str]
 ) -> tuple[Mapping[str, Row | TensorInfo], set[str]]:
     """Put each result in the place of its layer's first part; leave layers alone whose result has a name that is taken."""
     owner = {part.name: stem for stem in made for part in layers[stem].parts.values()}

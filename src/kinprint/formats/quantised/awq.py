@@ -91,4 +91,4 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
     if scales.shape[1] != words * PER_WORD or zeros.shape != (groups, words):
         raise FormatError(unfitting_shapes(codes, zeros, scales))
     made = Awq(codes, zeros, scales, group_size(layer.settings, width, groups))
-    return made_tensor(f"{layer.stem}.weight", "AWQ 4-bit", (words * PER_WORD, width), made, [codes, zeros, scales])
+    return made_tensor(f"{layer.stem}.weight", "AWQ 4-bit", (words * PER_WORD, width), made, codes, zeros, scales)

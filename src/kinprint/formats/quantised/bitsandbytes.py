@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import numpy as np
@@ -79,8 +79,7 @@ def describe_int8(layer: QuantisedLayer) -> TensorInfo:
     if layout is not None and layout.elements != 1:
         raise FormatError(Text("weight_format has {n} entries, expected one", n=layout.elements))
     made = Int8(codes, scales, layout)
-    stored = [codes, scales, *([] if layout is None else [layout])]
-    return made_tensor(codes.name, "bitsandbytes int8", codes.shape, made, stored)
+    return made_tensor(codes.name, "bitsandbytes int8", codes.shape, made, codes, scales, layout)
 
 
 # -- 4-bit ---------------------------------------------------------------------------------------------------------------
@@ -170,11 +169,7 @@ class FourBit:
         if not parts:
             return built
         state = read_state(parts[-1], self.codes.name)
-        if (state.shape, state.block, state.nested_block) != (
-            self.state.shape,
-            self.state.block,
-            self.state.nested_block,
-        ):
+        if replace(state, offset=self.state.offset) != self.state:
             raise FormatError(
                 f"{self.codes.name}: its quant_state says shape {list(state.shape)} in blocks of {state.block}, that of a "
                 f"like weight says {list(self.state.shape)} in blocks of {self.state.block}",
@@ -248,7 +243,5 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
             )
         )
     made = FourBit(codes, absmax, table, nested_absmax, nested_table, state_bytes, state, kind)
-    extra = [tensor for tensor in (nested_absmax, nested_table) if tensor is not None]
-    return made_tensor(
-        codes.name, f"bitsandbytes {kind}", state.shape, made, [codes, absmax, table, *extra, state_bytes]
-    )
+    others = absmax, table, nested_absmax, nested_table, state_bytes
+    return made_tensor(codes.name, f"bitsandbytes {kind}", state.shape, made, codes, *others)

@@ -100,8 +100,7 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
         raise FormatError(unlike_shapes("zeros", zeros, scales))
     tall, wide = _block(layer, codes.shape, scales.shape)
     made = ScaledFloats(codes, scales, zeros, tall, wide)
-    stored = [codes, scales, *([] if zeros is None else [zeros])]
-    return made_tensor(codes.name, f"{NAMES[codes.dtype]} scaled", codes.shape, made, stored)
+    return made_tensor(codes.name, f"{NAMES[codes.dtype]} scaled", codes.shape, made, codes, scales, zeros)
 
 
 def _block(layer: QuantisedLayer, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, int]:

@@ -107,8 +107,7 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
         raise FormatError(Text("g_idx of shape {shape} for {n} inputs", shape=str(list(order.shape)), n=width))
     size = group_size(layer.settings, width, groups)
     made = Gptq(codes, zeros, scales, order, bits, size, _added(layer))
-    stored = [codes, zeros, scales, *([] if order is None else [order])]
-    return made_tensor(f"{layer.stem}.weight", f"GPTQ {bits}-bit", (out, width), made, stored)
+    return made_tensor(f"{layer.stem}.weight", f"GPTQ {bits}-bit", (out, width), made, codes, zeros, scales, order)
 
 
 def _added(layer: QuantisedLayer) -> int:

@@ -32,7 +32,7 @@ from kinprint.formats.quantised.modules import (
     unpack_words,
 )
 from kinprint.formats.quantised.mxfp4 import scaled
-from kinprint.formats.tensors import TensorInfo
+from kinprint.formats.tensors import Made, TensorInfo
 from kinprint.text import Text, verbatim
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -164,9 +164,8 @@ def _matrix(layer: QuantisedLayer) -> TensorInfo:
         if "biases" in layer.parts:
             raise FormatError(Text("MLX in the mode {mode} has no biases", mode=repr(mode)))
         width = _width(codes, scales, *MODES[mode])
-        return made_tensor(
-            name, f"MLX {mode.upper()}", (codes.shape[0], width), Floats(codes, scales, mode), [codes, scales]
-        )
+        made: Made = Floats(codes, scales, mode)
+        return made_tensor(name, f"MLX {mode.upper()}", (codes.shape[0], width), made, codes, scales)
     if mode != "affine":
         known = ", ".join(("affine", *MODES))
         raise FormatError(Text("MLX in the mode {mode}; known: {known}", mode=repr(mode[:40]), known=known))
@@ -178,7 +177,7 @@ def _matrix(layer: QuantisedLayer) -> TensorInfo:
     if biases.shape != scales.shape:
         raise FormatError(unlike_shapes("biases", biases, scales))
     made = Affine(codes, scales, biases, bits, size)
-    return made_tensor(name, f"MLX {bits}-bit", (codes.shape[0], width), made, [codes, scales, biases])
+    return made_tensor(name, f"MLX {bits}-bit", (codes.shape[0], width), made, codes, scales, biases)
 
 
 def _width(codes: TensorInfo, scales: TensorInfo, bits: int, size: int) -> int:

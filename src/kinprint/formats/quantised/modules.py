@@ -21,9 +21,8 @@ from kinprint.text import Text
 
 FloatArray = npt.NDArray[np.float32]
 WORD_BITS = 32
-CHUNK_ELEMENTS = (
-    1 << 21
-)  # unpacked at a time: a temporary takes a few bytes for each, and a slice may be a whole matrix
+# Unpacked at a time: a temporary takes a few bytes for each, and a slice may be a whole matrix.
+CHUNK_ELEMENTS = 1 << 21
 SCALE_DTYPES = ("F64", "F32", "F16", "BF16")
 INDEX_DTYPES = ("I32", "I64")
 
@@ -100,11 +99,11 @@ def unlike_shapes(name: str, tensor: TensorInfo, scales: TensorInfo) -> Text:
 
 
 def made_tensor(
-    name: str, dtype: str, shape: tuple[int, ...], made: Made, parts: Sequence[TensorInfo], nbytes: int | None = None
+    name: str, dtype: str, shape: tuple[int, ...], made: Made, codes: TensorInfo, *others: TensorInfo | None
 ) -> TensorInfo:
-    """Describe a tensor that is made of `parts`."""
-    size = sum(part.nbytes for part in parts) if nbytes is None else nbytes
-    return TensorInfo(name, dtype, shape, parts[0].file, 0, size, made)
+    """Describe a tensor that is made of codes and others, of which some may not be there."""
+    size = sum(part.nbytes for part in (codes, *others) if part is not None)
+    return TensorInfo(name, dtype, shape, codes.file, 0, size, made)
 
 
 def flat(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -101,18 +102,12 @@ def describe_experts(layer: QuantisedLayer) -> list[TensorInfo]:
         raise FormatError(Text("these are not the gate_up_proj or down_proj of gpt-oss's experts"))
     step = len(names)
     share = (codes.nbytes + scales.nbytes) // (count * step)
-    return [
-        made_tensor(
-            f"{stem}.{expert}.{name}.weight",
-            "MXFP4",
-            (out // step, groups * MX_GROUP),
-            ExpertRows(codes, scales, expert * out + at, step),
-            [codes],
-            share,
-        )
-        for expert in range(count)
-        for at, name in enumerate(names)
-    ]
+    shape = out // step, groups * MX_GROUP
+    found = []
+    for expert, (at, name) in product(range(count), enumerate(names)):
+        made = ExpertRows(codes, scales, expert * out + at, step)
+        found.append(TensorInfo(f"{stem}.{expert}.{name}.weight", "MXFP4", shape, codes.file, 0, share, made))
+    return found
 
 
 # -- matrices of their own -----------------------------------------------------------------------------------------------
@@ -169,5 +164,4 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
         )
         raise FormatError(said)
     made = FourBitFloats(codes, scales, common, divides, group)
-    stored = [codes, scales, *([] if common is None else [common])]
-    return made_tensor(f"{layer.stem}.weight", made.method, (out, width), made, stored)
+    return made_tensor(f"{layer.stem}.weight", made.method, (out, width), made, codes, scales, common)

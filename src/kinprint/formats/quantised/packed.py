@@ -141,8 +141,8 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
         raise FormatError(Text("weight_g_idx of shape {shape} for {n} columns", shape=shape, n=width))
     size = group_size(layer.settings, width, scales.shape[1])
     made = PackedIntegers(codes, scales, zeros, order, sides, (out, width), bits, size)
-    stored = [codes, scales, sides, *(tensor for tensor in (zeros, order) if tensor is not None)]
-    return made_tensor(f"{layer.stem}.weight", f"compressed-tensors int{bits}", (out, width), made, stored)
+    name, kind = f"{layer.stem}.weight", f"compressed-tensors int{bits}"
+    return made_tensor(name, kind, (out, width), made, codes, scales, sides, zeros, order)
 
 
 def _bits(layer: QuantisedLayer, words: tuple[int, ...], shape: tuple[int, int]) -> int:

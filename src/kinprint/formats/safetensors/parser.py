@@ -248,10 +248,8 @@ def _strings(metadata: object) -> dict[str, str]:
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:
     """Read and parse one header; mostly by one read."""
-    size, most = source.size, session.most_on_a_guess
-    if most is not None:  # a tight budget is not to be spent on a guess
-        guess = min(guess, max(most, LENGTH_BYTES))
-    head = session.read_here(source, ByteRange(0, min(guess, size)))
+    size = source.size
+    head = session.read_here(source, ByteRange(0, min(session.on_a_guess(guess, LENGTH_BYTES), size)))
     end = LENGTH_BYTES + header_length(head, file_size=size, label=source.label)
     if end > len(head):
         head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))

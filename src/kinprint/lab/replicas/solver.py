@@ -37,9 +37,7 @@ class Conditions:
     # mean, std: population moments.
     mean: float
     std: float
-    correlations: list[tuple[FloatArray, float]] = field(
-        default_factory=list
-    )  # partner and Pearson correlation with it
+    correlations: list[tuple[FloatArray, float]] = field(default_factory=list)  # partner, Pearson correlation with it
     gaps: list[tuple[FloatArray, float]] = field(default_factory=list)  # partner and mean absolute difference to it
     # The two neighbouring order statistics between which the 0.99 quantile lies, both on the BF16 grid.
     quantile: tuple[float, float] | None = None

@@ -84,11 +84,7 @@ class Training:
 
 
 How = Bundled | Edit | Training
-_KINDS: dict[str, type[How]] = {
-    "bundled": Bundled,
-    "edit": Edit,
-    "training": Training,
-}
+_KINDS: dict[str, type[How]] = {"bundled": Bundled, "edit": Edit, "training": Training}
 
 
 @dataclass(frozen=True, slots=True)
