@@ -23,7 +23,7 @@ from kinprint.results.p_values import PMethod
 from kinprint.results.report import Report
 from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, PairsReport, PairSummary
 from kinprint.sources.settings import Settings
-from kinprint.text import Text
+from kinprint.text import Text, verbatim
 from kinprint.tree.all_pairs import clusters_of, corrected
 from kinprint.tree.facts import ModelFacts, PairFacts
 from kinprint.tree.infer import infer_tree
@@ -237,8 +237,8 @@ def pairs_report(names: tuple[str, str, str] = ("base", "child", "other"), *, lo
     """Return a report on three models, of which the first two are related with this p-value."""
     facts = [ModelFacts(name, f"owner/{name}", f"owner/{name}", "c" * 40, "llama", 4, 0, 1000) for name in names]
     near = {"attn_v": 0.1, "mlp_up": 0.1, "mlp_down": 0.1}
-    related = PairFacts(0, 1, DERIVED, "fine_tuned", "A sentence.", log10_p, near)
-    apart = [PairFacts(a, b, NO_EVIDENCE, None, "None.", p) for a, b, p in ((0, 2, 0.0), (1, 2, -0.2))]
+    related = PairFacts(0, 1, DERIVED, "fine_tuned", verbatim("A sentence."), log10_p, near)
+    apart = [PairFacts(a, b, NO_EVIDENCE, None, verbatim("None."), p) for a, b, p in ((0, 2, 0.0), (1, 2, -0.2))]
     pairs = [related, *apart]
     tree = infer_tree(facts, pairs)
     found = tuple(corrected(_pair(pair), tree.settings.pairs) for pair in pairs)
@@ -261,7 +261,7 @@ def _pair(facts: PairFacts) -> PairSummary:
         norm_cosine_null=0.99,
         components=(ComponentFinding("mlp", "shared", 4, 4, -9.0),),
         declared=said if facts.found == DERIVED else None,
-        against=("the tests are symmetric: they do not say which of the two came first",),
+        against=(verbatim("the tests are symmetric: they do not say which of the two came first"),),
         untested=(),
         controls_passed=2,
         controls_run=2,

@@ -106,7 +106,7 @@ class TreeEdge:
     parent: int
     child: int
     kind: str | None
-    sentence: str
+    sentence: Text
     log10_p: float | None
     log10_p_pairs: float | None
     distance: float | None
@@ -129,7 +129,7 @@ class KinLink:
     b: int
     shares: str  # class of verdict
     log10_p: float | None
-    sentence: str
+    sentence: Text
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class PairSummary:
     b: int
     class_: str
     kind: str | None
-    sentence: str
+    sentence: Text
     log10_p: float | None
     log10_p_pairs: float | None
     significant: bool
@@ -260,8 +260,8 @@ class PairSummary:
     norm_cosine_null: float | None
     components: tuple[ComponentFinding, ...]
     declared: DeclaredFinding | None
-    against: tuple[str, ...]
-    untested: tuple[str, ...]
+    against: tuple[Text, ...]
+    untested: tuple[Text, ...]
     controls_passed: int
     controls_run: int
     bytes_read: int

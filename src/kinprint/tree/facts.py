@@ -10,6 +10,9 @@ from kinprint.results.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHA
 from kinprint.results.models import FileSummary
 from kinprint.results.report import Report
 from kinprint.results.tree import Cue
+from kinprint.text import Text, verbatim
+
+NO_SENTENCE = verbatim("")
 
 RELATED = (IDENTICAL, DERIVED)
 """Verdicts that allow an edge: trained weights are shared in most layers."""
@@ -56,7 +59,7 @@ class PairFacts:
     b: int
     found: str
     kind: str | None = None
-    sentence: str = ""
+    sentence: Text = NO_SENTENCE
     log10_p: float | None = None
     distances: Mapping[str, float] = field(default_factory=dict)  # −ln correlation by role, weights in their places
     carried: Mapping[str, float] = field(default_factory=dict)  # the same of embeddings, head and norms

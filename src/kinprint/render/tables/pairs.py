@@ -20,6 +20,7 @@ from kinprint.render.tables.tidy import (
 )
 from kinprint.results.context import DeclaredFinding
 from kinprint.results.tree import PairsReport, PairSummary, TreeModel
+from kinprint.text import verbatim
 
 TABLE = "verdicts"
 DOES_NOT_STAND = "does_not_stand"
@@ -60,7 +61,7 @@ def _row(report: PairsReport, pair: PairSummary) -> Row:
     models, settings = report.tree.models, report.tree.settings
     told, first = direction_among(report, pair)
     if not pair.stands:  # no word that a reader, or a filter, could take for a verdict or hold against a card
-        alone = f"{pair.class_} by itself, not after the correction for all pairs"
+        alone = verbatim(pair.class_ + " by itself, not after the correction for all pairs")
         pair = replace(pair, class_=DOES_NOT_STAND, kind=None, sentence=alone, declared=None, components=())
     return (
         pair.a + 1,
