@@ -72,7 +72,7 @@ def test_figures_known_to_be_wrong_differ_on_replicas(replica_run):
     wrong = [check for check in replica_run.checks if check.trust == "wrong"]
     assert len(wrong) == 53
     assert [str(check.what) for check in wrong if check.agrees] == []
-    # Of different layers nothing is published but this, and seed 002 measured post norms of Phi in three layers only.
+    # Of different layers nothing is published but this; hyunwoongko measured post norms of Phi in three layers only.
     free = [str(check.what) for check in wrong if check.agrees is None]
     assert [what.split(":")[0] for what in free] == ["D-2"] * 6 + ["E-3"] * 2
 
