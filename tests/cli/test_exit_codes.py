@@ -107,7 +107,8 @@ def test_8_disk_full(kinprint, demo, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
     out = tmp_path / "out"
-    whole = {"PYTHONDONTWRITEBYTECODE": "1"}  # the limit would leave cut bytecode behind, which breaks every later start
+    # bytecode cut off by the limit would stay behind and break every later start
+    whole = {"PYTHONDONTWRITEBYTECODE": "1"}
     done = kinprint("compare", demo / "base", demo / "base", *QUICK, "--out", out, preexec_fn=limit, env=whole)
     failed(done, 8, "cannot write", "report.json")
     assert list(out.iterdir()) == []  # neither a part of a report nor a temporary file
