@@ -8,4 +8,6 @@ from pathlib import Path
 _TESTS = str(Path(__file__).resolve().parents[1] / "tests")
 if _TESTS not in sys.path:
     sys.path.append(_TESTS)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _TESTS]))
+_PATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+if _TESTS not in _PATH:  # pytest has them in its own path, which programs do not inherit
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*_PATH, _TESTS]))

@@ -261,7 +261,7 @@ def _pair(facts: PairFacts) -> PairSummary:
         norm_cosine_null=0.99,
         components=(ComponentFinding("mlp", "shared", 4, 4, -9.0),),
         declared=said if facts.found == DERIVED else None,
-        against=(verbatim("the tests are symmetric: they do not say which of the two came first"),),
+        against=(Text("the tests are symmetric: they do not say which of the two came first"),),
         untested=(),
         controls_passed=2,
         controls_run=2,
