@@ -91,7 +91,7 @@ models: .venv-demo/done
 	OMP_NUM_THREADS=1 .venv-demo/bin/python demo/make_family.py --out tests/family
 
 models-smoke: .venv-demo/done
-	.venv-demo/bin/python demo/make_models.py --smoke
+	OMP_NUM_THREADS=1 .venv-demo/bin/python demo/make_models.py --smoke
 	OMP_NUM_THREADS=1 .venv-demo/bin/python demo/make_family.py --smoke --only lora upcycled
 
 # The empirical null that ships, made from the independent models of both families.
