@@ -247,7 +247,8 @@ def pairs_report(names: tuple[str, str, str] = ("base", "child", "other"), *, lo
 
 def _pair(facts: PairFacts) -> PairSummary:
     silent = Declaration((), None, None, ())
-    said = DeclaredFinding(UNDECLARED, "The weights are related, and neither card declares it.", silent, silent)
+    declared = Text("The weights are related, and neither card declares it.")
+    said = DeclaredFinding(UNDECLARED, declared, silent, silent)
     return PairSummary(
         a=facts.a,
         b=facts.b,

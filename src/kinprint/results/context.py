@@ -90,7 +90,7 @@ class Declaration:
     relation: str | None  # "finetune", "adapter", "merge", "quantized", as the hub spells it
     licence: str | None
     where: tuple[str, ...]  # files that say so
-    reason: str | None = None  # why nothing could be read, if that is so
+    reason: Text | None = None  # why nothing could be read, if that is so
     known: bool = True  # whether silence means something: all that the model could say was read and understood
 
 
@@ -109,8 +109,8 @@ class DeclaredFinding:
     """What the cards of both models declare, beside what the weights say."""
 
     state: str
-    sentence: str
+    sentence: Text
     a: Declaration
     b: Declaration
     named_by: tuple[str, ...] = ()  # "A", "B": the sides that name the other model as their base
-    licences: str | None = None  # a sentence, where the licences differ and the weights are related
+    licences: Text | None = None  # a sentence, where the licences differ and the weights are related

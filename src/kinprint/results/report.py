@@ -39,7 +39,7 @@ class Run:
     network_bytes: int
     cache_bytes: int
     local_bytes: int
-    problem: str | None = field(default=None, metadata=LATER)  # of the range cache, which is no reason to fail
+    problem: Text | None = field(default=None, metadata=LATER)  # of the range cache, which is no reason to fail
 
 
 @dataclass(frozen=True)
