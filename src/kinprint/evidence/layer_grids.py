@@ -1,4 +1,4 @@
-"""All layer pairs of each role, for the report's heatmaps. For the eye: the layer map rests on `kinprint.evidence.layer_map`."""
+"""Layer grids of each role, for the report's heatmaps. For the eye: the layer map rests on `kinprint.evidence.layer_map`."""
 
 from __future__ import annotations
 

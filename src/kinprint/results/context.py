@@ -1,4 +1,4 @@
-"""What a report holds beside measurements and verdict: all layer pairs, what was read, and what its card declares.
+"""What a report holds beside measurements and verdict: layer grids, what was read, and what model cards declare.
 
 Plain frozen dataclasses like those of `kinprint.results.report`, which holds them in the Report.
 """

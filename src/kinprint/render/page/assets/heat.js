@@ -1,4 +1,4 @@
-/* All layer pairs: cosine and Pearson side by side, or z. Rows are layers of A, columns layers of B. */
+/* Layer grids: cosine and Pearson side by side, or z. Rows are layers of A, columns layers of B. */
 (() => {
   const root = K.byId('heat');
   if (!root) return;
