@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STUDIES := baselines metrics bias sanity origin scale
 
 .PHONY: demo test test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage check \
-	format bench bench-quick models models-smoke null null-check clean
+	format schema bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
 expect = ; code=$$?; [ $$code -eq $(1) ] || { echo "expected exit code $(1), got $$code" >&2; exit 1; }
@@ -78,6 +78,10 @@ check: $(VENV)/dev.done
 format: $(VENV)/dev.done
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# docs/schema: what the JSON of reports looks like, from their types.
+schema: $(VENV)/core.done
+	$(BIN)/python -c "from kinprint.results.schema import publish; publish('docs/schema')"
 
 bench: $(VENV)/dev.done
 	$(BIN)/python bench/run.py

@@ -31,8 +31,7 @@ from bench.calibration_pairs import (
     trained_pairs,
 )
 from bench.common import Cell, Goal, Report, finish, machine, parser, timed
-from kinprint.evidence.assess import Assessment, assess, facts_of
-from kinprint.evidence.probe import Probe
+from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.verdict import LOG10_ALPHA, decide
 from kinprint.results.findings import (
     DERIVED,
@@ -70,10 +69,10 @@ class Outcome:
     tests: tuple[tuple[str, float, bool], ...]
 
 
-def verdict_of(a: Probe, b: Probe, found: Assessment) -> str:
+def verdict_of(found: Assessment) -> str:
     """Return the verdict at its most credulous: controls passed, every test able, nothing known about initialisation."""
     able = frozenset((test.name, test.scope) for test in found.tests)
-    return decide(replace(facts_of(a, b, found), controls=PASSED, able=able)).class_
+    return decide(replace(found.facts, controls=PASSED, able=able)).class_
 
 
 def run_trial(trial: Trial) -> Outcome:
@@ -90,7 +89,7 @@ def run_trial(trial: Trial) -> Outcome:
         if test.log10_p is not None
     )
     shared = tuple(part.component for part in found.components if part.shared)
-    return Outcome(trial, verdict_of(a, b, found), found.log10_p, shared, tests)
+    return Outcome(trial, verdict_of(found), found.log10_p, shared, tests)
 
 
 def run_all(trials: Sequence[Trial], workers: int = WORKERS) -> list[Outcome]:

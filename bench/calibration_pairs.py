@@ -14,6 +14,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.evidence.probe import Probe
 from kinprint.lab.zoo.derive import Config, State, load_state, upcycle
 from support.probes import free_orders, probe_from_state
+from support.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20_261_115
@@ -63,6 +64,7 @@ class Shape:
         """Return a Llama config; every key/value head serves one query head."""
         return {
             "model_type": "llama",
+            "rms_norm_eps": 1e-5,
             "hidden_size": self.hidden,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.kv_heads,
@@ -261,6 +263,11 @@ def _upcycled(rng: np.random.Generator, shape: Shape) -> Pair:
     return made[0], made[1]
 
 
+def _by_recipe(rng: np.random.Generator, shape: Shape, *, recipe: str) -> Pair:
+    """Do to two independent models what one public recipe does to any: their places agree, their weights do not."""
+    return _both(rng, replace(shape, hidden=96), lambda r, s: RECIPES[recipe](synthetic(r, s)))
+
+
 def _copied_norms(rng: np.random.Generator, shape: Shape) -> Pair:
     """B has A's norms, somewhat retrained, and nothing else of it. Wide enough for the threshold to be in reach."""
     shape = replace(shape, hidden=128)
@@ -292,6 +299,7 @@ HARD: dict[str, Maker] = {
     "zero rows and columns": _zero_rows,
     "tiny widths": _tiny,
     "other depth, layers alike": _other_depth,
+    **{recipe: partial(_by_recipe, recipe=recipe) for recipe in RECIPES},
 }
 
 COPIED = "norms copied, synthetic"

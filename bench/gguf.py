@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bench.common import Cell, Goal, Report, finish, median, parser, timed
 from bench.hubside import Hub, serving
 from gguf import GGMLQuantizationType, GGUFReader
-from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.formats.checkpoint import execute_together, open_checkpoint
 from kinprint.formats.dtypes import decode
 from kinprint.formats.gguf.blocks import TYPES, GgmlType
 from kinprint.formats.plan import plan_reads, whole
@@ -214,7 +214,7 @@ def remote(large: Large, scratch: Path, *, quick: bool) -> Report:
             plan = plan_reads([whole(model.checkpoint.tensors[part.name]) for part in parts])
 
             def read() -> Norms:
-                arrays = model.checkpoint.execute(plan)
+                arrays = execute_together([(model.checkpoint, plan)])[0]
                 return {part.name: array for part, array in zip(parts, arrays, strict=True)}
 
             reading_s, requests, norms, found = _counted(hub, read)

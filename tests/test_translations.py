@@ -136,3 +136,26 @@ def test_no_translation_drops_a_digit():
             filter(str.isdigit, PLACE.sub("", translation))
         )
         assert not lost, english
+
+
+NOT_OUR_KOREAN = (
+    "노름 가중치",
+    "원 코사인",
+    "단순 코사인",
+    "매개변수",
+    "친연",
+    "수 형식",
+    "대조군",
+    "밝힌",
+    "번들",
+    "형상",
+    "간선",
+)
+"""Words that have another one in docs/glossary.md; one term everywhere."""
+
+
+def test_korean_keeps_to_one_vocabulary():
+    labels = entries(SOURCE / "render" / "texts" / "labels_ko.json").values()
+    said = [*(translation for _, _, translation in korean()), *labels]
+    assert [text for text in said if any(word in text for word in NOT_OUR_KOREAN)] == []
+    assert [text for text in said if re.search(r"[\d}] (%|[KMG]i?B\b)", text)] == []

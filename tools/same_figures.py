@@ -99,6 +99,8 @@ def compare_all(before: Path, after: Path) -> int:
             examples.setdefault("missing file", str(file))
             continue
         old, new = (json.loads((side / file).read_bytes()) for side in (before, after))
+        for part in (*old.get("parts", ()), *new.get("parts", ())):  # checks of a study may stand in another order
+            part["published"].sort(key=_check_key)
         for kind, where, text in compare(old, new, ""):
             if kind == "same":
                 figures += 1
@@ -144,6 +146,11 @@ def compare(old: Any, new: Any, where: str) -> Iterator[tuple[str, str, str]]:
         yield ("same" if old == new else "words"), where, f"{old!r:.100} and {new!r:.100}"
     else:
         yield "FIGURE", where, f"{old!r:.80} and {new!r:.80}"
+
+
+def _check_key(check: dict[str, Any]) -> tuple[str, str, str, str]:
+    figures = (check["published"], check["measured"], check["tolerance"])
+    return (check["trust"], *(f"{figure:.9g}" if isinstance(figure, float) else str(figure) for figure in figures))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every exception kinprint raises on purpose, in one tree.
+"""Define every exception that kinprint raises on purpose.
 
 ::
 
@@ -71,7 +71,7 @@ class BadSetting(KinprintError, ValueError):
 
 
 class NeedsExtra(KinprintError, ImportError):
-    """What was asked for needs an optional dependency that is not installed."""
+    """The request needs an optional dependency that is not installed."""
 
     exit_code = 2
 
@@ -153,12 +153,7 @@ class BudgetExceeded(KinprintError, ValueError):
 class DegenerateInput(KinprintError, ValueError):
     """A metric or test is undefined on this input. The pipeline turns it into a status, and the message into its reason.
 
-    Parameters
-    ----------
-    message
-        English, with names of values in braces; see `kinprint.text.Text`.
-    values
-        What goes into the braces.
+    The message is English, with names of values in braces; see `kinprint.text.Text`.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, **values: Value) -> None:

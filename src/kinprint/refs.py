@@ -1,4 +1,4 @@
-"""What the user named, parsed once: a model reference, and the half-open byte range used everywhere inside."""
+"""Parse model references, and define the half-open byte range used everywhere inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One generic registry for everything that plugs in by name: metrics now, tests and fingerprints later."""
+"""Register plug-ins by name: metrics, fingerprint methods, formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences as data: what the engine says, kept as an English template and its values, so that every language can say it.
+"""Keep sentences as data, an English template and its values, so that they can be rendered in every language.
 
 A `Text` is a ``str``, the English sentence, that remembers how it was made::
 
@@ -45,15 +45,7 @@ class Phrase(NamedTuple):
 
 
 class Text(str):
-    """An English sentence that remembers its template (``key``) and its ``values``.
-
-    Parameters
-    ----------
-    template
-        English, with names of values in braces.
-    values
-        What goes into the braces.
-    """
+    """An English sentence that remembers its template (``key``, with names in braces) and its ``values``."""
 
     __slots__ = ("key", "values")
     key: str
@@ -71,10 +63,7 @@ class Text(str):
     def of(cls, key: str, values: Mapping[str, Value]) -> Text:
         """Make a sentence from data, such as a report's.
 
-        Raises
-        ------
-        ValueError
-            If template and values do not fit each other, or a template asks for more than names and numbers.
+        Raise ValueError if template and values do not fit each other, or a template asks for more than names and numbers.
         """
         made = str.__new__(cls, _fill(key, values, None).text if values else key)
         made.key, made.values = key, values or _NO_VALUES
@@ -104,13 +93,7 @@ class Text(str):
 
 
 def text_from_data(data: Any, depth: int = _DEPTH) -> Text:
-    """Make a Text from what `Text.to_data` returned.
-
-    Raises
-    ------
-    ValueError
-        If the data are no such thing.
-    """
+    """Make a Text from what `Text.to_data` returned; raise ValueError for other data."""
     if not isinstance(data, dict) or not data.keys() <= {"key", "values"} or not isinstance(data.get("key"), str):
         raise ValueError(f"expected a text with key and values, got {data!r:.80}")
     values = data.get("values", {})

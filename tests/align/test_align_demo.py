@@ -9,7 +9,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from kinprint.align import choose_map, embedding_rotation, gate_up_agreement, match_columns, pair_scores, recovered_map
+from kinprint.align.layer_alignment import choose_map, pair_scores
+from kinprint.align.neuron_assignment import gate_up_agreement, recovered_map
+from kinprint.align.residual_basis import embedding_rotation, match_columns
 from support.places import DEMO_MODELS
 
 DEMO = DEMO_MODELS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from kinprint.align import LayerScores, assignment_map, best_map, choose_map, monotone_map, pair_scores
+from kinprint.align.layer_alignment import LayerScores, assignment_map, best_map, choose_map, monotone_map, pair_scores
 from kinprint.errors import DegenerateInput
 from kinprint.stats.moments import centred_rows, dot_moments
 from support.counting import calls_of

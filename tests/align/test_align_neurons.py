@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from kinprint.align import gate_up_agreement, match_rows, recovered_map
 from kinprint.align import neuron_assignment as neurons
+from kinprint.align.neuron_assignment import gate_up_agreement, match_rows, recovered_map
 from kinprint.errors import DegenerateInput
 from kinprint.results.p_values import PMethod
 

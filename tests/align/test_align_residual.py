@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinprint.align import embedding_rotation, match_columns, match_rows
+from kinprint.align.neuron_assignment import match_rows
+from kinprint.align.residual_basis import embedding_rotation, match_columns
 from kinprint.errors import DegenerateInput
 
 TOKENS, WIDTH = 300, 80

@@ -117,8 +117,13 @@ def test_other_numbers_of_neurons_and_refusals():
     found = find_rotation([(neurons, fewer)])
     assert found.agreement > 0.9
     assert sorted(order[:100]) != list(range(100))
-    with pytest.raises(DegenerateInput, match="widths 48 and 32"):
-        find_rotation([(neurons, trained_like(21, width=32))])
+    padded = Neurons(*(np.pad(X, ((0, 0), (0, 16))) for X in (other.gate, other.up, other.down)))
+    wider = find_rotation(
+        [(neurons, changed(padded, 21)[0])]
+    )  # residual dimensions that hold nothing, in another basis
+    assert wider.agreement > 0.9
+    assert wider.R.shape == (48, 64)
+    assert find_rotation([(neurons, trained_like(21, width=32))]).agreement < 0.5
     with pytest.raises(DegenerateInput, match="only one side has gate"):
         find_rotation([(neurons, trained_like(22, gate=False))])
 

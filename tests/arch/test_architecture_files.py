@@ -82,6 +82,7 @@ def test_good_example_compiles() -> None:
         ({"exclude": [{"pattern": "a*b", "reason": "x"}]}, "exclude pattern 'a*b'"),
         ({"exclude": [{"pattern": "a.*", "reason": "x", "packs": ".weight"}]}, "* at the start only"),
         ({"exclude": [{"pattern": "*", "reason": 1}]}, "strings for pattern"),
+        ({"exclude": [{"pattern": "*.x", "reason": "x", "optional": "yes"}]}, "true or false for optional"),
     ],
 )
 def test_mistakes_are_reported_with_file_and_key(changes: dict[str, object], complaint: str) -> None:

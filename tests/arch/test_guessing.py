@@ -165,6 +165,12 @@ def test_quantiser_state_is_excluded_with_what_it_packs() -> None:
     assert "3 tensors of quantiser state excluded: stored weights are not to scale" in naming.notes
 
 
+def test_only_buffers_may_be_missing_from_a_copy() -> None:
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": (4,), "score.weight": (2, 8)}
+    naming = name_tensors({"model_type": "llama", "num_hidden_layers": 2}, LLAMA | extra)
+    assert {each.name: each.optional for each in naming.excluded} == dict(zip(extra, (True, False), strict=True))
+
+
 def test_two_names_for_one_role_keep_one() -> None:
     naming = name_tensors({"model_type": "llama", "num_hidden_layers": 2}, LLAMA | {"embed_tokens.weight": (50, 8)})
     assert [(each.name, each.reason) for each in naming.excluded] == [

@@ -5,10 +5,10 @@ import pytest
 
 from kinprint.arch import name_tensors
 from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES
-from kinprint.formats.expert_stacks import one_of
 from kinprint.formats.plan import rows, whole
 from kinprint.formats.quantised.modules import flat
 from kinprint.formats.tensors import TensorInfo, Tensors
+from kinprint.formats.views import one_of
 from kinprint.model.inspection import inspect
 from kinprint.model.model import open_model
 from kinprint.model.reader import Want

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinprint.render.page.pairs import pairs_html
+from kinprint.render.page.report import pairs_html
 from support.reports import HOSTILE, pairs_report
 
 

@@ -13,7 +13,7 @@ import pytest
 from kinprint.bundle import verifying, write_bundle
 from kinprint.bundle.conclusion import CheckState
 from kinprint.bundle.container import open_container
-from kinprint.bundle.manifest import (
+from kinprint.bundle.members import (
     MANIFEST,
     RANGES,
     README,

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from kinprint.bundle import report_of, verify_bundle, write_bundle
-from kinprint.bundle.manifest import MAY_DIFFER
+from kinprint.bundle.members import MAY_DIFFER
 from kinprint.errors import BadSelection, FormatError, StorageError
 from kinprint.results.report import Report
 from kinprint.sources.ledger import Ledger

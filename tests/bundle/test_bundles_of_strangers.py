@@ -13,7 +13,7 @@ import pytest
 from kinprint.bundle import access, verify_bundle
 from kinprint.errors import FormatError
 from kinprint.results.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED, Problem, Unchecked
-from kinprint.sources.private_network import is_near
+from kinprint.sources.private_network import is_private
 from support.hub import HubServer
 
 ESCAPES = "\x1b[2J\x1b[32mVerified\x1b[0m\u202e"
@@ -110,9 +110,9 @@ def test_short_ranges_that_the_comparison_asks_for_are_compared(bundler, small_m
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1"])
 def test_addresses_of_the_own_network(host):
-    assert is_near(host)
-    assert not is_near("8.8.8.8")
-    assert is_near("localhost")
+    assert is_private(host)
+    assert not is_private("8.8.8.8")
+    assert is_private("localhost")
 
 
 def test_servers_of_the_own_network_need_leave(web, bundler, small_model, tmp_path):
@@ -137,7 +137,7 @@ def test_where_the_users_hub_leads(bundler, small_model, settings_for, tmp_path,
         own = settings_for(server)
         bundler(tmp_path / "x.zip", "hf://owner/a", "hf://owner/b", enclose=False, settings=own)
         assert verify_bundle(tmp_path / "x.zip", settings=own).outcome == VERIFIED
-        monkeypatch.setattr(access, "is_near", lambda _host: False)
+        monkeypatch.setattr(access, "is_private", lambda _host: False)
         server.reset()
         found = verify_bundle(tmp_path / "x.zip", settings=own)
         assert found.outcome == NOT_CHECKED
@@ -155,7 +155,7 @@ def test_a_public_server_does_not_lead_into_the_network(web, bundler, small_mode
     small_model(web.root / "b", 1, 0.02)
     bundler(tmp_path / "x.zip", f"{web.url}/a", f"{web.url}/b", enclose=False)
     web.log.clear()
-    monkeypatch.setattr(access, "is_near", lambda _host: False)
+    monkeypatch.setattr(access, "is_private", lambda _host: False)
     found = verify_bundle(tmp_path / "x.zip")
     assert found.outcome == NOT_CHECKED
     assert "expected a public server, got one in the network of this machine" in found.unchecked[0].reason

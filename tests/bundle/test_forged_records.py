@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from kinprint import bundle
-from kinprint.bundle.manifest import Software
+from kinprint.bundle.members import Software
 from kinprint.errors import FormatError, SchemaError
 from kinprint.evidence.empirical_null import load_null, parse_null
 from kinprint.results.verification import FAILED, IN_PART, VERIFIED

@@ -216,7 +216,7 @@ def test_a_range_longer_than_any(made, forged):
 
 
 def test_more_to_fetch_than_allowed(made):
-    refused(made.lean, "were read for it, more than the 60.0 kB", max_bytes=60_000)
+    refused(made.lean, "were read for it, more than the 70.0 kB", max_bytes=70_000)
 
 
 def test_a_reference_that_looks_at_this_machine(made, forged):

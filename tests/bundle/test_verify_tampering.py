@@ -287,7 +287,7 @@ def parsed(path: Path) -> dict[str, bytes] | None:
             return {name: archive.read(name) for name in archive.namelist()}
     except NotImplementedError:  # the field that says which version it takes to read the archive: ours does not ask
         with open_container(path) as container:
-            return {name: container.read(name) for name in container.names}
+            return {name: container.read(name) for name in container.members}
 
 
 def flip(made, tmp_path_factory, at: int, bit: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kinprint.edits import find_grid
+from kinprint.edits.quantisation_grids import find_grid
 from kinprint.errors import DegenerateInput
 
 # the steps of BF16 hide eight bits with a free zero: see the test below

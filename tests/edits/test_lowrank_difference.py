@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kinprint.edits import difference_rank
+from kinprint.edits.lowrank import difference_rank
 from kinprint.errors import DegenerateInput
 
 

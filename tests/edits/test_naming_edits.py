@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from kinprint.edits import describe, explain_edit, name_edit
+from kinprint.edits.edit_names import explain_edit
+from kinprint.edits.pair import describe
 from kinprint.errors import DegenerateInput
 from support.counting import calls_of
 
@@ -66,7 +67,7 @@ def test_trained_weights_are_never_called_anything_special(make, family, seed):
                     for parent in (A, make.stored(A, dtype)):  # the child of what was stored, and of what was not
                         child = make.stored(make.trained(rng, 0.99 * parent, exponent, size), dtype)
                         edit = describe(make.stored(A, dtype), child, dtype_a=dtype, dtype_b=dtype)
-                        assert name_edit(edit) == "changed", (shape, dtype, exponent, size, explain_edit(edit))
+                        assert explain_edit(edit).name == "changed", (shape, dtype, exponent, size, explain_edit(edit))
 
 
 @pytest.mark.parametrize(("dtype_a", "dtype_b"), [("F32", "BF16"), ("F32", "F16"), ("BF16", "F32"), ("F16", "BF16")])
@@ -75,7 +76,7 @@ def test_a_cast_is_named_with_its_formats(make, dtype_a, dtype_b):
     edit = describe(A, make.stored(A, dtype_b), dtype_a=dtype_a, dtype_b=dtype_b)
     assert edit.identity.cast == f"{dtype_a} to {dtype_b}"
     assert not edit.identity.byte_identical
-    assert name_edit(edit) == "cast"
+    assert explain_edit(edit).name == "cast"
 
 
 def test_the_demo_family(demo):
@@ -83,7 +84,7 @@ def test_the_demo_family(demo):
         for rows in (slice(None), slice(8, 24)):
             for other, expected in (("base", "identical"), ("finetune", "changed"), ("unrelated", "changed")):
                 edit = describe(A[rows], demo[other][tensor][rows], dtype_a="BF16", dtype_b="BF16")
-                assert name_edit(edit) == expected, (tensor, rows, other, explain_edit(edit))
+                assert explain_edit(edit).name == expected, (tensor, rows, other, explain_edit(edit))
 
 
 def test_edits_of_really_trained_weights(make, demo):
@@ -104,18 +105,18 @@ def test_edits_of_really_trained_weights(make, demo):
         ]
         for expected, child in cases:
             edit = describe(stored, make.stored(child, "BF16"), dtype_a="BF16", dtype_b="BF16")
-            assert name_edit(edit) == expected, (tensor, explain_edit(edit))
+            assert explain_edit(edit).name == expected, (tensor, explain_edit(edit))
 
 
 def test_too_little_to_tell_is_unknown(make):
     A = make.weights["gaussian"](np.random.default_rng(2), 4, 8)
     edit = describe(A, A + 0.001, dtype_a="F64", dtype_b="F64")
-    assert name_edit(edit) == "unknown"
+    assert explain_edit(edit).name == "unknown"
     assert edit.limits == ("32 elements: expected 64 or more",)
     zero = np.zeros((32, 96))
-    assert name_edit(describe(zero, zero + 1.0, dtype_a="F32", dtype_b="F32")) == "unknown"
-    assert name_edit(describe(zero + 1.0, zero, dtype_a="F32", dtype_b="F32")) == "unknown"
-    assert name_edit(describe(zero, -zero, dtype_a="F32", dtype_b="F32")) == "identical"
+    assert explain_edit(describe(zero, zero + 1.0, dtype_a="F32", dtype_b="F32")).name == "unknown"
+    assert explain_edit(describe(zero + 1.0, zero, dtype_a="F32", dtype_b="F32")).name == "unknown"
+    assert explain_edit(describe(zero, -zero, dtype_a="F32", dtype_b="F32")).name == "identical"
 
 
 def test_what_is_not_a_pair_of_finite_matrices_is_refused():
@@ -132,9 +133,9 @@ def test_integers_are_quantised_by_their_format(make):
     codes = np.rint(A / np.abs(A).max(axis=1, keepdims=True) * 127).astype(np.int8)
     edit = describe(A, codes, dtype_a="BF16", dtype_b="I8")
     assert edit.grid.on_grid is None
-    assert name_edit(edit) == "quantised"
+    assert explain_edit(edit).name == "quantised"
     other = rng.integers(-127, 128, A.shape).astype(np.int8)
-    assert name_edit(describe(A, other, dtype_a="BF16", dtype_b="I8")) == "unknown"
+    assert explain_edit(describe(A, other, dtype_a="BF16", dtype_b="I8")).name == "unknown"
 
 
 def test_a_slope_has_its_error_and_rows_their_spread(make):

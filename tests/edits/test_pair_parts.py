@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from kinprint.edits import describe, explain_edit, identity_of, sparsity_of
+from kinprint.edits.edit_names import explain_edit
+from kinprint.edits.pair import describe
 from kinprint.edits.rounding import steps, stored_bits, used_dtype
+from kinprint.edits.sameness import identity_of
+from kinprint.edits.sparsity import sparsity_of
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
-from kinprint.evidence.assess import assess, facts_of, power_of
-from kinprint.evidence.controls import own_controls
+from kinprint.evidence.assess import assess
+from kinprint.evidence.controls import able_tests, own_controls
+from kinprint.evidence.facts import Facts
+from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.verdict import Facts, decide
+from kinprint.evidence.verdict import decide
 from kinprint.lab.zoo.derive import load_state, save_state
 from kinprint.results.findings import Verdict
 from kinprint.results.options import Options
@@ -128,9 +130,10 @@ def weigh() -> Callable[[Probe, Probe], tuple[Verdict, Facts]]:
     def verdict(a: Probe, b: Probe) -> tuple[Verdict, Facts]:
         if id(a) not in controls:
             controls[id(a)] = (a, own_controls(a, seed=0))  # the probe too: its id must not be given to another
-        own, able = controls[id(a)][1]
+        own, _ = controls[id(a)][1]
         found = assess(a, b)
-        facts = replace(facts_of(a, b, found), controls=own, power=power_of(a, b, found), able=able)
+        power = power_of(found)
+        facts = replace(found.facts, controls=own, power=power, able=able_tests((a, b), power, seed=0))
         return decide(facts), facts
 
     return verdict

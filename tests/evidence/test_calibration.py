@@ -8,8 +8,10 @@ from scipy.stats import binom, kstest
 
 from kinprint.arch import Role
 from kinprint.evidence.assess import assess
-from kinprint.evidence.battery import SamplePair, head_test, matrix_test, norm_test, row_test, run_battery
+from kinprint.evidence.battery import run_battery
 from kinprint.evidence.controls import classify
+from kinprint.evidence.exact_tests import head_test, matrix_test, norm_test, row_test
+from kinprint.evidence.probe import SamplePair
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.lab.zoo.derive import load_state
 from kinprint.model.reader import Sample
@@ -129,8 +131,10 @@ def test_all_tests_of_the_battery_run():
         "fixed_points",
         "head_fixed_points",
         "token_rows",
+        "dimension_fixed_points",
+        "sign_flips",
     }
-    assert len(names) == 18
+    assert len(names) == 23  # 48 residual dimensions are too few for their signs
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(600, marks=pytest.mark.nightly)])

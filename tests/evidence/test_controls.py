@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinprint.evidence.controls import FAILED, NOT_RUN, PASSED, RELATED, own_controls, run_controls
+from kinprint.evidence.controls import FAILED, NOT_RUN, PASSED, RELATED, able_tests, own_controls, run_controls
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.verdict import decide
 from kinprint.lab.zoo.derive import noise, upcycle
@@ -30,7 +30,8 @@ def controls(demo_probe):
 
 @pytest.mark.parametrize("name", ["base", "unrelated", pytest.param("grown", marks=pytest.mark.slow)])
 def test_the_built_in_controls_pass(demo_probe, name):
-    (same, shuffled), able = own_controls(demo_probe(name), seed=0)
+    (same, shuffled), _ = own_controls(demo_probe(name), seed=0)
+    able = able_tests((demo_probe(name), demo_probe("base")), (), seed=0)
     assert (same.name, same.expected, same.status, same.found) == ("self", IDENTICAL, PASSED, IDENTICAL)
     assert (shuffled.name, shuffled.status, shuffled.found) == ("shuffled self", PASSED, NO_EVIDENCE)
     assert (same.reason, shuffled.reason) == (None, None)
@@ -43,16 +44,16 @@ def test_the_built_in_controls_pass(demo_probe, name):
 @pytest.mark.parametrize("seed", range(5))
 def test_shuffled_self_passes_whatever_the_seed(small, seed):
     probe = probe_from_state(*small(50, layers=2)[:2])
-    _, shuffled = own_controls(probe, seed=seed)[0]
+    (_, shuffled), _ = own_controls(probe, seed=seed)
     assert shuffled.status == PASSED
     assert shuffled.log10_p > -4
 
 
 def test_built_in_controls_of_a_mixture(small):
     state, config, _ = small(51, layers=2)
-    found, able = own_controls(probe_from_state(*upcycle(state, config, 4, 1.0, 1)), seed=3)
-    assert [control.status for control in found] == [PASSED, PASSED]
-    assert ("fixed_points", "expert_up") in able
+    mixture = probe_from_state(*upcycle(state, config, 4, 1.0, 1))
+    assert [control.status for control in own_controls(mixture, seed=3)[0]] == [PASSED, PASSED]
+    assert ("fixed_points", "expert_up") in able_tests((mixture, mixture), (), seed=3)
 
 
 def test_a_shuffled_probe_is_the_same_numbers_in_another_order(demo_probe):
@@ -69,10 +70,10 @@ def test_a_shuffled_probe_is_the_same_numbers_in_another_order(demo_probe):
 
 def test_nothing_to_test_makes_no_control():
     """An empty probe: neither control may claim to have passed."""
-    found, able = own_controls(Probe("empty", 0), seed=0)
+    found, _ = own_controls(Probe("empty", 0), seed=0)
     assert [control.status for control in found] == [NOT_RUN, NOT_RUN]
     assert all(control.reason for control in found)
-    assert able == frozenset()
+    assert able_tests((Probe("empty", 0), Probe("empty", 0)), (), seed=0) == frozenset()
 
 
 # -- controls of the user ------------------------------------------------------------------------------------------------

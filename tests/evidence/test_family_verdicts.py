@@ -51,7 +51,7 @@ def test_a_descendant_is_derived_and_its_kind_is_named(child, kind):
     report = judge(BASE, child)
     verdict = report.verdict
     assert (verdict.class_, verdict.kind) == ("derived", kind)
-    assert verdict.log10_p < -100
+    assert verdict.log10_p < -20  # what 96 signs can show
     assert "derive" in verdict.sentence
     if kind == "lora_merged":
         assert {item.rank for item in report.evidence.edits if item.edit == "low_rank"} == {4}
@@ -141,7 +141,7 @@ def test_two_children_of_one_parent_are_not_called_parent_and_child_without_more
         pytest.param(lambda s, c: (derive.scale(s, 1.5), c), "scaled", marks=pytest.mark.slow),
         pytest.param(lambda s, c: (derive.low_rank(s, 4, 0.05, 7), c), "lora_merged", marks=pytest.mark.slow),
         pytest.param(lambda s, c: (derive.permute_neurons(s, c, 1), c), "neurons_permuted", marks=pytest.mark.slow),
-        pytest.param(lambda s, c: (derive.permute_heads(s, c, 1), c), "attention_changed", marks=pytest.mark.slow),
+        pytest.param(lambda s, c: (derive.permute_heads(s, c, 1), c), "heads_reordered", marks=pytest.mark.slow),
         pytest.param(lambda s, c: derive.prune_neurons(s, c, 160, 5), "width_pruned", marks=pytest.mark.slow),
         pytest.param(lambda s, c: derive.upcycle(s, c, 4, 0.02, 6), "upcycled", marks=pytest.mark.slow),
         pytest.param(lambda s, c: (derive.replace_embeddings(s, 9), c), "vocabulary_replaced", marks=pytest.mark.slow),

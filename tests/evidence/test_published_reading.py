@@ -12,8 +12,9 @@ import pytest
 
 from kinprint.arch import Role
 from kinprint.comparison.pipeline import compare
-from kinprint.evidence.assess import assess, power_of
+from kinprint.evidence.assess import assess
 from kinprint.evidence.battery import run_battery
+from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
 from kinprint.results.findings import DERIVED, NO_EVIDENCE
@@ -127,7 +128,7 @@ def test_the_joint_norm_test_is_not_deceived_by_layers_that_are_alike(seed):
     r = PUBLISHED[:, 1]
     assert r.mean() / (r.std() / math.sqrt(len(r) - 1)) == pytest.approx(NAIVE_T, abs=0.15)
     a, b = synthetic_norms(seed)
-    (test,) = run_battery(norm_probe(a), norm_probe(b), {layer: layer for layer in range(len(a))})
+    test, *_ = run_battery(norm_probe(a), norm_probe(b), {layer: layer for layer in range(len(a))})
     assert test.statistic == pytest.approx(PUBLISHED_MEAN_CORRELATION, abs=1e-4)
     assert test.blocks == 46
     assert 0.5 < test.z < 2.5
@@ -138,14 +139,16 @@ def test_the_power_at_this_size_is_stated_and_true(synthetic):
     """Forty-six layers of 4096 dimensions: a weak common part would have been seen, and is where it is planted."""
     a, b = synthetic
     one = norm_probe(a)
-    (item,) = power_of(one, norm_probe(b), assess(one, norm_probe(b)))
+    weak, item = power_of(assess(one, norm_probe(b)))
+    assert weak.name == "dimension_fixed_points"  # all layers are alike, so that profiles tell dimensions apart poorly
     assert item.least is not None, item.reason
-    assert 0.05 < item.least < 0.25
+    assert item.name == "norm_joint"
+    assert 0.05 < item.least < 0.3 < weak.least
     scale = b.std(axis=1, keepdims=True) / a.std(axis=1, keepdims=True)
     shared = item.least * scale * (a - a.mean(axis=1, keepdims=True))
     planted = norm_probe(shared + math.sqrt(1 - item.least**2) * (b - b.mean(axis=1, keepdims=True)) + 1.0)
-    (test,) = run_battery(one, planted, {layer: layer for layer in range(len(a))})
-    assert test.log10_p <= item.log10_alpha
+    tests = run_battery(one, planted, {layer: layer for layer in range(len(a))})
+    assert next(test for test in tests if test.name == item.name).log10_p <= item.log10_alpha
 
 
 # -- end to end --------------------------------------------------------------------------------------------------------
@@ -203,9 +206,8 @@ def test_no_evidence_for_a_pair_with_the_solar_and_glm_figures(reports):
     assert "does not prove training from scratch" in verdict.sentence
     assert "would have been seen with 95 % probability" in verdict.sentence
     power = {(item.name, item.scope): item.least for item in report.evidence.power}
-    assert power["norm_joint", "input_norm"] is not None
-    assert 0.05 < power["norm_joint", "input_norm"] < 0.25
-    assert power["fixed_points", "mlp_up"] < 0.05
+    assert 0.05 < power["norm_joint", "input_norm"] < 0.3
+    assert power["fixed_points", "mlp_up"] < 0.1
     by_part = {item.component: item.state for item in report.evidence.components}
     assert by_part == {"norms": "not shared", "attention": "not shared", "mlp": "not shared"}
 

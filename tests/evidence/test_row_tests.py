@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from kinprint.arch import Role
-from kinprint.evidence.battery import HEAD_ORDER, NEURON_ORDER, SamplePair, head_test, row_test, run_battery
-from kinprint.evidence.probe import Probe
+from kinprint.errors import DegenerateInput
+from kinprint.evidence import battery as table
+from kinprint.evidence.battery import run_battery
+from kinprint.evidence.exact_tests import HEAD_ORDER, NEURON_ORDER, head_test, row_test
+from kinprint.evidence.probe import Probe, SamplePair
 from kinprint.model.reader import Sample
-from kinprint.results.findings import OFF, TESTED
+from kinprint.results.findings import OFF, TESTED, EvidenceTest
 from kinprint.results.p_values import PMethod
 
 LAYERS, ROWS, WIDTH = 4, 32, 64
@@ -243,3 +246,19 @@ def test_tokens_are_found_by_string_in_any_order(reordered_vocabulary):
     verdict = reordered_vocabulary.verdict
     assert verdict.class_ == "shares_components"
     assert "share embedding, and not most of their layers" in verdict.sentence
+
+
+def test_a_family_is_added_by_a_line_in_the_table(monkeypatch):
+    def family(pair, role):
+        if role is Role.MLP_UP:
+            return EvidenceTest("new", role.value, blocks=len(pair.slices[role]))
+        if role is Role.MLP_DOWN:
+            raise DegenerateInput("no rows")
+        return None
+
+    monkeypatch.setattr(table, "FAMILIES", (*table.FAMILIES, {"new": family}))
+    values = rows_of(1, LAYERS, ROWS, WIDTH)
+    found = battery(probe(values), probe(values))
+    assert (found["new", "mlp_up"].status, found["new", "mlp_up"].blocks) == (TESTED, LAYERS)
+    assert (found["new", "mlp_down"].status, found["new", "mlp_down"].reason) == (OFF, "no rows")
+    assert sum(name == "new" for name, _ in found) == 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kinprint.lab.zoo.derive import drop_layers, noise, quantise, stack_layers
-from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
+from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_INITIALISATION
 
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
 WRITERS = ("o_proj", "down_proj")
@@ -58,8 +58,7 @@ def test_a_narrowed_model_is_found_by_its_tokens(model, against, half):
     state, config, _ = model
     report = against("narrowed", *narrowed(noise(state, 0.1, 1), config, half))
     assert (report.a.hidden, report.b.hidden) == (96, 48)
-    assert (report.verdict.class_, report.verdict.kind) == (DERIVED, "re_based")
-    assert "narrowed or widened" in report.verdict.sentence
+    assert report.verdict.class_ == SHARES_INITIALISATION  # nothing in drawn weights was learned: weights, or a start
     tests = {(test.name, test.scope): test for test in report.evidence.tests}
     for role in ("mlp_gate", "mlp_up"):
         assert tests["fixed_points_aligned", role].log10_p < -50
@@ -74,6 +73,7 @@ def test_a_narrowed_trained_model(demo, folder, judge, half):
     state, config, tokenizer = demo("base")
     report = judge(folder("base"), folder("unlike_base_narrowed", *narrowed(state, config, half), tokenizer))
     assert (report.verdict.class_, report.verdict.kind) == (DERIVED, "re_based")
+    assert "narrowed or widened" in report.verdict.sentence
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_an_unrelated_model_of_another_depth(small, against):
     assert report.verdict.class_ == NO_EVIDENCE
     assert report.verdict.layer_map is None
     assert len(report.evidence.alignment.layers) == 2
-    assert {item.tries for item in report.evidence.alignment.layers} == {3}
+    assert {item.tries for item in report.evidence.alignment.layers} == {2}  # and three lines: six pairs either way
     assert any("model B has only 2 layers" in item.reason for item in report.skipped)
 
 
@@ -163,7 +163,7 @@ def test_tied_embeddings(model, against):
 def test_no_norms(model, against):
     bare = {name: value for name, value in noise(model[0], 0.1, 4).items() if value.ndim == 2}
     report = against("no_norms", bare)
-    assert report.verdict.class_ == DERIVED
+    assert report.verdict.class_ == SHARES_INITIALISATION  # nothing in drawn weights was learned: weights, or a start
     assert states(report).get("norms", "not tested") == "not tested"
     assert not any(test.name == "norm_joint" for test in report.evidence.tests)
     assert any("only model A has the role input_norm" in item.reason for item in report.skipped)

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, Origin
-from kinprint.evidence.verdict import DISTILLATION, LOG10_ALPHA, Facts, Identity, decide
+from kinprint.evidence.facts import Facts, Identity
+from kinprint.evidence.verdict import DISTILLATION, LOG10_ALPHA, decide
 from kinprint.results.findings import (
     CLASSES,
     DERIVED,
@@ -26,7 +27,17 @@ from kinprint.results.findings import (
     PowerFinding,
 )
 
-ORDER = ("controls", "comparable", "identical", "independent", "trunk", "initialisation", "coverage", "derived")
+ORDER = (
+    "controls",
+    "comparable",
+    "identical",
+    "structure",
+    "independent",
+    "trunk",
+    "initialisation",
+    "coverage",
+    "derived",
+)
 ABLE = frozenset({("fixed_points", "mlp_up")})
 SELF = ControlFinding("self", "identical", "passed", "identical", -90.0, 30.0)
 SHUFFLED = ControlFinding("shuffled self", "no_evidence", "passed", "no_evidence", 0.0, 0.3)
@@ -238,7 +249,7 @@ def test_a_merge_of_given_parents_is_no_shared_initialisation():
     merge = MergeFinding(("a", "c"), (0.7, 0.3), (0.01, 0.01), 0.99, 0.97, 10_000)
     verdict = decide(facts(origin=origin(INITIALISATION), merge=merge))
     assert (verdict.class_, verdict.kind) == (DERIVED, "merged")
-    assert "0.70 × a + 0.30 × c" in verdict.sentence
+    assert "(0.70 ± 0.02) × a + (0.30 ± 0.02) × c" in verdict.sentence
     poor = replace(merge, r_squared=0.5)
     assert decide(facts(origin=origin(INITIALISATION), merge=poor)).class_ == SHARES_INITIALISATION
 
@@ -311,12 +322,12 @@ def test_no_test_that_could_have_seen_a_copy():
     weak = (finding(-0.3), finding(None, "norm_joint", "input_norm", status=OFF, reason="all norms are constant"))
     verdict = decide(facts(tests=weak, able=frozenset(), **UNRELATED))
     abstains(verdict, "comparable", "all norms are constant")
-    assert verdict.rules[-1].inputs == ("1 tests ran", "0 of them reach the threshold on a copy of A")
+    assert verdict.rules[-1].inputs == ("1 tests ran", "at least 0 of them see it")
 
 
 def test_nothing_ran_at_all():
     verdict = decide(facts(tests=(), **UNRELATED))
-    abstains(verdict, "comparable", "too little is comparable")
+    abstains(verdict, "comparable", "no test that could be run would have seen a strong relation")
     assert (verdict.log10_p, verdict.tests, verdict.assumptions) == (None, 0, ())
 
 

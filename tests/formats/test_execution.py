@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kinprint.formats import execution, npz
-from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.formats.checkpoint import execute_together, open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES, Landing, decode, decodes_piecewise
 from kinprint.formats.plan import plan_reads, rows, whole, windows
 from kinprint.formats.safetensors.writer import TensorSpec
@@ -103,9 +103,9 @@ def test_alone_or_together_the_numbers_are_the_same(stored, dtype, max_range):
     checkpoint, raw = stored
     item = ITEM_BYTES[dtype]
     wanted = [one for name in "ab" for one in slices(checkpoint.tensors[f"{dtype}.{name}"])]
-    together = checkpoint.execute(plan_reads(wanted, max_range_bytes=max_range))
+    together = execute_together([(checkpoint, plan_reads(wanted, max_range_bytes=max_range))])[0]
     for each, found in zip(wanted, together, strict=True):
-        (alone,) = checkpoint.execute(plan_reads([each], max_gap_bytes=0, max_range_bytes=max_range))
+        (alone,) = execute_together([(checkpoint, plan_reads([each], max_gap_bytes=0, max_range_bytes=max_range))])[0]
         flat = raw[each.tensor.name].reshape(-1)
         data = b"".join(flat[start * item : stop * item].tobytes() for start, stop in each.runs)
         expected = decode(memoryview(data), dtype).reshape(each.shape)
@@ -167,7 +167,7 @@ def test_a_compressed_array_is_inflated_once_for_a_plan(inflated, monkeypatch, o
         wanted = [rows(w, several), rows(v, [(2, 4)]), rows(w, [(30, 60), (80, 81)]), rows(w, [(9, 9)]), whole(e)]
         plan = plan_reads(wanted, max_range_bytes=100_001)
         assert plan.nbytes <= checkpoint.files[0].size
-        found = checkpoint.execute(plan)
+        found = execute_together([(checkpoint, plan)])[0]
     assert sum(inflated) <= NOISE.nbytes + 9 * 700 * 4 + 512
     joined = np.concatenate([NOISE[start:stop] for start, stop in several])
     expected = [joined, NOISE[2:4], np.concatenate([NOISE[30:60], NOISE[80:81]]), NOISE[:0], NOISE[:0]]
@@ -185,7 +185,7 @@ def test_neither_the_packed_bytes_nor_the_array_are_held(monkeypatch, order):
         assert checkpoint.files[0].size > 6 << 20
         plan = plan_reads([rows(checkpoint.tensors["w"], [(2690, 2700)])], max_range_bytes=1 << 18)
         tracemalloc.start()
-        (found,) = checkpoint.execute(plan)
+        (found,) = execute_together([(checkpoint, plan)])[0]
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert np.array_equal(found, wide[2690:2700])

@@ -39,11 +39,14 @@ def test_two_containers_of_one_model_are_identical(npz, binary, judge):
         (lambda state, config: (derive.permute_neurons(state, config, 1), config), "neurons_permuted"),
         (lambda state, config: derive.stack_layers(derive.noise(state, 0.02, 4), config, GROWN), "depth_changed"),
         (lambda state, config: derive.prune_neurons(state, config, 512, 5), "width_pruned"),
+        (lambda state, config: (derive.quantise(state, 4), config), "quantised"),
+        (derive.fold_norms, "norms_folded"),
+        (lambda state, config: (derive.noise(state, 0.1, 4), config), "noise_added"),
     ],
-    ids=["pruned by half", "neurons reordered", "grown", "narrowed"],
+    ids=["pruned by half", "neurons reordered", "grown", "narrowed", "int4", "norms folded", "noise"],
 )
 def test_a_child_by_construction_is_found(npz, judge, stories, config, child, make, kind):
-    report = judge(npz, child("child", *make(stories, config)))
+    report = judge(npz, child("child", *make(stories, config)), budget_bytes=BUDGET)
     verdict = report.verdict
     assert (verdict.class_, verdict.kind) == ("derived", kind)
     assert verdict.log10_p < -50
@@ -101,7 +104,7 @@ def test_a_quantised_gguf_is_a_quantisation(binary, judge, stories, config, tmp_
     assert as_gguf(path, stories, config, dtype) == types
     report = judge(binary, path)
     verdict = report.verdict
-    assert (verdict.class_, verdict.kind) == ("derived", "quantised")
+    assert (verdict.class_, verdict.kinds) == ("derived", ("quantised",))
     assert verdict.log10_p < -100
     assert verdict.layer_map == tuple(range(6))
     assert bits.items() <= {item.scope: item.bits for item in report.evidence.edits}.items()

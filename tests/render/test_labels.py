@@ -12,14 +12,11 @@ from rich.console import Console
 from kinprint.evidence.edit_kinds import _PLAIN, _REPLACED
 from kinprint.evidence.words import word
 from kinprint.render.content.pairs import legend
-from kinprint.render.markdown.pairs import pairs_markdown
-from kinprint.render.markdown.report import report_markdown
-from kinprint.render.notebook.pairs import pairs_notebook
-from kinprint.render.notebook.report import report_notebook
+from kinprint.render.markdown.report import pairs_markdown, report_markdown
+from kinprint.render.notebook.report import pairs_notebook, report_notebook
 from kinprint.render.page import page_html
 from kinprint.render.tables.report import report_csv
-from kinprint.render.terminal.pairs import print_pairs
-from kinprint.render.terminal.report import print_report
+from kinprint.render.terminal.report import print_pairs, print_report
 from kinprint.render.texts.words import Words
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.report import Report

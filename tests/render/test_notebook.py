@@ -11,12 +11,11 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from kinprint.model.inspection import inspect
-from kinprint.render.notebook.pairs import pairs_notebook, tree_notebook
-from kinprint.render.notebook.report import inspection_notebook, report_notebook
+from kinprint.render.notebook.report import inspection_notebook, pairs_notebook, report_notebook, tree_notebook
 from kinprint.render.texts.words import Words
 from kinprint.results.findings import CLASSES
 from kinprint.results.report import Report
-from kinprint.results.tree import TREE_SCHEMA, FamilyTree, TreeEdge, TreeModel, TreeRun, TreeSettings
+from kinprint.results.tree import FamilyTree, TreeEdge, TreeModel, TreeRun, TreeSettings
 from kinprint.sources.settings import Settings
 from support.places import ROOT
 from support.reports import HOSTILE, empty_report, hostile_model, hostile_report, pairs_report
@@ -84,7 +83,7 @@ def tree(name="child"):
     )
     edge = TreeEdge(0, 1, "fine_tuned", "s", -9.0, -8.0, 0.1, 3, False, None, None, "undirected", 0.5, ())
     settings = TreeSettings(None, False, False, 0, -6.0, 0.9, 1)
-    return FamilyTree(TREE_SCHEMA, 1, models, (edge,), (), (), (f"note {name}",), settings, TreeRun("0", 0.0, 0))
+    return FamilyTree(FamilyTree.SCHEMA, 1, models, (edge,), (), (), (f"note {name}",), settings, TreeRun("0", 0.0, 0))
 
 
 def test_ipython_shows_a_report():

@@ -12,39 +12,22 @@ from jsonschema.exceptions import ValidationError
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import SchemaError
 from kinprint.model.inspection import inspect
+from kinprint.results.inspection import Inspection
 from kinprint.results.later import LATER
 from kinprint.results.options import Options
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
-from kinprint.results.schema import (
-    inspection_schema,
-    json_schema,
-    pairs_schema,
-    publish,
-    published,
-    report_schema,
-    tree_schema,
-)
-from kinprint.results.tree import (
-    PAIRS_SCHEMA,
-    TREE_SCHEMA,
-    FamilyTree,
-    PairsReport,
-    PairSummary,
-    TreeEdge,
-    TreeModel,
-    TreeRun,
-    TreeSettings,
-)
+from kinprint.results.schema import TITLES, json_schema, publish, published, result_schema
+from kinprint.results.tree import FamilyTree, PairsReport, PairSummary, TreeEdge, TreeModel, TreeRun, TreeSettings
 from kinprint.sources.settings import Settings
 from support.places import ROOT
 from support.reports import empty_report, hostile_report
 
 DEMO = ROOT / "demo" / "models"
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("report_v1*.json"))
-MAKER = "python -c \"from kinprint.results.schema import publish; publish('docs/schema')\""
+MAKER = "make schema"
 OLD = json.loads((ROOT / "docs" / "schema" / "report-v1.json").read_bytes())
-FORMAT = Draft202012Validator(report_schema())
+FORMAT = Draft202012Validator(result_schema(Report))
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +58,11 @@ def test_nothing_else_is_published(tmp_path):
     assert kept == set(made) | {f"{kind}-v1.json" for kind in ("inspection", "pairs", "report", "tree")}
 
 
-@pytest.mark.parametrize("make", [report_schema, pairs_schema, tree_schema, inspection_schema])
-def test_schemas_are_valid_and_have_a_name_of_their_own(make):
-    schema = make()
+@pytest.mark.parametrize("kind", TITLES)
+def test_schemas_are_valid_and_have_a_name_of_their_own(kind):
+    schema = result_schema(kind)
     Draft202012Validator.check_schema(schema)
-    assert schema["$id"] == f"urn:kinprint:schema:{make.__name__.removesuffix('_schema')}:2"
+    assert schema["$id"] == f"urn:kinprint:schema:{kind.SCHEMA.partition('.')[2]}:2"
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -109,7 +92,7 @@ def test_a_report_of_hostile_names_fits(report):
 
 def test_an_inspection_fits():
     found = inspect(str(DEMO / "base"), settings=Settings())
-    validator = Draft202012Validator(inspection_schema())
+    validator = Draft202012Validator(result_schema(Inspection))
     data = json.loads(found.to_json())
     validator.validate(data)
     with pytest.raises(ValidationError):
@@ -122,11 +105,11 @@ def family_tree():
     )
     edge = TreeEdge(0, 1, "fine_tuned", "s", -9.0, -8.0, 0.1, 3, False, None, None, "undirected", 0.5, ())
     settings = TreeSettings(None, False, False, 0, -6.0, 0.9, 1)
-    return FamilyTree(TREE_SCHEMA, 2, models, (edge,), (), (), (), settings, TreeRun("0", 0.0, 0))
+    return FamilyTree(FamilyTree.SCHEMA, 2, models, (edge,), (), (), (), settings, TreeRun("0", 0.0, 0))
 
 
 def test_a_tree_fits():
-    validator = Draft202012Validator(tree_schema())
+    validator = Draft202012Validator(result_schema(FamilyTree))
     data = json.loads(family_tree().to_json())
     validator.validate(data)
     data["edges"][0]["direction"] = "sideways"
@@ -154,8 +137,8 @@ def test_all_pairs_fit():
         controls_run=2,
         bytes_read=9,
     )
-    validator = Draft202012Validator(pairs_schema())
-    data = json.loads(PairsReport(PAIRS_SCHEMA, 2, ((0, 1),), (pair,), family_tree()).to_json())
+    validator = Draft202012Validator(result_schema(PairsReport))
+    data = json.loads(PairsReport(PairsReport.SCHEMA, 2, ((0, 1),), (pair,), family_tree()).to_json())
     validator.validate(data)
     assert data["pairs"][0]["class"] == "derived"
     data["clusters"] = [["0", "1"]]
@@ -252,11 +235,9 @@ class Outer:
 
     Attributes
     ----------
-    class_, flag
-        Two
+    class_, flag : Two
         at once.
-    pair
-        A pair.
+    pair : A pair.
     """
 
     class_: str

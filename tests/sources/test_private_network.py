@@ -7,8 +7,8 @@ import pytest
 
 from kinprint.errors import SourceError, TransferError
 from kinprint.refs import ByteRange
-from kinprint.sources import private_network as near
-from kinprint.sources.private_network import is_near, kind_by_name, kind_of
+from kinprint.sources import private_network
+from kinprint.sources.private_network import is_private, kind_by_name, kind_of
 from support.hub import HubServer
 
 WEIGHTS = "model-00001-of-00002.safetensors"
@@ -82,7 +82,7 @@ def others(model_folder, web):
 )
 def test_kinds_of_addresses(address, kind):
     assert kind_of(ipaddress.ip_address(address)) == kind
-    assert is_near(address) is (kind is not None)
+    assert is_private(address) is (kind is not None)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_names_that_may_be_anywhere(host):
 def test_a_redirect_into_the_network_is_not_followed(web, model_folder, others, session_for):
     port = web.url.rpartition(":")[2]
     others(f"http://localhost:{port}/inner")
-    session = session_for(near=frozenset({f"127.0.0.1:{port}"}))
+    session = session_for(private_servers=frozenset({f"127.0.0.1:{port}"}))
     with pytest.raises(SourceError, match="expected a public server, got one in the network of this machine") as caught:
         read(session, web.url)
     said = caught.value.message
@@ -143,9 +143,9 @@ def test_a_redirect_is_followed_where_the_user_named_the_server(web, model_folde
 def test_a_public_name_of_a_private_address(web, session_for, monkeypatch, addresses, tail):
     log = names(monkeypatch, addresses)
     connected = []
-    monkeypatch.setattr(near, "create_connection", lambda *args, **_: connected.append(args))
+    monkeypatch.setattr(private_network, "create_connection", lambda *args, **_: connected.append(args))
     with pytest.raises(SourceError, match=r"models\.test \((loopback|private)\)") as caught:
-        read(session_for(near=NOBODY), f"http://models.test/{WEIGHTS}{tail}")
+        read(session_for(private_servers=NOBODY), f"http://models.test/{WEIGHTS}{tail}")
     assert "127.0.0.1" not in str(caught.value)
     assert "10.0.0.1" not in str(caught.value)
     assert len(log) == 1
@@ -156,7 +156,7 @@ def test_a_public_name_of_a_private_address(web, session_for, monkeypatch, addre
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1"])
 def test_addresses_by_number(session_for, host, scheme):
     with pytest.raises(SourceError, match="loopback"):
-        read(session_for(near=NOBODY), f"{scheme}://{host}:9")
+        read(session_for(private_servers=NOBODY), f"{scheme}://{host}:9")
 
 
 @pytest.mark.parametrize("tail", ["", "?é"])
@@ -169,8 +169,8 @@ def test_the_address_that_was_checked_is_the_one_connected_to(web, model_folder,
         connected.append(address)
         return socket.create_connection(("127.0.0.1", port), 5.0)
 
-    monkeypatch.setattr(near, "create_connection", connect)
-    assert len(read(session_for(near=NOBODY), f"http://models.test/{WEIGHTS}{tail}")) == 100
+    monkeypatch.setattr(private_network, "create_connection", connect)
+    assert len(read(session_for(private_servers=NOBODY), f"http://models.test/{WEIGHTS}{tail}")) == 100
     assert connected == [("8.8.8.8", 80)]
     assert log == ["models.test"]
 
@@ -180,11 +180,15 @@ def test_certificates_are_those_of_the_name(model_folder, session_for, monkeypat
     with HubServer(tls=True) as server:
         server.add_repo("owner/name", model_folder)
         port = int(server.endpoint.rpartition(":")[2])
-        monkeypatch.setattr(near, "_look_up", lambda *_: [ipaddress.ip_address("8.8.8.8")])
-        monkeypatch.setattr(near, "create_connection", lambda *_, **__: socket.create_connection(("127.0.0.1", port)))
-        session = session_for(near=NOBODY, ca_file=str(server.ca_pem), endpoint=f"https://localhost:{port}")
+        monkeypatch.setattr(private_network, "_look_up", lambda *_: [ipaddress.ip_address("8.8.8.8")])
+        monkeypatch.setattr(
+            private_network, "create_connection", lambda *_, **__: socket.create_connection(("127.0.0.1", port))
+        )
+        session = session_for(private_servers=NOBODY, ca_file=str(server.ca_pem), endpoint=f"https://localhost:{port}")
         assert WEIGHTS in session.open_folder("hf://owner/name").names
-        session = session_for(near=NOBODY, ca_file=str(server.ca_pem), endpoint=f"https://models.test:{port}")
+        session = session_for(
+            private_servers=NOBODY, ca_file=str(server.ca_pem), endpoint=f"https://models.test:{port}"
+        )
         with pytest.raises(TransferError, match=r"the TLS connection failed.*models\.test"):
             session.open_folder("hf://owner/name")
 
@@ -197,15 +201,15 @@ def test_what_cannot_be_reached(session_for, monkeypatch):
         tried.append(address[0])
         raise TimeoutError if len(tried) % 2 == 0 else ConnectionRefusedError("refused")
 
-    monkeypatch.setattr(near, "create_connection", fail)
+    monkeypatch.setattr(private_network, "create_connection", fail)
     with pytest.raises(TransferError, match="ConnectTimeoutError"):
-        read(session_for(near=NOBODY, attempts=1), "http://models.test")
+        read(session_for(private_servers=NOBODY, attempts=1), "http://models.test")
     assert tried == ["8.8.8.8", "8.8.4.4"]
     monkeypatch.setattr(socket, "getaddrinfo", _no_such_name)
     with pytest.raises(TransferError, match="NameResolutionError"):
-        read(session_for(near=NOBODY, attempts=1), "http://models.test")
-    assert not is_near("models.test")
-    assert is_near("intranet")
+        read(session_for(private_servers=NOBODY, attempts=1), "http://models.test")
+    assert not is_private("models.test")
+    assert is_private("intranet")
 
 
 def _no_such_name(*_args, **_kwargs):
@@ -225,7 +229,7 @@ def test_a_proxy_of_the_network_is_used(web, model_folder, session_for, monkeypa
     web.spoil = spoil
     log = names(monkeypatch, ["127.0.0.1"])
     monkeypatch.setenv("http_proxy", web.url)
-    assert len(read(session_for(near=NOBODY), "http://models.test/folder")) == 100
+    assert len(read(session_for(private_servers=NOBODY), "http://models.test/folder")) == 100
     assert web.log == [(f"http://models.test/folder/{WEIGHTS}", "bytes=0-99")]
     assert log == []
 
@@ -234,5 +238,5 @@ def test_a_proxy_of_the_network_is_used(web, model_folder, session_for, monkeypa
 def test_a_proxy_is_not_asked_for_what_is_near_by_name(web, session_for, monkeypatch, host):
     monkeypatch.setenv("http_proxy", web.url)
     with pytest.raises(SourceError, match="in the network of this machine"):
-        read(session_for(near=NOBODY), f"http://{host}/folder")
+        read(session_for(private_servers=NOBODY), f"http://{host}/folder")
     assert web.log == []

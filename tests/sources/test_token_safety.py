@@ -54,7 +54,7 @@ def test_a_host_that_can_be_read_two_ways_is_not_asked(hub, session_for, target)
     ):
         url = f"http://{place}{target}"
         with pytest.raises(TransferError):
-            client.send("GET", url, begun_at=hub.endpoint)
+            client.send(url, begun_at=hub.endpoint)
         with pytest.raises(BadReference):
             parse_ref(f"http://{place}/folder", endpoint=hub.endpoint)
         with pytest.raises(BadSetting):
@@ -64,7 +64,7 @@ def test_a_host_that_can_be_read_two_ways_is_not_asked(hub, session_for, target)
 
 def test_an_unusual_target_goes_to_the_place_that_was_checked(hub, session_for):
     client = session_for(hub, token=TOKEN)._client
-    reply = client.send("GET", f"{hub.endpoint}/none|such here", begun_at=hub.endpoint)
+    reply = client.send(f"{hub.endpoint}/none|such here", begun_at=hub.endpoint)
     assert reply.status == 404
     assert [(r.path, r.authorization) for r in hub.requests] == [("/none%7Csuch%20here", True)]
 

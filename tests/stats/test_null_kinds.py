@@ -14,6 +14,7 @@ from kinprint.metrics import METRICS
 from kinprint.metrics.identity import ordinals
 from kinprint.results.p_values import PMethod
 from kinprint.stats import KINDS, draw_columns, null_for, null_from_draws
+from kinprint.stats.dot_products import NullRequest
 
 ORDERS = np.array(list(itertools.permutations(range(6))))
 NAMES = list(METRICS)
@@ -27,7 +28,14 @@ def _null(name: str, a: np.ndarray, b: np.ndarray, **kwargs: object):
     if metric.null == "ulp":
         a, b = ordinals(a, "F32"), ordinals(b, "F32")
     return null_for(
-        metric.null, a, b, observed=observed, higher_is_closer=metric.higher_is_closer, rng_seed=7, **kwargs
+        metric.null,
+        a,
+        b,
+        observed=observed,
+        higher_is_closer=metric.higher_is_closer,
+        rng_seed=7,
+        statistic=metric,
+        **kwargs,
     )
 
 
@@ -40,6 +48,37 @@ def _data(d: int = 6, m: int | None = None, *, seed: int = 0) -> tuple[np.ndarra
 
 def test_every_metric_has_a_null() -> None:
     assert {METRICS[name].null for name in NAMES} <= set(KINDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_null_is_that_of_its_metric(name: str) -> None:
+    """The mean that a null declares is the mean of its metric over permutations: the null of another metric fails."""
+    metric = METRICS[name]
+    a, b = _data(40)
+    if metric.kinds == ("matrix",):
+        a, b = a.reshape(8, 5), b.reshape(8, 5)
+    rng = np.random.default_rng(2)
+    values = np.array([metric(a, b[rng.permutation(len(b))]) for _ in range(400)])
+    margin = 5 * values.std() / 20 + 1e-9 + 0.01 * abs(values.mean()) * (name in DELTA)
+    assert _null(name, a, b).mean == pytest.approx(values.mean(), abs=margin)
+
+
+@pytest.mark.parametrize("m", [None, 3])
+def test_a_drawn_null_holds_for_any_statistic(m: int | None) -> None:
+    def largest(x: np.ndarray, y: np.ndarray) -> float:
+        return float(np.abs(x - y).max())
+
+    a, b = _data(m=m)
+    values = np.array([largest(a, b[..., order]) for order in ORDERS])
+    for partner in (b, a + 1e-3):
+        values = np.array([largest(a, partner[..., order]) for order in ORDERS])
+        observed = largest(a, partner)
+        result = null_for("drawn", a, partner, observed=observed, higher_is_closer=False, statistic=largest)
+        assert result.log10_p is not None
+        assert 10**result.log10_p == pytest.approx(np.mean(values <= observed + 1e-12), abs=0.06)
+        assert result.mean == pytest.approx(values.mean(), abs=5 * values.std() / math.sqrt(999))
+    with pytest.raises(ValueError, match="statistic"):
+        null_for("drawn", a, b, observed=1.0, higher_is_closer=False)
 
 
 @pytest.mark.parametrize("m", [None, 3])
@@ -152,9 +191,7 @@ def test_matrix_costs_are_drawn_with_shared_permutations() -> None:
         draws=99,
         seed=7,
     )
-    again = null_from_draws(
-        "abs_diff", drawn["abs"], observed=METRICS["mean_abs_diff"](a, b), higher_is_closer=False, n=40
-    )
+    again = null_from_draws(NullRequest("abs_diff", (METRICS["mean_abs_diff"](a, b),), False), drawn["abs"], 40)
     assert again.mean == pytest.approx(result.mean, rel=1e-12)
     assert again.log10_p == result.log10_p
     assert drawn["l2"].shape == (99,)

@@ -20,20 +20,20 @@ from kinprint.sources.settings import Settings
 from kinprint.studies.opened import Request, read_layers
 from kinprint.studies.outcome import (
     Check,
+    Column,
     Missing,
     ModelOutcome,
     Outcome,
     PartOutcome,
+    Picture,
     Section,
-    column,
     columns,
     file_name,
-    picture,
     table,
 )
 from kinprint.studies.recipe import Part, Study, all_studies, run_study
 from kinprint.studies.studied_models import choose_models, look
-from kinprint.studies.writing import show, write_outcome
+from kinprint.studies.writing import SYNTHETIC, show, write_outcome
 from kinprint.text import Text, has_words, places, translations
 from support.hub import HubServer
 
@@ -77,8 +77,10 @@ def said_anywhere():
     found = {}
     for file in Path(kinprint.studies.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            place = {"Text": 0, "column": 1}.get(called)
+            called = (
+                getattr(node.func, "id", "") or getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+            )
+            place = {"Text": 0, "Missing": 0, "note": 0, "_part": 1, "column": 1}.get(called)
             if place is not None and len(node.args) > place and isinstance(node.args[place], ast.Constant):
                 found[node.args[place].value] = file.name
             if called == "columns" and isinstance(node.args[0], ast.Constant):
@@ -124,7 +126,7 @@ def test_a_value_that_is_free_has_no_result():
 
 def test_a_row_of_the_wrong_length_is_a_bug():
     with pytest.raises(ValueError, match="2 columns, but a row of 1"):
-        table("t", Text("t"), [column("a", "a"), column("b", "b")], [(1,)])
+        table("t", Text("t"), columns("a; b"), [(1,)])
 
 
 def test_columns_from_text():
@@ -267,10 +269,10 @@ def test_each_tensor_is_read_once(run_probe, tiny_models):
 
 def test_results_of_one_name_stay_apart(run_probe, tmp_path):
     def one(_stage):
-        return Section(tables=[table("a_b_c", Text("T"), [column("n", "n")], [(1,)])])
+        return Section(tables=[table("a_b_c", Text("T"), columns("n"), [(1,)])])
 
     def two(_stage):
-        return Section(tables=[table("A_b_c", Text("T"), [column("n", "n")], [(2,)])])
+        return Section(tables=[table("A_b_c", Text("T"), columns("n"), [(2,)])])
 
     outcome = run_probe(("first",), one, two)
     write_outcome(outcome, tmp_path)
@@ -284,9 +286,7 @@ ROWS = [("a|b", 0.123456, None), ("<script>", float("nan"), 12345)]
 
 def test_the_page_and_its_files(tmp_path):
     section = Section(
-        tables=[
-            table("numbers", Text("Numbers"), [column("what", "what"), column("x", "x", 3), column("n", "n")], ROWS)
-        ],
+        tables=[table("numbers", Text("Numbers"), columns("what; x .3; n"), ROWS)],
         checks=[
             Check(Text("good"), 0.98, 0.981, 2),
             Check(Text("bad"), 0.95, 0.127, 2, "wrong", Text("nobody measured it")),
@@ -313,9 +313,19 @@ def test_the_page_and_its_files(tmp_path):
     assert [check["agrees"] for check in data["parts"][0]["published"]] == [True, False]
 
 
+@pytest.mark.parametrize("replicas", [True, False])
+def test_a_picture_of_replicas_says_so_inside(replicas, tmp_path):
+    section = Section()
+    rows = [(0.1, 0.5, 1.0, 64, 0.5, 0.1, 0.5, 0.5, 0.5, 0.5, 0.5)]
+    section.add_picture("grid", Text("A grid."), "sanity.figures.synthetic_grid", rows)
+    member = ModelOutcome("one", "x/one", None, "llama", 4, 64, 1000, True, None)
+    write_outcome(outcome_of(section, replicas=replicas, members=[member]), tmp_path)
+    assert (SYNTHETIC in (tmp_path / "figures" / "grid.svg").read_text()) == replicas
+
+
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 500, "a\\b", "모델", "a\nb", "\udc80"])
 def test_names_of_files_stay_in_their_folder(name, tmp_path):
-    section = Section(tables=[table(f"{name}", Text("T"), [column("n", "n")], [(1,)])])
+    section = Section(tables=[table(f"{name}", Text("T"), columns("n"), [(1,)])])
     write_outcome(outcome_of(section), tmp_path / "out")
     written = list(tmp_path.rglob("*.csv"))
     assert [path.parent for path in written] == [tmp_path / "out" / "tables"]
@@ -335,7 +345,7 @@ def test_the_page_in_korean(tmp_path):
 
 
 def test_a_long_table_is_shown_in_part_and_kept_whole(tmp_path):
-    section = Section(tables=[table("long", Text("Long"), [column("n", "n")], [(n,) for n in range(200)], shown=10)])
+    section = Section(tables=[table("long", Text("Long"), columns("n"), [(n,) for n in range(200)], shown=10)])
     page = write_outcome(outcome_of(section), tmp_path).read_text()
     assert "The first 10 of 200 rows" in page
     assert "[long.csv](tables/long.csv)" in page
@@ -347,10 +357,10 @@ def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
         if name.startswith("matplotlib") or (name.startswith("kinprint.studies.") and "figure" in name):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    shown = picture("p", Text("A picture"), "sanity.figures.synthetic_grid", [])
+    shown = Picture("p", Text("A picture"), "sanity.figures.synthetic_grid", ([],))
     with pytest.raises(NeedsExtra, match="needs the extra 'plot'"):
         shown.draw()
-    numbers = table("t", Text("T"), [column("n", "n")], [(1,)])
+    numbers = table("t", Text("T"), columns("n"), [(1,)])
     page = write_outcome(outcome_of(Section(tables=[numbers], pictures=[shown])), tmp_path).read_text()
     assert "needs the extra 'plot'" in page
     assert "kinprint\\[plot\\]" in page
@@ -375,7 +385,7 @@ def test_an_unwritable_target(tmp_path):
     ],
 )
 def test_cells(cell, digits, shown):
-    assert show(cell, column("c", "c", digits)) == shown
+    assert show(cell, Column("c", Text("c"), digits)) == shown
 
 
 def test_members_with_a_problem_are_listed(tmp_path):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from time import monotonic as clock
 from typing import Protocol, cast
 from urllib.parse import unquote
 
@@ -147,7 +148,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=SLICE)
         self._service.connections.add(self)
-        self._ready_at = self._loop.time() + self._service.connect_latency_s
+        self._ready_at = clock() + self._service.connect_latency_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything still to be sent."""
@@ -191,8 +192,7 @@ class Connection(asyncio.Protocol):
         self._close = request.headers.get("connection", "").lower() == "close"
         if self._service.held(lambda: self._answer(request)):
             return
-        now = self._loop.time()
-        delay = max(0.0, self._ready_at - now) + self._service.latency_s
+        delay = max(0.0, self._ready_at - clock()) + self._service.latency_s
         if delay > 0 and not self._service.is_control(request):
             self._timer = self._loop.call_later(delay, self._answer, request)
         else:

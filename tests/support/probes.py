@@ -34,6 +34,7 @@ def probe_from_state(tensors: State, config: Config, *, rows: int = ROWS, label:
         experts=naming.experts,
         hidden=hidden,
         kv_heads=config.get("num_key_value_heads") or config.get("num_attention_heads"),
+        mean_free="rms_norm_eps" in config,
         ordered=ordered_axes(config),
     )
     for part in naming.tensors:

@@ -21,7 +21,8 @@ from kinprint.results.findings import DERIVED, NO_EVIDENCE, ComponentFinding
 from kinprint.results.options import Options
 from kinprint.results.p_values import PMethod
 from kinprint.results.report import Report
-from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, PairsReport, PairSummary
+from kinprint.results.result import SCHEMA_VERSION
+from kinprint.results.tree import PairsReport, PairSummary
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, verbatim
 from kinprint.tree.all_pairs import clusters_of, corrected
@@ -242,7 +243,7 @@ def pairs_report(names: tuple[str, str, str] = ("base", "child", "other"), *, lo
     pairs = [related, *apart]
     tree = infer_tree(facts, pairs)
     found = tuple(corrected(_pair(pair), tree.settings.pairs) for pair in pairs)
-    return PairsReport(PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, clusters_of(tree), found, tree)
+    return PairsReport(PairsReport.SCHEMA, SCHEMA_VERSION, clusters_of(tree), found, tree)
 
 
 def _pair(facts: PairFacts) -> PairSummary:

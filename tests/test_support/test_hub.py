@@ -368,10 +368,8 @@ def test_latency_and_statistics(folder, delays):
         hub.connect_latency_s = 0
         pool.request("GET", f"{hub.endpoint}/{REPO}/resolve/main/config.json")
         stats = pool.request("GET", f"{hub.endpoint}/_stats").json()
-        first, second, third = delays  # and none for the statistics
-        assert first == pytest.approx(1000, rel=0.1)
-        assert second == pytest.approx(1000, rel=0.1)  # as nobody really waited
-        assert third == 0.05
+        # The second request follows before the connection is ready, as nobody waited; the statistics are not delayed.
+        assert delays == [1000.05, 1000.05, 0.05]
         assert stats["requests"] == {"hub": 3, "cdn": 0}
         assert stats["bytes"]["hub"] == 3 * (folder / "config.json").stat().st_size
         assert pool.request("POST", f"{hub.endpoint}/_reset").status == 204
@@ -407,7 +405,7 @@ def test_tls_handshake_costs_a_second_round_trip(folder, delays):
         connection.request("GET", "/nothing")
         assert connection.getresponse().read()
         connection.close()
-    assert delays == [pytest.approx(2000, rel=0.1)]
+    assert delays == [2000]
 
 
 @pytest.mark.parametrize("ending", ["stdin", "signal"])

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinprint.tree.arborescence import components, minimum_arborescence, spanning_forest
@@ -41,6 +41,7 @@ def graphs(draw):
     return {arc: draw(st.integers(0, 12)) / 4 for arc in kept}
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_no_choice_of_parents_is_cheaper(costs):
     found = minimum_arborescence(costs, 0)
@@ -71,6 +72,7 @@ def test_a_node_out_of_reach_is_named():
         minimum_arborescence({(0, 1): 1.0, (3, 1): 1.0}, 0)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda p: p[0] < p[1]), st.integers(0, 9))
 )

@@ -10,7 +10,7 @@ from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue, FamilyTree
 from kinprint.tree.cues import CLEAR, FAINT, STRONG, names_same, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 from kinprint.tree.facts import ModelFacts, PairFacts, log_distance
-from kinprint.tree.infer import Wishes, infer_tree
+from kinprint.tree.infer import infer_tree
 from kinprint.tree.merges import Mix, find_mixes
 from kinprint.tree.orientation import DIRECTED_AT, HUB, SUREST, direction, probability
 
@@ -248,10 +248,10 @@ def test_metadata_are_shown_and_turn_an_edge_only_if_trusted():
     assert [(item.source, item.status, item.counts) for item in shown.cues] == [
         ("metadata", "metadata, not counted", False)
     ]
-    trusted = infer_tree(given, [pair(0, 1, 0.1)], wishes=Wishes(trust_metadata=True))
+    trusted = infer_tree(given, [pair(0, 1, 0.1)], trust_metadata=True)
     assert runs(trusted, 1, 0) == FORWARD
     assert "asked for" in trusted.edges[0].cues[0].status
-    assert infer_tree(given, [unrelated(0, 1)], wishes=Wishes(trust_metadata=True)).edges == ()
+    assert infer_tree(given, [unrelated(0, 1)], trust_metadata=True).edges == ()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from kinprint.studies.toy_init.experiment import FULL, NORMS, PLAN, REDUCED, Toy
 
 torch = pytest.importorskip("torch")
 
-from kinprint.studies.toy_init.gpt2 import initial_parameters, logits  # noqa: E402 - needs torch
-from kinprint.studies.toy_init.training import chain_text, shifted_text, train  # noqa: E402 - needs torch
+
+from kinprint.studies.toy_init.training import chain_text, initial_parameters, logits, shifted_text, train  # noqa: E402 - needs torch
 
 TINY = ToySetting(layers=2, width=128, heads=4, vocabulary=64, positions=33, batch=1, steps=80, threads=1)
 SHORT = replace(TINY, width=32, steps=4)
@@ -270,8 +270,7 @@ def test_the_package_loads_without_torch():
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
-    for name in ("kinprint.studies.toy_init.training", "kinprint.studies.toy_init.gpt2"):
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "kinprint.studies.toy_init.training")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(NeedsExtra, match=r"kinprint\[torch\]"):
         run_toy(SHORT)

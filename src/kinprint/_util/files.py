@@ -1,27 +1,29 @@
-"""Writing files: whole, or not at all."""
+"""Write files whole, or not at all."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kinprint.errors import StorageError
 
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Write a file, and the folders above it; a reader sees all of it or none.
+    """Write a file, and the folders above it; a reader sees all of it or none. StorageError if it cannot be written."""
+    with replacing(target) as temporary:
+        temporary.write_bytes(data)
 
-    Raises
-    ------
-    StorageError
-        If it cannot be written.
-    """
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a temporary file to write, which replaces `target` if all goes well. StorageError if it cannot be written."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
+        yield temporary
         temporary.replace(target)
     except OSError as error:
         with suppress(OSError):  # the folder may be no folder at all

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str, limit: int = 300) -> str:
     """Return `text` without control, direction-changing or other unprintable characters, cut to `limit`."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
     return shown if len(text) <= limit else shown[: limit - 1] + "…"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write sorted numbers as runs: ``0–3, 7``."""
+    runs: list[list[int]] = []
+    for item in numbers:
+        if runs and item == runs[-1][1] + 1:
+            runs[-1][1] = item
+        else:
+            runs.append([item, item])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)

@@ -1,4 +1,4 @@
-"""Which layer of one model stands where in the other: evidence for every pair, then a map.
+"""Map the layers of one model to those of another: evidence for every pair of layers, then the map.
 
 Two numbers per pair, for two questions. z, from the exact moments of the permutation null, says whether there is anything at
 all. The correlation says which of several related layers is the nearest. z does not, because its null differs from layer
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
-from kinprint.stats.matrix_layer_grid import gram_products
+from kinprint.stats.layer_grid import gram_products
 from kinprint.stats.moments import as_rows, centred_rows, check_range
 
 Pairs: TypeAlias = tuple[int | None, ...]
@@ -60,30 +60,16 @@ class BestMap:
 class LayerMap:
     """Where the layers of B come from.
 
-    Parameters
-    ----------
-    pairs
-        For each layer of B the layer of A, or None.
-    kind
-        "identity"; "subsequence": strictly rising (layers dropped or inserted, as the lists say); "monotone with repeats";
-        "blocks": runs of consecutive layers that go back and use some twice; "shuffled": any other order; "none".
-    monotone
-        Whether the layers of A that occur never go back.
-    inserted
-        Layers of B without a counterpart.
-    deleted, repeated
-        Layers of A that occur not at all, or more than once.
+    Kinds are "identity"; "subsequence": strictly rising (layers dropped or inserted, as the lists say); "monotone with repeats";
+    "blocks": runs of consecutive layers that go back and use some twice; "shuffled": any other order; "none".
     """
 
-    pairs: Pairs
+    pairs: Pairs  # for each layer of B the layer of A, or None
     kind: str
-    monotone: bool
-    inserted: tuple[int, ...]
-    deleted: tuple[int, ...]
-    repeated: tuple[int, ...]
-
-
-# --- evidence ---------------------------------------------------------------------------------------------------------
+    monotone: bool  # whether the layers of A that occur never go back
+    inserted: tuple[int, ...]  # layers of B without a counterpart
+    deleted: tuple[int, ...]  # layers of A that do not occur
+    repeated: tuple[int, ...]  # layers of A that occur more than once
 
 
 def pair_scores(stacks_a: Sequence[ArrayLike], stacks_b: Sequence[ArrayLike]) -> LayerScores:
@@ -99,16 +85,14 @@ def pair_scores(stacks_a: Sequence[ArrayLike], stacks_b: Sequence[ArrayLike]) ->
     with np.errstate(divide="ignore", invalid="ignore"):  # a constant stack has no direction: NaN
         scale = np.outer(a.norms, b.norms)
         correlation = np.where(scale > 0.0, _products(a, b, rows, d) / scale, np.nan)
-        spread = a.grams @ b.grams.T if rows <= d else _tall_spreads(left, right)
+        if rows <= d:
+            spread = a.grams @ b.grams.T
+        else:
+            spread = gram_products(*(np.stack([centred_rows(as_rows(x)) for x in side]) for side in (left, right)))
         variance = spread / (scale * scale) / (d - 1)
         # as in dot_moments: far below the product of the traces only rounding is left
         z = np.where(variance > 1e-28 / (d - 1), correlation / np.sqrt(variance), np.nan)
     return LayerScores(z, np.clip(correlation, -1.0, 1.0))
-
-
-def _tall_spreads(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> FloatArray:
-    A, B = (np.stack([centred_rows(as_rows(stack)) for stack in side]) for side in (left, right))
-    return gram_products(A, B)
 
 
 @dataclass(frozen=True)
@@ -200,16 +184,11 @@ def _levelled(gain: FloatArray) -> FloatArray:
 
 
 def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
-    """Return the nearest layer of A for each of B, without any constraint.
-
-    Among equals the layer after the previous one is taken.
-    """
+    """Return the nearest layer of A for each of B, without any constraint; among equals the one after the previous."""
     gain = gains(scores, threshold)
     level = _levelled(gain)
     r = np.nan_to_num(scores.correlation, nan=-1.0)
-    best: list[int | None] = []
-    seconds: list[int | None] = []
-    margins: list[float | None] = []
+    found: list[tuple[int | None, int | None, float | None]] = []
     previous = -1
     for j in range(gain.shape[1]):
         i = int(level[:, j].argmax())
@@ -222,10 +201,9 @@ def best_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> BestMap:
             previous = i
         others = [k for k in range(gain.shape[0]) if k != first]
         second = others[int(r[others, j].argmax())] if others else None
-        best.append(i if matched else None)
-        seconds.append(second)
-        margins.append(float(r[i, j] - r[second, j]) if matched and second is not None else None)
-    return BestMap(tuple(best), tuple(seconds), tuple(margins))
+        margin = float(r[i, j] - r[second, j]) if matched and second is not None else None
+        found.append((i if matched else None, second, margin))
+    return BestMap(*zip(*found, strict=True))
 
 
 def monotone_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pairs:
@@ -295,8 +273,8 @@ def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap
     pairs = monotone_map(scores, threshold=threshold)
     if not reaches_all(pairs):
         pairs = assignment_map(scores, threshold=threshold)
-        if not reaches_all(pairs):
-            pairs = best_map(scores, threshold=threshold).best
+    if not reaches_all(pairs):
+        pairs = best_map(scores, threshold=threshold).best
     used = [i for i in pairs if i is not None]
     counts = Counter(used)
     return LayerMap(

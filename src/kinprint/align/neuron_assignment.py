@@ -1,4 +1,4 @@
-"""Which neuron is which after reordering or width pruning, and whether gate and up agree about it.
+"""Match neurons after reordering or width pruning, and test whether gate and up rows agree about the match.
 
 The gate rows of two models give one assignment of neurons, the up rows another. A neuron that was copied is found by both
 (Zhu et al. 2025, "Independence tests for language models"); unrelated models agree about as often as random orders do.
@@ -46,69 +46,36 @@ _BLOCK = 1 << 22  # cosines held at a time: 32 MiB
 
 @dataclass(frozen=True)
 class NeuronMatch:
-    """What gate and up rows say about the neurons of one layer.
+    """What gate and up rows say about the neurons of one layer."""
 
-    Parameters
-    ----------
-    gate_index, up_index
-        For each neuron of A the neuron of B that its gate row (its up row) matches, or −1.
-    agreement, n
-        Neurons for which both name the same one, of n = the smaller number of neurons.
-    rows_b
-        Number of neurons of B.
-    spearman
-        Rank correlation of the two assignments (Zhu et al. 2025); None where fewer than three rows are matched by both.
-    null_mean, null_sd
-        Of the agreement among `null_rows` neurons of A when the columns of one model are permuted.
-    sample_agreement
-        The same for the models as they are.
-    z
-        (sample_agreement − null_mean)/null_sd, None if the draws are all equal.
-    rate
-        Upper confidence bound of the mean agreement of all n under the null, at least 1.
-    log10_p_monte_carlo
-        Exact, from `sample_agreement` among the draws; no smaller than 1/(draws + 1).
-    log10_p_poisson
-        P(X ≥ agreement) for X Poisson of that rate, an approximation; not below 1/d! for d permuted dimensions.
-    log10_p, p_method, p_detail
-        The Poisson tail if the draws look Poisson or lighter, else the Monte-Carlo one; and which, also in words.
-    """
-
-    gate_index: NDArray[np.intp]
-    up_index: NDArray[np.intp]
-    agreement: int
-    n: int
-    rows_b: int
-    spearman: float | None
-    null_mean: float
+    gate_index: NDArray[np.intp]  # for each neuron of A the neuron of B that its gate row matches, or −1
+    up_index: NDArray[np.intp]  # the same for up rows
+    agreement: int  # neurons for which both name the same one
+    n: int  # the smaller number of neurons
+    rows_b: int  # number of neurons of B
+    spearman: float | None  # rank correlation of both assignments (Zhu et al. 2025); None below three common rows
+    null_mean: float  # of the agreement among `null_rows` neurons of A when the columns of one model are permuted
     null_sd: float
     null_rows: int
-    sample_agreement: int
+    sample_agreement: int  # the same agreement for the models as they are
     n_draws: int
-    z: float | None
-    rate: float
-    log10_p_monte_carlo: float
-    log10_p_poisson: float
-    log10_p: float
-    p_method: PMethod
-    p_detail: Text
+    z: float | None  # (sample_agreement − null_mean)/null_sd, None if the draws are all equal
+    rate: float  # upper confidence bound of the mean agreement of all n under the null, at least 1
+    log10_p_monte_carlo: float  # exact, from `sample_agreement` among the draws; no smaller than 1/(draws + 1)
+    log10_p_poisson: float  # P(X ≥ agreement) for X Poisson of `rate`, an approximation; not below 1/d! for width d
+    log10_p: float  # the Poisson tail if the draws look Poisson or lighter, else the Monte-Carlo one
+    p_method: PMethod  # which of the two
+    p_detail: Text  # the same in words
 
 
 @dataclass(frozen=True)
 class NeuronMap:
-    """The map that gate and up agree on.
-
-    ``index`` gives for each neuron of A that of B, or −1; ``share`` the part found of the smaller model's neurons;
-    ``ordered`` whether the found ones keep their order.
-    """
+    """The map that gate and up agree on."""
 
     kind: str
-    index: NDArray[np.intp]
-    share: float
-    ordered: bool
-
-
-# --- assignments ------------------------------------------------------------------------------------------------------
+    index: NDArray[np.intp]  # for each neuron of A that of B, or −1
+    share: float  # of the smaller model's neurons that were found
+    ordered: bool  # whether the found ones keep their order
 
 
 def match_rows(A: ArrayLike, B: ArrayLike, *, signed: bool = True) -> NDArray[np.intp]:
@@ -178,9 +145,6 @@ def _mutual_nearest(left: FloatArray, right: FloatArray, *, signed: bool) -> NDA
     return np.where(back[nearest] == np.arange(left.shape[0]), nearest, -1)
 
 
-# --- the test ---------------------------------------------------------------------------------------------------------
-
-
 def gate_up_agreement(
     gate_a: ArrayLike,
     up_a: ArrayLike,
@@ -197,22 +161,13 @@ def gate_up_agreement(
 
     If the models are unrelated, the order of one's residual dimensions means nothing. A draw permutes it, by ONE permutation
     for gate and up, since both read the same dimensions, and matches again: what gate and up rows of a neuron have in
-    common inside each model is kept. Beyond `null_rows` neurons a draw matches a random sample of A's, and the rate of the
-    Poisson tail is scaled up in proportion, which trained models bear out within error. Monte-Carlo p and z compare the
+    common inside each model is kept. Beyond `null_rows` a draw matches a random sample of the smaller model, and the rate of
+    the Poisson tail is scaled up in proportion, which trained models bear out within error. Monte-Carlo p and z compare the
     sample with itself and need no such step.
 
-    Parameters
-    ----------
-    gate_a, up_a, gate_b, up_b
-        Rows are neurons, columns residual dimensions; the two models may have different numbers of neurons.
-    draws, seed
-        Of the Monte-Carlo null.
-    up_signed
-        False finds neurons whose up row (and down column) were negated as well.
-    null_rows
-        Largest number of A's neurons matched in a draw.
-    beyond
-        A share of neurons up to which the caller will call nothing found: then `FEW_DRAWS` show what chance does.
+    Rows are neurons, columns residual dimensions; the two models may have different numbers of neurons. `up_signed` False finds
+    neurons whose up row (and down column) were negated as well. `beyond` is a share of neurons up to which the caller will call
+    nothing found: then `FEW_DRAWS` show what chance does.
     """
     a = _directions(gate_a, "gate_a"), _directions(up_a, "up_a")
     b = _directions(gate_b, "gate_b"), _directions(up_b, "up_b")
@@ -221,25 +176,27 @@ def gate_up_agreement(
         raise ValueError(f"got {draws} draws: expected at least one")
     mutual = _too_many(a[0], b[0])  # decided once: a draw on a sample must match in the same way
 
-    def match(left: _Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def match(left: _Rows, right: _Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         return (
-            _match(left[0], b[0], signed=True, mutual=mutual),
-            _match(left[1], b[1], signed=up_signed, mutual=mutual),
+            _match(left[0], right[0], signed=True, mutual=mutual),
+            _match(left[1], right[1], signed=up_signed, mutual=mutual),
         )
 
     rng = np.random.default_rng(seed)
-    n_a, width = a[0].shape
-    chosen = np.sort(rng.choice(n_a, null_rows, replace=False)) if n_a > null_rows else np.arange(n_a)
-    sample = a[0][chosen], a[1][chosen]
-    found = match(a)
-    observed = _agreement(*(found if chosen.size == n_a else match(sample)))
-    if beyond and _agreement(*found) <= beyond * min(n_a, b[0].shape[0]):
+    # the draws permute the same model, whichever of the two is called A
+    one, two = sorted((a, b), key=lambda side: (len(side[0]), float(side[0].sum())))
+    count, width = one[0].shape
+    chosen = np.sort(rng.choice(count, null_rows, replace=False)) if count > null_rows else np.arange(count)
+    sample = one[0][chosen], one[1][chosen]
+    found = match(a, b)
+    observed = _agreement(*(found if chosen.size == count else match(sample, two)))
+    if beyond and _agreement(*found) <= beyond * count:
         draws = min(draws, FEW_DRAWS)
     drawn = []
     for _ in range(draws):
         order = rng.permutation(width)
-        # permuting the sample's columns instead of B's is the same draw, and cheaper
-        drawn.append(_agreement(*match((sample[0].take(order, axis=1), sample[1].take(order, axis=1)))))
+        # permuting the sample's columns instead of the other side's is the same draw, and cheaper
+        drawn.append(_agreement(*match((sample[0].take(order, axis=1), sample[1].take(order, axis=1)), two)))
     return _judged(found, b[0].shape, observed, np.array(drawn, dtype=np.float64), rows=int(chosen.size))
 
 
@@ -252,10 +209,11 @@ def _judged(
     rows: int,
 ) -> NeuronMatch:
     """Hold the agreement of all neurons, and that of the `rows` sampled ones, against the draws."""
-    n_a, (n_b, width), draws = found[0].size, shape_b, drawn.size
+    (n_b, width), draws = shape_b, drawn.size
+    n = min(found[0].size, n_b)
     agreement = _agreement(*found)
     mean, sd = float(drawn.mean()), float(drawn.std(ddof=1)) if draws > 1 else 0.0
-    rate = max(1.0, _upper_mean(drawn) * n_a / rows)
+    rate = max(1.0, _upper_mean(drawn) * n / rows)
     by_draws = log10_p_monte_carlo(int(np.count_nonzero(drawn >= observed)), draws)
     by_poisson = max(log10_p_poisson(agreement, rate), least_log10_p(width))  # the identity is one of the orders
     # too few draws say nothing about their spread
@@ -264,13 +222,13 @@ def _judged(
     )
     method = PMethod.POISSON if light else PMethod.MONTE_CARLO
     detail = method.label
-    if light and rows != n_a:
-        detail = Text("{method}, rate scaled up from {n} of {m} rows", method=detail, n=rows, m=n_a)
+    if light and rows != n:
+        detail = Text("{method}, rate scaled up from {n} of {m} rows", method=detail, n=rows, m=n)
     return NeuronMatch(
         gate_index=found[0],
         up_index=found[1],
         agreement=agreement,
-        n=min(n_a, n_b),
+        n=n,
         rows_b=n_b,
         spearman=_spearman(*found),
         null_mean=mean,

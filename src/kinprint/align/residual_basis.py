@@ -1,4 +1,4 @@
-"""The basis of the residual stream: tokens are labels that both models share, so embeddings tell how to turn one's axes.
+"""Align the residual dimensions of two models by the embeddings of shared tokens: as a permutation, or as a rotation.
 
 What was aligned on embeddings must be tested on OTHER matrices: neuron rows, say, whose order no step here has looked at.
 Independent models trained on like data agree a little after alignment too, so such a test needs its own null.
@@ -25,55 +25,36 @@ NULL_SHUFFLES = 3
 
 @dataclass(frozen=True)
 class ColumnMatch:
-    """A permutation of residual dimensions, with signs.
+    """A permutation of residual dimensions, with signs."""
 
-    Parameters
-    ----------
-    index, sign
-        For each column of A the column of B, or −1, and the sign it carries there (0 where there is none).
-    cosine
-        |cosine| with that column; the cosine itself if signs were not allowed. Zero where there is none.
-    margin
-        By how much that exceeds the best other column; negative where the assignment had to take a lesser one.
-    null_margin
-        The largest margin of any column after the tokens of one side were shuffled.
-    share
-        Share of the matched columns whose margin is beyond `null_margin`.
-    """
-
-    index: NDArray[np.intp]
-    sign: NDArray[np.int8]
-    cosine: FloatArray
-    margin: FloatArray
-    null_margin: float
-    share: float
+    index: NDArray[np.intp]  # for each column of A the column of B, or −1
+    sign: NDArray[np.int8]  # the sign it carries there; 0 where there is none
+    cosine: FloatArray  # |cosine| with that column (the cosine if signs were not allowed); 0 where there is none
+    margin: FloatArray  # excess over the best other column; negative where the assignment had to take a lesser one
+    null_margin: float  # the largest margin of any column after the tokens of one side were shuffled
+    share: float  # of the matched columns whose margin is beyond `null_margin`
 
     def columns_of_a(self, X: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
         """Return the columns of a matrix of B in A's order and signs, and which columns of A these are."""
         kept = np.flatnonzero(self.index >= 0)
         return X[:, self.index[kept]] * self.sign[kept], kept
 
+    def columns_of_b(self, X: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+        """Return the columns of a matrix of A in B's order and signs, zero where B's dimension has no partner."""
+        kept = np.flatnonzero(self.index >= 0)
+        moved = np.zeros((len(X), width), dtype=np.float32)
+        moved[:, self.index[kept]] = X[:, kept] * self.sign[kept]
+        return moved
+
 
 @dataclass(frozen=True)
 class Rotation:
-    """Orthogonal R with E_a R ≈ s·E_b.
+    """Orthogonal R with E_a R ≈ s·E_b."""
 
-    Parameters
-    ----------
-    R
-        d×d; a reflection is allowed.
-    scale
-        s, the best common factor.
-    residual
-        ‖E_a R − s·E_b‖ / ‖E_a‖, between 0 and 1.
-    null_residual
-        The same after the tokens of one side were shuffled: d² free numbers fit anything to some degree.
-    """
-
-    R: FloatArray
-    scale: float
-    residual: float
-    null_residual: float
+    R: FloatArray  # d×d; a reflection is allowed
+    scale: float  # s, the best common factor
+    residual: float  # ‖E_a R − s·E_b‖ / ‖E_a‖, between 0 and 1
+    null_residual: float  # the same after shuffling the tokens of one side: d² free numbers fit anything to some degree
 
 
 def match_columns(E_a: ArrayLike, E_b: ArrayLike, *, signs: bool = True, seed: int = 0) -> ColumnMatch:
@@ -125,7 +106,7 @@ def _null_margin(left: FloatArray, right: FloatArray, *, signs: bool, seed: int)
 def embedding_rotation(E_a: ArrayLike, E_b: ArrayLike, *, seed: int = 0) -> Rotation:
     """Return the rotation that takes the embeddings of A nearest to those of B (orthogonal Procrustes, Schönemann 1966).
 
-    With E_aᵀE_b = UΣVᵀ it is R = UVᵀ. It needs at least as many tokens as dimensions: fewer leave it undetermined.
+    R = UVᵀ of E_aᵀE_b = UΣVᵀ. At least as many tokens as dimensions are needed: fewer leave R undetermined.
     """
     left, right = _embeddings(E_a, E_b)
     t, d = left.shape

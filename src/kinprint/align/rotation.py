@@ -1,4 +1,4 @@
-"""Models whose residual basis was rotated: by any rotation, with norms folded away, and with neurons reordered as well.
+"""Find the rotation between the residual bases of two models, with norms folded away and neurons in any order.
 
 A rotation leaves every inner product of residual vectors as it was. Two things follow.
 
@@ -74,20 +74,13 @@ class Neurons:
 class FoundRotation:
     """A rotation that takes rows of A to rows of B, fitted on some layers.
 
-    Parameters
-    ----------
-    R
-        d × d and orthogonal: row of A times R is compared with a row of B.
-    agreement
-        Share of the neurons fitted for which gate, up and down rows each alone find the same partner, by pairs of roles. After
-        a fit even unrelated models agree to some degree; other layers decide.
-    rounds
-        Rounds until the pairing stood still.
+    `agreement` is the share of the neurons fitted for which gate, up and down rows each alone find the same partner, by pairs of
+    roles. After a fit even unrelated models agree to some degree; other layers decide.
     """
 
-    R: Rows
+    R: Rows  # orthogonal, width of A × width of B: row of A times R is compared with a row of B
     agreement: float
-    rounds: int
+    rounds: int  # until the pairing stood still
 
 
 def _unit(X: NDArray[np.floating]) -> Rows:
@@ -95,9 +88,6 @@ def _unit(X: NDArray[np.floating]) -> Rows:
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
     unit: Rows = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0.0)
     return unit
-
-
-# -- profiles ------------------------------------------------------------------------------------------------------------
 
 
 def gram_profiles(
@@ -122,9 +112,10 @@ def gram_profiles(
     return np.asarray(profiles, dtype=np.float32)
 
 
-def band_profiles(neurons: Neurons, rows: Index | None = None) -> NDArray[np.float64]:
+def band_profiles(neurons: Neurons, rows: Index | None = None, width: int | None = None) -> NDArray[np.float64]:
     """Return the labels of neurons (a row each): ranks, as normal scores, of lengths, cosines and spectral bands.
 
+    Bands end at `width` leading eigenvectors: where another model is narrower, at its width.
     With `rows` only of these, and their ranks among each other: of a random sample they are nearly those among all.
     """
     from scipy.special import ndtri
@@ -139,7 +130,7 @@ def band_profiles(neurons: Neurons, rows: Index | None = None) -> NDArray[np.flo
     pairs = [(i, j) for i in range(len(kinds)) for j in range(i + 1, len(kinds))]
     free = {index for index, X in enumerate(kinds) if X is not unit.gate and unit.gate is not None}
     labels += [_signless(np.einsum("ij,ij->i", kinds[i], kinds[j]), i, j, free) for i, j in pairs]
-    for V in frames:
+    for V in (frame[:, :width] for frame in frames):
         rotated = [X @ V for X in kinds]
         for X in rotated:
             labels += [np.log(band + 1e-4 / X.shape[1]) for band in _bands(X * X, 1)]
@@ -195,22 +186,13 @@ def _paired(similarity: NDArray[np.floating]) -> Index:
     return np.where(back[nearest] == np.arange(similarity.shape[0]), nearest, -1)
 
 
-# -- rotation ------------------------------------------------------------------------------------------------------------
-
-
 def find_rotation(
     pairs: Iterable[tuple[Neurons, Neurons]], *, start: Rows | None = None, seed: int = 0
 ) -> FoundRotation:
-    """Find the rotation between two models from layers taken to belong together.
+    """Find the rotation between two models from pairs of layers that are taken to belong together.
 
-    Parameters
-    ----------
-    pairs
-        Layers of A and of B, of one residual width.
-    start
-        A first guess (from the embeddings of shared tokens, say); without one, band profiles pair the first neurons.
-    seed
-        Which neurons of A are used, where there are more than `SAMPLED`.
+    Without a first guess to `start` from (the embeddings of shared tokens, say), band profiles pair the first neurons. `seed`
+    draws the neurons of A that are used, where there are more than `SAMPLED`.
     """
     rng = np.random.default_rng(seed)
     sides: list[tuple[Neurons, Neurons]] = []
@@ -222,8 +204,9 @@ def find_rotation(
         if start is None:
             some = None if a.count <= most else rows
             with ThreadPoolExecutor(2) as sides_at_once:  # the products let go of the interpreter
-                labels = sides_at_once.submit(band_profiles, a, some)
-                others = sides_at_once.submit(band_profiles, b)
+                width = min(a.width, b.width)
+                labels = sides_at_once.submit(band_profiles, a, some, width)
+                others = sides_at_once.submit(band_profiles, b, None, width)
             indices.append(pair_by_bands(labels.result(), others.result()))
         sides.append((a.take(rows).directions(), b.directions()))
     R = start
@@ -244,10 +227,6 @@ def find_rotation(
 
 
 def _check(a: Neurons, b: Neurons) -> None:
-    if a.width != b.width:
-        raise DegenerateInput(
-            "rotation: widths {width} and {width2} differ: expected one residual width", width=a.width, width2=b.width
-        )
     if (a.gate is None) != (b.gate is None):
         raise DegenerateInput("rotation: only one side has gate matrices")
 
@@ -263,8 +242,7 @@ def _first_signs(a: Neurons, b: Neurons, index: Index) -> Rows:
 
 def _procrustes(sides: Sequence[tuple[Neurons, Neurons]], indices: Sequence[Index], signs: Sequence[Rows]) -> Rows:
     """Return the orthogonal R that takes paired rows of A nearest to those of B (Schönemann 1966)."""
-    width = sides[0][0].width
-    total = np.zeros((width, width), dtype=np.float32)
+    total = np.zeros((sides[0][0].width, sides[0][1].width), dtype=np.float32)
     for (a, b), index, sign in zip(sides, indices, signs, strict=True):
         kept = np.flatnonzero(index >= 0)
         partner, turn = index[kept], sign[kept][:, None]
@@ -281,8 +259,8 @@ def nearest_rotation(C: Rows) -> Rows:
     Beyond `WIDE` by the eigenvectors of CᵀC, a third of the work, and Newton–Schulz steps that mend what rounding did to
     orthogonality (Björck & Bowie 1971); directions that C hardly determines may then be shrunk, and count for less.
     """
-    if C.shape[0] <= WIDE:
-        U, _, Vt = np.linalg.svd(C)
+    if C.shape[0] <= WIDE or C.shape[0] != C.shape[1]:
+        U, _, Vt = np.linalg.svd(C, full_matrices=False)
         return np.asarray(U @ Vt, dtype=np.float32)
     scaled = C / np.linalg.norm(C)
     values, V = np.linalg.eigh(scaled.T @ scaled)

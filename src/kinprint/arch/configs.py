@@ -1,11 +1,12 @@
-"""Reading sizes out of a model's config, under whatever names it has for them.
+"""Read sizes from a model's config, under whatever names they have there.
 
 Configs come from strangers: a value of the wrong type, negative or absurdly large counts as absent, and a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 from kinprint.arch.roles import Axis
 from kinprint.arch.templates import Condition, DimRule, Formula
@@ -19,13 +20,8 @@ _MAY_BE_ZERO = frozenset({"experts", "mtp"})
 
 def flattened(config: Mapping[str, object]) -> dict[str, object]:
     """Merge the nested config of the language model, whose entries take precedence, into the outer one."""
-    merged = dict(config)
-    for key in _NESTED:
-        inner = config.get(key)
-        if isinstance(inner, Mapping):
-            merged.update((name, value) for name, value in inner.items() if value is not None)
-            break
-    return merged
+    inner = next((part for key in _NESTED if isinstance(part := config.get(key), Mapping)), {})
+    return {**config, **{name: value for name, value in inner.items() if value is not None}}
 
 
 def selecting_names(config: Mapping[str, object]) -> list[str]:
@@ -35,12 +31,9 @@ def selecting_names(config: Mapping[str, object]) -> list[str]:
     """
     if config.get("gguf") is True:
         return [f"gguf:{str(config.get('model_type', '')).lower()}", "gguf"]
-    layers = [config[key] for key in _NESTED if isinstance(config.get(key), Mapping)] + [config]
     names: list[str] = []
-    for layer in layers:
-        assert isinstance(layer, Mapping)
-        classes = layer.get("architectures")
-        kind = layer.get("model_type")
+    for part in [*(inner for key in _NESTED if isinstance(inner := config.get(key), Mapping)), config]:
+        classes, kind = part.get("architectures"), part.get("model_type")
         names += [kind.lower()] if isinstance(kind, str) else []
         names += [name for name in classes if isinstance(name, str)] if isinstance(classes, (list, tuple)) else []
     return names
@@ -71,10 +64,9 @@ class Dims:
         if name in self.values or name in self._busy:
             return self.values.get(name)
         self._busy.add(name)
-        value = self._first(name, self._rules.get(name, ()))
+        found = self._first(name, self._rules.get(name, ()))
         self._busy.discard(name)
-        if value is None:
-            value = self._measured.get(name)
+        value = self._measured.get(name) if found is None else found
         if value is not None:
             self.values[name] = value
         return value
@@ -109,12 +101,12 @@ class Dims:
         if value is None:  # configs write null for "as usual"
             return None
         limit = _LIMITS.get(name, _LIMIT)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= limit:
-            return value
+        if (count := _count(value, limit)) is not None:
+            return count
         if not (value == 0 and name in _MAY_BE_ZERO):
-            shown = _shown(value)
+            said = _shown(value)
             note = Text(
-                "config: {key} is {value}, not a number from 1 to {n}; taken as absent", key=key, value=shown, n=limit
+                "config: {key} is {value}, not a number from 1 to {n}; taken as absent", key=key, value=said, n=limit
             )
             self.notes[note] = None
         return None
@@ -130,9 +122,16 @@ def _shown(value: object) -> str:
 
 
 _FIXED_POSITIONS = {
-    "whisper", "marian", "m2m_100", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm",
-}  # fmt: skip
-_GROUPS = "n_group"
+    "whisper",
+    "marian",
+    "m2m_100",
+    "speech_to_text",
+    "fsmt",
+    "pegasus",
+    "pegasus_x",
+    "informer",
+    "xglm",
+}
 
 
 def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
@@ -145,25 +144,26 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
     found: dict[Axis, Text] = {}
     if flat.get("sinusoidal_pos_embds") is True or flat.get("model_type") in _FIXED_POSITIONS:
         found[Axis.RESIDUAL] = Text("fixed sinusoidal positions give residual dimensions an order")
-    groups = flat.get(_GROUPS)
-    if isinstance(groups, int) and not isinstance(groups, bool) and groups > 1:
+    if (groups := _count(flat.get("n_group"))) is not None and groups > 1:
         found[Axis.EXPERT] = Text("experts are routed in {n} groups, so their order has a meaning", n=groups)
     return found
 
 
 _KV_HEADS = (
-    "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_heads",
-    "n_head",
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_heads", "n_head",
 )  # fmt: skip
 MAX_HEADS = 1024
 
 
-def kv_heads_of(config: dict[str, object]) -> int | None:
+def kv_heads_of(config: Mapping[str, object]) -> int | None:
     """Return the number of key/value heads, if a config says it."""
-    if config.get("multi_query") is True:
-        return 1
-    for key in _KV_HEADS:
-        value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_HEADS:
-            return value
-    return None
+    return 1 if config.get("multi_query") is True else first_count(config, _KV_HEADS, MAX_HEADS)
+
+
+def first_count(config: Mapping[str, object], keys: Sequence[str], most: int) -> int | None:
+    """Return the first of some entries that is a number from 1 to `most`."""
+    return next((count for key in keys if (count := _count(config.get(key), most)) is not None), None)
+
+
+def _count(value: object, most: float = math.inf) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most else None

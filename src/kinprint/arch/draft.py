@@ -1,4 +1,4 @@
-"""Applying one architecture to one list of tensors."""
+"""Apply an architecture file to the tensors of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
 from kinprint.arch.splits import Intervals, plan_split
 from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
-from kinprint.arch.templates import Architecture, Exclusion, NameForm, NameForms, NameRule, role_order
+from kinprint.arch.templates import ROLE_ORDER, Architecture, Exclusion, NameForm, NameForms, NameRule
 from kinprint.text import Text
 
 LAYERS = 10_000  # no index is larger, see templates
@@ -60,7 +60,7 @@ def _role_tensors(
 
 
 class _FormFacts(NamedTuple):
-    """What is known about all names of one form."""
+    """Rule, exclusion and slot shared by all names of one form."""
 
     rule: NameRule | None
     exclusion: Exclusion | None
@@ -118,7 +118,7 @@ class Draft:
         for name in filter(aside.__contains__, shapes) if aside else ():
             entry, first = aside[name]
             if entry.exclusion is not None:
-                self.excluded.append(Excluded(name, entry.exclusion.reason))
+                self.excluded.append(Excluded(name, entry.exclusion.reason, entry.exclusion.optional))
             elif name in packed:
                 self.excluded.append(Excluded(name, Text("packed by a quantiser")))
             elif entry.in_block and first >= last:
@@ -128,14 +128,12 @@ class Draft:
         self._split_fused()
 
     def notes(self) -> list[Text]:
-        """Say what went wrong, one line for each kind of problem."""
+        """Describe the problems met, one line for each kind."""
         lines = list(self.dims.notes)
-        for problem, names in self._problems.items():
+        for why, names in self._problems.items():
             name, n = short(names[0]), len(names)
-            if n > 1:
-                lines.append(Text("{n} tensors unmapped, e.g. {name}: {why}", n=n, name=name, why=problem))
-            else:
-                lines.append(Text("1 tensor unmapped, e.g. {name}: {why}", name=name, why=problem))
+            one = Text("1 tensor unmapped, e.g. {name}: {why}", name=name, why=why)
+            lines.append(one if n == 1 else Text("{n} tensors unmapped, e.g. {name}: {why}", n=n, name=name, why=why))
         return lines
 
     def reject(self, problem: Text, name: str) -> None:
@@ -236,11 +234,10 @@ class Draft:
         count, sides = shape[0], (shape[1], shape[2])
         names = [matrix_name(name, number) for number in range(min(count, MOST_EXPERTS))]
         self._matrices += count
-        if count > MOST_EXPERTS or self._matrices > MOST_MATRICES:
-            self.reject(Text("more experts than any model has"), name)
-            return
-        if not self._stored.isdisjoint(names):
-            self.reject(Text("one of its matrices has the name of a stored tensor"), name)
+        crowded = count > MOST_EXPERTS or self._matrices > MOST_MATRICES
+        if crowded or not self._stored.isdisjoint(names):
+            named = Text("one of its matrices has the name of a stored tensor")
+            self.reject(Text("more experts than any model has") if crowded else named, name)
             return
         transposed = is_transposed(rule, sides, dims.get("hidden"), self._swapped)
         plan = transposed if isinstance(transposed, Text) else plan_stack(rule, sides, int(transposed), dims)
@@ -263,10 +260,8 @@ class Draft:
     def _dims_with_shapes(self) -> dict[str, int]:
         """Sizes by config, completed by what the tensors that are stored whole show."""
         whole = self.found.values()
-        measured = {}
         width = width_of(whole)
-        if width is not None:
-            measured["hidden"] = width
+        measured = {} if width is None else {"hidden": width}
         q_sizes = {tensor.shape[1] for tensor in whole if tensor.role is Role.ATTN_O}
         if len(q_sizes) == 1:  # what attention hands to its output projection is as wide as the queries
             measured["q_size"] = q_sizes.pop()
@@ -275,4 +270,4 @@ class Draft:
 
 def _slot(role: Role, expert: int | None) -> int:
     """Return the slot of a role in layer 0. Slots sort as tensors do: by layer (none first), role, expert."""
-    return role_order(role) * LAYERS + (0 if expert is None else expert)
+    return ROLE_ORDER[role] * LAYERS + (0 if expert is None else expert)

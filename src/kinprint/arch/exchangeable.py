@@ -1,4 +1,4 @@
-"""Which axis of a role has no order of its own, so that permuting it makes a valid null."""
+"""Find the axis of a role whose order has no meaning, so that permuting it makes a valid null."""
 
 from __future__ import annotations
 
@@ -38,7 +38,5 @@ def permuted_axis(role: Role, ordered: Mapping[Axis, Text]) -> tuple[int | None,
     for position in range(len(axes) - 1, -1, -1):
         if axes[position].exchangeable and axes[position] not in ordered:
             return position, AXES[axes[position]]
-    reasons = [
-        ordered[axis] if axis in ordered else ORDERED[axis] for axis in axes if axis in ordered or axis in ORDERED
-    ]
-    return None, joined(reasons)
+    reasons = {**ORDERED, **ordered}
+    return None, joined(reasons[axis] for axis in axes if axis in reasons)

@@ -1,4 +1,4 @@
-"""The fallback: roles guessed from what tensor names usually contain.
+"""Guess roles from the words in tensor names, where no architecture file fits.
 
 The word lists are data too (``data/_generic.json``). What looks fused is left alone, as only the config of a known
 architecture says how to take it apart.
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from kinprint.arch.loading import load, read_packaged
-from kinprint.arch.roles import Role
+from kinprint.arch.roles import BIASES, Role
 from kinprint.arch.templates import Architecture, NameRule
 
 _WEIGHTS = ("weight", "gamma", "scale", "kernel")
-_BIASES = ("bias", "beta")
-_BIAS_OF = {Role(role.value.removesuffix("_bias")): role for role in Role if role.value.endswith("_bias")}
+_BIAS_NAMES = ("bias", "beta")
 _LONGEST_NAME = 500  # no module path is longer; searching for words in what an attacker made up is a waste
 
 
@@ -25,10 +24,7 @@ class _Words:
     sections: dict[str, tuple[tuple[Role, tuple[str, ...]], ...]]
 
     def role(self, section: str, text: str) -> Role | None:
-        for role, words in self.sections[section]:
-            if any(word in text for word in words):
-                return role
-        return None
+        return next((role for role, words in self.sections[section] if any(word in text for word in words)), None)
 
 
 @cache
@@ -43,7 +39,7 @@ def _words() -> _Words:
 def guess_rule(key: str) -> NameRule | None:
     """Guess what a tensor is from its key, or give up."""
     module, _, kind = key.lower().rpartition(".")
-    if len(key) > _LONGEST_NAME or (kind not in _WEIGHTS and kind not in _BIASES):
+    if len(key) > _LONGEST_NAME or (kind not in _WEIGHTS and kind not in _BIAS_NAMES):
         return None
     # The first index is the block's, whatever the list of blocks is called; only what follows it describes the part.
     head, block, tail = module.partition(".#.")
@@ -54,20 +50,11 @@ def guess_rule(key: str) -> NameRule | None:
     expert = block != "" and "expert" in text and ".#." in text
     section = "model" if not block else "expert" if expert else "shared" if "shared_expert" in text else "layer"
     role = words.role(section, text)
-    if role is not None and kind in _BIASES:
-        role = _BIAS_OF.get(role)
+    if role is not None and kind in _BIAS_NAMES:
+        role = BIASES.get(role)
     if role is None:
         return None
-    return NameRule(
-        role=role,
-        split=None,
-        transposed=False,
-        indices=key.count(".#"),
-        has_layer=block != "",
-        has_expert=expert,
-        priority=0,
-        offset=0.0,
-    )
+    return NameRule(role, indices=key.count(".#"), has_layer=block != "", has_expert=expert)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +70,5 @@ class GenericArchitecture(Architecture):
 def generic() -> Architecture:
     """Return the fallback, with the dims and exclusions that all architectures share."""
     llama = load("llama")
-    return GenericArchitecture(
-        name="generic",
-        summary="guessed by pattern",
-        model_types=(),
-        class_names=(),
-        dims=llama.dims,
-        rules={},
-        block_heads=frozenset(),
-        exclusions=llama.exclusions,
-        special=0,
-    )
+    names = "generic", "guessed by pattern", (), ()
+    return GenericArchitecture(*names, llama.dims, {}, frozenset(), llama.exclusions, special=0)

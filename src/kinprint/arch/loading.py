@@ -1,4 +1,4 @@
-"""Reading architecture files: JSON in, validated :class:`~kinprint.arch.templates.Architecture` out.
+"""Read architecture files: JSON in, validated :class:`~kinprint.arch.templates.Architecture` out.
 
 The format is described in ``docs/architectures.md``. A mistake in a file is reported with the file and the key.
 """
@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from kinprint.arch.roles import Role
+from kinprint.arch.roles import BIASES, Role
 from kinprint.arch.templates import Architecture, Condition, DimRule, Exclusion, Formula, NameRule, Split, name_key
 from kinprint.errors import FormatError
 from kinprint.text import Text
@@ -118,9 +118,8 @@ def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
         raise _fail(file, "key 'block'", f"text ending in '.{{layer}}.', got {block!r}")
     prefixes = _strings(file, "prefixes", data.get("prefixes", [""]))
     rules: dict[str, NameRule] = {}
-    entries = 0
-    for template, rule in _templates(file, data, block):
-        entries += 1
+    templates = list(_templates(file, data, block))
+    for template, rule in templates:
         sample = template.replace("{layer}", "0").replace("{expert}", "0")
         for prefix in prefixes:
             rules.setdefault(name_key(prefix + sample)[0], rule)
@@ -134,7 +133,7 @@ def compile_architecture(file: str, data: Mapping[str, Any]) -> Architecture:
         rules=rules,
         block_heads=frozenset(prefix + block.removesuffix(".{layer}.") for prefix in prefixes),
         exclusions=tuple(_exclusion(file, entry) for entry in data.get("exclude", [])),
-        special=entries + (1000 if offset else 0),
+        special=len(templates) + (1000 if offset else 0),
     )
 
 
@@ -145,8 +144,8 @@ def _strings(file: str, key: str, values: object) -> tuple[str, ...]:
 
 
 def _exclusion(file: str, entry: object) -> Exclusion:
-    if not isinstance(entry, dict) or not entry.keys() <= {"pattern", "reason", "packs"}:
-        raise _fail(file, "key 'exclude'", f"objects of pattern, reason and perhaps packs, got {entry!r}")
+    if not isinstance(entry, dict) or not entry.keys() <= {"pattern", "reason", "packs", "optional"}:
+        raise _fail(file, "key 'exclude'", f"objects of pattern, reason and perhaps packs or optional, got {entry!r}")
     pattern, reason, packs = entry.get("pattern"), entry.get("reason"), entry.get("packs")
     if not isinstance(pattern, str) or not isinstance(reason, str) or not (packs is None or isinstance(packs, str)):
         raise _fail(file, "key 'exclude'", f"strings for pattern, reason and packs, got {entry!r}")
@@ -155,7 +154,9 @@ def _exclusion(file: str, entry: object) -> Exclusion:
         raise _fail(file, f"exclude pattern {pattern!r}", "text, with * at the start, the end or both")
     if packs is not None and (pattern[0] != "*" or pattern[-1] == "*"):
         raise _fail(file, f"exclude pattern {pattern!r}", "* at the start only, as 'packs' replaces the suffix")
-    return Exclusion(text, pattern.startswith("*"), pattern.endswith("*"), Text.of(reason, {}), packs)
+    if not isinstance(optional := entry.get("optional", False), bool):
+        raise _fail(file, f"exclude pattern {pattern!r}", f"true or false for optional, got {optional!r}")
+    return Exclusion(text, pattern.startswith("*"), pattern.endswith("*"), Text.of(reason, {}), packs, optional)
 
 
 def _dim_rules(file: str, name: str, rules: object, known: Mapping[str, object]) -> tuple[DimRule, ...]:
@@ -278,10 +279,7 @@ def _role_or_split(file: str, where: str, spec: Mapping[str, Any], dims: Mapping
 def _bias(weight: Role | Split) -> Role | Split | None:
     """Return the bias that belongs to a weight, or None if no role is declared for it."""
     if isinstance(weight, Role):
-        return _BIASES.get(weight)
-    parts = [(_BIASES.get(role), size) for role, size in weight.parts]
+        return BIASES.get(weight)
+    parts = [(BIASES.get(role), size) for role, size in weight.parts]
     known = tuple((role, size) for role, size in parts if role is not None)
     return Split(weight.repeat, known) if len(known) == len(parts) else None
-
-
-_BIASES = {Role(role.value.removesuffix("_bias")): role for role in Role if role.value.endswith("_bias")}

@@ -1,4 +1,4 @@
-"""Naming tensors: from a config and a list of stored names and shapes to roles.
+"""Find the roles of tensors from a config and the stored names and shapes.
 
 The config selects an architecture file. If it does not, or its templates name fewer than half of the tensors, the file
 that names most of them is taken; if that is fewer than half too, roles are guessed from patterns. Either is said.
@@ -16,18 +16,13 @@ from operator import attrgetter
 from kinprint.arch.configs import Dims, flattened, selecting_names
 from kinprint.arch.draft import Draft, short, width_of
 from kinprint.arch.guess import generic
-from kinprint.arch.loading import file_names, load, load_all, selectors
+from kinprint.arch.loading import load, load_all, selectors
 from kinprint.arch.naming import Naming, RoleTensor
 from kinprint.arch.roles import Axis, Role
 from kinprint.arch.templates import Architecture, NameForms
 from kinprint.text import Text
 
 _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be believed
-
-
-def architectures() -> tuple[str, ...]:
-    """Names of all architecture files."""
-    return file_names()
 
 
 def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]) -> Naming:
@@ -124,11 +119,9 @@ def _drop_misfits(draft: Draft) -> None:
 
 
 def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:
-    last = tensors[-1].layer if tensors else None  # they are sorted by layer
+    last = tensors[-1].layer if tensors else None  # sorted by layer
     stored = 0 if last is None else last + 1
-    declared = dims.values.get("layers")
-    if declared is None:
-        return stored, []
+    declared = dims.values.get("layers", stored)
     if declared == stored or not tensors:
         return declared, []
     return declared, [Text("config says {a} layers, the tensors' last block index means {b}", a=declared, b=stored)]
@@ -137,11 +130,9 @@ def _layers(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text
 def _experts(dims: Dims, tensors: tuple[RoleTensor, ...]) -> tuple[int, list[Text]]:
     numbers = set(map(attrgetter("expert"), tensors)) - {None}
     stored = max(numbers) + 1 if numbers else 0
-    declared = dims.values.get("experts")
-    if declared is None or stored == 0:
+    declared = dims.values.get("experts", stored)
+    if stored in (0, declared):
         return stored, []
-    if declared == stored:
-        return declared, []
     return declared, [Text("config says {a} experts, the tensors' last expert index means {b}", a=declared, b=stored)]
 
 
@@ -159,9 +150,8 @@ def _head_notes(config: Mapping[str, object], tensors: tuple[RoleTensor, ...]) -
     tied = config.get("tie_word_embeddings")
     if tied is True:
         return [Text("tied embeddings: no head is stored, the embedding serves as head")]
-    if tied is False:
-        return [Text("config says the head is not tied to the embedding, yet no head is stored")]
-    return [Text("no head is stored")]
+    told = Text("config says the head is not tied to the embedding, yet no head is stored")
+    return [told if tied is False else Text("no head is stored")]
 
 
 def _quantiser_notes(draft: Draft) -> list[Text]:

@@ -1,4 +1,4 @@
-"""What naming a checkpoint's tensors yields."""
+"""Define the roles found for the tensors of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TensorKey = tuple[Role, int | None, int | None]
 
 
 class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast
-    """One role, and the stored tensor (or the part of it) that plays it."""
+    """One role, and the stored tensor, or part of a tensor, that has the role."""
 
     # role, layer, expert: the part played; ``layer`` is the block index as stored.
     role: Role
@@ -40,6 +40,7 @@ class Excluded:
 
     name: str
     reason: Text
+    optional: bool = False  # holds no weights, and a copy of the model may lack it: a buffer
 
 
 @dataclass(frozen=True, slots=True)

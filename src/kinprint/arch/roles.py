@@ -1,4 +1,4 @@
-"""The parts a tensor can play in a transformer, and which of its axes have no order of their own.
+"""Enumerate the roles of tensors in a transformer, and the axes along which their order has no meaning.
 
 A permutation null is valid along an axis only if training from a random initialisation gives the order along that axis
 no meaning: permuting it is then a symmetry of initialisation and training alike. Residual dimensions, MLP neurons,
@@ -17,7 +17,7 @@ from kinprint.errors import BadSelection
 
 
 class Axis(StrEnum):
-    """What an index along a tensor's axis counts."""
+    """Kind of unit counted along a tensor's axis."""
 
     RESIDUAL = "residual"
     NEURON = "neuron"
@@ -37,7 +37,7 @@ class Axis(StrEnum):
 
 @dataclass(frozen=True)
 class RoleInfo:
-    """What a role is: its kind, where it lives, and its logical axes (out × in for matrices)."""
+    """Kind, scope and logical axes (out × in for matrices) of a role."""
 
     kind: str  # "norm", "bias", "matrix"
     scope: str  # "model", "layer", "expert"
@@ -45,7 +45,7 @@ class RoleInfo:
 
 
 class Role(StrEnum):
-    """The part a tensor plays. The value is the name used in reports and in the architecture files."""
+    """Role of a tensor. The value is the name used in reports and in the architecture files."""
 
     # whole model
     EMBEDDING = "embedding"
@@ -118,56 +118,39 @@ class Role(StrEnum):
 
 _R, _N, _H, _T, _L, _E = Axis.RESIDUAL, Axis.NEURON, Axis.HEAD, Axis.TOKEN, Axis.LATENT, Axis.EXPERT
 
-_MATRICES: dict[Role, tuple[str, Axis, Axis]] = {
-    Role.EMBEDDING: ("model", _T, _R),
-    Role.POSITION_EMBEDDING: ("model", Axis.POSITION, _R),
-    Role.TYPE_EMBEDDING: ("model", Axis.TYPE, _R),
-    Role.HEAD: ("model", _T, _R),
-    Role.HEAD_DENSE: ("model", _R, _R),
-    Role.POOLER: ("model", _L, _R),  # its output is a basis of its own
-    Role.ATTN_Q: ("layer", _H, _R),
-    Role.ATTN_K: ("layer", _H, _R),
-    Role.ATTN_V: ("layer", _H, _R),
-    Role.ATTN_O: ("layer", _R, _H),
-    Role.ATTN_Q_A: ("layer", _L, _R),
-    Role.ATTN_Q_B: ("layer", _H, _L),
-    Role.ATTN_KV_A: ("layer", _H, _R),  # latent rows followed by RoPE rows: only the columns are free
-    Role.ATTN_KV_B: ("layer", _H, _L),
-    Role.MLP_GATE: ("layer", _N, _R),
-    Role.MLP_UP: ("layer", _N, _R),
-    Role.MLP_DOWN: ("layer", _R, _N),
-    Role.ROUTER: ("layer", _E, _R),
-    Role.SHARED_ROUTER: ("layer", _E, _R),
-    Role.EXPERT_GATE: ("expert", _N, _R),
-    Role.EXPERT_UP: ("expert", _N, _R),
-    Role.EXPERT_DOWN: ("expert", _R, _N),
-    Role.SHARED_GATE: ("layer", _N, _R),
-    Role.SHARED_UP: ("layer", _N, _R),
-    Role.SHARED_DOWN: ("layer", _R, _N),
-}
-_NORMS: dict[Role, tuple[str, Axis]] = {
-    Role.EMBEDDING_NORM: ("model", _R),
-    Role.FINAL_NORM: ("model", _R),
-    Role.HEAD_NORM: ("model", _R),
-    Role.INPUT_NORM: ("layer", _R),
-    Role.POST_ATTENTION_NORM: ("layer", _R),
-    Role.ATTENTION_OUTPUT_NORM: ("layer", _R),
-    Role.MLP_OUTPUT_NORM: ("layer", _R),
-    Role.Q_NORM: ("layer", Axis.HEAD_DIM),
-    Role.K_NORM: ("layer", Axis.HEAD_DIM),
-    Role.Q_A_NORM: ("layer", _L),
-    Role.KV_A_NORM: ("layer", _L),
-}
+_AXES: dict[tuple[str, str, tuple[Axis, ...]], tuple[Role, ...]] = {  # kind, scope, axes
+    ("matrix", "model", (_T, _R)): (Role.EMBEDDING, Role.HEAD),
+    ("matrix", "model", (Axis.POSITION, _R)): (Role.POSITION_EMBEDDING,),
+    ("matrix", "model", (Axis.TYPE, _R)): (Role.TYPE_EMBEDDING,),
+    ("matrix", "model", (_R, _R)): (Role.HEAD_DENSE,),
+    ("matrix", "model", (_L, _R)): (Role.POOLER,),  # its output is a basis of its own
+    # of kv_a, latent rows are followed by RoPE rows: only the columns are free
+    ("matrix", "layer", (_H, _R)): (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_KV_A),
+    ("matrix", "layer", (_R, _H)): (Role.ATTN_O,),
+    ("matrix", "layer", (_L, _R)): (Role.ATTN_Q_A,),
+    ("matrix", "layer", (_H, _L)): (Role.ATTN_Q_B, Role.ATTN_KV_B),
+    ("matrix", "layer", (_N, _R)): (Role.MLP_GATE, Role.MLP_UP, Role.SHARED_GATE, Role.SHARED_UP),
+    ("matrix", "layer", (_R, _N)): (Role.MLP_DOWN, Role.SHARED_DOWN),
+    ("matrix", "layer", (_E, _R)): (Role.ROUTER, Role.SHARED_ROUTER),
+    ("matrix", "expert", (_N, _R)): (Role.EXPERT_GATE, Role.EXPERT_UP),
+    ("matrix", "expert", (_R, _N)): (Role.EXPERT_DOWN,),
+    ("norm", "model", (_R,)): (Role.EMBEDDING_NORM, Role.FINAL_NORM, Role.HEAD_NORM),
+    ("norm", "layer", (_R,)): (
+        Role.INPUT_NORM, Role.POST_ATTENTION_NORM, Role.ATTENTION_OUTPUT_NORM, Role.MLP_OUTPUT_NORM,
+    ),
+    ("norm", "layer", (Axis.HEAD_DIM,)): (Role.Q_NORM, Role.K_NORM),
+    ("norm", "layer", (_L,)): (Role.Q_A_NORM, Role.KV_A_NORM),
+}  # fmt: skip
+BIASES = {Role(role.value.removesuffix("_bias")): role for role in Role if role.value.endswith("_bias")}
+"""The bias of each weight that has one."""
 
 
 def _table() -> dict[Role, RoleInfo]:
-    table = {role: RoleInfo("matrix", scope, (rows, cols)) for role, (scope, rows, cols) in _MATRICES.items()}
-    table |= {role: RoleInfo("norm", scope, (axis,)) for role, (scope, axis) in _NORMS.items()}
-    for role in Role:
-        if role.value.endswith("_bias"):  # a bias runs along the output axis of its weight
-            weight = table[Role(role.value.removesuffix("_bias"))]
-            table[role] = RoleInfo("bias", weight.scope, weight.axes[:1])
-    return table
+    table = {role: RoleInfo(*info) for info, roles in _AXES.items() for role in roles}
+    # a bias runs along the output axis of its weight
+    return table | {
+        bias: RoleInfo("bias", table[weight].scope, table[weight].axes[:1]) for weight, bias in BIASES.items()
+    }
 
 
 for _role, _info in _table().items():

@@ -1,4 +1,4 @@
-"""Taking fused tensors apart: which rows are whose."""
+"""Split fused tensors: find the rows of each role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts that are stored as one tensor with three axes: which way round its matrices are, and how many are believed."""
+"""Split experts stored as one tensor with three axes: find the orientation of its matrices, and cap their number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def matrix_name(name: str, number: int) -> str:
 
 
 def is_transposed(rule: NameRule, sides: tuple[int, int], width: int | None, swapped: bool) -> bool | Text:
-    """Tell whether matrices are stored in × out, or return why that cannot be told.
+    """Return whether matrices are stored in × out, or why that cannot be told.
 
     One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
     written the other way round: newer versions of transformers transposed the experts of some families. If both sides are so wide,

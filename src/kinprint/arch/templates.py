@@ -1,4 +1,4 @@
-"""Compiled form of an architecture file, and the normal form of tensor names that its templates are looked up by.
+"""Define compiled architecture files, and the normal form of tensor names by which their templates are looked up.
 
 A checkpoint of a large mixture of experts holds some 18,000 names. Rather than trying every template on every name,
 each name is reduced to a key in which block and expert indices are replaced by a placeholder; templates are reduced in
@@ -19,7 +19,7 @@ from kinprint.text import Text
 # names match no template and end up unmapped, which is what a hostile name deserves.
 _INDEX = re.compile(r"\.(0|[1-9][0-9]{0,3})(?=\.)")
 _PLACEHOLDER = ".#"
-_ROLE_ORDER = {role: order for order, role in enumerate(Role)}
+ROLE_ORDER = {role: order for order, role in enumerate(Role)}
 
 
 def name_key(name: str) -> tuple[str, tuple[int, ...]]:
@@ -29,7 +29,7 @@ def name_key(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 class NameForm:
-    """What is left of a name without its first index, and the stored tensors that share it: they differ in the layer."""
+    """Name without its first index, and the stored tensors that share that form and differ in the layer."""
 
     __slots__ = ("firsts", "indices", "key", "later", "names", "shapes")
 
@@ -47,9 +47,8 @@ class NameForms:
 
     def __init__(self, stored: Mapping[str, tuple[int, ...]]) -> None:
         self.forms: list[NameForm] = []
-        known: dict[
-            str | None, dict[str, NameForm]
-        ] = {}  # by what stands before the first index, then by what follows it
+        # by what stands before the first index, then by what follows it
+        known: dict[str | None, dict[str, NameForm]] = {}
         tails: dict[str, NameForm] = {}
         head, length, first = "", 0, -1
         for name, shape in stored.items():
@@ -80,7 +79,7 @@ class NameForms:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a fused tensor is composed: ``repeat`` groups, each made of ``parts`` in this order.
+    """Composition of a fused tensor: ``repeat`` groups, each made of ``parts`` in this order.
 
     Sizes are names of dims; ``repeat`` is the name of a dim, or None for one group (plain concatenation).
     """
@@ -91,7 +90,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """What a template says about the tensors that match it.
+    """Role and form of the tensors that match a template.
 
     ``indices`` is how many indices a name must have: the layer's comes first, the expert's second.
     ``priority`` decides which of two names of the same role is taken (the lower). ``stacked``: the tensor holds the matrices
@@ -99,13 +98,13 @@ class NameRule:
     """
 
     role: Role | None
-    split: Split | None
-    transposed: bool
-    indices: int
-    has_layer: bool
-    has_expert: bool
-    priority: int
-    offset: float
+    split: Split | None = None
+    transposed: bool = False
+    indices: int = 0
+    has_layer: bool = False
+    has_expert: bool = False
+    priority: int = 0
+    offset: float = 0.0
     stacked: bool = False
 
     @property
@@ -114,11 +113,6 @@ class NameRule:
         if self.split is not None:
             return tuple(role for role, _ in self.split.parts)
         return () if self.role is None else (self.role,)
-
-
-def role_order(role: Role) -> int:
-    """Position of a role in the order of declaration."""
-    return _ROLE_ORDER[role]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +128,13 @@ class Exclusion:
     open_end: bool
     reason: Text
     packs: str | None
+    optional: bool = False  # a buffer without weights, which a copy of the model may lack
 
     def matches(self, name: str) -> bool:
         """Whether a name falls under the pattern."""
-        if self.open_start and self.open_end:
-            return self.text in name
         if self.open_start:
-            return name.endswith(self.text)
-        if self.open_end:
-            return name.startswith(self.text)
-        return name == self.text
+            return self.text in name if self.open_end else name.endswith(self.text)
+        return name.startswith(self.text) if self.open_end else name == self.text
 
     def packed_name(self, name: str) -> str | None:
         """Name of the tensor whose quantiser state ``name`` is."""

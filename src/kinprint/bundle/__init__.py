@@ -1,4 +1,4 @@
-"""Evidence bundles: a comparison with everything needed to repeat it, and the check that repeats it."""
+"""Write and verify evidence bundles: a comparison with everything that is needed to repeat it."""
 
 from __future__ import annotations
 

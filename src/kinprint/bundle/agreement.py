@@ -1,4 +1,4 @@
-"""Two reports side by side, value by value: which figures are equal, which nearly, which not."""
+"""Compare two reports value by value: which figures are equal, which are equal within rounding, which differ."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place: TypeAlias = "tuple[Place, str | int] | None"
 
 @dataclass
 class Agreement:
-    """What the walk found."""
+    """Figures and other values of two reports, counted and listed by how well they agree."""
 
     figures: int = 0
     exact: int = 0
@@ -48,19 +48,10 @@ class Agreement:
 def agree(
     recorded: object, recomputed: object, *, tolerance: float, later: Collection[str], skip: tuple[str, ...]
 ) -> Agreement:
-    """Compare two reports as they stand in JSON.
+    """Compare two reports as parsed from JSON.
 
-    Parameters
-    ----------
-    recorded, recomputed
-        Parsed JSON.
-    tolerance
-        Relative difference up to which figures count as equal.
-    later
-        Fields that the recorded report may lack, being of a version before they were added. They are named, as nothing can be
-        said of them.
-    skip
-        Fields of the top level that may differ.
+    Figures count as equal up to a relative `tolerance`. Fields of the top level in `skip` may differ. Fields in `later` may be
+    missing from the recorded report, being added after its version: these are listed, as nothing can be said of them.
     """
     found = Agreement()
     left, right = (
@@ -73,7 +64,7 @@ def agree(
 
 @dataclass
 class _Walk:
-    """Goes through both reports side by side; a place is put into words only where they differ, as there are many."""
+    """Go through both reports side by side; places are many, and are put into words only where the reports differ."""
 
     found: Agreement
     tolerance: float
@@ -95,10 +86,8 @@ class _Walk:
         for key, one, two in entries:
             kind = type(one)
             if kind is type(two) and kind in _PLAIN and one == two and (one != 0.0 or str(one) == str(two)):  # not −0
-                if kind in _NUMBERS:
-                    figures += 1
-                else:
-                    others += 1
+                figures += kind in _NUMBERS
+                others += kind not in _NUMBERS
             elif isinstance(one, dict | list) and isinstance(two, dict | list) and kind is type(two):
                 self.go(one, two, (place, key))
             else:
@@ -108,12 +97,12 @@ class _Walk:
         self.found.other_values += others
 
     def _differ(self, left: object, right: object, path: str) -> None:
-        found = self.found
+        found, problem = self.found, Problem("field", path, _said(left), _said(right))
         if left is _NO_FIELD and path in self.later:
             found.newer.append(path)
         elif not (_is_number(left) or _is_number(right)):
             found.other_values += 1
-            found.other_differ.append(_problem(path, left, right))
+            found.other_differ.append(problem)
         else:
             found.figures += 1
             near = (
@@ -121,7 +110,7 @@ class _Walk:
                 and isinstance(right, float)
                 and math.isclose(left, right, rel_tol=self.tolerance, abs_tol=1e-300)
             )
-            (found.close if near else found.differ).append(_problem(path, left, right))
+            (found.close if near else found.differ).append(problem)
 
 
 def _is_number(value: object) -> bool:
@@ -135,10 +124,6 @@ def _path(place: Place) -> str:
         place, step = place
         steps.append(f"[{step}]" if isinstance(step, int) else f".{printable(step, 80)}")
     return "".join(reversed(steps)).removeprefix(".")
-
-
-def _problem(path: str, left: object, right: object) -> Problem:
-    return Problem("field", path, _said(left), _said(right))
 
 
 def _said(value: object) -> Text:

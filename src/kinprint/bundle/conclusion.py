@@ -1,4 +1,4 @@
-"""What a verification comes to: the outcome, and the sentence that says what was and what was not checked."""
+"""State the outcome of a verification, and the sentence that says what was checked and what was not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from kinprint.results.verification import (
     IN_PART,
     MOST_SHOWN,
     NOT_CHECKED,
+    PASSED,
     VERIFIED,
+    WRONG,
     Check,
     ModelRead,
     Problem,
@@ -24,19 +26,12 @@ from kinprint.results.verification import (
 )
 from kinprint.text import Text, joined
 
-_KINDS = {
-    "member": Text("member"),
-    "manifest": Text("manifest"),
-    "source": Text("source"),
-    "range": Text("range"),
-    "read": Text("read"),
-    "field": Text("field"),
-}
+_KINDS = (Text("member"), Text("manifest"), Text("source"), Text("range"), Text("read"), Text("field"))
 
 
 @dataclass
 class CheckState:
-    """What has been found so far."""
+    """Results of the checks so far."""
 
     offline: bool = False
     cached: bool = False
@@ -44,25 +39,23 @@ class CheckState:
     problems: list[Problem] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
     models: list[ModelRead] = field(default_factory=list)
-    failures: int = 0  # recorded ones, which nobody was asked about as it was offline
+    failures: int = 0  # recorded failures that were not tried again, being offline
     null: str | None = None
     agreement: Agreement | None = None
     tolerance: float = SAME_MACHINE
     versions: tuple[Text, ...] = ()
 
+    def add(self, name: str, total: int, wrong: int, right_text: Text, wrong_text: Text) -> None:
+        """Add a check of `total` things, of which at most so many are wrong."""
+        agree, said = total - min(total, wrong), wrong_text if wrong else right_text
+        self.checks.append(Check(name, WRONG if wrong else PASSED, total, agree, said))
+
 
 def conclude(path: Path, digest: str, report: Report, state: CheckState) -> Verification:
-    """Return the result."""
+    """Return the result of a verification."""
     agreement = state.agreement or Agreement()
-    outcome = (
-        FAILED
-        if state.problems
-        else NOT_CHECKED
-        if state.agreement is None
-        else IN_PART
-        if state.unchecked
-        else VERIFIED
-    )
+    agrees = IN_PART if state.unchecked else VERIFIED
+    outcome = FAILED if state.problems else NOT_CHECKED if state.agreement is None else agrees
     return Verification(
         schema=verification.SCHEMA,
         schema_version=verification.SCHEMA_VERSION,
@@ -96,14 +89,14 @@ def conclude(path: Path, digest: str, report: Report, state: CheckState) -> Veri
 def _sentence(outcome: str, state: CheckState, agreement: Agreement) -> Text:
     if outcome == FAILED:
         first, count = state.problems[0], len(state.problems)
-        kind = _KINDS.get(first.kind, first.kind)
+        kind, where = next((kind for kind in _KINDS if kind == first.kind), first.kind), first.where
         if count == 1:
-            return Text("Verification failed: 1 difference, {kind} {where}.", kind=kind, where=first.where)
+            return Text("Verification failed: 1 difference, {kind} {where}.", kind=kind, where=where)
         return Text(
             "Verification failed: {n:,} differences, {kind} {where} and {m:,} more.",
             n=count,
             kind=kind,
-            where=first.where,
+            where=where,
             m=count - 1,
         )
     if outcome == NOT_CHECKED:
@@ -111,12 +104,8 @@ def _sentence(outcome: str, state: CheckState, agreement: Agreement) -> Text:
         return Text("The archive is sound, but its figures could not be checked: {why}.", why=why)
     figures = Text("{n:,} figures computed anew agree", n=agreement.figures)
     if agreement.close:
-        figures = Text(
-            "{figures}, {n:,} of them within rounding ({x:g})",
-            figures=figures,
-            n=len(agreement.close),
-            x=state.tolerance,
-        )
+        close = len(agreement.close)
+        figures = Text("{figures}, {n:,} of them within rounding ({x:g})", figures=figures, n=close, x=state.tolerance)
     if outcome == IN_PART:
         said = _in_part(state, figures)
     elif not state.offline:
@@ -137,30 +126,19 @@ def _sentence(outcome: str, state: CheckState, agreement: Agreement) -> Text:
 
 
 def _in_part(state: CheckState, figures: Text) -> Text:
-    first, count = state.unchecked[0], len(state.unchecked)
-    if count == 1:
-        return Text(
-            "Verified in part: {figures}, but not checked was {what}: {why}.",
-            figures=figures,
-            what=first.what,
-            why=first.reason,
-        )
-    return Text(
-        "Verified in part: {figures}, but not checked was {what}: {why}; and {n:,} more.",
-        figures=figures,
-        what=first.what,
-        why=first.reason,
-        n=count - 1,
-    )
+    first, more = state.unchecked[0], len(state.unchecked) - 1
+    values = {"figures": figures, "what": first.what, "why": first.reason}
+    if not more:
+        return Text("Verified in part: {figures}, but not checked was {what}: {why}.", **values)
+    return Text("Verified in part: {figures}, but not checked was {what}: {why}; and {n:,} more.", **values, n=more)
 
 
 def _remarks(state: CheckState) -> list[Text]:
-    """Return what the result rests on that is not this program's or this user's own."""
+    """Return what the result rests on beside this program and the user's own hub: nulls, foreign hubs, caches."""
     found = []
     if state.null is not None:
-        found.append(
-            Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
-        )
+        said = Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
+        found.append(said)
     foreign = dict.fromkeys(item.location for item in state.models if item.foreign)
     if foreign:
         found.append(Text("Not read on your hub: {places:commas}.", places=tuple(foreign)[:4]))

@@ -1,17 +1,16 @@
-"""The archive around a bundle, read as hostile input: nothing is unpacked by name, and nothing larger than it may be."""
+"""Open the archive of an evidence bundle as hostile input: nothing is unpacked by name, nor beyond its allowed size."""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from kinprint._util.plain import printable
 from kinprint._util.sizes import format_size
-from kinprint.bundle.manifest import BYTES, CAPS, NEEDED
+from kinprint.bundle.members import BYTES, CAPS, NEEDED
 from kinprint.errors import FormatError, NotFound
 from kinprint.formats.zip_directory import DEFLATED, Reader, ZipMember, locate, read_directory
 from kinprint.sources.local import LocalFile
@@ -28,67 +27,43 @@ _STEP = 1 << 20
 _TRUST = "no kinprint wrote this; do not trust it"
 
 
-@dataclass(frozen=True)
-class _MemberStart:
-    member: ZipMember
-    start: int
-
-
 class Container:
-    """An open bundle: its members by name."""
+    """An open bundle: its members by name, and where the content of each begins."""
 
-    def __init__(self, file: SharedFile, places: Mapping[str, _MemberStart], label: str) -> None:
-        self.file, self._places, self._label = file, places, label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All members."""
-        return tuple(self._places)
-
-    def size(self, name: str) -> int:
-        """Return how large a member is when unpacked."""
-        return self._places[name].member.size
-
-    def start(self, name: str) -> int:
-        """Return where the content of a stored member begins."""
-        return self._places[name].start
+    def __init__(self, file: SharedFile, members: Mapping[str, ZipMember], starts: Sequence[int], label: str) -> None:
+        self.file, self.members, self._label = file, members, label
+        self.starts = dict(zip(members, starts, strict=True))
 
     def read(self, name: str) -> bytes:
-        """Return a member that is text.
-
-        Raises
-        ------
-        FormatError
-            If it is damaged.
-        """
-        place = self._places[name]
-        raw = bytearray(place.member.stored)
-        self.file.read_into(place.start, memoryview(raw))
+        """Return a member that is text; FormatError if it is damaged."""
+        member = self.members[name]
+        raw = bytearray(member.stored)
+        self.file.read_into(self.starts[name], memoryview(raw))
         data = bytes(raw)
-        if place.member.method == DEFLATED:
+        if member.method == DEFLATED:
             unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
             try:
-                data = unpacker.decompress(data, place.member.size + 1)
+                data = unpacker.decompress(data, member.size + 1)
             except zlib.error as error:
                 raise self._damaged(name, str(error)) from error
             if not unpacker.eof or unpacker.unused_data:
                 raise self._damaged(name, "the packed data do not end where they should")
-        if len(data) != place.member.size:
-            raise self._damaged(name, f"has {len(data)} bytes, expected {place.member.size}")
-        if zlib.crc32(data) != place.member.crc:
+        if len(data) != member.size:
+            raise self._damaged(name, f"has {len(data)} bytes, expected {member.size}")
+        if zlib.crc32(data) != member.crc:
             raise self._damaged(name, "its checksum is wrong")
         return data
 
     def digest(self, name: str) -> tuple[str, bool]:
         """Return the SHA-256 of a stored member, without holding it, and whether the archive's own checksum fits."""
-        place, made, crc = self._places[name], hashlib.sha256(), 0
-        buffer = memoryview(bytearray(min(_STEP, place.member.size)))
-        for at in range(0, place.member.size, _STEP):
-            piece = buffer[: min(_STEP, place.member.size - at)]
-            self.file.read_into(place.start + at, piece)
+        member, made, crc = self.members[name], hashlib.sha256(), 0
+        buffer = memoryview(bytearray(min(_STEP, member.size)))
+        for at in range(0, member.size, _STEP):
+            piece = buffer[: min(_STEP, member.size - at)]
+            self.file.read_into(self.starts[name] + at, piece)
             made.update(piece)
             crc = zlib.crc32(piece, crc)
-        return made.hexdigest(), crc == place.member.crc
+        return made.hexdigest(), crc == member.crc
 
     def _damaged(self, name: str, why: str) -> FormatError:
         return FormatError(f"{self._label}: {name} is damaged: {why}", hint="fetch or copy the bundle again")
@@ -96,14 +71,10 @@ class Container:
 
 @contextmanager
 def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Iterator[Container]:
-    """Open a bundle and hold its directory against what a bundle may be.
+    """Open a bundle and check its directory.
 
-    Raises
-    ------
-    NotFound, SourceError
-        If there is no such file, or it cannot be read.
-    FormatError
-        If it is not an archive that a bundle could be: truncated, with other members, too large.
+    NotFound or SourceError says that the file cannot be read, FormatError that the archive cannot be a bundle: truncated, with
+    other members, too large.
     """
     label = printable(str(path))
     with Session(Settings(offline=True)) as session:
@@ -115,13 +86,9 @@ def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Ite
             raise FormatError(f"{error.message}; so this is no evidence bundle", hint=error.hint) from error
         _check(directory.members, label, max_bytes)
         starts = locate(reader, list(directory.members.values()))
-    places = {
-        name: _MemberStart(member, start)
-        for (name, member), start in zip(directory.members.items(), starts, strict=True)
-    }
     try:
         with path.open("rb") as file:
-            yield Container(SharedFile(file), places, label)
+            yield Container(SharedFile(file), directory.members, starts, label)
     except FileNotFoundError:
         raise NotFound(f"{label}: no such file") from None
 
@@ -131,9 +98,8 @@ def _check(members: Mapping[str, ZipMember], label: str, max_bytes: int | None) 
         raise FormatError(f"{label}: {len(members)} members, expected at most {MOST_MEMBERS}", hint=_TRUST)
     missing = [name for name in NEEDED if name not in members]
     if missing:
-        raise FormatError(
-            f"{label}: has no {missing[0]}, so it is no evidence bundle", hint="see kinprint compare --bundle"
-        )
+        said = f"{label}: has no {missing[0]}, so it is no evidence bundle"
+        raise FormatError(said, hint="see kinprint compare --bundle")
     for name, member in members.items():
         enclosed = BYTES.match(name) is not None
         where = f"{label}: member {printable(name, 200)!r}"
@@ -144,10 +110,8 @@ def _check(members: Mapping[str, ZipMember], label: str, max_bytes: int | None) 
         if not enclosed and member.size > CAPS[name]:
             raise FormatError(f"{where} has {member.size} bytes, expected at most {CAPS[name]}", hint=_TRUST)
         if member.size > MOST_RATIO * member.stored + (1 << 16):
-            raise FormatError(
-                f"{where} claims to be {member.size} bytes in {member.stored}; nothing sound shrinks so much",
-                hint=_TRUST,
-            )
+            said = f"{where} claims to be {member.size} bytes in {member.stored}; nothing sound shrinks so much"
+            raise FormatError(said, hint=_TRUST)
     total = sum(member.size for member in members.values())
     if max_bytes is not None and total > max_bytes:
         raise FormatError(

@@ -1,10 +1,9 @@
-"""Whether the names in a bundle mean what was opened: a report is about the models that it names, not about their bytes alone."""
+"""Check that the names in a bundle mean what was opened: a report is about named models, not about bytes alone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,31 +19,17 @@ from kinprint.text import Text, verbatim
 COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 LOCAL = ("folder", "file")
 WEB = ("url-file", "url-folder")
+_HUB, _ADDRESS = "hf://", ("http://", "https://")
 _CUT = "\N{HORIZONTAL ELLIPSIS}"  # where a secret part of an address was left out
 _BASE = "base of "  # how the look-up of a base that an adapter declares begins
 
 
-@dataclass(frozen=True)
-class _Parsed:
-    kind: str
-    repo: str | None
-    revision: str | None
-    file: str | None
-
-
 def endpoint_of(source: SourceRecord) -> str:
-    """Return the hub that a repository was read from.
-
-    Raises
-    ------
-    BadReference
-        If the location is not that of the repository on any hub.
-    """
-    where = source.provenance
+    """Return the hub that a repository was read from; BadReference if the location is not on any hub."""
     end = f"/{source.repo}"
-    if where is None or source.repo is None or not where.location.endswith(end):
+    if source.provenance is None or source.repo is None or not source.location.endswith(end):
         raise BadReference("the location is not that of the repository")
-    endpoint = where.location.removesuffix(end)
+    endpoint = source.location.removesuffix(end)
     try:
         Settings(endpoint=endpoint)
     except BadSetting as error:
@@ -62,19 +47,14 @@ def check_names(record: ReadingRecord) -> dict[int, list[Problem]]:
     for item in record.lookups:
         if item.source is not None and not _means(item, record.sources[item.source]):
             stands_for = Text("stands for {name}", name=record.sources[item.source].text)
-            said = Problem("source", item.what, Text("a name"), stands_for)
-            found[item.source].append(said)
+            found[item.source].append(Problem("source", item.what, Text("a name"), stands_for))
     return {number: problems for number, problems in found.items() if problems}
 
 
 def declared_revisions(record: ReadingRecord) -> list[SourceRecord]:
     """Return the bases of which an adapter is said to declare the revision: their own names do not have it."""
-    found = []
-    for number in sorted(_of_bases(record)):
-        source = record.sources[number]
-        if source.kind == "hub" and source.revision is not None and not source.text.endswith(f"@{source.revision}"):
-            found.append(source)
-    return found
+    bases = [record.sources[number] for number in sorted(_of_bases(record)) if record.sources[number].kind == "hub"]
+    return [base for base in bases if base.revision is not None and not base.text.endswith(f"@{base.revision}")]
 
 
 def _of_bases(record: ReadingRecord) -> set[int]:
@@ -96,8 +76,7 @@ def _contradictions(source: SourceRecord, *, free_revision: bool) -> Iterator[Pr
         ("file", source.file, parsed.file),
     ]
     where = source.provenance
-    if where is not None:
-        pairs += _places(source, where)
+    pairs += [] if where is None else _places(source, where)
     for what, recorded, meant in pairs:
         if recorded != meant:
             yield Problem("source", f"{source.text}: {what}", verbatim(str(recorded)), _by_name(meant))
@@ -123,34 +102,32 @@ def _label(source: SourceRecord, where: Provenance, name: str) -> str:
     return f"{where.location.rstrip('/')}/{quote(name)}"
 
 
-def _parse(source: SourceRecord) -> _Parsed:
+def _parse(source: SourceRecord) -> ModelRef:
     """Read the name as `parse_ref` does, without a look at what is on this machine."""
     text = source.text
     if source.kind in LOCAL:
-        if not text or text.startswith(("hf://", "http://", "https://")):
+        if not text or text.startswith((_HUB, *_ADDRESS)):
             raise BadReference("no path")
-        return _Parsed(source.kind, None, None, None)
+        return ModelRef(text, source.kind)
     if source.kind == "url":
-        if not text.startswith(("http://", "https://")) or shown(text) != text:
+        if not text.startswith(_ADDRESS) or shown(text) != text:
             raise BadReference("no address")
-        return _Parsed("url", None, None, None)
+        return ModelRef(text, "url")
     if source.kind != "hub":
         raise BadReference("no kind of model")
-    if text.startswith(("hf://", "http://", "https://")):
-        place = endpoint_of(source) if source.provenance is not None else Settings().endpoint
-        ref = parse_ref(text, endpoint=place)
-    else:
-        name, _, revision = text.partition("@")
-        ref = parse_ref(f"hf://models/{name}", endpoint=Settings().endpoint)
-        if "/" not in name or ref.file is not None:
-            raise BadReference("no repository")
-        ref = ModelRef(text, "hub", repo=ref.repo, revision=revision or None)
-    return _Parsed(ref.kind, ref.repo, ref.revision, ref.file)
+    if text.startswith((_HUB, *_ADDRESS)):
+        return parse_ref(text, endpoint=endpoint_of(source) if source.provenance is not None else Settings().endpoint)
+    name, _, revision = text.partition("@")
+    ref = parse_ref(f"hf://models/{name}", endpoint=Settings().endpoint)
+    if "/" not in name or ref.file is not None:
+        raise BadReference("no repository")
+    return ModelRef(text, "hub", repo=ref.repo, revision=revision or None)
 
 
 def _places(source: SourceRecord, where: Provenance) -> list[tuple[str, str | None, str | None]]:
     """Return what the provenance says beside what the name makes of it."""
-    pairs: list[tuple[str, str | None, str | None]] = [("reference", where.reference, source.text)]
+    kind, location = source.kind, source.text
+    revision = commit = None
     if source.kind == "hub":
         try:
             location = shown(f"{endpoint_of(source)}/{source.repo}")
@@ -158,22 +135,18 @@ def _places(source: SourceRecord, where: Provenance) -> list[tuple[str, str | No
             location = "no hub's"
         revision = source.revision or "main"
         fits = COMMIT.match(where.commit or "") and (not COMMIT.match(revision) or revision == where.commit)
-        return [
-            *pairs,
-            ("kind", where.kind, "hub"),
-            ("location", where.location, location),
-            ("revision", where.revision, revision),
-            ("commit", where.commit, where.commit if fits else "no such commit"),
-        ]
-    pairs += [("revision", where.revision, None), ("commit", where.commit, None)]
-    if source.kind == "url":
+        commit = where.commit if fits else "no such commit"
+    elif source.kind == "url":
         kind = "url-file" if is_weights(source.text) else "url-folder"
-        return [*pairs, ("kind", where.kind, kind), ("location", where.location, source.text)]
-    meant = str(Path(source.text))
-    if source.text.startswith("~"):  # whose home it was is not known here
-        rest = meant.partition("/")[2]
-        meant = where.location if Path(where.location).is_absolute() and where.location.endswith(rest) else meant
-    return [*pairs, ("kind", where.kind, source.kind), ("location", where.location, meant)]
+    else:
+        location = str(Path(source.text))
+        rest = location.partition("/")[2]
+        # whose home a path begins at is not known here
+        if source.text.startswith("~") and Path(where.location).is_absolute() and where.location.endswith(rest):
+            location = where.location
+    meant = Provenance(source.text, kind, location, revision, commit)
+    names = ("reference", "kind", "location", "revision", "commit")
+    return [(name, getattr(where, name), getattr(meant, name)) for name in names]
 
 
 def _means(item: Lookup, source: SourceRecord) -> bool:
@@ -182,7 +155,7 @@ def _means(item: Lookup, source: SourceRecord) -> bool:
         return what.endswith((f": {text}", f": {text.removeprefix('hf://')}"))
     if what == text:
         return True
-    if not what.startswith(("http://", "https://")):
+    if not what.startswith(_ADDRESS):
         return False
     try:  # of an address that may be secret in part, less was noted than what names it
         return what.endswith(f"://{_CUT}") or shown(what.removesuffix(_CUT)) == text

@@ -1,4 +1,4 @@
-"""Checking an evidence bundle: the archive, every range, and every figure."""
+"""Verify an evidence bundle: check the archive and every range, and compute every figure anew."""
 
 from __future__ import annotations
 
@@ -16,39 +16,14 @@ from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint._version import __version__
+from kinprint.bundle import members, rereading
 from kinprint.bundle.access import Access, hosts_of
 from kinprint.bundle.agreement import OTHER_MACHINE, SAME_MACHINE, agree
 from kinprint.bundle.conclusion import CheckState, conclude
 from kinprint.bundle.container import DEFAULT_MAX_BYTES, Container, open_container
-from kinprint.bundle.manifest import (
-    BYTES,
-    MANIFEST,
-    MAY_DIFFER,
-    NULL,
-    RANGES,
-    README,
-    REPORT,
-    SOURCES,
-    Manifest,
-    Sources,
-    arithmetic,
-    evidence_digest,
-    read_manifest,
-    read_null,
-    read_report,
-    read_sources,
-    software,
-)
+from kinprint.bundle.members import Manifest, Sources
 from kinprint.bundle.references import check_names, declared_revisions
-from kinprint.bundle.rereading import (
-    BytesAtHand,
-    check_short,
-    enclosed_bytes,
-    places_of,
-    recorded_failure,
-    reread,
-    sha256_text,
-)
+from kinprint.bundle.rereading import BytesAtHand, enclosed_bytes, places_needed, recorded_failure, reread, sha256_text
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
@@ -88,27 +63,16 @@ def verify_bundle(
 
     Parameters
     ----------
-    path
-        The bundle.
-    offline
-        Use the bytes in the bundle, and ask no source.
-    settings
-        How sources are read; by default from the environment.
-    max_bytes
-        What the bundle may have in all when unpacked; None for no limit.
-    allow_local
-        Read paths outside the current folder, and ask servers of this machine and its network, if the bundle names them.
-    use_cache
-        Let the caches of this machine stand for the sources.
-    announce
-        Called with the servers that the bundle names, before any is asked.
-    progress
-        Called with (stage, done, total).
+    path : the bundle.
+    offline : use the bytes in the bundle, and ask no source.
+    settings : how sources are read; by default from the environment.
+    max_bytes : what the bundle may have in all when unpacked; None for no limit.
+    allow_local : read paths outside the current folder, and ask servers of this machine and its network, if the bundle names them.
+    use_cache : let the caches of this machine stand for the sources.
+    announce : called with the servers that the bundle names, before any is asked.
+    progress : called with (stage, done, total).
 
-    Raises
-    ------
-    FormatError, SchemaError
-        If it is no bundle, or one that this program cannot read. What does not agree is no error, but in the result.
+    What is no bundle, or cannot be read, raises FormatError or SchemaError; what does not agree is in the result.
     """
     path, tell = Path(path), progress or quiet
     state = CheckState(offline=offline, cached=use_cache)
@@ -131,31 +95,25 @@ def verify_bundle(
 
 def _check_amount(record: ReadingRecord, path: Path, max_bytes: int | None) -> None:
     """Refuse to fetch more than the user expects: a small bundle can name much."""
-    total = sum(item.end - item.start for _, _, file in places_of(record) for item in file.ranges)
+    total = sum(len(item) for _, _, file in record.files() for item in file.ranges)
     if max_bytes is not None and total > max_bytes:
-        raise FormatError(
-            f"{printable(str(path))}: {format_size(total)} were read for it, more than the {format_size(max_bytes)} allowed",
-            hint="give a larger --max-size, if you expect a bundle of so many bytes",
-        )
+        most, name = format_size(max_bytes), printable(str(path))
+        said = f"{name}: {format_size(total)} were read for it, more than the {most} allowed"
+        raise FormatError(said, hint="give a larger --max-size, if you expect a bundle of so many bytes")
 
 
 def report_of(path: Path) -> bytes:
     """Return report.json of a bundle, for reading: its digest is checked, its figures are not.
 
-    Raises
-    ------
-    FormatError, SchemaError
-        If it is no bundle, or its report is not the one that was put in.
+    What is no bundle, or has another report than the one that was put in, raises FormatError or SchemaError.
     """
     with open_container(path) as container:
-        manifest = read_manifest(container.read(MANIFEST))
-        raw = container.read(REPORT)
-    stated = next((member.sha256 for member in manifest.members if member.name == REPORT), None)
+        manifest = members.read_manifest(container.read(members.MANIFEST))
+        raw = container.read(members.REPORT)
+    stated = next((member.sha256 for member in manifest.members if member.name == members.REPORT), None)
     if stated != hashlib.sha256(raw).hexdigest():
-        raise FormatError(
-            f"{printable(str(path))}: {REPORT} is not the one that was put in",
-            hint="see kinprint verify, and do not trust this bundle",
-        )
+        said = f"{printable(str(path))}: {members.REPORT} is not the one that was put in"
+        raise FormatError(said, hint="see kinprint verify, and do not trust this bundle")
     return raw
 
 
@@ -163,17 +121,34 @@ def report_of(path: Path) -> bytes:
 
 
 def _check_container(container: Container, state: CheckState) -> _Contents:
-    """Hold every member against the manifest, and read them."""
-    manifest = read_manifest(container.read(MANIFEST))
-    problems: list[Problem] = []
+    """Compare every member with the manifest, and read all of them."""
+    manifest = members.read_manifest(container.read(members.MANIFEST))
+    texts, problems = _check_members(container, manifest)
     if manifest.sealed().digest != manifest.digest:
-        problems.append(Problem("manifest", MANIFEST, _digest(manifest.digest), _digest(manifest.sealed().digest)))
+        sealed = _digest(manifest.sealed().digest)
+        problems.insert(0, Problem("manifest", members.MANIFEST, _digest(manifest.digest), sealed))
+    sources = members.read_sources(texts[members.SOURCES], texts[members.RANGES])
+    report, data = members.read_report(texts[members.REPORT])
+    evidence = members.evidence_digest(data, texts[members.SOURCES], texts[members.RANGES])
+    problems += _check_manifest(manifest, report, evidence)
+    problems += _check_readme(manifest, sources, texts.get(members.README), state)
+    null = _check_null(report, texts.get(members.NULL), state)
+    wrong = len({problem.where for problem in problems})
+    right = Text("every member has the SHA-256 that bundle.json states")
+    state.add("archive", len(container.members), wrong, right, Text("members are not those that were written"))
+    state.problems += problems
+    return _Contents(manifest, report, data, sources, null, _check_record(sources.record, state))
+
+
+def _check_members(container: Container, manifest: Manifest) -> tuple[dict[str, bytes], list[Problem]]:
+    """Return the content of all members that are text, and the members that are not as the manifest states."""
+    problems: list[Problem] = []
     stated = {member.name: member for member in manifest.members}
     texts: dict[str, bytes] = {}
-    for name in container.names:
-        if name == MANIFEST:
+    for name, found in container.members.items():
+        if name == members.MANIFEST:
             continue
-        if BYTES.match(name):
+        if members.BYTES.match(name):
             digest, fits = container.digest(name)
         else:
             texts[name] = container.read(name)
@@ -181,41 +156,18 @@ def _check_container(container: Container, state: CheckState) -> _Contents:
         member = stated.pop(name, None)
         if member is None:
             problems.append(Problem("member", name, Text("nothing"), sha256_text(digest)))
-        elif (member.sha256, member.size) != (digest, container.size(name)):
-            problems.append(
-                Problem(
-                    "member",
-                    name,
-                    Text("{n} bytes, sha256 {digest}", n=member.size, digest=member.sha256),
-                    Text("{n} bytes, sha256 {digest}", n=container.size(name), digest=digest),
-                )
-            )
+        elif (member.sha256, member.size) != (digest, found.size):
+            problems.append(Problem("member", name, _content(member.size, member.sha256), _content(found.size, digest)))
         elif not fits:
             wrong_sum = Text("the archive's own checksum is wrong")
             problems.append(Problem("member", name, Text("a sound copy"), wrong_sum))
-    problems += [Problem("member", name, Text("a member"), Text("nothing")) for name in stated]
-    sources = read_sources(texts[SOURCES], texts[RANGES])
-    report, data = read_report(texts[REPORT])
-    evidence = evidence_digest(data, texts[SOURCES], texts[RANGES])
-    problems += _check_manifest(manifest, report, evidence)
-    problems += _check_readme(manifest, sources, texts.get(README), state)
-    null = _check_null(report, texts.get(NULL), state)
-    total = len(container.names)
-    wrong = {problem.where for problem in problems}
-    said = (
-        Text("every member has the SHA-256 that bundle.json states")
-        if not wrong
-        else Text("members are not those that were written")
-    )
-    state.checks.append(Check("archive", WRONG if wrong else PASSED, total, total - min(total, len(wrong)), said))
-    state.problems += problems
-    return _Contents(manifest, report, data, sources, null, _check_record(sources.record, state))
+    return texts, problems + [Problem("member", name, Text("a member"), Text("nothing")) for name in stated]
 
 
 def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[Problem]:
     pairs = [
         ("evidence", _digest(manifest.evidence), _digest(evidence)),
-        ("may_differ", verbatim(", ".join(manifest.may_differ)), verbatim(", ".join(MAY_DIFFER))),
+        ("may_differ", verbatim(", ".join(manifest.may_differ)), verbatim(", ".join(members.MAY_DIFFER))),
         ("report_schema", verbatim(manifest.report_schema), verbatim(report.schema)),
         ("report_schema_version", verbatim(str(manifest.report_schema_version)), verbatim(str(report.schema_version))),
     ]
@@ -223,56 +175,47 @@ def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[P
 
 
 def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, state: CheckState) -> list[Problem]:
-    """Hold README.txt against what this program writes: people follow what it says."""
+    """Compare README.txt with what this program writes: people follow what it says."""
     if text == readme(sources.record, bool(sources.enclosed)).encode():
         return []
     if text is not None and _stated(manifest) != __version__:
-        state.unchecked.append(
-            Unchecked(verbatim(README), Text("it is not what this version of kinprint writes; do not follow it"))
-        )
+        reason = Text("it is not what this version of kinprint writes; do not follow it")
+        state.unchecked.append(Unchecked(verbatim(members.README), reason))
         return []
     found = Text("other text") if text is not None else Text("nothing")
-    return [Problem("member", README, Text("how to check the bundle"), found)]
+    return [Problem("member", members.README, Text("how to check the bundle"), found)]
 
 
 def _check_null(report: Report, raw: bytes | None, state: CheckState) -> bytes | None:
-    """Return the empirical null that the bundle brings, if its report says that there is one, and only then."""
-    if (raw is not None) != (report.settings.null is not None):
-        said = (
-            "holds a null that its report does not name" if raw is not None else "lacks the null that its report names"
-        )
-        raise FormatError(f"the bundle {said}", hint="no sound bundle does this; do not trust it")
+    """Return the empirical null in the bundle; a report that names none must come without, and one that names one with it."""
+    given = raw is not None
+    if given != (report.settings.null is not None):
+        said = "holds a null that its report does not name" if given else "lacks the null that its report names"
+        raise FormatError(f"the bundle {said}", hint=members.DISTRUST)
     if raw is not None:
-        read_null(raw)
+        members.read_null(raw)
         state.null = hashlib.sha256(raw).hexdigest()
     return raw
 
 
 def _check_record(record: ReadingRecord, state: CheckState) -> frozenset[int]:
-    """Check what can be told without asking anyone, and note what nobody can be asked about. Return doubtful sources."""
+    """Check what needs no server, note what no server can be asked about, and return sources that are doubtful."""
     doubtful = check_names(record)
     problems = [problem for found in doubtful.values() for problem in found]
-    total = len(record.sources) + len(record.lookups)
-    if problems:
-        said = Text("names, locations and commits contradict each other")
-    else:
-        said = Text("every name means what was opened")
-    state.checks.append(Check("names", WRONG if problems else PASSED, total, total - min(total, len(problems)), said))
+    right, wrong = Text("every name means what was opened"), Text("names, locations and commits contradict each other")
+    state.add("names", len(record.sources) + len(record.lookups), len(problems), right, wrong)
     state.problems += problems
-    if record.delivered_before:
-        spent = Text(
-            "{n:,} bytes of it are recorded to have been spent before this comparison", n=record.delivered_before
-        )
-        state.unchecked.append(Unchecked(Text("the budget"), spent))
+    if spent := record.delivered_before:
+        reason = Text("{n:,} bytes of it are recorded to have been spent before this comparison", n=spent)
+        state.unchecked.append(Unchecked(Text("the budget"), reason))
     for source in declared_revisions(record):
-        reason = Text(
-            "its revision {revision} is that of an adapter, which was not held against it", revision=source.revision
-        )
+        revision = source.revision
+        reason = Text("its revision {revision} is that of an adapter, which was not held against it", revision=revision)
         state.unchecked.append(Unchecked(verbatim(source.text), reason))
     failed = [(item.what, item.failure) for item in record.lookups if item.failure is not None]
     failed += [(item.text, item.failure) for item in record.sources if item.provenance is None and item.failure]
     if state.offline:
-        state.failures = len(failed) + sum(len(file.failures) for item in record.sources for file in item.files)
+        state.failures = len(failed) + sum(len(file.failures) for _, _, file in record.files())
     else:
         state.unchecked += [Unchecked(verbatim(what), recorded_failure(failure)) for what, failure in failed]
     return frozenset(doubtful)
@@ -282,73 +225,52 @@ def _check_record(record: ReadingRecord, state: CheckState) -> frozenset[int]:
 
 
 def _check_bytes(
-    container: Container,
-    contents: _Contents,
-    state: CheckState,
-    spool: SharedFile,
-    access: Access | None,
+    container: Container, contents: _Contents, state: CheckState, spool: SharedFile, access: Access | None
 ) -> BytesAtHand | None:
-    """Check all ranges, and return where the bytes are to be had from, if all of them are."""
+    """Check all ranges, and return the bytes if all of them could be had."""
     record = contents.sources.record
-    enclosed = enclosed_bytes(container, contents.sources) if contents.sources.enclosed else None
-    if enclosed is not None:
-        _enter(state, "enclosed bytes", enclosed, Text("the bytes in the bundle"))
-    live = None
+    at_hand = enclosed_bytes(container, contents.sources) if contents.sources.enclosed else None
+    if at_hand is not None:
+        _enter(state, "enclosed bytes", at_hand, Text("the bytes in the bundle"))
     if access is not None:
         live = reread(record, access, spool, contents.doubtful)
+        what = Text("what the sources hold now")
         if access.use_cache:
             what = Text("what the sources, or the caches of this machine, hold now")
-        else:
-            what = Text("what the sources hold now")
         _enter(state, "sources", live, what)
-        if enclosed is not None:  # what a source no longer has can still be taken from the bundle
-            live.kept = {**enclosed.kept, **live.kept}
-            live.problems += enclosed.problems
-        enclosed = live
-    seen = live.seen if live is not None else {}
-    state.models += [
-        ModelRead(
-            item.text,
-            item.provenance.location,
-            item.provenance.commit,
-            number in seen,
-            *seen.get(number, (Text(""), False)),
-        )
-        for number, item in enumerate(record.sources)
-        if item.provenance is not None
-    ]
-    needed = {(number, file.name) for number, _, file in places_of(record)}
-    if enclosed is None or enclosed.problems or needed - enclosed.kept.keys():
-        reason = (
-            Text("the bundle holds no bytes, and --offline forbids to ask for them")
-            if enclosed is None
-            else Text("the bytes are not those that were recorded")
-            if enclosed.problems
-            else Text("not all bytes could be had")
-        )
-        state.checks.append(Check("figures", OPEN, 0, 0, Text("not computed anew: {why}", why=reason)))
-        if enclosed is None:
-            state.unchecked.append(Unchecked(Text("ranges and figures"), reason))
-        return None
-    return enclosed
+        if at_hand is not None:  # what a source no longer has can still be taken from the bundle
+            live.kept = {**at_hand.kept, **live.kept}
+            live.problems += at_hand.problems
+        at_hand = live
+    seen = at_hand.seen if at_hand is not None else {}
+    for number, item in enumerate(record.sources):
+        if item.provenance is not None:
+            said = seen.get(number, (Text(""), False))
+            state.models.append(ModelRead(item.text, item.location, item.provenance.commit, number in seen, *said))
+    if at_hand is None:
+        reason = Text("the bundle holds no bytes, and --offline forbids to ask for them")
+        state.unchecked.append(Unchecked(Text("ranges and figures"), reason))
+    elif at_hand.problems:
+        reason = Text("the bytes are not those that were recorded")
+    elif places_needed(record) - at_hand.kept.keys():
+        reason = Text("not all bytes could be had")
+    else:
+        return at_hand
+    state.checks.append(Check("figures", OPEN, 0, 0, Text("not computed anew: {why}", why=reason)))
+    return None
 
 
 def _enter(state: CheckState, name: str, found: BytesAtHand, what: Text) -> None:
-    bad = bool(found.problems)
-    said = (
-        Text("{what} differ from the record", what=what)
-        if bad
-        else Text("every range has the SHA-256 that was recorded of {what}", what=what)
-        if not found.unchecked
-        else Text("not all could be checked; all that could agree")
-        if found.ranges
-        else Text("none could be read")
-    )
-    if found.answers and not bad:
+    outcome = WRONG if found.problems else OPEN if found.unchecked else PASSED
+    if outcome == WRONG:
+        said = Text("{what} differ from the record", what=what)
+    elif outcome == PASSED:
+        said = Text("every range has the SHA-256 that was recorded of {what}", what=what)
+    else:
+        said = Text("not all could be checked; all that could agree") if found.ranges else Text("none could be read")
+    if found.answers and outcome != WRONG:
         said = joined((said, Text("{n:,} files that were not there are not there now", n=found.answers)))
-    state.checks.append(
-        Check(name, WRONG if bad else OPEN if found.unchecked else PASSED, found.ranges, found.equal, said)
-    )
+    state.checks.append(Check(name, outcome, found.ranges, found.equal, said))
     state.problems += found.problems
     state.unchecked += found.unchecked
 
@@ -357,7 +279,7 @@ def _enter(state: CheckState, name: str, found: BytesAtHand, what: Text) -> None
 
 
 def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -> None:
-    """Run the comparison again on the recorded bytes, and hold the two reports against each other."""
+    """Run the comparison again on the recorded bytes, and compare the two reports."""
     state.versions = _versions(contents.manifest)
     state.tolerance = OTHER_MACHINE if state.versions else SAME_MACHINE
     try:
@@ -375,13 +297,10 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
     if contents.null is not None:  # read from the bundle, under another name
         recomputed["settings"]["null"] = contents.report.settings.null
     later = _later(contents.manifest)
-    agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=MAY_DIFFER)
+    agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=members.MAY_DIFFER)
+    absent = Text("the report, said to be of an older version, does not have it")
     state.unchecked += [
-        Unchecked(
-            Text("{file}: {name}", file=REPORT, name=name),
-            Text("the report, said to be of an older version, does not have it"),
-        )
-        for name in agreement.newer
+        Unchecked(Text("{file}: {name}", file=members.REPORT, name=name), absent) for name in agreement.newer
     ]
     state.agreement = agreement
     state.problems += [Problem("read", what, Text("nothing"), Text("asked for now")) for what in dict.fromkeys(missing)]
@@ -401,9 +320,7 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
 
 
 def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord, state: CheckState) -> None:
-    if not found.short:
-        return
-    equal, problems = check_short(found, record, replayed)
+    equal, problems = rereading.check_short(found, record, replayed)
     state.problems += problems
     for number, check in enumerate(state.checks):
         if check.name == "sources":
@@ -420,7 +337,7 @@ def _replay(contents: _Contents, found: BytesAtHand) -> tuple[Report, list[str],
     session = ReplaySession(contents.sources.record, found.kept)
     with tempfile.TemporaryDirectory(prefix="kinprint-") as folder, session:
         if contents.null is not None:
-            file = Path(folder) / NULL
+            file = Path(folder) / members.NULL
             file.write_bytes(contents.null)
             options = replace(options, null=str(file))
         again = compare(report.a.reference, report.b.reference, options, session=session)
@@ -430,6 +347,10 @@ def _replay(contents: _Contents, found: BytesAtHand) -> tuple[Report, list[str],
 
 def _digest(digest: str) -> Text:
     return Text("digest {digest}", digest=digest)
+
+
+def _content(size: int, digest: str) -> Text:
+    return Text("{n} bytes, sha256 {digest}", n=size, digest=digest)
 
 
 def _stated(manifest: Manifest) -> str:
@@ -445,20 +366,20 @@ def _later(manifest: Manifest) -> frozenset[str]:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    """Return a version for comparing; one that is none is older than no other."""
+    """Return a version for comparing; text that is no version is older than no other."""
     found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})\Z", version)
     return tuple(int(part) for part in found.groups()) if found else (sys.maxsize,)
 
 
 def _versions(manifest: Manifest) -> tuple[Text, ...]:
-    """Say how what made the bundle differs from what checks it."""
+    """Say how the software and processor of the bundle differ from those here."""
     then = {item.name: item.version for item in manifest.software}
-    now = {item.name: item.version for item in software()}
+    now = {item.name: item.version for item in members.software()}
     found = [
         Text("{name} {then}, here {now}", name=printable(name, 40), then=printable(version, 40), now=now[name])
         for name, version in then.items()
         if name in now and now[name] != version
     ]
-    if manifest.arithmetic != arithmetic():
+    if manifest.arithmetic != members.arithmetic():
         found.append(Text("another processor"))
     return tuple(found)

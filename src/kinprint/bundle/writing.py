@@ -1,44 +1,25 @@
-"""Writing an evidence bundle: the report, what it was made from, and how anyone can check it."""
+"""Write an evidence bundle: the report, what it was made from, and how anyone can check it."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 import shlex
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from kinprint._util.files import replacing
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress
-from kinprint.bundle.manifest import (
-    MANIFEST,
-    MAY_DIFFER,
-    NULL,
-    RANGES,
-    README,
-    REPORT,
-    SCHEMA,
-    SCHEMA_VERSION,
-    SOURCES,
-    BundleMember,
-    Enclosed,
-    Manifest,
-    Sources,
-    arithmetic,
-    evidence_digest,
-    range_lines,
-    software,
-    without_ranges,
-)
+from kinprint.bundle import members
+from kinprint.bundle.members import BundleMember, Enclosed, Manifest, Sources
 from kinprint.comparison.pipeline import compare
-from kinprint.errors import BadSelection, StorageError
+from kinprint.errors import BadSelection
 from kinprint.results.options import Options
 from kinprint.results.plain_json import write_json
 from kinprint.results.report import Report
@@ -65,12 +46,9 @@ def make_bundle(
 
     Parameters
     ----------
-    path
-        The file; written whole or not at all.
-    a, b, options, settings, session, progress, chosen
-        As for `kinprint.compare`.
-    enclose
-        Put in the bytes that were read, so that the bundle can be checked without the models.
+    path : the file; written whole or not at all.
+    a, b, options, settings, session, progress, chosen : as for `kinprint.compare`.
+    enclose : put in the bytes that were read, so that the bundle can be checked without the models.
     """
     with Ledger(keep=enclose) as ledger:
         with nullcontext(session) if session else Session(settings) as run, run.recording(ledger):
@@ -86,92 +64,71 @@ def write_bundle(
 
     Parameters
     ----------
-    path
-        The file; written whole or not at all.
-    report, ledger
-        Of the same comparison.
-    enclose
-        Put in the bytes themselves, which the ledger must have kept.
-    null
-        The empirical null that the user gave, if any.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written.
-    BadSelection
-        If two models cannot be told apart once what may be secret is left out.
+    path : the file; written whole or not at all, else StorageError.
+    report, ledger : of the same comparison. BadSelection if two models cannot be told apart without what may be secret.
+    enclose : put in the bytes themselves, which the ledger must have kept.
+    null : the empirical null that the user gave, if any.
     """
     if report.reads != ledger.summary():
         raise ValueError("the ledger is not of the comparison that the report is of")
     if enclose and not ledger.keeps:
         raise ValueError("the ledger has not kept the bytes")
-    path, record = Path(path), ledger.record()
+    record = ledger.record()
     _refuse_twins(record)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
+    with replacing(Path(path)) as temporary:
         null_bytes = Path(null).read_bytes() if null is not None else None
-        path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(temporary, "w") as archive:
-            manifest = _fill(archive, report, record, ledger if enclose else None, null_bytes)
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}", hint="free some space, or give another name"
-        ) from error
-    return manifest
+            return _fill(archive, report, record, ledger if enclose else None, null_bytes)
 
 
 def _refuse_twins(record: ReadingRecord) -> None:
-    counts = Counter((source.text, source.kind, source.revision) for source in record.sources)
-    (text, *_), count = counts.most_common(1)[0] if counts else (("",), 0)
-    if count > 1:
-        raise BadSelection(
-            f"two addresses are both {printable(text)} once what may be secret in them is left out, "
-            "so that a bundle could not tell them apart",
-            hint="fetch one of the two, and give its path",
-        )
+    """Refuse two sources that a bundle could not tell apart."""
+    for key, count in Counter(source.key for source in record.sources).items():
+        if count > 1:
+            said = (
+                f"two addresses are both {printable(key[0])} once what may be secret in them is left out, "
+                "so that a bundle could not tell them apart"
+            )
+            raise BadSelection(said, hint="fetch one of the two, and give its path")
 
 
 def _fill(
     archive: zipfile.ZipFile, report: Report, record: ReadingRecord, ledger: Ledger | None, null: bytes | None
 ) -> Manifest:
-    members: list[BundleMember] = []
+    written: list[BundleMember] = []
     enclosed: list[Enclosed] = []
     if ledger is not None:
-        for number, source in enumerate(record.sources):
-            for file in source.files:
-                if file.ranges:
-                    name = f"bytes/{len(enclosed):04d}.bin"
-                    members.append(_put(archive, name, ledger.contents(number, file.name), packed=False))
-                    enclosed.append(Enclosed(number, file.name, name))
-    sources = write_json(Sources(without_ranges(record), tuple(enclosed))) + b"\n"
-    ranges = b"".join(range_lines(record))
+        for number, _, file in record.files():
+            if file.ranges:
+                name = f"bytes/{len(enclosed):04d}.bin"
+                written.append(_put(archive, name, ledger.contents(number, file.name), packed=False))
+                enclosed.append(Enclosed(number, file.name, name))
+    sources = write_json(Sources(members.with_ranges(record, {}), tuple(enclosed))) + b"\n"
+    ranges = b"".join(members.range_lines(record))
     text = report.to_json() + b"\n"
-    contents = {REPORT: text, SOURCES: sources, RANGES: ranges, README: readme(record, bool(enclosed)).encode()}
+    contents = {members.REPORT: text, members.SOURCES: sources, members.RANGES: ranges}
+    contents[members.README] = readme(record, bool(enclosed)).encode()
     if null is not None:
-        contents[NULL] = null
-    members += [_put(archive, name, [data], packed=True) for name, data in sorted(contents.items())]
+        contents[members.NULL] = null
+    written += [_put(archive, name, [data], packed=True) for name, data in sorted(contents.items())]
     manifest = Manifest(
-        schema=SCHEMA,
-        schema_version=SCHEMA_VERSION,
+        schema=members.SCHEMA,
+        schema_version=members.SCHEMA_VERSION,
         report_schema=report.schema,
         report_schema_version=report.schema_version,
-        software=software(),
-        arithmetic=arithmetic(),
-        may_differ=MAY_DIFFER,
-        members=tuple(sorted(members, key=lambda member: member.name)),
-        evidence=evidence_digest(text, sources, ranges),
+        software=members.software(),
+        arithmetic=members.arithmetic(),
+        may_differ=members.MAY_DIFFER,
+        members=tuple(sorted(written, key=lambda member: member.name)),
+        evidence=members.evidence_digest(text, sources, ranges),
         digest="",
     ).sealed()
-    _put(archive, MANIFEST, [manifest.to_json()], packed=True)
+    _put(archive, members.MANIFEST, [manifest.to_json()], packed=True)
     return manifest
 
 
 def _put(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes], *, packed: bool) -> BundleMember:
-    """Write a member; weights hardly shrink, and lie open so that they can be read in place."""
+    """Write a member; weights hardly shrink, and are stored unpacked so that they can be read in place."""
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
     info.create_system, info.external_attr = 3, 0o100644 << 16
@@ -230,7 +187,7 @@ _WHOLE = (
 
 
 def readme(record: ReadingRecord, enclosed: bool) -> str:
-    """Return README.txt, which is the same whenever it is written: verification holds it against this."""
+    """Return README.txt, which is the same whenever it is written, as verification compares it."""
     return _README.format(
         further=_FURTHER if enclosed else "",
         offline=_OFFLINE if enclosed else "",
@@ -241,16 +198,11 @@ def readme(record: ReadingRecord, enclosed: bool) -> str:
 
 
 def _digest_example(record: ReadingRecord) -> str:
-    """Return the commands that make the digest of one file's ranges: of the one with most, as it says most."""
-    candidates = [
-        (len(file.ranges), number, file)
-        for number, source in enumerate(record.sources)
-        for file in source.files
-        if file.ranges and file.name.isprintable()
-    ]
+    """Return the commands that make the digest of the ranges of one file: the one with most ranges."""
+    candidates = [(number, file) for number, _, file in record.files() if file.ranges and file.name.isprintable()]
     if not candidates:
         return ""
-    _, number, file = max(candidates, key=lambda found: found[0])
+    number, file = max(candidates, key=lambda found: len(found[1].ranges))
     start = f'"source":{number},"file":{orjson.dumps(file.name).decode()},'
     return (
         f" For one of {len(file.ranges)} ranges:\n\n"
@@ -260,21 +212,18 @@ def _digest_example(record: ReadingRecord) -> str:
 
 
 def _example(record: ReadingRecord) -> str:
-    """Return the commands that check one range: the longest, as it says most."""
+    """Return the commands that check one range: the longest."""
     candidates = [
-        (item.end - item.start, source, file, item)
-        for source in record.sources
-        for file in source.files
+        (source, file, item)
+        for _, source, file in record.files()
         for item in file.ranges
         if source.provenance is not None and not source.signed and file.name.isprintable()
     ]
     if not candidates:
         return ""
-    _, source, file, item = max(candidates, key=lambda found: found[0])
-    return (
-        f" For one of {item.end - item.start} bytes:\n\n       {_command(source, file, item)} | sha256sum\n\n"
-        f"     must print {item.sha256}"
-    )
+    longest = max(candidates, key=lambda found: len(found[2]))
+    size, digest = len(longest[2]), longest[2].sha256
+    return f" For one of {size} bytes:\n\n       {_command(*longest)} | sha256sum\n\n     must print {digest}"
 
 
 def _command(source: SourceRecord, file: FileRecord, item: RangeRead) -> str:
@@ -282,7 +231,7 @@ def _command(source: SourceRecord, file: FileRecord, item: RangeRead) -> str:
     assert where is not None
     if where.kind in ("folder", "file"):
         path = Path(where.location) if where.kind == "folder" else Path(where.location).parent
-        return f"tail -c +{item.start + 1} {shlex.quote(str(path / file.name))} | head -c {item.end - item.start}"
+        return f"tail -c +{item.start + 1} {shlex.quote(str(path / file.name))} | head -c {len(item)}"
     base = where.location.rstrip("/")
     if where.kind == "hub":
         base += f"/resolve/{where.commit}"

@@ -1,1 +1,1 @@
-"""The command line: parse, call the library, print. Only click is imported before a command runs."""
+"""Parse the command line, call the library, print. Only click is imported before a command runs."""

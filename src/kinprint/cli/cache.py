@@ -1,7 +1,8 @@
-"""`kinprint cache`: what is kept of remote files, and how to be rid of it."""
+"""`kinprint cache`: show or delete what is kept of remote files."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,8 @@ from kinprint.cli.options import Printing, format_option
 
 if TYPE_CHECKING:
     from kinprint.sources.cache import RangeCache
+
+_OFF = "the range cache is switched off (KINPRINT_CACHE)"
 
 
 @click.group("cache", invoke_without_command=True)
@@ -28,7 +31,7 @@ def clear_command() -> None:
 
     cache = _open()
     if cache is None:
-        click.echo("the range cache is switched off (KINPRINT_CACHE)", err=True)
+        click.echo(_OFF, err=True)
         return
     click.echo(f"freed {format_size(cache.clear())} in {cache.root}", err=True)
 
@@ -42,26 +45,17 @@ def _open() -> RangeCache | None:
 
 
 def _show(style: str) -> None:
-    import orjson
-
-    from kinprint.cli.output import terminal, write_json
-
-    cache = _open()
-    files = cache.files() if cache else []
-    stored = [file for file in files if file.ranges]
-    if Printing(style, "en").json:
-        facts = {
-            "folder": str(cache.root) if cache else None,
-            "cap_bytes": cache.cap_bytes if cache else None,
-            "stored_bytes": sum(file.stored_bytes for file in stored),
-            "files": [{**file.about, "ranges": file.ranges, "stored_bytes": file.stored_bytes} for file in stored],
-        }
-        write_json(orjson.dumps(facts, option=orjson.OPT_INDENT_2))
-        return
-    if cache is None:
-        click.echo("the range cache is switched off (KINPRINT_CACHE)", err=True)
-        return
     from kinprint.render.terminal.cache import print_cache
 
-    kept = [(file.about, file.ranges, file.stored_bytes) for file in stored]
-    print_cache(str(cache.root), cache.cap_bytes, kept, terminal())
+    cache, printing = _open(), Printing(style, "en")
+    if cache is None and not printing.json:
+        click.echo(_OFF, err=True)
+        return
+    stored = [file for file in cache.files() if file.ranges] if cache else []
+    facts = {
+        "folder": str(cache.root) if cache else None,
+        "cap_bytes": cache.cap_bytes if cache else None,
+        "stored_bytes": sum(file.stored_bytes for file in stored),
+        "files": [{**file.about, "ranges": file.ranges, "stored_bytes": file.stored_bytes} for file in stored],
+    }
+    printing.show_plain(facts, partial(print_cache, facts))

@@ -1,4 +1,4 @@
-"""`kinprint calibrate M…`."""
+"""`kinprint calibrate M…`: build an empirical null from independent models."""
 
 from __future__ import annotations
 
@@ -8,29 +8,19 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
+from kinprint.cli.outputs import FILE, save
 from kinprint.refs import is_weights
 
 
 @click.command("calibrate")
 @click.argument("models", nargs=-1, required=True)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("null.json"),
-    show_default=True,
-    help="Where to write the null.",
-)
+@click.option("--out", type=FILE, default=Path("null.json"), show_default=True, help="Where to write the null.")
 @click.option("--name", help="How reports name this null; by default after the number of models.")
 @comparison_options("budget_bytes")
 @format_option
 @reading_options
 def calibrate_command(
-    models: tuple[str, ...],
-    out: Path,
-    name: str | None,
-    chosen: dict[str, Any],
-    style: str,
-    reading: Reading,
+    models: tuple[str, ...], out: Path, name: str | None, chosen: dict[str, Any], style: str, reading: Reading
 ) -> int:
     """Build an empirical null from MODELS, all known to be independent of each other.
 
@@ -39,8 +29,7 @@ def calibrate_command(
     Tests that align before they look (neuron matching) need to know how much unrelated models agree by chance. compare uses
     the result with --null. Models that turn out to be related are refused.
     """
-    from kinprint._util.plain import printable
-    from kinprint.cli.output import write_file, write_json
+    from kinprint.cli.output import write_json
     from kinprint.evidence.calibration import calibrate
 
     models = tuple(found for reference in models for found in _expanded(reference))
@@ -48,8 +37,7 @@ def calibrate_command(
         raise click.UsageError("calibrate needs at least two models")
     with reading.session() as (session, line):
         null = calibrate(models, name=name, session=session, progress=line.stage, **chosen)
-    target = write_file(out.parent, out.name, null.to_json())
-    click.echo(f"wrote {printable(str(target))}", err=True)
+    save(out, null.to_json())
     if Printing(style, "en").json:
         write_json(null.to_json())
     else:

@@ -1,4 +1,4 @@
-"""`kinprint compare A B`."""
+"""`kinprint compare A B`: compare two models; more are handed to `kinprint.cli.pairs`."""
 
 from __future__ import annotations
 

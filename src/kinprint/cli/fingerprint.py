@@ -1,4 +1,4 @@
-"""`kinprint fingerprint M`, and `kinprint compare` where a side is a fingerprint file."""
+"""`kinprint fingerprint M`: write a fingerprint file; and `kinprint compare` where a side is one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
+from kinprint.cli.outputs import FILE, save
 from kinprint.errors import BadSelection
 
 SUFFIX = ".kfp"
@@ -16,15 +17,13 @@ RELATED_CODE = 14
 
 
 def is_fingerprint(reference: str) -> bool:
-    """Whether the text names a fingerprint file."""
+    """Return whether the text names a fingerprint file."""
     return reference.endswith(SUFFIX)
 
 
 @click.command("fingerprint")
 @click.argument("model", required=False)
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write (default: NAME.kfp here)."
-)
+@click.option("-o", "--out", type=FILE, help="File to write (default: NAME.kfp here).")
 @click.option("--method", "methods", metavar="NAMES", help="Only these methods, comma-separated, or all.")
 @click.option("--list", "listed", is_flag=True, help="List all methods: what they need, what cannot hide from them.")
 @comparison_options("budget_bytes", "files", "bases")
@@ -72,19 +71,8 @@ def _list_methods(printing: Printing) -> int:
     from kinprint.fingerprints.all_methods import METHODS
     from kinprint.render.terminal.fingerprints import print_catalogue
 
-    facts = [
-        {
-            "method": method.name,
-            "title": method.title,
-            "version": method.version,
-            "needs": method.needs,
-            "portable": method.portable,
-            "invariant_to": method.invariant_to,
-            "summary": method.summary,
-            "references": method.references,
-        }
-        for method in METHODS.values()
-    ]
+    shown = ("title", "version", "needs", "portable", "invariant_to", "summary", "references")
+    facts = [{"method": method.name} | {name: getattr(method, name) for name in shown} for method in METHODS.values()]
     printing.show_plain(facts, partial(print_catalogue, facts))
     return 0
 
@@ -94,12 +82,11 @@ def compare_files(
 ) -> int:
     """Compare where at least one side is a fingerprint file; return the exit code."""
     from kinprint.cli.judging import EXIT_CODES
-    from kinprint.cli.output import write_file
     from kinprint.fingerprints.report import RELATED, compare_fingerprints
 
     with reading.session() as (session, line):
         report = compare_fingerprints(a, b, session=session, progress=line.stage, **chosen)
     if out is not None:
-        click.echo(f"wrote {write_file(out, 'report.json', report.to_json())}", err=True)
+        save(out / "report.json", report.to_json())
     printing.show(report)
     return RELATED_CODE if report.class_ == RELATED else EXIT_CODES[report.class_]

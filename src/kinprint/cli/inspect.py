@@ -1,4 +1,4 @@
-"""`kinprint inspect M`."""
+"""`kinprint inspect M`: describe one model."""
 
 from __future__ import annotations
 

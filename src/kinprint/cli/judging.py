@@ -1,4 +1,4 @@
-"""From findings to exit codes: what a script sees."""
+"""Turn findings into exit codes."""
 
 from __future__ import annotations
 

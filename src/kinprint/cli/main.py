@@ -1,4 +1,4 @@
-"""Entry point: the group of commands, and the one place where errors become messages and exit codes."""
+"""Run a command, and turn errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from importlib.util import find_spec
 import click
 
 from kinprint._version import __version__
-from kinprint.cli.cache import cache_command
-from kinprint.cli.calibrate import calibrate_command
-from kinprint.cli.compare import compare_command
-from kinprint.cli.fingerprint import fingerprint_command
-from kinprint.cli.inspect import inspect_command
+from kinprint.cli import cache, calibrate, compare, fingerprint, inspect, report, study, tree, verify
 from kinprint.cli.output import ReaderGone
-from kinprint.cli.report import report_command, schema_command
-from kinprint.cli.study import study_command
-from kinprint.cli.tree import tree_command
-from kinprint.cli.verify import verify_command
 from kinprint.errors import KinprintError, StorageError
 
 INTERRUPTED = 130
@@ -70,16 +62,12 @@ def main() -> None:
     """Say from their weights whether one language model derives from another, how, and how sure we are."""
 
 
-main.add_command(compare_command)
-main.add_command(inspect_command)
-main.add_command(report_command)
-main.add_command(verify_command)
-main.add_command(fingerprint_command)
-main.add_command(study_command)
-main.add_command(tree_command)
-main.add_command(calibrate_command)
-main.add_command(cache_command)
-main.add_command(schema_command)
+for command in (
+    *(compare.compare_command, inspect.inspect_command, report.report_command, report.schema_command),
+    *(verify.verify_command, fingerprint.fingerprint_command, study.study_command, tree.tree_command),
+    *(calibrate.calibrate_command, cache.cache_command),
+):
+    main.add_command(command)
 
 
 def run() -> None:
@@ -114,7 +102,7 @@ def run() -> None:
 
 
 def _silence_stdout() -> None:
-    """Keep the interpreter from writing what is left in the buffer once more, and failing at it."""
+    """Keep the interpreter from writing the rest of the buffer at exit, which would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they turn into."""
+"""Define the options that several commands share, each group handed over as one object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,75 +21,66 @@ if TYPE_CHECKING:
     from kinprint.sources.session import Session
     from kinprint.sources.settings import Settings
 
-
-class Result(Protocol):
-    """What has a JSON form."""
-
-    def to_json(self) -> bytes:
-        """Return it."""
-        ...
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 LANGUAGES = ("en", "ko")
 
 
-def read_size(_context: click.Context, parameter: click.Parameter, value: str) -> int | None:
-    """Turn 64MB into bytes, and "none" into no limit."""
-    if value.lower() in ("none", "unlimited"):
-        return None
-    try:
-        return parse_size(value)
-    except BadReference as error:
-        raise click.BadParameter(error.message, param=parameter) from error
-
-
-# -- options of a comparison ---------------------------------------------------------------------------------------------
-
-
-def comparison_options(*names: str, base: Options | None = None) -> Callable[[F], F]:
-    """Add the options of comparisons, all or those named, and hand over as `chosen` those that the user gave.
-
-    Parameters
-    ----------
-    names
-        Fields of `Options`.
-    base
-        Where the defaults that help shows are taken from.
-    """
-    defaults = base or Options()
+def packing(name: str, pack: Callable[[dict[str, Any]], Any], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command; `pack` turns their values into one argument called `name`."""
 
     def add(function: F) -> F:
         @functools.wraps(function)
         def packed(**given: Any) -> Any:
-            context = click.get_current_context()
-            values = {name: given.pop(name) for name, _ in options_of(Options, names or None)}
-            chosen = {
-                name: value
-                for name, value in values.items()
-                if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-            }
-            return function(chosen=chosen, **given)
+            made = pack(given)
+            return function(**{name: made}, **given)
 
-        for name, described in reversed(list(options_of(Options, names or None))):
-            packed = _click_option(name, described, getattr(defaults, name))(packed)
+        for option in reversed(options):
+            packed = option(packed)
         return packed  # type: ignore[return-value]
 
     return add
 
 
-def _click_option(name: str, described: CommandOption, default: Any) -> Callable[[F], F]:
-    def read(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+def _reading(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that reads the value of an option, and names the option in errors."""
+
+    def callback(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         try:
-            return described.read(value)
+            return read(value)
         except BadReference as error:
             raise click.BadParameter(error.message, param=parameter) from error
 
+    return callback
+
+
+read_size = _reading(lambda value: None if value.lower() in ("none", "unlimited") else parse_size(value))
+"""Turns 64MB into bytes, and "none" into no limit."""
+
+
+def comparison_options(*names: str, base: Options | None = None) -> Callable[[F], F]:
+    """Add the options of comparisons, all or those named, and hand over as `chosen` those that the user gave.
+
+    Help shows the defaults of `base`.
+    """
+    defaults = base or Options()
+    described = dict(options_of(Options, names or None))
+
+    def pack(given: dict[str, Any]) -> dict[str, Any]:
+        context = click.get_current_context()
+        values = {name: given.pop(name) for name in described}
+        default = ParameterSource.DEFAULT
+        return {name: value for name, value in values.items() if context.get_parameter_source(name) is not default}
+
+    options = (_click_option(name, option, getattr(defaults, name)) for name, option in described.items())
+    return packing("chosen", pack, *options)
+
+
+def _click_option(name: str, described: CommandOption, default: Any) -> Callable[[F], F]:
     shown = described.text(default) if described.written != SWITCH else None
     return click.option(
         described.flag,
         name,
-        callback=read,
+        callback=_reading(described.read),
         default=None if described.written == EACH else default if described.written in (NUMBER, SWITCH) else shown,
         show_default=shown is not None,
         is_flag=described.written == SWITCH,
@@ -100,23 +91,9 @@ def _click_option(name: str, described: CommandOption, default: Any) -> Callable
     )
 
 
-# -- how a command reads and prints ----------------------------------------------------------------------------------------
-
-
-def _packing(name: str, kind: type, *options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return what adds options to a command, and hands their values over as one object called `name`."""
-
-    def add(function: F) -> F:
-        @functools.wraps(function)
-        def packed(**given: Any) -> Any:
-            made = kind(**{item.name: given.pop(item.name) for item in fields(kind)})
-            return function(**{name: made}, **given)
-
-        for option in reversed(options):
-            packed = option(packed)
-        return packed  # type: ignore[return-value]
-
-    return add
+def _into(kind: type) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that packs the options that are fields of a dataclass."""
+    return lambda given: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
 
 
 @dataclass(frozen=True)
@@ -129,18 +106,15 @@ class Reading:
 
     @property
     def settings(self) -> Settings:
-        """The environment's settings, with the command's own wishes on top."""
+        """The environment's settings, overridden by the command's options."""
         from kinprint.sources.settings import Settings
 
         settings = Settings.from_env()
-        return replace(
-            settings,
-            offline=self.offline or settings.offline,
-            range_cache=None if self.no_cache else settings.range_cache,
-        )
+        cache = None if self.no_cache else settings.range_cache
+        return replace(settings, offline=self.offline or settings.offline, range_cache=cache)
 
     def progress(self) -> ProgressLine:
-        """Return the line of progress, silent if nobody wants it."""
+        """Return the progress line, silent with --quiet."""
         from kinprint.cli.progress import ProgressLine
 
         return ProgressLine(enabled=False if self.quiet else None)
@@ -154,9 +128,9 @@ class Reading:
             yield session, line
 
 
-reading_options = _packing(
+reading_options = packing(
     "reading",
-    Reading,
+    _into(Reading),
     click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1)."),
     click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache."),
     click.option("-q", "--quiet", is_flag=True, help="No progress."),
@@ -173,10 +147,10 @@ class Printing:
 
     @property
     def json(self) -> bool:
-        """Whether to print JSON: asked for, or nobody reads a terminal."""
+        """Whether to print JSON: asked for, or stdout is no terminal."""
         return self.style == "json" or (self.style == "auto" and not sys.stdout.isatty())
 
-    def show(self, result: Result, **details: bool) -> None:
+    def show(self, result: Any, **details: bool) -> None:
         """Print a result: JSON, or tables in a terminal."""
         from kinprint.cli.output import terminal, write_json
         from kinprint.render.forms import show
@@ -200,15 +174,14 @@ class Printing:
 
 
 format_option = click.option(
-    "--format",
-    "style",
+    *("--format", "style"),
     type=click.Choice(["auto", "table", "json"]),
     default="auto",
     help="auto: tables in a terminal, JSON when piped.",
 )
-printing_options = _packing(
+printing_options = packing(
     "printing",
-    Printing,
+    _into(Printing),
     format_option,
     click.option(
         "--lang",

@@ -1,12 +1,9 @@
-"""Data goes to stdout or a file, talk to stderr."""
+"""Write tables and JSON to stdout; messages go to stderr."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from kinprint._util.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,10 +36,3 @@ def write_json(data: bytes) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError as error:
         raise ReaderGone from error
-
-
-def write_file(folder: Path, name: str, data: bytes) -> Path:
-    """Write a file of a folder whole or not at all."""
-    target = folder / name
-    write_whole(target, data)
-    return target

@@ -49,16 +49,7 @@ def compare_all_pairs(
 def refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, outputs: Outputs) -> None:
     """Refuse options that only a comparison of two models has, and say how to have what they would give.
 
-    Parameters
-    ----------
-    chosen, further : options of the comparison that were given, and others, by their names.
-    count : number of models.
-    outputs : what is written, and where.
-
-    Raises
-    ------
-    click.UsageError
-        If there are any.
+    `chosen` are the options of the comparison that were given, `further` are others, `count` is the number of models.
     """
     folder = outputs.out or Path("OUT")
     way = "compare the pair alone, or " + ("" if outputs.out is not None else "give --out OUT, then ")
@@ -75,10 +66,7 @@ def refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, 
 def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = "") -> None:
     """Refuse the tables of a pair where there are many, and say how to have them of one, from its own report in `folder`.
 
-    Raises
-    ------
-    click.UsageError
-        If one of them was chosen; `given` says what there is.
+    `given` says what there is instead.
     """
     if outputs.table in (None, ALL_PAIRS_TABLE):
         return

@@ -1,4 +1,4 @@
-"""One line of progress on stderr: what is going on, how much, how long. Silent for the first second, and when piped."""
+"""Show progress in one line on stderr: stage, bytes, time. Silent for the first second, and when piped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERVAL_S = 0.15
 
 
 class ProgressLine:
-    """Shows the latest state from a thread of its own, so that a silent server shows as passing time."""
+    """Shows the latest state from its own thread, so that time passes on screen while a server is silent."""
 
     def __init__(self, *, enabled: bool | None = None) -> None:
         self._enabled = sys.stderr.isatty() if enabled is None else enabled

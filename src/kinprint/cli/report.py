@@ -1,4 +1,4 @@
-"""`kinprint report FILE`: a saved report in any form. `kinprint schema`: what its JSON looks like."""
+"""`kinprint report FILE`: show a saved report in any form. `kinprint schema`: print the JSON schema of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kinprint study NAME…`."""
+"""`kinprint study NAME…`: repeat published analyses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kinprint.cli.options import LANGUAGES, Reading
+from kinprint.cli.options import LANGUAGES, Reading, reading_options
+from kinprint.cli.outputs import FOLDER
 from kinprint.results.options import split_names
 
 if TYPE_CHECKING:
@@ -40,15 +42,13 @@ ALL = "all"
 @click.option("--roles", help="Only these roles, comma-separated, where the study takes any.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Folder to write into; each of several studies gets its own in it [default: study-NAME].",
 )
 @click.option("--lang", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of RESULTS.md.")
 @click.option("--full", is_flag=True, help="The long settings of the original, where a study has shorter ones.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
-@click.option("--offline", is_flag=True, help="Use only what is on this machine (like HF_HUB_OFFLINE=1).")
-@click.option("--no-cache", is_flag=True, help="Neither use nor fill the range cache.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@reading_options
 def study_command(
     names: tuple[str, ...],
     listed: bool,
@@ -60,9 +60,7 @@ def study_command(
     lang: str,
     full: bool,
     seed: int,
-    offline: bool,
-    no_cache: bool,
-    quiet: bool,
+    reading: Reading,
 ) -> int:
     """Repeat published experiments on any models; write RESULTS.md, tables and figures.
 
@@ -98,7 +96,7 @@ def study_command(
         replicas=replicas,
         seed=seed,
     )
-    reading = Reading(offline, no_cache or replicas, quiet)
+    reading = replace(reading, no_cache=reading.no_cache or replicas)
     outcomes: list[Outcome] = []
     written: list[Future[Path]] = []
     with ExitStack() as stack:
@@ -125,7 +123,7 @@ def study_command(
 
 
 def _found(outcome: Outcome) -> bool:
-    """Whether a study found anything in models, or needs none; what it draws or computes without them does not count."""
+    """Return whether a study found anything in models, or needs none; what it computes without them does not count."""
     if not outcome.models:
         return any(part.section.tables for part in outcome.parts)
     opened = any(member.problem is None for member in outcome.models)

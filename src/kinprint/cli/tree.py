@@ -1,4 +1,4 @@
-"""`kinprint tree M1 M2 …`."""
+"""`kinprint tree M1 M2 …`: propose a family tree."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
-from kinprint.cli.outputs import save
+from kinprint.cli.outputs import FOLDER, save
 from kinprint.render.forms import make
 from kinprint.results.options import PAIR_BUDGET_BYTES, Options
 
 
 @click.command("tree")
 @click.argument("models", nargs=-1, metavar="MODEL MODEL…")
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Write tree.json and tree.svg into this folder."
-)
+@click.option("--out", type=FOLDER, help="Write tree.json and tree.svg into this folder.")
 @click.option("--summary", "brief", is_flag=True, help="Print the drawing only, not the evidence of each edge.")
 @click.option(
     "--trust-metadata", is_flag=True, help="Let what model cards and configs declare turn edges; it never makes one."
@@ -50,15 +48,9 @@ def tree_command(
     """
     from kinprint.tree import build_tree
 
+    chosen |= {"trust_metadata": trust_metadata, "max_models": max_models}
     with reading.session() as (session, line):
-        tree = build_tree(
-            models,
-            trust_metadata=trust_metadata,
-            max_models=max_models,
-            session=session,
-            progress=line.stage,
-            **chosen,
-        )
+        tree = build_tree(models, session=session, progress=line.stage, **chosen)
     if out is not None:
         for form in ("json", "svg"):
             save(out / f"tree.{form}", make(tree, form, lang=printing.lang))

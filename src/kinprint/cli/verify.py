@@ -1,4 +1,4 @@
-"""`kinprint verify BUNDLE`."""
+"""`kinprint verify BUNDLE`: check an evidence bundle."""
 
 from __future__ import annotations
 
@@ -77,12 +77,9 @@ def verify_command(
 
 
 def _refuse_report(file: Path) -> None:
-    """Say so if the file is a report: it is easily taken for a bundle, and holds nothing that it could be checked against.
+    """Raise FormatError if the file is a report: easily taken for a bundle, but with nothing to check it against.
 
-    Raises
-    ------
-    FormatError
-        If it is one. Whatever else is wrong with the file is left to those who read bundles.
+    Whatever else is wrong with the file is left to those who read bundles.
     """
     try:
         with file.open("rb") as opened:

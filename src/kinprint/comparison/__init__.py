@@ -1,1 +1,1 @@
-"""The pipeline of one comparison: select, read, measure, summarise, judge, report."""
+"""Compare two models: select, read, measure, summarise, judge, report."""

@@ -1,4 +1,4 @@
-"""How two models' config.json differ. Context for a reader, never evidence of derivation."""
+"""Compare the config.json of two models: context for a reader, never evidence of derivation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models declare of their origin, and how that stands beside what their weights say. Never evidence, always context."""
+"""Hold what models declare of their origin beside what their weights show: context, never evidence."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from kinprint._util.plain import printable
 from kinprint.formats.format import ORIGIN
 from kinprint.model.cards import CARD, MOST, NO_CARD, SHOWN, card_text, parse_card
 from kinprint.model.model import Model
-from kinprint.results.context import (
-    DECLARED,
-    NOT_JUDGED,
-    NOT_SHOWN,
-    NOTHING_DECLARED,
-    OTHER_DECLARED,
-    UNDECLARED,
-    Declaration,
-    DeclaredFinding,
-)
+from kinprint.results import context
+from kinprint.results.context import DECLARED, NOT_JUDGED, Declaration, DeclaredFinding
 from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE, SHARES_COMPONENTS, Verdict
 from kinprint.text import Text
 
@@ -81,7 +73,7 @@ def _judge(
     nothing = verdict.class_ == NO_EVIDENCE
     if surely:
         one, other = surely[0], _other(surely[0])
-        return NOT_SHOWN, (
+        return context.NOT_SHOWN, (
             Text(
                 "The card of {one} declares {other} as its base, but the weights show no evidence of it.",
                 one=one,
@@ -111,7 +103,7 @@ def _judge(
                 other=other,
             )
         )
-    return NOTHING_DECLARED, Text(
+    return context.NOTHING_DECLARED, Text(
         "No card declares that one derives from the other, and the weights show no derivation."
     )
 
@@ -134,13 +126,13 @@ def _shared(a: Declaration, b: Declaration, named: Sequence[str]) -> tuple[str, 
             for side, own in (("A", a), ("B", b))
             if own.base_models
         ]
-        return OTHER_DECLARED, Text(
+        return context.OTHER_DECLARED, Text(
             "The weights are related; {said:and} as base. From its name this is not recognisably the other model: it may be a "
             "common ancestor, or the same model under another name.",
             said=tuple(said),
         )
     if a.known and b.known:
-        return UNDECLARED, Text("The weights are related, and neither card declares it.")
+        return context.UNDECLARED, Text("The weights are related, and neither card declares it.")
     missing = [side for side, own in (("A", a), ("B", b)) if not own.known]
     if len(missing) == 2:
         return NOT_JUDGED, Text(

@@ -1,4 +1,4 @@
-"""Every metric on one pair of tensors, each beside its permutation null. This is where metrics and nulls meet."""
+"""Compute every metric on pairs of tensors, each beside its permutation null."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def measure(
     found: dict[int, list[Measurement]] = {k: [] for k in usable}
     explained: dict[int, CosineExplained | None] = {}
     if usable:
-        bench = _Bench([jobs[k][1:] for k in usable], axis, axis_name, seed)
+        stack = _PairStack([jobs[k][1:] for k in usable], axis, axis_name, seed)
         for metric in metrics:
             if _fits(metric, jobs[0][1].logical):
-                for k, measured in zip(usable, bench.run(metric), strict=True):
+                for k, measured in zip(usable, stack.run(metric), strict=True):
                     found[k].append(measured)
-        explained = dict(zip(usable, bench.explained(), strict=True))
+        explained = dict(zip(usable, stack.explained(), strict=True))
     shown = axis_name if axis is not None else None
     return [
         _compared(job, reason, found.get(k, []), shown, explained.get(k))
@@ -119,11 +119,6 @@ def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
         b=TensorSide(pair.b.name, dtype_b, pair.b.shape),
         status=NOT_COMPARABLE,
         reason=pair.reason,
-        rows=None,
-        columns=None,
-        elements=0,
-        permuted_axis=None,
-        measurements=(),
     )
 
 
@@ -132,7 +127,7 @@ def _nonfinite(values: FloatArray) -> int:
 
 
 def _why_not(a: FloatArray, b: FloatArray) -> Text | None:
-    """Say why two tensors cannot be compared: NaN, or values so large or small that their powers leave float64.
+    """Return why two tensors cannot be compared: NaN, or values so large or small that their powers leave float64.
 
     No weights are so large, but a hostile file's may be.
     """
@@ -158,18 +153,18 @@ def _explained(parts: CosineIdentity) -> CosineExplained | None:
     return CosineExplained(parts.r, parts.cv_a, parts.cv_b, parts.predicted, parts.observed, parts.if_independent)
 
 
-class _Bench:
+class _PairStack:
     """Pairs of one shape laid out so that the last axis is the one permuted, with what their nulls share computed once."""
 
     def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: Text, seed: int) -> None:
-        self._places = [_Place(a, b, axis, axis_name, seed) for a, b in sides]
-        left, right = (np.stack(side) for side in zip(*(place.rows for place in self._places), strict=True))
+        self._pairs = [_TensorPair(a, b, axis, axis_name, seed) for a, b in sides]
+        left, right = (np.stack(side) for side in zip(*(pair.rows for pair in self._pairs), strict=True))
         self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)
         self._nulls = PermutationNulls(left, right, seed=seed) if axis is not None else None
 
     def run(self, metric: Metric) -> list[Measurement]:
         """Return values and nulls of all pairs, or why there are none."""
-        values: Sequence[float | None] = [None] * len(self._places)
+        values: Sequence[float | None] = [None] * len(self._pairs)
         if metric.stacked:
             try:
                 values = known = metric.each(*self._flat)
@@ -178,14 +173,14 @@ class _Bench:
                     return [_measured(metric, value, null) for value, null in zip(known, nulls, strict=True)]
             except DegenerateInput:
                 pass  # one of them has no value or no null: which, and why, is found below
-        return [place.run(metric, value) for place, value in zip(self._places, values, strict=True)]
+        return [pair.run(metric, value) for pair, value in zip(self._pairs, values, strict=True)]
 
     def explained(self) -> list[CosineExplained | None]:
         """Take the cosines apart, where both sides have a direction."""
         try:
             return [_explained(parts) for parts in cosine_identities(*self._flat)]
         except DegenerateInput:
-            return [place.explained() for place in self._places]
+            return [pair.explained() for pair in self._pairs]
 
 
 def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
@@ -200,8 +195,8 @@ def _out_of_range(metric: Metric) -> Measurement:
     return Measurement(metric.name, NOT_COMPARABLE, reason=reason)
 
 
-class _Place:
-    """One pair."""
+class _TensorPair:
+    """One pair of tensors, laid out for its metrics and nulls."""
 
     def __init__(self, a: Values, b: Values, axis: int | None, axis_name: Text, seed: int) -> None:
         self._axis_name = axis_name
@@ -227,9 +222,8 @@ class _Place:
             return _measured(metric, value, null)
         if not math.isfinite(value):
             return _out_of_range(metric)
-        return Measurement(
-            metric.name, NO_NULL, value, reason=Text("no axis may be permuted: {why}", why=self._axis_name)
-        )
+        reason = Text("no axis may be permuted: {why}", why=self._axis_name)
+        return Measurement(metric.name, NO_NULL, value, reason=reason)
 
     def explained(self) -> CosineExplained | None:
         """Take the cosine apart."""
@@ -250,7 +244,8 @@ class _Place:
         value = metric(a, b, **options) if known is None else known
         if self._nulls is None:
             return value, None
-        return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=metric.higher_is_closer)
+        closer = metric.higher_is_closer
+        return value, self._nulls.get(metric.null, a, b, observed=value, higher_is_closer=closer, statistic=metric)
 
     def _ulps(self, metric: Metric) -> tuple[float, NullResult | None]:
         if self._grid is None:

@@ -1,4 +1,4 @@
-"""The pipeline: open both models, choose what to read, read it, measure it, judge it, and return a Report."""
+"""Compare two models: open both, choose what to read, read, measure, judge, and return a Report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kinprint.comparison.measuring import Job, Values, chosen_metrics, in_chunks
 from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.empirical_null import load_null
-from kinprint.evidence.examine import examine
+from kinprint.evidence.examine import Case, examine
 from kinprint.evidence.layer_grids import layer_grids
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, new_probe
@@ -41,7 +41,8 @@ from kinprint.refs import path_text
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import TokenizerDifference
 from kinprint.results.options import Options
-from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report, Run
+from kinprint.results.report import Report, Run
+from kinprint.results.result import SCHEMA_VERSION
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
@@ -103,10 +104,8 @@ def compare(
         blocked = [pair for pair in pairs if pair.reason is not None]
         comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
         status, reason = _status(comparisons, [*skipped, *unaffordable])
-        scope = _scope(options, *models)
-        verdict, evidence = examine(
-            models, probes, run, _tokens(tokenizer, tokens, *models), options, scope, null, tell
-        )
+        shared, scope = _tokens(tokenizer, tokens, *models), _scope(options, *models)
+        verdict, evidence = examine(Case(models, probes, run, shared, options, scope, null), tell)
         found = (
             run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
             if methods
@@ -114,7 +113,7 @@ def compare(
         )
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
-            schema=SCHEMA,
+            schema=Report.SCHEMA,
             schema_version=SCHEMA_VERSION,
             status=status,
             reason=reason,

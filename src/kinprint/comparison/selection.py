@@ -1,4 +1,4 @@
-"""Which tensors of two models are compared, and how many rows of each fit the byte budget. Pure: nothing here reads."""
+"""Choose which tensors of two models are compared, and how many rows of each fit the byte budget. Nothing is read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Pair:
 
     @property
     def want(self) -> Want:
-        """What to read on either side."""
+        """Rows and columns to read on either side."""
         return Want(self.role, self.layer, self.expert, self.rows, self.columns)
 
 
@@ -112,28 +112,18 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
 
 
 def _unpaired(side: str, other: str, part: RoleTensor, model: Model) -> Text:
-    if part.layer is not None and part.layer >= model.naming.layers:
-        return _only_layers(other, model.naming.layers)
-    if part.expert is not None and part.expert >= model.naming.experts > 0:
-        return _only_experts(other, model.naming.experts)
-    return _only_one_has(side, part.role)
+    layers, experts = model.naming.layers, model.naming.experts
+    too_deep = part.layer is not None and part.layer >= layers
+    too_many = part.expert is not None and part.expert >= experts > 0
+    return _why_unpaired(side, other, part.role, layers if too_deep else None, experts if too_many else None)
 
 
-# one text for all tensors that it is said of: a mixture of experts has a hundred thousand
-
-
-@cache
-def _only_layers(side: str, count: int) -> Text:
-    return Text("model {side} has only {n} layers", side=side, n=count)
-
-
-@cache
-def _only_experts(side: str, count: int) -> Text:
-    return Text("model {side} has only {n} experts", side=side, n=count)
-
-
-@cache
-def _only_one_has(side: str, role: Role) -> Text:
+@cache  # one text for all tensors that it is said of: a mixture of experts has a hundred thousand
+def _why_unpaired(side: str, other: str, role: Role, layers: int | None, experts: int | None) -> Text:
+    if layers is not None:
+        return Text("model {side} has only {n} layers", side=other, n=layers)
+    if experts is not None:
+        return Text("model {side} has only {n} experts", side=other, n=experts)
     return Text("only model {side} has the role {role} there", side=side, role=role.value)
 
 
@@ -152,9 +142,8 @@ def _check(pair: Pair) -> Pair:
     if axes[0] is Axis.RESIDUAL and a[0] != b[0]:  # a prefix of another model's residual stream is no counterpart
         return replace(pair, reason=Text("{axis} counts differ: {a} and {b} rows", axis=AXES[axes[0]], a=a[0], b=b[0]))
     if a[1] != b[1]:
-        return replace(
-            pair, reason=Text("{axis} counts differ: {a} and {b} columns", axis=AXES[axes[1]], a=a[1], b=b[1])
-        )
+        reason = Text("{axis} counts differ: {a} and {b} columns", axis=AXES[axes[1]], a=a[1], b=b[1])
+        return replace(pair, reason=reason)
     return pair
 
 
@@ -185,10 +174,7 @@ def fit_budget(
             break
     else:
         kept_matrices = _thin(kept_matrices, a, b, left)
-    for kind, before, after in (
-        (Text("vectors"), vectors, kept_vectors),
-        (Text("matrices"), matrices, kept_matrices),
-    ):
+    for kind, before, after in ((Text("vectors"), vectors, kept_vectors), (Text("matrices"), matrices, kept_matrices)):
         if len(after) < len(before):
             why = Text("the byte budget does not allow them; see --budget")
             skipped.append(Skipped(kind, len(before) - len(after), why))

@@ -1,4 +1,4 @@
-"""One line for each role: all its layers under one joint null.
+"""Summarise each role: test all its layers under one joint null.
 
 Layers of a model resemble each other, so their tests must not be added up as if each were news. Where the permuted axis is
 the residual stream, which all layers share, ONE permutation serves them all. Where every layer has its own neurons, each

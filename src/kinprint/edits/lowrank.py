@@ -1,4 +1,4 @@
-"""The effective rank of a difference of two matrices, given what rounding alone would do to it.
+"""Find the effective rank of the difference of two matrices, given what rounding alone would do to it.
 
 Rounding to a grid of step u adds an error of variance u²/12 to an element. A matrix of such errors has no singular value
 beyond about σ(√m + √n) (Marchenko & Pastur 1967; fluctuations by Tracy & Widom); what stands above is signal. An adapter
@@ -91,15 +91,8 @@ def difference_rank(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str)
     side = min(changed)
     if side < 0.5 * min(D.shape):
         # unchanged rows bound the rank for a reason of their own, such as a few edited embeddings
-        limits.append(
-            Text(
-                "only {a} of {b} rows and {c} of {d} columns changed",
-                a=changed[0],
-                b=D.shape[0],
-                c=changed[1],
-                d=D.shape[1],
-            )
-        )
+        (a, c), (b, d) = changed, D.shape
+        limits.append(Text("only {a} of {b} rows and {c} of {d} columns changed", a=a, b=b, c=c, d=d))
     if side < _LEAST_SIDE:
         limits.append(Text("fewer than {n} rows or columns changed: no rank can be told", n=_LEAST_SIDE))
         return LowRank(0, side, None, 0.0, 0.0, None, tuple(limits))

@@ -1,4 +1,4 @@
-"""A child as a weighted sum of parents: least squares over many tensors, with errors one can believe."""
+"""Fit a child as a weighted sum of parents: least squares over many tensors, with errors that allow for clustering."""
 
 from __future__ import annotations
 
@@ -41,11 +41,6 @@ class Mixture:
     related_parents: bool
     notes: tuple[Text, ...]
 
-    @property
-    def total(self) -> float:
-        """Sum of the coefficients: one for a weighted mean, not for SLERP or added task vectors."""
-        return math.fsum(self.coefficients)
-
 
 @dataclass
 class MixtureSums:
@@ -54,11 +49,17 @@ class MixtureSums:
     parents: int
     _grams: list[FloatArray] = field(default_factory=list, repr=False)
     _products: list[FloatArray] = field(default_factory=list, repr=False)
+    _groups: list[str] = field(default_factory=list, repr=False)
     _square: float = field(default=0.0, repr=False)
     _elements: int = field(default=0, repr=False)
 
-    def add(self, parent_slices: Sequence[NDArray[Any]], child_slice: NDArray[Any]) -> None:
-        """Add one tensor, or the same rows of each model's tensor."""
+    @property
+    def square(self) -> float:
+        """The child's energy."""
+        return self._square
+
+    def add(self, parent_slices: Sequence[NDArray[Any]], child_slice: NDArray[Any], group: str = "") -> None:
+        """Add one tensor, or the same rows of each model's tensor; `group` names what errs alike, such as a role."""
         if len(parent_slices) != self.parents:
             raise DegenerateInput(f"mixture: {len(parent_slices)} parents: expected {self.parents}")
         shapes = {np.shape(x) for x in (*parent_slices, child_slice)}
@@ -75,6 +76,7 @@ class MixtureSums:
             )
         self._grams.append(gram)
         self._products.append(product)
+        self._groups.append(group)
         self._square += square
         self._elements += child.size
 
@@ -100,45 +102,51 @@ class MixtureSums:
         variance = residual / (self._elements - self.parents)
         plain = np.sqrt(variance * np.diag(inverse)) / norms
         errors = np.maximum(plain, self._clustered(scaled / norms, norms, inverse))
+        errors = np.maximum(errors, self._jackknife(gram, product))
         inflation = np.maximum(1.0, np.diag(inverse))
-        related = bool(inflation.max() > RELATED)
         return Mixture(
-            coefficients=tuple(float(x) for x in scaled / norms),
-            standard_errors=tuple(float(x) for x in errors),
+            coefficients=tuple((scaled / norms).tolist()),
+            standard_errors=tuple(errors.tolist()),
             r_squared=1.0 - residual / self._square,
             elements=self._elements,
             slices=len(self._grams),
             condition=condition,
-            inflation=tuple(float(x) for x in inflation),
-            related_parents=related,
-            notes=self._notes(related, float(inflation.max())),
+            inflation=tuple(inflation.tolist()),
+            related_parents=bool(inflation.max() > RELATED),
+            notes=self._notes(float(inflation.max())),
         )
+
+    @property
+    def _few(self) -> bool:
+        """Whether there are too few slices to take errors from their scatter."""
+        return len(self._grams) < max(_CLUSTERS, 2 * self.parents)
 
     def _clustered(self, coefficients: FloatArray, norms: FloatArray, inverse: FloatArray) -> FloatArray:
         """Return errors from the scatter of the slices' scores (Liang & Zeger 1986): elements of one tensor err alike."""
-        count = len(self._grams)
-        if count < max(_CLUSTERS, 2 * self.parents):
+        if self._few:
             return np.zeros(self.parents)
         pairs = zip(self._products, self._grams, strict=True)
         scores = np.array([(product - gram @ coefficients) / norms for product, gram in pairs])
-        middle = scores.T @ scores * count / (count - self.parents)
+        middle = scores.T @ scores * len(scores) / (len(scores) - self.parents)
         return np.asarray(np.sqrt(np.maximum(np.diag(inverse @ middle @ inverse), 0.0)) / norms)
 
-    def _notes(self, related: bool, inflation: float) -> tuple[Text, ...]:
-        notes = []
-        if related:
-            notes.append(
-                Text(
-                    "the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=inflation
-                )
-            )
-        if len(self._grams) < max(_CLUSTERS, 2 * self.parents):
-            notes.append(Text("{n} slices: errors assume independent elements", n=len(self._grams)))
-        return tuple(notes)
+    def _jackknife(self, gram: FloatArray, product: FloatArray) -> FloatArray:
+        """Return errors from leaving out one group at a time (Tukey 1958): a merge has one coefficient for all roles."""
+        names = sorted(set(self._groups))
+        if len(names) < 3:
+            return np.zeros(self.parents)
+        left_out = []
+        for name in names:
+            chosen = [i for i, group in enumerate(self._groups) if group == name]
+            rest = gram - np.sum([self._grams[i] for i in chosen], axis=0)
+            right = product - np.sum([self._products[i] for i in chosen], axis=0)
+            left_out.append(np.linalg.lstsq(rest, right, rcond=None)[0])
+        spread = np.var(np.array(left_out), axis=0)
+        return np.asarray(np.sqrt((len(names) - 1) * spread))
 
-
-def mixture(parents: Sequence[NDArray[Any]], child: NDArray[Any]) -> Mixture:
-    """Return the weights of one child tensor in terms of equal-shaped parents."""
-    sums = MixtureSums(len(parents))
-    sums.add(parents, child)
-    return sums.solve()
+    def _notes(self, inflation: float) -> tuple[Text, ...]:
+        alike = Text(
+            "the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=inflation
+        )
+        few = Text("{n} slices: errors assume independent elements", n=len(self._grams))
+        return (*((alike,) if inflation > RELATED else ()), *((few,) if self._few else ()))

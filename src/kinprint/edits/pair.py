@@ -1,4 +1,4 @@
-"""All that can be said of how one matrix was made from another, in one record."""
+"""Measure how one matrix was made from another: sameness, slope, zeros, grid, spectrum and residual in one record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from kinprint._util.numeric import FloatArray
 from kinprint.edits.lowrank import LowRank, difference_rank
 from kinprint.edits.quantisation_grids import GridFit, find_grid
 from kinprint.edits.regression import LEAST_ROWS, Residual, Slope, residual_of, slope_of
+from kinprint.edits.rescaling import Rescaling, rescaling_of
 from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
 from kinprint.edits.sameness import TensorIdentity, identity_of
 from kinprint.edits.sparsity import Sparsity, sparsity_of
+from kinprint.edits.truncation import Truncation, truncation_of
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, on_grid
 from kinprint.text import Text
@@ -39,26 +41,21 @@ class PairEdit:
     identity: TensorIdentity
     slope: Slope | None = None
     common_scale: float | None = None
+    rescaling: Rescaling | None = None
     sparsity: Sparsity | None = None
     residual: Residual | None = None
     grid: GridFit | None = None
     low_rank: LowRank | None = None
+    truncation: Truncation | None = None
     limits: tuple[Text, ...] = ()
 
 
 def describe(
     stored_a: NDArray[Any], stored_b: NDArray[Any], *, dtype_a: str, dtype_b: str, spectrum: bool = True
 ) -> PairEdit:
-    """Compare the parent's matrix (or row slice) with the child's.
+    """Compare the parent's matrix (or row slice) with the child's, both as decoded from storage of the named dtypes.
 
-    Parameters
-    ----------
-    stored_a, stored_b
-        Equal-shaped matrices as decoded from storage; float64 copies of the same numbers serve as well.
-    dtype_a, dtype_b
-        How they are stored: "BF16", "F16", "F32", "F8_E4M3", "I8"...
-    spectrum
-        Whether to take the spectrum of the difference, by far the dearest part.
+    `spectrum` False leaves out the spectrum of the difference, by far the dearest part.
     """
     if stored_a.ndim != 2 or stored_a.shape != stored_b.shape or stored_a.size == 0:
         raise DegenerateInput(f"describe: shapes {stored_a.shape} and {stored_b.shape}: expected two equal matrices")
@@ -70,23 +67,26 @@ def describe(
     size = float(np.einsum("ij,ij->", A, A)), float(np.einsum("ij,ij->", B, B))
     if not all(math.isfinite(x) for x in size):
         raise DegenerateInput("describe: values that are not finite, or whose squares are not: expected finite weights")
+    why = None
     if A.size < LEAST_ELEMENTS:
-        return PairEdit(
-            shape, identity, limits=(Text("{n} elements: expected {m} or more", n=A.size, m=LEAST_ELEMENTS),)
-        )
-    if min(size) == 0.0:
-        return PairEdit(
-            shape, identity, limits=(Text("the parent is zero") if size[0] == 0.0 else Text("the child is zero"),)
-        )
+        why = Text("{n} elements: expected {m} or more", n=A.size, m=LEAST_ELEMENTS)
+    elif min(size) == 0.0:
+        why = Text("the parent is zero") if size[0] == 0.0 else Text("the child is zero")
+    if why is not None:
+        return PairEdit(shape, identity, limits=(why,))
     slope = slope_of(A, B)
     common = _common_scale(A, B, dtype_b)
     sparsity = sparsity_of(_as_child(A, stored_a, dtype_a, dtype_b), stored_b)
     grid = find_grid(A, B, dtype_a=dtype_a, dtype_b=dtype_b)
     # what is explained already needs no spectrum: a pruned or quantised difference has one of no interest
-    explained = common is not None or grid.is_quantised is True or (sparsity.survivors_equal or 0.0) > 0.99
-    low_rank = None
+    rescaling = None if common is not None or grid.is_quantised else rescaling_of(A, B, dtype_a, dtype_b)
+    explained = common is not None or rescaling is not None or (sparsity.survivors_equal or 0.0) > 0.99
+    low_rank, truncation = None, None
     if spectrum and not explained and is_float(dtype_a) and is_float(dtype_b):
-        low_rank = difference_rank(A, B, dtype_a=dtype_a, dtype_b=dtype_b)
+        rounding = grid.rounding if grid.is_quantised else None
+        truncation = truncation_of(A, B, dtype_a=dtype_a, dtype_b=dtype_b, rounding=rounding)
+        if truncation is None and not grid.is_quantised:
+            low_rank = difference_rank(A, B, dtype_a=dtype_a, dtype_b=dtype_b)
     limits: tuple[Text, ...] = () if spectrum else (Text("no spectrum was taken"),)
     if min(shape) < LEAST_ROWS:
         limits += (Text("{n} rows or columns: too few to tell added noise from training", n=min(shape)),)
@@ -95,10 +95,12 @@ def describe(
         identity=identity,
         slope=slope,
         common_scale=common,
+        rescaling=rescaling,
         sparsity=sparsity,
         residual=residual_of(A, B, slope.slope, dtype_b),
         grid=grid,
         low_rank=low_rank,
+        truncation=truncation,
         limits=limits,
     )
 

@@ -1,4 +1,4 @@
-"""Whether a child's numbers lie on uniform grids of few levels: weights that were quantised and written out again.
+"""Find uniform grids of few levels under a child's numbers: weights that were quantised and written out again.
 
 A group of weights (a row, or 128, 64 or 32 neighbours in it) is on a grid if its values are whole multiples of one step,
 or whole steps above its least value, as far as storage allows: a multiple kept as BF16 is off by up to half a step of
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
-from kinprint.edits.rounding import is_float, steps, used_dtype
+from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
@@ -46,8 +46,9 @@ class GridFit:
 
     `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
     not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that
-    a sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values whose nearest level
-    is the child's: near one for rounding to nearest, less for error-correcting methods.
+    a sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
+    child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or by a
+    method that corrects errors. `rounding` is the root mean square error that rounding to such steps makes.
     """
 
     on_grid: bool | None
@@ -60,6 +61,7 @@ class GridFit:
     fitting_share: float = 0.0
     evidence: float = 0.0
     rounded_share: float | None = None
+    rounding: float | None = None
     parent_on_grid: bool | None = None
     limits: tuple[Text, ...] = ()
 
@@ -91,13 +93,12 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
     if A.ndim != 2 or A.shape != B.shape:
         raise DegenerateInput(f"find_grid: shapes {A.shape} and {B.shape}: expected two equal matrices")
     if not is_float(dtype_b):
-        return GridFit(None, None, limits=(Text("stored as {a}: the format itself is the grid", a=dtype_b),))
+        return _of_format(A, B, dtype_a, dtype_b)
     width = A.shape[1]
     least = min(width, GROUPS[-1])
     if least < _LEAST_GROUP:
-        return GridFit(
-            None, None, limits=(Text("rows of {n} elements: expected {m} or more", n=width, m=_LEAST_GROUP),)
-        )
+        short = Text("rows of {n} elements: expected {m} or more", n=width, m=_LEAST_GROUP)
+        return GridFit(None, None, limits=(short,))
     dtypes = (used_dtype(A, dtype_a), used_dtype(B, dtype_b))
     screen = _best(A, B, least, SCREENED, dtypes[1])
     if screen is None:
@@ -112,8 +113,37 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
     return GridFit(on_grid=False, is_quantised=False, fitting_share=finest.share, evidence=finest.nats)
 
 
+def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> GridFit:
+    """Return what rounding to the child's format explains; the format itself is the grid, uniform or not.
+
+    Scales serve the largest groups that hold no more values than a code has: by those, or by steps that fit, a parent's values
+    are rounded anew. Codes without their scales cannot be held against the parent.
+    """
+    limits = (Text("stored as {a}: the format itself is the grid", a=dtype_b),)
+    bits = stored_bits(dtype_b)
+    if bits is None or not is_float(dtype_a) or np.array_equal(B, np.rint(B)):
+        return GridFit(None, None, limits=limits)
+    uniform = find_grid(A, B, dtype_a=dtype_a, dtype_b="F32")
+    if uniform.is_quantised:
+        return replace(uniform, bits=bits, limits=limits)
+    for size in dict.fromkeys((A.shape[1], *(size for size in (*GROUPS, _LEAST_GROUP) if size < A.shape[1]))):
+        parent, child = _groups(A, B, size, SAMPLED)
+        if child.size and max(np.unique(group).size for group in child) <= 2**bits + 1:
+            levels = [np.unique(group) for group in child]
+            nearest = np.stack([_nearest(*pair) for pair in zip(parent, levels, strict=True)])
+            gaps = np.concatenate([np.diff(group) for group in levels])
+            share, rounding = float(np.mean(nearest == child)), float(np.median(gaps)) / math.sqrt(12.0)
+            return GridFit(None, True, size, bits=bits, rounded_share=share, rounding=rounding, limits=limits)
+    return GridFit(None, None, limits=limits)
+
+
+def _nearest(values: FloatArray, levels: FloatArray) -> FloatArray:
+    """Return for each value the nearest of the levels, which are sorted."""
+    return levels[np.searchsorted(0.5 * (levels[1:] + levels[:-1]), values)]
+
+
 def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:
-    levels, rounded = _levels(*_groups(A, B, size, SAMPLED), fit)
+    levels, rounded, step = _levels(*_groups(A, B, size, SAMPLED), fit, dtypes[1])
     found = GridFit(
         on_grid=None,
         is_quantised=None,
@@ -125,6 +155,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         fitting_share=fit.share,
         evidence=fit.nats,
         rounded_share=rounded,
+        rounding=step / math.sqrt(12.0),
     )
     if fit.nats < EVIDENCE or levels > MOST_LEVELS + 1:
         return replace(found, limits=(Text("the format's own steps are as coarse as the grid"),))
@@ -253,8 +284,8 @@ def _try(
     return _Fit(found, evidence, size / np.maximum(found, 1), free_zero)
 
 
-def _levels(parent: FloatArray, child: FloatArray, fit: _Fit) -> tuple[int, float]:
-    """Return the most levels a group spans, and the share of parent values that round to the child's level."""
+def _levels(parent: FloatArray, child: FloatArray, fit: _Fit, dtype: str) -> tuple[int, float, float]:
+    """Return the most levels a group spans, the share of parent values that round to the child's level, and the mean step."""
     held = fit.spans > 0
     A, B, spans = parent[held], child[held], fit.spans[held][:, None]
     base = B.min(axis=1, keepdims=True) if fit.free_zero else np.zeros((B.shape[0], 1))
@@ -265,4 +296,6 @@ def _levels(parent: FloatArray, child: FloatArray, fit: _Fit) -> tuple[int, floa
     places = np.rint((B - base) / step)
     low, high = places.min(axis=1, keepdims=True), places.max(axis=1, keepdims=True)
     nearest = np.clip(np.rint((A - base) / step), low, high)
-    return int((high - low).max()) + 1, float(np.mean(nearest == places))
+    within = np.abs(A - B) <= 0.5 * (step + _SLACK * steps(B, dtype))
+    mean_step = math.sqrt(float(np.mean(step**2)))
+    return int((high - low).max()) + 1, float(np.mean((nearest == places) | within)), mean_step

@@ -1,4 +1,4 @@
-"""How a child follows its parent, and whether what is left is white noise."""
+"""Regress a child on its parent, and test whether the residual is white noise."""
 
 from __future__ import annotations
 
@@ -127,16 +127,7 @@ def residual_of(A: FloatArray, B: FloatArray, slope: float, dtype_b: str) -> Res
             and abs(magnitude) < 0.03 + 4.0 / math.sqrt(some.size * columns)
             and abs(row_z) < 3.5
         )
-    return Residual(
-        math.sqrt(variance),
-        rounding,
-        kurtosis,
-        by_row[0],
-        by_column[0],
-        magnitude,
-        row_z,
-        white,
-    )
+    return Residual(math.sqrt(variance), rounding, kurtosis, by_row[0], by_column[0], magnitude, row_z, white)
 
 
 def _dispersion(relative: FloatArray, chance: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What storage does to a number: the step of its format at its size, and the format that its values really use."""
+"""Give the rounding step of a number format at each value, and the format that stored values really use."""
 
 from __future__ import annotations
 

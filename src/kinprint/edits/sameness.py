@@ -1,4 +1,4 @@
-"""Whether two stored tensors hold the same numbers, outright or after a cast."""
+"""Compare the numbers of two stored tensors: equal outright, or after a cast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zeros that a child has and its parent has not: which weights went, in what pattern, and whether the others stayed."""
+"""Describe the zeros that a child has and its parent has not: which weights, in what pattern, and whether the others stayed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Sparsity:
     `new_zeros` is the share of elements that are zero in the child only. `small_first` is the chance that a removed
     weight was smaller than a surviving one, over pairs of a sample: 1 for a global magnitude threshold, ½ for removal at
     random; None without new zeros. `survivors_equal` is the share of the child's non-zero elements that equal the parent's.
-    `pattern` is "N:M" if every group of M neighbours in a row keeps at most N, and the parent's did not.
+    `survivors_near` is the share of them within the error of rounding to eight bits by rows: pruned, and quantised or trained
+    too little to tell. `pattern` is "N:M" if every group of M neighbours in a row keeps at most N, and the parent's did not.
     """
 
     parent_zeros: float
@@ -35,6 +36,7 @@ class Sparsity:
     small_first: float | None
     survivors_equal: float | None
     pattern: str | None
+    survivors_near: float | None = None
 
 
 def sparsity_of(A: NDArray[Any], B: NDArray[Any]) -> Sparsity:
@@ -48,7 +50,11 @@ def sparsity_of(A: NDArray[Any], B: NDArray[Any]) -> Sparsity:
     equal = np.count_nonzero((B == A) & (B != 0)) / kept if kept else None
     small_first = _small_first(A, B, gone) if new > 0.0 else None
     pattern = _pattern(A, B) if new > _NEW else None
-    return Sparsity(zeros[0] / B.size, zeros[1] / B.size, new, small_first, equal, pattern)
+    near = None
+    if equal is not None and new > _NEW:
+        half_step = np.abs(A).max(axis=1, keepdims=True) / (2 * 127)
+        near = np.count_nonzero((np.abs(B - A) <= 1.05 * half_step) & (B != 0)) / kept
+    return Sparsity(zeros[0] / B.size, zeros[1] / B.size, new, small_first, equal, pattern, near)
 
 
 def _small_first(A: NDArray[Any], B: NDArray[Any], gone: NDArray[np.bool_]) -> float | None:

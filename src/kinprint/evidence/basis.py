@@ -1,4 +1,4 @@
-"""Models whose residual dimensions were reordered, negated or narrowed: aligned by shared tokens, tested on other matrices.
+"""Align reordered, negated or narrowed residual dimensions by shared tokens, and test the alignment on other matrices.
 
 The alignment looks at embeddings alone. The tests that follow count neurons that stand at their places, and under the null the
 order of neurons is independent of everything the alignment saw, so their p-values stay exact.
@@ -6,7 +6,7 @@ order of neurons is independent of everything the alignment saw, so their p-valu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,121 +14,113 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, embedding_rotation, match_columns
-from kinprint.arch import Axis, Role
+from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import SamplePair, row_test, sample_pairs
-from kinprint.evidence.common_start import Origin, origin_of
-from kinprint.evidence.probe import Probe
+from kinprint.evidence.assess import Assessment, SearchResult
+from kinprint.evidence.common_start import origin_of
+from kinprint.evidence.exact_tests import row_test
+from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, sample_pairs
 from kinprint.evidence.reading import token_wants
 from kinprint.model.model import Model
-from kinprint.model.reader import Sample, read_together
-from kinprint.results.findings import EvidenceTest
+from kinprint.model.reader import read_together
+from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.text import Text, labelled, verbatim
 
 BASIS_TOKENS = 1024
 LEAST_TOKENS = 64
+NAME = "fixed_points_aligned"
 ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
 
 
 @dataclass(frozen=True)
-class BasisEvidence:
-    """Tests after the alignment, log10 p of each layer of B, and how sure the alignment was of its columns."""
+class BasisEvidence(SearchResult):
+    """Tests after the alignment, and the map of residual dimensions that they rest on."""
 
-    tests: tuple[EvidenceTest, ...] = ()
-    by_layer: Mapping[int, float] | None = None
     match: ColumnMatch | None = None
-    origin: Origin | None = None
-    spent: int = 0
-    untested: Text | None = None
 
 
 def align_basis(
     models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    layer_map: Mapping[int, int],
+    assessment: Assessment,
     tokens: Sequence[tuple[int, int]] | None,
     *,
     allowance: int | None,
     seed: int,
 ) -> BasisEvidence:
     """Pair residual dimensions by tokens that both models have, then count neurons at their places."""
-    why = Text("reordered or narrowed residual stream")
-    if not tokens or len(tokens) < LEAST_TOKENS:
-        few = Text("fewer than {n} tokens are known to be in both vocabularies", n=LEAST_TOKENS)
-        return BasisEvidence(untested=labelled(why, few))
-    if any((probe.hidden or 0) > MAX_WIDTH for probe in probes):
-        return BasisEvidence(untested=labelled(why, Text("wider than {n}, too costly to align", n=MAX_WIDTH)))
-    embedded, spent = shared_embeddings(models, tokens, allowance)
-    if embedded is None:
-        none = Text("embeddings do not fit the budget, or a side has none")
-        return BasisEvidence(spent=spent, untested=labelled(why, none))
-    try:
-        match = match_columns(*embedded, seed=seed)
-    except DegenerateInput as error:
-        return BasisEvidence(spent=spent, untested=labelled(why, error.reason))
+    match, spent = _column_match(models, tokens, allowance, seed)
+    if isinstance(match, Text):
+        return BasisEvidence(spent=spent, untested=labelled(Text("reordered or narrowed residual stream"), match))
+    by_role: dict[Role, list[SamplePair]] = {}
+    norms = []
+    kept = np.flatnonzero(match.index >= 0)
+    for pair in sample_pairs(*assessment.probes, assessment.layer_map):
+        if has_neuron_rows(pair.role) and pair.finite:
+            by_role.setdefault(pair.role, []).append(_aligned(pair, match))
+        elif is_residual_norm(pair.role) and pair.finite:
+            norms.append((pair.a.values[kept], pair.b.values[match.index[kept]]))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
-    by_role: dict[Role, list[SamplePair]] = {}
-    for place in sample_pairs(*probes, layer_map):
-        if place.role.info.axes == (Axis.NEURON, Axis.RESIDUAL) and place.a.finite and place.b.finite:
-            by_role.setdefault(place.role, []).append(_aligned(place, match))
     for role, group in by_role.items():
         try:
-            tests.append(_named(row_test(role, group)))
-            for place in group:
-                found = row_test(role, [place])
-                if place.layer is not None and found.log10_p is not None:
-                    by_layer[place.layer] = min(by_layer.get(place.layer, 0.0), found.log10_p)
+            test = row_test(role, group)
+            tests.append(replace(test, name=NAME, assumptions=(*test.assumptions, ALIGNED)))
+            for pair in group:
+                log10_p = row_test(role, [pair]).log10_p
+                if pair.layer is not None and log10_p is not None:
+                    by_layer[pair.layer] = min(by_layer.get(pair.layer, 0.0), log10_p)
         except DegenerateInput as error:
-            tests.append(EvidenceTest("fixed_points_aligned", verbatim(role.value), status="off", reason=error.reason))
-    slices = {role.value: [(place.a.values, place.b.values) for place in group] for role, group in by_role.items()}
-    norms = [_aligned_norm(place, match) for place in sample_pairs(*probes, layer_map) if _is_norm(place)]
-    return BasisEvidence(tuple(tests), by_layer, match, origin_of(slices, norms), spent)
+            tests.append(EvidenceTest(NAME, verbatim(role.value), status=OFF, reason=error.reason))
+    # rows of all layers together: a few rows of one layer would hide what was learned behind the random edge
+    slices = {role.value: [_stacked(group)] for role, group in by_role.items()}
+    return BasisEvidence(tuple(tests), by_layer, origin_of(slices, norms), spent, match=match)
 
 
-def _is_norm(place: SamplePair) -> bool:
-    if place.role.info.kind != "norm" or place.role.info.axes[0] is not Axis.RESIDUAL:
-        return False
-    return place.a.finite and place.b.finite
+def _stacked(group: Sequence[SamplePair]) -> tuple[FloatArray, FloatArray]:
+    """Return the slices of all layers, one below the other, each scaled by A's spread."""
+    scales = [float(np.sqrt(np.mean(pair.a.values**2))) or 1.0 for pair in group]
+    one, two = ([getattr(pair, side).values / x for pair, x in zip(group, scales, strict=True)] for side in ("a", "b"))
+    return np.concatenate(one), np.concatenate(two)
 
 
-def _aligned_norm(place: SamplePair, match: ColumnMatch) -> tuple[FloatArray, FloatArray]:
-    kept = np.flatnonzero(match.index >= 0)
-    return place.a.values[kept], place.b.values[match.index[kept]]
+def _column_match(
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, seed: int
+) -> tuple[ColumnMatch | Text, int]:
+    """Return the map of residual dimensions, or why there is none, and the bytes read."""
+    if not tokens or len(tokens) < LEAST_TOKENS:
+        return Text("fewer than {n} tokens are known to be in both vocabularies", n=LEAST_TOKENS), 0
+    if any((model.hidden or 0) > MAX_WIDTH for model in models):
+        return Text("wider than {n}, too costly to align", n=MAX_WIDTH), 0
+    embedded, spent = shared_embeddings(models, tokens, allowance)
+    if embedded is None:
+        return Text("embeddings do not fit the budget, or a side has none"), spent
+    try:
+        return match_columns(*embedded, seed=seed), spent
+    except DegenerateInput as error:
+        return error.reason, spent
 
 
-def _named(test: EvidenceTest) -> EvidenceTest:
-    return replace(test, name="fixed_points_aligned", assumptions=(*test.assumptions, ALIGNED))
-
-
-def _aligned(place: SamplePair, match: ColumnMatch) -> SamplePair:
-    moved, kept = match.columns_of_a(place.b.values)
-    return replace(place, a=_plain(place.a, place.a.values[:, kept]), b=_plain(place.b, moved))
-
-
-def _plain(sample: Sample, values: FloatArray) -> Sample:
-    return replace(sample, stored=values, offset=0.0)
+def _aligned(pair: SamplePair, match: ColumnMatch) -> SamplePair:
+    moved, kept = match.columns_of_a(pair.b.values)
+    return replace(
+        pair,
+        a=replace(pair.a, stored=pair.a.values[:, kept], offset=0.0),
+        b=replace(pair.b, stored=moved, offset=0.0),
+    )
 
 
 def token_rotations(
     models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, *, seed: int
 ) -> list[NDArray[np.float32]]:
     """Return the rotation that shared tokens suggest, as a first guess; none where too few are shared to determine one."""
-    width = models[0].hidden
-    if (
-        not tokens
-        or width != models[1].hidden
-        or len(tokens) < max(LEAST_TOKENS, width or 0)
-        or (width or 0) > BASIS_TOKENS
-    ):
+    width = models[0].hidden or 0
+    if not tokens or models[0].hidden != models[1].hidden or not width <= min(len(tokens), BASIS_TOKENS):
         return []
-    embedded, _ = shared_embeddings(models, tokens, allowance)
-    if embedded is None:
-        return []
+    embedded, _ = shared_embeddings(models, tokens, allowance) if len(tokens) >= LEAST_TOKENS else (None, 0)
     try:
-        return [embedding_rotation(*embedded, seed=seed).R.astype(np.float32)]
+        return [embedding_rotation(*embedded, seed=seed).R.astype(np.float32)] if embedded is not None else []
     except DegenerateInput:
         return []
 

@@ -1,10 +1,10 @@
-"""Building an empirical null from models known to be independent, for tests that align before they look."""
+"""Build an empirical null from models known to be independent, for tests that align before they look."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +27,7 @@ from kinprint.evidence.rotation import STATISTIC as ROTATED_STATISTIC
 from kinprint.evidence.rotation import choose_pairs, fit, held_out
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_models
-from kinprint.model.reader import Want
+from kinprint.model.reader import Sample, Want
 from kinprint.model.tokenizers import compare_tokenizers
 from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
@@ -63,10 +63,7 @@ def calibrate(
     groups : group of each model, where some are related: those of one group are not paired.
     settings, session, progress, chosen : as for `kinprint.compare`.
 
-    Raises
-    ------
-    NotComparable
-        If two models said to be independent are related by the exact tests, or no pair can be matched.
+    Raises NotComparable if two of the models are related by the exact tests, or no pair can be matched.
     """
     options = Options.of(options, **chosen)
     options.check()
@@ -78,27 +75,19 @@ def calibrate(
 
 
 def _null_of(
-    models: Sequence[Model],
-    references: Sequence[str],
-    groups: Mapping[str, str],
-    name: str,
-    note: str,
-    tell: Progress,
+    models: Sequence[Model], references: Sequence[str], groups: Mapping[str, str], name: str, note: str, tell: Progress
 ) -> EmpiricalNull:
     probes = [_probe(model) for model in models]
-    values: list[float] = []
-    aligned: list[float] = []
-    rotated: list[float] = []
+    values: dict[str, list[float]] = {STATISTIC: [], ALIGNED_STATISTIC: [], ROTATED_STATISTIC: []}
     pairs = [(i, j) for i, j in combinations(range(len(models)), 2) if groups[references[i]] != groups[references[j]]]
     for done, (i, j) in enumerate(pairs):
         _check_independent(probes[i], probes[j])
-        values += _agreements(probes[i], probes[j])
-        columns = _columns((models[i], models[j]))
-        if columns is not None:
-            aligned += _agreements(probes[i], probes[j], columns)
-        rotated += _rotated(models[i], models[j])
+        values[STATISTIC] += _agreements(probes[i], probes[j])
+        if (columns := _columns((models[i], models[j]))) is not None:
+            values[ALIGNED_STATISTIC] += _agreements(probes[i], probes[j], columns)
+        values[ROTATED_STATISTIC] += _rotated(models[i], models[j])
         tell("pairs", done + 1, len(pairs))
-    if not values:
+    if not values[STATISTIC]:
         raise NotComparable(
             "no two of these models have gate and up matrices of one width",
             hint="give at least two independent models of the same hidden size",
@@ -113,11 +102,7 @@ def _null_of(
             NullModel(PurePosixPath(reference).name or reference, _fingerprint(probe), groups[reference])
             for probe, reference in zip(probes, references, strict=True)
         ),
-        samples=(
-            summarise(STATISTIC, tuple(values)),
-            *((summarise(ALIGNED_STATISTIC, tuple(aligned)),) if aligned else ()),
-            *((summarise(ROTATED_STATISTIC, tuple(rotated)),) if rotated else ()),
-        ),
+        samples=tuple(summarise(statistic, tuple(found)) for statistic, found in values.items() if found),
     )
 
 
@@ -150,7 +135,7 @@ def _check_independent(a: Probe, b: Probe) -> None:
 
 
 def _columns(models: tuple[Model, Model]) -> ColumnMatch | None:
-    """Pair residual dimensions by the tokens that both models have, or say that this cannot be done."""
+    """Pair residual dimensions by the tokens that both models have; None where that cannot be done."""
     _, tokens = compare_tokenizers(*models, share=1.0)
     if not tokens or len(tokens) < LEAST_TOKENS:
         return None
@@ -169,7 +154,7 @@ def _rotated(a: Model, b: Model) -> list[float]:
         return [
             found.share
             for fitted, tested in halves
-            for found in held_out(one, two, tested, fit(one, two, fitted, seed=0), seed=0, draws=1)
+            for found in held_out(one, two, tested, fit(one, two, fitted, seed=0).R, seed=0, draws=1)
         ]
     except DegenerateInput:
         return []
@@ -178,17 +163,17 @@ def _rotated(a: Model, b: Model) -> list[float]:
 def _agreements(a: Probe, b: Probe, columns: ColumnMatch | None = None) -> list[float]:
     """Return the share of neurons that gate and up pair alike, for every pair of layers read."""
     values = []
-    gates = [probe.of(Role.MLP_GATE) for probe in (a, b)]
-    ups = [probe.of(Role.MLP_UP) for probe in (a, b)]
-    for i, gate_a in gates[0].items():
-        for j, gate_b in gates[1].items():
-            if i not in ups[0] or j not in ups[1]:
-                continue
-            try:
-                gates_up = moved([gate_a.values, ups[0][i].values, gate_b.values, ups[1][j].values], columns)
-                by_gate, by_up = match_rows(gates_up[0], gates_up[2]), match_rows(gates_up[1], gates_up[3])
-            except DegenerateInput:
-                continue
-            agreement = int(np.count_nonzero((by_gate == by_up) & (by_gate >= 0)))
-            values.append(agreement / min(len(gate_a.stored), len(gate_b.stored)))
+    for one, two in product(_gates_and_ups(a), _gates_and_ups(b)):
+        try:
+            gate_a, up_a, gate_b, up_b = moved([sample.values for sample in (*one, *two)], columns)
+            by_gate, by_up = match_rows(gate_a, gate_b), match_rows(up_a, up_b)
+        except DegenerateInput:
+            continue
+        agreement = int(np.count_nonzero((by_gate == by_up) & (by_gate >= 0)))
+        values.append(agreement / min(len(one[0].stored), len(two[0].stored)))
     return values
+
+
+def _gates_and_ups(probe: Probe) -> list[tuple[Sample, Sample]]:
+    ups = probe.of(Role.MLP_UP)
+    return [(gate, ups[layer]) for layer, gate in probe.of(Role.MLP_GATE).items() if layer in ups]

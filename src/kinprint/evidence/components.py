@@ -1,31 +1,44 @@
-"""Which parts of the two models share weights: embeddings, norms, attention, MLPs, experts, router, head."""
+"""Judge which parts of the two models share weights: embeddings, norms, attention, MLPs, experts, router, head."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from kinprint.arch import Axis, Role
+from kinprint.arch import Role
 from kinprint.arch.roles import DENSE_ROLES
-from kinprint.evidence.battery import LayerMap, SamplePair, corner, row_test
-from kinprint.evidence.layer_map import ATTENTION, LAYER_ALPHA, MLP, LayerEvidence
-from kinprint.evidence.probe import Probe
-from kinprint.results.findings import TESTED, ComponentFinding, EvidenceTest, ExpertFinding
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.exact_tests import row_test
+from kinprint.evidence.exchangeability import corner
+from kinprint.evidence.layer_map import LAYER_ALPHA, PARTS, LayerEvidence
+from kinprint.evidence.probe import LayerMap, Probe, SamplePair, is_residual_norm
+from kinprint.evidence.sign_tests import sign_axis, sign_test
+from kinprint.results.findings import SIGN_FLIPS, TESTED, ComponentFinding, EvidenceTest, ExpertFinding
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
 
 SHARED, PARTLY, NOT_SHARED, NOT_TESTED = "shared", "partly shared", "not shared", "not tested"
 
-_NORMS = tuple(role for role in Role if role.info.kind == "norm" and role.info.axes[0] is Axis.RESIDUAL)
 _WHOLE = {
     "embedding": (Role.EMBEDDING,),
+    "norms": tuple(filter(is_residual_norm, Role)),
     "head": (Role.HEAD,),
     "router": (Role.ROUTER,),
     "attention output": (Role.ATTN_O,),
     "mlp output": (Role.MLP_DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN),
 }
-_LAYERED = {"attention": ATTENTION, "mlp": MLP}
+PART_ROLES = _WHOLE | PARTS  # tests of these roles speak for the part
+LAYERS = "layers"  # scope of the layer map
+BLIND = Text("no test that ran would have seen a copy of it")
+PLACES_ALONE = Text("signs do not agree, so whatever agrees is places, not weights")
+OUT_OF_PLACE = Text("not in place, and not compared in the order or basis that was found")
+BY_PRODUCTS = Text("compared by products over heads, in whatever order or basis these are")
+HEADS_MAY_DIFFER = Text("not in place: heads may be reordered or rotated")
+RESIDUAL_MOVED = frozenset({*_WHOLE, "attention"})
+"""Parts of which a comparison in place says nothing once residual dimensions are known to be reordered or rotated."""
+NEURONS_MOVED = frozenset({"mlp output"})
 LEAST_UNITS = 64  # permuted units below which a part that shows nothing counts as not tested
 
 
@@ -35,32 +48,85 @@ def component_map(
     layers: LayerEvidence,
     experts: Sequence[ExpertFinding],
     neurons: Mapping[int, float],
+    moved: frozenset[str] = frozenset(),
+    heads: Mapping[int, float] | None = None,
 ) -> list[ComponentFinding]:
     """Say of each part that either model has whether it shares, from tests corrected for their number (`log10_p_holm`).
 
-    `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done.
+    `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done; `moved` names parts that an
+    alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose attention was
+    compared by products over heads.
     """
-    stored = {"norms": _NORMS, **_WHOLE, **_LAYERED}
-    known = {name for name, roles in stored.items() if any(probe.has(roles) for probe in probes)}
-    absent = {name: _why_absent(probes, roles) for name, roles in stored.items()}
-    found = [_whole(name, roles, tests, absent[name]) for name, roles in _WHOLE.items() if name in known]
-    if "norms" in known:
-        found.insert(1, _norms(tests, absent["norms"]))
-    count = len(layers.alignment.layers)
-    if "attention" in known:
-        found.append(_by_layer("attention", layers.attention, count, layers, absent["attention"]))
-    mlp = {layer: min(p, neurons.get(layer, 0.0)) for layer, p in layers.mlp.items()} | {
-        layer: p for layer, p in neurons.items() if layer not in layers.mlp
+    signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
+    unsigned = {name for name, roles in PARTS.items() if _places_alone(roles, signs)}
+    absent = {
+        name: _why_absent(probes, roles)
+        for name, roles in PART_ROLES.items()
+        if any(probe.has(roles) for probe in probes)
     }
-    note = Text("compared after an alignment") if neurons else None
+    found = [_whole(name, tests, absent[name]) for name in _WHOLE if name in absent]
+    if "attention" in absent:
+        in_place = {} if "attention" in unsigned else layers.attention
+        note = PLACES_ALONE if "attention" in unsigned else None
+        attention = _by_layer("attention", in_place, layers, absent["attention"], note)
+        found.append(_by_products(heads, attention) if heads else attention)
     into_experts = bool(experts) and "mlp" not in layers.testable  # a dense MLP beside experts is tested as those
-    if "mlp" in known and not into_experts:
-        found.append(_by_layer("mlp", mlp, count, layers, absent["mlp"], note))
+    if "mlp" in absent and not into_experts:
+        in_place = {} if "mlp" in unsigned else layers.mlp
+        mlp = in_place | {layer: min(p, in_place.get(layer, p)) for layer, p in neurons.items()}
+        note = Text("compared after an alignment") if neurons else PLACES_ALONE if "mlp" in unsigned else None
+        gained = any(p <= LAYER_ALPHA < in_place.get(layer, 0.0) for layer, p in neurons.items())
+        found.append(_by_layer("mlp", mlp, layers, absent["mlp"], note, frozenset(neurons if gained else ())))
     if experts:
         hits = sum(item.shared for item in experts)
         least = min((item.log10_p for item in experts if item.log10_p is not None), default=None)
         found.append(ComponentFinding("experts", _state(hits, len(experts)), len(experts), hits, least))
-    return found
+    mlp_shared = any(item.shared for item in found if item.component in ("mlp", "experts"))
+    return [_where_tested(item, moved, mlp_shared=mlp_shared) for item in found]
+
+
+def _where_tested(item: ComponentFinding, moved: frozenset[str], *, mlp_shared: bool) -> ComponentFinding:
+    """Call a part that does not agree in place untested, where it is known not to stand in place, or may well not."""
+    if item.shared or not item.tested:
+        return item
+    reordered = item.component == "attention" and mlp_shared and item.note is not BY_PRODUCTS
+    if not reordered and (item.component not in moved or item.note is BY_PRODUCTS):
+        return item
+    return ComponentFinding(item.component, NOT_TESTED, 0, 0, None, HEADS_MAY_DIFFER if reordered else OUT_OF_PLACE)
+
+
+def _by_products(heads: Mapping[int, float], in_place: ComponentFinding) -> ComponentFinding:
+    """Judge attention by the products over heads, unless it shows more in place."""
+    ps = [bonferroni(p, len(heads)) for p in heads.values()]
+    hits = sum(p <= LAYER_ALPHA for p in ps)
+    if in_place.shared >= hits > 0 or (in_place.shared and not hits):
+        return in_place
+    return ComponentFinding("attention", _state(hits, len(ps)), len(ps), hits, min(ps), BY_PRODUCTS)
+
+
+def would_show_copy(name: str, tests: Sequence[EvidenceTest], able: Collection[tuple[str, str]]) -> bool:
+    """Whether a test of the part ran that reaches the threshold on a copy: only then a part that shows nothing is not shared."""
+    scopes = {role.value for role in PART_ROLES.get(name, ())} | ({LAYERS} if name in PARTS else set())
+    ran = {(test.name, str(test.scope)) for test in tests if test.status == TESTED and test.log10_p is not None}
+    return name not in PART_ROLES or any(scope in scopes and (test, scope) in able for test, scope in ran)
+
+
+def with_power(
+    components: Sequence[ComponentFinding], tests: Sequence[EvidenceTest], able: Collection[tuple[str, str]]
+) -> list[ComponentFinding]:
+    """Return the parts, those that show nothing as not tested where no test would have seen a copy of them."""
+    return [
+        item
+        if item.shared or not item.tested or would_show_copy(item.component, tests, able)
+        else ComponentFinding(item.component, NOT_TESTED, 0, 0, item.log10_p, BLIND)
+        for item in components
+    ]
+
+
+def _places_alone(roles: Sequence[Role], signs: Mapping[str, float]) -> bool:
+    """Whether roles have a sign symmetry, and none of their signs agree: then places agree by a recipe, not by weights."""
+    known = [signs[role.value] for role in roles if role.value in signs]
+    return bool(known) and min(known) > LAYER_ALPHA
 
 
 def _why_absent(probes: tuple[Probe, Probe], roles: Sequence[Role]) -> Text:
@@ -68,10 +134,25 @@ def _why_absent(probes: tuple[Probe, Probe], roles: Sequence[Role]) -> Text:
     a, b = probes
     for side, here, there in (("A", a, b), ("B", b, a)):
         if here.has(roles) and not there.has(roles):
-            return Text("only model {side} has it", side=side)
+            return _why_missing(side, here, there, roles)
     if a.hidden is not None and b.hidden is not None and a.hidden != b.hidden:
         return Text("shapes differ: model A is {a} wide, model B {b}", a=a.hidden, b=b.hidden)
     return Text("shapes differ, or it was not read")
+
+
+def _why_missing(side: str, here: Probe, there: Probe, roles: Sequence[Role]) -> Text:
+    """Tell a part that the other model lacks from one that it may have under names that no template matches."""
+    dimensions = {len(role.info.axes) for role in roles if here.has((role,))}
+    dimensions |= {count + 1 for count in dimensions if count > 1}  # experts may be stored together
+    could_be = [name for name, shape in there.unmapped.items() if len(shape) in dimensions]
+    if not could_be:
+        return Text("only model {side} has it", side=side)
+    return Text(
+        "model {side} has it; in the other it was not recognised: {n} tensors of unknown role could be it ({name}, for one)",
+        side=side,
+        n=len(could_be),
+        name=could_be[0],
+    )
 
 
 def _state(hits: int, tested: int) -> str:
@@ -80,46 +161,57 @@ def _state(hits: int, tested: int) -> str:
     return SHARED if hits == tested else PARTLY if hits else NOT_SHARED
 
 
-def _whole(name: str, roles: Sequence[Role], tests: Sequence[EvidenceTest], absent: Text) -> ComponentFinding:
-    """Judge a part tested as one: its best test decides, being corrected for the whole battery."""
-    scopes = {role.value for role in roles}
-    ok = [test for test in tests if test.scope in scopes and test.status == TESTED and test.log10_p_holm is not None]
+def _whole(name: str, tests: Sequence[EvidenceTest], absent: Text) -> ComponentFinding:
+    """Judge a part tested over all layers: its best test decides, being corrected for the whole battery; norms role by role."""
+    scopes = {role.value for role in _WHOLE[name]}
+    own = [test for test in tests if test.scope in scopes]
+    ok = [test for test in own if test.status == TESTED and test.log10_p_claim is not None]
     if not ok:
-        reason = next((test.reason for test in tests if test.scope in scopes and test.reason), None)
+        reason = next((test.reason for test in own if test.reason), None)
         return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason or absent)
-    best = min(test.log10_p_holm or 0.0 for test in ok)
-    hit = best <= LAYER_ALPHA
-    units = max(test.n for test in ok)
-    if not hit and units < LEAST_UNITS:
-        note = Text("only {n} units could be permuted: too few to be sure of seeing a copy", n=units)
-        return ComponentFinding(name, NOT_TESTED, 0, 0, best, note)
-    return ComponentFinding(name, SHARED if hit else NOT_SHARED, 1, int(hit), best)
-
-
-def _norms(tests: Sequence[EvidenceTest], absent: Text) -> ComponentFinding:
-    ok = [t for t in tests if t.name == "norm_joint" and t.status == TESTED and t.log10_p_holm is not None]
-    if not ok:
-        reason = next((t.reason for t in tests if t.name == "norm_joint" and t.reason), None)
-        return ComponentFinding("norms", NOT_TESTED, 0, 0, None, reason or absent)
-    hits = sum((t.log10_p_holm or 0.0) <= LAYER_ALPHA for t in ok)
-    return ComponentFinding("norms", _state(hits, len(ok)), len(ok), hits, min(t.log10_p_holm or 0.0 for t in ok))
+    ps = [test.log10_p_claim or 0.0 for test in ok]
+    if name != "norms":
+        ps = [min(ps)]
+        units = max(test.n for test in ok)
+        if ps[0] > LAYER_ALPHA and units < LEAST_UNITS:
+            note = Text("only {n} units could be permuted: too few to be sure of seeing a copy", n=units)
+            return ComponentFinding(name, NOT_TESTED, 0, 0, ps[0], note)
+    hits = sum(p <= LAYER_ALPHA for p in ps)
+    together = [
+        test.log10_p_claim or 0.0 for test in tests if name == "norms" and test.name == "dimension_fixed_points"
+    ]
+    if not hits and min(together, default=0.0) <= LAYER_ALPHA:  # no norm by itself, but all of them together
+        return ComponentFinding(name, SHARED, 1, 1, min(together))
+    return ComponentFinding(name, _state(hits, len(ps)), len(ps), hits, min([*ps, *together]))
 
 
 def _by_layer(
-    name: str, found: Mapping[int, float], count: int, layers: LayerEvidence, absent: Text, note: Text | None = None
+    name: str,
+    found: Mapping[int, float],
+    layers: LayerEvidence,
+    absent: Text,
+    note: Text | None = None,
+    aligned: frozenset[int] = frozenset(),
 ) -> ComponentFinding:
-    """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers."""
+    """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers.
+
+    Where only an alignment shows that layers share, those that were compared after it (`aligned`) count as tested, beside those
+    that share in place.
+    """
+    count = len(layers.alignment.layers)
     tries = max(1, layers.alignment.layers[0].tries if layers.alignment.layers else 1) * max(count, 1)
     corrected = {layer: bonferroni(p, tries) for layer, p in found.items()}
-    hits = sum(p <= LAYER_ALPHA for p in corrected.values())
-    # a layer of B that matches none of A was tested too, and did not share
-    searched = layers.alignment.status == TESTED and name in layers.testable
-    tested = max(count, len(corrected)) if searched else len(corrected)
-    least = min(corrected.values(), default=None)
+    shared = {layer for layer, p in corrected.items() if p <= LAYER_ALPHA}
+    hits = len(shared)
+    if shared & aligned:
+        tested = len(shared | aligned)
+    else:  # a layer of B that matches none of A was tested too, and did not share
+        searched = layers.alignment.status == TESTED and name in layers.testable
+        tested = max(count, len(corrected)) if searched else len(corrected)
     if not tested:
         reason = layers.alignment.reason if name in layers.testable else absent
         return ComponentFinding(name, NOT_TESTED, 0, 0, None, reason)
-    return ComponentFinding(name, _state(hits, tested), tested, hits, least, note)
+    return ComponentFinding(name, _state(hits, tested), tested, hits, min(corrected.values(), default=None), note)
 
 
 def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
@@ -153,6 +245,16 @@ def _experts(probe: Probe) -> dict[int, list[int]]:
     return {layer: sorted(experts) for layer, experts in found.items()}
 
 
+def _signs(pair: SamplePair, probes: tuple[Probe, Probe]) -> float:
+    """Return log10 p of the signs of a pair that order matches; minus infinity where its units have no sign symmetry."""
+    position = sign_axis(pair.role, probes, {})
+    try:
+        found = None if position is None else sign_test(pair.role, position, [pair], probes).log10_p
+    except DegenerateInput:
+        found = None
+    return -math.inf if found is None else found
+
+
 def _likeliest(a: Probe, b: Probe, source: int, layer: int, options: Sequence[int | None], expert: int) -> int | None:
     """Return the expert of A whose up (or gate) rows look most like those of one expert of B."""
     if len(options) == 1:
@@ -177,7 +279,7 @@ def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, e
             continue
         if (mine.rows or (0, 0))[0] != (other.rows or (0, 0))[0] or not (mine.finite and other.finite):
             continue
-        test = row_test(role, [SamplePair(role, layer, expert, other, mine)])
-        if test.log10_p is not None:
-            ps.append(test.log10_p)
+        pair = SamplePair(role, layer, expert, other, mine)
+        if (p := row_test(role, [pair]).log10_p) is not None:
+            ps.append(max(p, _signs(pair, (a, b))))
     return bonferroni(min(ps), len(ps)) if ps else None

@@ -1,9 +1,12 @@
-"""Comparisons whose answer is known, run by the same code beside every verdict."""
+"""Run comparisons whose answer is known, by the same code, beside every verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
+from kinprint.evidence.power import KEPT, planted_probe
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
 from kinprint.evidence.verdict import LOG10_ALPHA
@@ -11,7 +14,7 @@ from kinprint.evidence.words import word
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want
 from kinprint.refs import public
-from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding
+from kinprint.results.findings import IDENTICAL, NO_EVIDENCE, ControlFinding, PowerFinding
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text
@@ -28,10 +31,22 @@ def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozense
     Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
     """
     a = a.thinned(CONTROL_LAYERS)  # these show that the tests work on this model, for which some layers do
-    same = assess(a, a, seed=seed)
-    shuffled = assess(a, a.shuffled(seed + 1), seed=seed)
-    able = frozenset((t.name, t.scope) for t in same.tests if (t.log10_p_holm or 0.0) <= LOG10_ALPHA)
+    same, shuffled = assess(a, a, seed=seed), assess(a, a.shuffled(seed + 1), seed=seed)
+    able = frozenset((t.name, str(t.scope)) for t in same.tests if (t.log10_p_claim or 0.0) <= LOG10_ALPHA)
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], able
+
+
+def able_tests(probes: tuple[Probe, Probe], power: Sequence[PowerFinding], *, seed: int) -> frozenset[tuple[str, str]]:
+    """Return tests, by name and scope, that see a relation of strength `KEPT`: those known to, else all, by planting it."""
+    known = frozenset((item.name, item.scope) for item in power if item.least is not None and item.least <= KEPT)
+    if known:
+        return known
+    found = []
+    for probe in probes:
+        few = probe.thinned(CONTROL_LAYERS)
+        tests = assess(few, planted_probe(few, few.shuffled(seed + 1), KEPT), seed=seed).tests
+        found.append({(test.name, str(test.scope)) for test in tests if (test.log10_p_claim or 0.0) <= LOG10_ALPHA})
+    return frozenset(found[0] & found[1])
 
 
 def run_controls(options: Options, a: Probe, session: Session) -> list[ControlFinding]:
@@ -68,18 +83,16 @@ def classify(assessment: Assessment) -> str:
 
 
 def _judged(name: str, expected: str, assessment: Assessment) -> ControlFinding:
-    strongest = assessment.strongest
-    found = classify(assessment)
+    strongest, found = assessment.strongest, classify(assessment)
     if strongest is None and not assessment.identity.tensors:
         return ControlFinding(name, expected, NOT_RUN, None, None, None, Text("nothing was read"))
     if strongest is None and name == SHUFFLED:  # nothing is claimed of such models, so nothing can be claimed falsely
         return ControlFinding(name, expected, PASSED, NO_EVIDENCE, None, None, Text("no test applies"))
     if strongest is None and name != SELF:
         return ControlFinding(name, expected, NOT_RUN, None, None, None, Text("no test applies to this pair"))
-    if name == SHUFFLED:  # constants survive any shuffle; what must not happen is that a test sees something
+    if name == SHUFFLED and found == IDENTICAL:  # constants survive any shuffle; a test must not see anything
         found = RELATED if assessment.log10_p <= LOG10_ALPHA else NO_EVIDENCE
     passed = found == expected or (expected == RELATED and found == IDENTICAL)
+    log10_p, z = (None, None) if strongest is None else (assessment.log10_p, strongest.z)
     reason = None if passed else Text("expected {a}, found {b}", a=word(expected), b=word(found))
-    z = None if strongest is None else strongest.z
-    log10_p = None if strongest is None else assessment.log10_p
     return ControlFinding(name, expected, PASSED if passed else FAILED, found, log10_p, z, reason)

@@ -1,15 +1,19 @@
-"""The name of the edit that made one model of the other, where the evidence shows one."""
+"""Name the edit that made one model of the other, where the evidence shows one."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kinprint.align.layer_alignment import SHUFFLED
 from kinprint.align.neuron_assignment import PERMUTED, SUBSET
-from kinprint.evidence.common_start import Origin
+from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, would_show_copy
+from kinprint.evidence.facts import Facts, Identity
+from kinprint.evidence.norm_edits import NormEdit
 from kinprint.evidence.words import word
-from kinprint.results.findings import ComponentFinding, EditFinding, ExpertFinding, LayerAlignment, MergeFinding
+from kinprint.results.findings import EditFinding, LayerAlignment, MergeFinding
 from kinprint.text import Text, joined, labelled
 
 MERGED_R2, MERGED_GAIN = 0.9, 0.9
@@ -27,6 +31,15 @@ EVEN = 0.1  # range of the roles' slopes, as a share of their mean, within which
 NORMS_KEPT, WEIGHTS_KEPT = 0.75, 0.8
 """Norms that correlate less than the first while A's leading directions keep more than the second were reset or replaced."""
 
+LIKE_ANOTHER = (0.5, 2.0)
+"""Size of what an average adds, over what a model as large as A would add at that share: 1 for models of one make. Training that
+keeps the length of A and ends at slope 0.8 adds 0.6 instead of 0.2."""
+
+NORM_SLACK = (
+    0.15  # relative distance of the norms' slope from that of the matrices; or three standard errors, if that is more
+)
+NEW_ZEROS = 0.05  # share of zeros beyond A's from which weights were pruned, training making none
+
 DIRECT = frozenset({"cast", "pruned", "scaled"})
 """Edits of which one model's weights follow from the other's. All others are seen between children of a third model too: two
 quantisations of one model, two adapters merged into it, a child that was deepened beside one that was trained on."""
@@ -38,11 +51,12 @@ _PLAIN = {
     "low_rank": ("lora_merged", Text("by a low-rank update, as when a LoRA adapter is merged")),
     "noise": ("noise_added", Text("by added noise")),
     "scaled": ("scaled", Text("by a common factor")),
+    "rescaled": ("rescaled", Text("by factors for rows and columns of its matrices")),
+    "truncated": ("rank_truncated", Text("by cutting the rank of its matrices")),
     "merged_or_reweighted": ("merged", Text("as if averaged with another model, which was not among those given")),
     "changed": ("fine_tuned", Text("by further training")),
     "identical": ("fine_tuned", Text("with only some tensors changed")),
 }
-
 
 REORDERED, NEGATED, ROTATED, RESIZED = "reordered", "negated", "rotated", "resized"
 BASES = {
@@ -56,47 +70,57 @@ BASES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several."""
+    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several.
+
+    Of several edits, ``parts`` has the names one by one, and ``phrase`` and ``reasons`` are those of all. ``direct`` says that one
+    model's weights follow from the other's.
+    """
 
     name: str
     phrase: Text | None
     reasons: tuple[Text, ...]
     variant: str | None = None
+    parts: tuple[str, ...] = ()
+    direct: bool = False
 
 
-def name_kind(
-    alignment: LayerAlignment,
-    components: Sequence[ComponentFinding],
-    experts: Sequence[ExpertFinding],
-    edits: Sequence[EditFinding],
-    merge: MergeFinding | None,
-    neuron_kind: str | None,
-    basis: str | None,
-    origin: Origin | None,
-    depths: tuple[int, int],
-    unchanged: Text | None = None,
-) -> Kind:
-    """Return the most specific edit; the others that show become reasons.
-
-    `unchanged` says how much was found to be the same, where nothing that was read differs.
-    """
+def name_kind(facts: Facts) -> Kind:
+    """Return all edits that show as one: named by the most specific, or by "trained_and_quantised" where those are the two."""
     found: list[Kind] = [
-        *_merged(merge),
-        *_rebuilt(alignment, experts, neuron_kind, basis, depths),
-        # in another basis nothing stands in place: what does not share there was not replaced, but not looked at
-        *(_replaced(components, experts=any(item.shared for item in experts)) if basis != ROTATED else ()),
-        *_norms_reset(components, origin),
+        *_merged(facts.merge),
+        *_rebuilt(facts),
+        *_folded(facts),
+        *_replaced(facts),
+        *(() if _looks_averaged(facts.edits, facts.norms) else _norms_reset(facts)),
     ]
+    unchanged = _unchanged(facts.identity)
     if unchanged is not None and not found:
-        return Kind(
-            "no_difference_found", Text("with no difference in what was read ({what})", what=unchanged), (unchanged,)
-        )
-    found += _weights(edits)
+        phrase = Text("with no difference in what was read ({what})", what=unchanged)
+        return Kind("no_difference_found", phrase, (unchanged,))
+    found += _weights(facts, found)
     if not found:
         return Kind("unknown", None, (Text("the kind of edit could not be told from what was read"),))
-    first = found[0]
-    others = tuple(reason for item in found[1:] for reason in item.reasons)
-    return replace(first, reasons=(*first.reasons, *others))
+    named = list({item.name: item for item in found}.values())
+    names, first = tuple(item.name for item in named), named[0]
+    trained = names in (("fine_tuned", "quantised"), ("continued_pretraining", "quantised"))
+    return Kind(
+        "trained_and_quantised" if trained else first.name,
+        joined([item.phrase for item in named if item.phrase], "and"),
+        tuple(reason for item in found for reason in item.reasons),
+        first.variant,
+        names,
+        direct=all(item.direct or item.name in DIRECT for item in named),
+    )
+
+
+def _unchanged(identity: Identity) -> Text | None:
+    """Say how much is known to be the same, if all that was read is."""
+    if not identity.tensors or identity.identical < identity.tensors:
+        return None
+    x, n = identity.share_read, identity.tensors
+    if identity.same_structure:
+        return Text("{x:.2%} of the weights, in {n} tensors", x=x, n=n)
+    return Text("{x:.2%} of the weights, in {n} tensors; tensors were added or are missing", x=x, n=n)
 
 
 def merged_parts(merge: MergeFinding | None) -> list[tuple[str, float]]:
@@ -114,23 +138,29 @@ def is_merge(merge: MergeFinding | None) -> bool:
 
 def _merged(merge: MergeFinding | None) -> Iterator[Kind]:
     if merge is not None and is_merge(merge):
-        text = " + ".join(f"{coefficient:.2f} × {name}" for name, coefficient in merged_parts(merge))
-        yield Kind(
-            "merged",
-            Text("as a weighted merge, {sum}", sum=text),
-            (Text("B = {sum} explains {x:.1%} of B", sum=text, x=merge.r_squared),),
+        errors = dict(zip(merge.parents, merge.standard_errors, strict=True))
+        text = " + ".join(
+            f"({c:.2f} ± {max(2.0 * errors[name], 0.005):.2f}) × {name}" for name, c in merged_parts(merge)
         )
+        phrase = Text("as a weighted merge, {sum}", sum=text)
+        if merge.alternative is not None:
+            phrase = Text("as a weighted merge of models given or of relatives of theirs, {sum}", sum=text)
+        said = Text("B = {sum} explains {x:.1%} of B", sum=text, x=merge.r_squared)
+        reasons = (said,) if merge.alternative is None else (said, merge.alternative)
+        yield Kind("merged", phrase, reasons, direct=merge.alternative is None)
 
 
-def moved_layers(alignment: LayerAlignment, depths: tuple[int, int]) -> bool:
+def _moved_layers(facts: Facts) -> bool:
     """Whether layers that match do not stand where they stood, or some of either side are gone."""
-    matched = [item for item in alignment.layers if item.shared and item.source is not None]
-    if any(item.source != item.layer for item in matched):
-        return True
-    return bool(matched) and depths[0] != depths[1]
+    matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
+    return any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
 
 
-def map_text(alignment: LayerAlignment) -> str:
+def _distinct_sources(facts: Facts) -> int:
+    return len({item.source for item in facts.alignment.layers if item.shared})
+
+
+def _map_text(alignment: LayerAlignment) -> str:
     """Write a layer map as runs: ``0–2, 1–3`` says that layers 0, 1, 2, 1, 2, 3 of A follow each other in B."""
     runs: list[list[int | None]] = []
     for item in alignment.layers:
@@ -143,41 +173,42 @@ def map_text(alignment: LayerAlignment) -> str:
     return ", ".join("none" if low is None else f"{low}" if low == high else f"{low}–{high}" for low, high in runs)
 
 
-def _rebuilt(
-    alignment: LayerAlignment,
-    experts: Sequence[ExpertFinding],
-    neuron_kind: str | None,
-    basis: str | None,
-    depths: tuple[int, int],
-) -> Iterator[Kind]:
-    upcycled = [item for item in experts if item.shared and item.source is None]
-    if upcycled:
+def _rebuilt(facts: Facts) -> Iterator[Kind]:
+    """Name changes of the model's structure: experts, basis, layers, neurons."""
+    upcycled = [item for item in facts.experts if item.shared and item.source is None]
+    if facts.split is not None and facts.split.is_split:
+        n, m = facts.split.found, facts.split.looked_for
+        text = Text("{n} of {m} neurons of two experts are neurons of the dense MLP, and not the same", n=n, m=m)
+        yield Kind("mlp_split", Text("by splitting its MLPs into experts"), (text,))
+    elif upcycled:
         layers = len({item.layer for item in upcycled})
         text = Text("{n} experts in {m} layers come from the dense MLP", n=len(upcycled), m=layers)
         yield Kind("upcycled", Text("by turning its MLPs into experts"), (text,))
-    if basis is not None:
-        yield Kind(
-            "re_based",
-            Text("with its residual dimensions {basis}", basis=BASES[basis]),
-            (Text("residual dimensions are {basis}", basis=BASES[basis]),),
-            variant=basis,
-        )
-    if moved_layers(alignment, depths):
+    if facts.basis is not None:
+        basis = BASES[facts.basis]
+        phrase = Text("with its residual dimensions {basis}", basis=basis)
+        yield Kind("re_based", phrase, (Text("residual dimensions are {basis}", basis=basis),), variant=facts.basis)
+    if _moved_layers(facts):
         text = Text(
             "layers of A in the order of B: {runs} of 0–{last} ({kind})",
-            runs=map_text(alignment),
-            last=depths[0] - 1,
-            kind=word(alignment.kind),
+            runs=_map_text(facts.alignment),
+            last=facts.layers_a - 1,
+            kind=word(facts.alignment.kind),
         )
-        yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
-    if neuron_kind == SUBSET:
-        yield Kind(
-            "width_pruned",
-            Text("by removing and reordering MLP neurons"),
-            (Text("its MLP neurons are a subset, reordered"),),
-        )
-    elif neuron_kind == PERMUTED:
+        if facts.alignment.kind == SHUFFLED and facts.layers_a == facts.layers_b == _distinct_sources(facts):
+            yield Kind("layers_reordered", Text("by putting its layers in another order"), (text,))
+        else:
+            yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
+    if facts.neuron_kind == SUBSET:
+        text = Text("its MLP neurons are a subset, reordered")
+        yield Kind("width_pruned", Text("by removing and reordering MLP neurons"), (text,))
+    elif facts.neuron_kind == PERMUTED:
         yield Kind("neurons_permuted", Text("with its MLP neurons reordered"), (Text("its MLP neurons are reordered"),))
+    attention = facts.component("attention")
+    if facts.basis is None and attention is not None and attention.shared and attention.note is BY_PRODUCTS:
+        n, m = attention.shared, attention.tested
+        reason = Text("attention agrees in {n} of {m} layers once its heads are summed up, and not in place", n=n, m=m)
+        yield Kind("heads_reordered", Text("with its attention heads reordered, or turned in themselves"), (reason,))
 
 
 _REPLACED = {
@@ -188,77 +219,147 @@ _REPLACED = {
 }
 
 
-def _replaced(components: Sequence[ComponentFinding], *, experts: bool) -> Iterator[Kind]:
+def _replaced(facts: Facts) -> Iterator[Kind]:
     """Name parts that do not share at all in models that otherwise do."""
-    for item in components:
-        if item.component not in _REPLACED or not item.tested or item.shared:
-            continue
-        if item.component == "mlp" and experts:  # it went into the experts
-            continue
-        name, phrase = _REPLACED[item.component]
-        yield Kind(name, phrase, (labelled(word(item.component), word(item.state)),))
+    into_experts = any(item.shared for item in facts.experts)
+    for item in facts.components:
+        unlike = item.tested and not item.shared and _would_show(facts, item.component)
+        replaced = item.component in _REPLACED and (unlike or (item.note is HEADS_MAY_DIFFER and facts.basis is None))
+        if replaced and not (item.component == "mlp" and into_experts):
+            name, phrase = _REPLACED[item.component]
+            yield Kind(name, phrase, (labelled(word(item.component), word(item.state)),))
 
 
-def _norms_reset(components: Sequence[ComponentFinding], origin: Origin | None) -> Iterator[Kind]:
-    """Name norms that were reset and trained again: they have found back to some of what they were."""
-    norms = next((item for item in components if item.component == "norms"), None)
-    if norms is None or not norms.shared or origin is None:
+_NEURON_TESTS = ("neuron_match", "neuron_match_aligned", "neuron_match_rotated")
+
+
+def _would_show(facts: Facts, component: str) -> bool:
+    """Whether a test of the part ran that reaches the threshold on a copy, and nothing else explains that it saw none."""
+    if component == "norms" and facts.norms is not None and (facts.norms.is_folded or facts.norms.agree):
+        return False
+    # MLPs whose neurons were reordered share nothing in place: only where that was looked for, they were replaced
+    looked_for = any(test.name in _NEURON_TESTS for test in facts.ran)
+    return would_show_copy(component, facts.ran, facts.able) and (component != "mlp" or looked_for)
+
+
+def _folded(facts: Facts) -> Iterator[Kind]:
+    norms = facts.norms
+    if norms is not None and norms.is_folded:
+        n, m = norms.folded, norms.readers
+        text = Text("{n} of {m} matrices are the other model's times the ratio of the norms' scales", n=n, m=m)
+        yield Kind("norms_folded", Text("with its norms folded into the matrices behind them"), (text,))
+
+
+def _norms_reset(facts: Facts) -> Iterator[Kind]:
+    """Name norms that were reset and trained again: part of what they were comes back."""
+    norms, origin = facts.component("norms"), facts.origin
+    if norms is None or not norms.shared or origin is None or (facts.norms is not None and facts.norms.is_folded):
         return
     r, kept = origin.norm_correlation, origin.learned_slope
     if r is not None and kept is not None and r < NORMS_KEPT and kept > WEIGHTS_KEPT:
-        name, phrase = _REPLACED["norms"]
-        yield Kind(
-            name, phrase, (Text("norms correlate at {x:.2f} only, while weights are kept at {y:.2f}", x=r, y=kept),)
-        )
+        reason = Text("norms correlate at {x:.2f} only, while weights are kept at {y:.2f}", x=r, y=kept)
+        yield Kind(*_REPLACED["norms"], (reason,))
 
 
-def _looks_averaged(edits: Sequence[EditFinding]) -> bool:
-    """Whether one slope serves all roles and B is shorter than A; ‖B‖²/‖A‖² is (slope/correlation)²."""
-    known = [(item.slope, item.correlation) for item in edits if item.slope is not None and item.correlation]
-    if len(known) < 3:
+def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> bool:
+    """Whether one model is the other averaged with a third: one slope for all roles and norms, and what a model would add.
+
+    No part of an average is its parent's, bit for bit. Either model may be the average.
+    """
+    known = [(item.slope, item.correlation) for item in edits if item.slope and item.correlation]
+    if len(known) < 3 or any(item.identical for item in edits) or (norms is not None and norms.identical):
         return False
+    of_norms = None if norms is None or not norms.slope else (norms.slope, norms.correlation or 0.0, norms.error or 0.0)
+    forward = [(slope, slope / r) for slope, r in known]  # slope and relative length ‖B‖/‖A‖
+    back = [(r * r / slope, r / slope) for slope, r in known]
+    if of_norms is not None:
+        slope, r, error = of_norms
+        return _one_factor(forward, (slope, error)) or _one_factor(back, (r * r / slope, error * (r / slope) ** 2))
+    return _one_factor(forward, None) or _one_factor(back, None)
+
+
+def _one_factor(known: Sequence[tuple[float, float]], norms: tuple[float, float] | None) -> bool:
     slopes = [slope for slope, _ in known]
     mean = sum(slopes) / len(slopes)
-    spread = max(slopes) - min(slopes)
-    length = sum((slope / r) ** 2 for slope, r in known) / len(known)
-    return 0.0 < mean < HEAVY and spread <= EVEN * mean and length < SHRUNK
+    length = sum(size * size for _, size in known) / len(known)
+    if not (0.0 < mean < HEAVY and max(slopes) - min(slopes) <= EVEN * mean and length < SHRUNK):
+        return False
+    added = math.sqrt(max(0.0, length - mean * mean)) / (1.0 - mean)
+    if not LIKE_ANOTHER[0] < added < LIKE_ANOTHER[1]:
+        return False
+    return norms is None or abs(norms[0] - mean) <= max(NORM_SLACK * mean, 3.0 * norms[1])
 
 
-def _weights(edits: Sequence[EditFinding]) -> Iterator[Kind]:
-    """Name what was done to the numbers: what most tensors show, identical ones aside."""
+def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
+    """Name what was done to the numbers: what most tensors show, identical ones aside; and rounding or pruning after it."""
+    names = {item.name for item in found}
+    skipped = {"identical", "unknown", *(("rescaled",) if "norms_folded" in names else ())}
+    edits = _in_place(facts)
     counts: Counter[str] = Counter()
     for item in edits:
         counts[item.edit] += item.tensors
-    changed = Counter({edit: count for edit, count in counts.items() if edit not in ("identical", "unknown")}) or counts
-    if not changed:
+    changed = Counter({edit: count for edit, count in counts.items() if edit not in skipped})
+    if not changed and names:
         return
-    edit, _ = changed.most_common(1)[0]
+    changed = changed or counts
+    edit = changed.most_common(1)[0][0] if changed else "unknown"
     if edit == "unknown":
         return
-    name, phrase = _PLAIN.get(edit, ("unknown", None))
     shown = [item for item in edits if item.edit == edit]
-    reasons = [
-        Text(
-            "{scope}: {edit}, {reasons}",
-            scope=item.scope,
-            edit=word(item.edit.replace("_", " ")),
-            reasons=joined(item.reasons),
-        )
+    said = word(edit.replace("_", " "))
+    reasons = tuple(
+        Text("{scope}: {edit}, {reasons}", scope=item.scope, edit=said, reasons=joined(item.reasons))
         for item in shown[:2]
+    )
+    if edit != "quantised" and not ("merged" in names and edit in ("changed", "merged_or_reweighted")):
+        yield replace(_plain(edit, facts, shown), reasons=reasons)
+        reasons = ()
+    elif edit == "quantised" and _norms_moved(facts, names):
+        reason = Text("norms, which rounding leaves alone, differ")
+        yield Kind(*_PLAIN["changed"], (reason,))
+    bits = {item.bits for item in edits if item.bits}
+    coded = sum(item.tensors for item in edits if item.bits)
+    if bits and 2 * coded > sum(changed.values()):
+        yield Kind("quantised", Text("{how} to {n} bits", how=_PLAIN["quantised"][1], n=min(bits)), reasons)
+    elif edit == "quantised":
+        yield Kind(*_PLAIN["quantised"], reasons)
+    elif edit in ("changed", "merged_or_reweighted") and (zeros := _new_zeros(shown)) > NEW_ZEROS:
+        yield Kind(*_PLAIN["pruned"], (Text("{x:.1%} of elements became zero", x=zeros),))
+
+
+def _in_place(facts: Facts) -> list[EditFinding]:
+    """Return what is known of matrices that stand in their places: where neurons were reordered, MLPs do not."""
+    reordered = facts.neuron_kind in (PERMUTED, SUBSET)
+    return [item for item in facts.edits if not (reordered and item.scope.startswith("mlp"))]
+
+
+def _new_zeros(shown: Sequence[EditFinding]) -> float:
+    known = [
+        abs(item.zeros_b - item.zeros_a) for item in shown if item.zeros_a is not None and item.zeros_b is not None
     ]
-    if edit == "changed":
-        low = [item.correlation for item in shown if item.correlation is not None and item.correlation < HEAVY]
-        if len(low) * 2 > len(shown):
-            name, phrase = "continued_pretraining", Text("by heavy further training")
-    averaged = _looks_averaged([item for item in edits if item.edit != "identical"])
-    if edit == "merged_or_reweighted" and not averaged:
-        name, phrase = "continued_pretraining", Text("by heavy further training")
-    elif edit in ("changed", "noise") and averaged:
+    return sum(known) / len(known) if known else 0.0
+
+
+def _norms_moved(facts: Facts, names: set[str]) -> bool:
+    """Whether norms differ in a way that no edit named so far explains."""
+    return (
+        facts.norms is not None
+        and facts.norms.agree is False
+        and not names & {"norms_folded", "norms_replaced", "merged"}
+    )
+
+
+def _plain(edit: str, facts: Facts, shown: Sequence[EditFinding]) -> Kind:
+    """Return the kind that most tensors show, as far as all of them together bear it out."""
+    name, phrase = _PLAIN.get(edit, ("unknown", None))
+    averaged = _looks_averaged([item for item in facts.edits if item.edit != "identical"], facts.norms)
+    heavy = 2 * sum(item.correlation is not None and item.correlation < HEAVY for item in shown) > len(shown)
+    if edit in ("changed", "noise", "merged_or_reweighted") and averaged:
         name, phrase = _PLAIN["merged_or_reweighted"]
-    bits = {item.bits for item in shown if item.bits}
-    ranks = {item.rank for item in shown if item.rank}
-    if bits:
-        phrase = Text("{how} to {n} bits", how=phrase, n=min(bits))
-    if ranks:
+        if facts.merge is not None:  # models given do not explain B, but a relative of theirs may
+            phrase = Text("as if averaged with another model, which may be a relative of one given")
+    elif (edit == "changed" and heavy) or edit == "merged_or_reweighted":
+        name, phrase = "continued_pretraining", Text("by heavy further training, or by mixing in another model")
+    if ranks := {item.rank for item in shown if item.rank}:
         phrase = Text("{how} (rank {n})", how=phrase, n=max(ranks))
-    yield Kind(name, phrase, tuple(reasons), variant="some" if edit == "identical" else None)
+    return Kind(name, phrase, (), variant="some" if edit == "identical" else None)

@@ -1,25 +1,29 @@
-"""How one model was made of the other: larger slices of a few matrices, described role by role, and merges of given parents."""
+"""Describe how one model was made of the other: role by role, from larger slices; and as a merge of given parents."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
-from kinprint.arch import Axis, Role, RoleTensor
-from kinprint.edits import MixtureSums, PairEdit, describe, explain_edit
-from kinprint.edits.rounding import stored_bits
+from kinprint.arch import Role
+from kinprint.edits.edit_names import explain_edit
+from kinprint.edits.merging import MixtureSums
+from kinprint.edits.pair import PairEdit, describe
+from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
+from kinprint.edits.truncation import Truncation, truncation_of
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
-from kinprint.evidence.battery import sample_pairs
 from kinprint.evidence.common_start import Origin, origin_of
 from kinprint.evidence.controls import read_alike
+from kinprint.evidence.expert_split import ExpertSplit, find_split
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import EVERYTHING, Parts, ProbeRead, Scope, fill_probes, new_probe
+from kinprint.evidence.norm_edits import FoldedPair, NormEdit, norm_edit, unfold
+from kinprint.evidence.probe import LayerMap, Probe, SamplePair, is_residual_norm, pairs_by_role, sample_pairs
+from kinprint.evidence.reading import EVERYTHING, ProbeRead, Scope, fill_probes, new_probe
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Sample, Want
 from kinprint.refs import public
@@ -43,115 +47,135 @@ class EditEvidence:
     origin: Origin | None = None
     spent: int = 0
     untested: Text | None = None
+    norms: NormEdit | None = None
+    split: ExpertSplit | None = None
 
+
+UNEXPLAINED = 10.0
+"""Energy that a merge of the models given may leave, over that of rounding: parents are rounded, too, and sums in between."""
 
 UNPLACED = labelled(Text("what was done to single weights"), Text("no matrix stands at its place in both models"))
 
-Matrices = dict[str, list[tuple[Sample, Sample]]]
-
 
 def examine_edits(
-    models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    assessment: Assessment,
-    allowance: int | None,
-    scope: Scope = EVERYTHING,
+    models: tuple[Model, Model], assessment: Assessment, allowance: int | None, scope: Scope = EVERYTHING
 ) -> EditEvidence:
     """Read more rows of a few matrices in layers that match, and describe what was done to them."""
-    a, b = probes
-    layer_map = assessment.layers.layer_map or dict(assessment.layer_map)
-    reads = _plan((scope.parts(models[0]), scope.parts(models[1])), models[0], layer_map, _in_place(assessment))
+    layer_map = assessment.layers.layer_map or assessment.layer_map
     sides = new_probe(models[0]), new_probe(models[1])
-    spent = fill_probes(models, sides, reads, allowance)
-    matrices: Matrices = {}
-    for place in sample_pairs(*sides, layer_map):
-        if place.a.stored.shape == place.b.stored.shape and place.a.finite and place.b.finite:
-            matrices.setdefault(place.role.value, []).append((place.a, place.b))
-    findings = [_finding(scope, pairs) for scope, pairs in matrices.items()]
+    spent = fill_probes(models, sides, _plan(models, assessment, layer_map, scope), allowance)
+    matrices: dict[Role, list[SamplePair]] = {}
+    for role, pairs in pairs_by_role(*sides, layer_map).items():
+        if usable := [pair for pair in pairs if pair.a.stored.shape == pair.b.stored.shape and pair.finite]:
+            matrices[role] = usable
+    changed = norm_edit(assessment.probes, layer_map)
+    folded, changed = unfold(matrices, assessment.probes, layer_map, changed)
+    findings = tuple(_finding(role.value, pairs) for role, pairs in folded.items())
     norms = [
-        (place.a.values, place.b.values)
-        for place in sample_pairs(a, b, layer_map)
-        if place.role.info.kind == "norm" and place.role.info.axes[0] is Axis.RESIDUAL and _varies(place.a, place.b)
+        (pair.a.values, pair.b.values)
+        for pair in sample_pairs(*assessment.probes, layer_map)
+        if is_residual_norm(pair.role) and _varies(pair)
     ]
-    slices = {scope: [(x.values, y.values) for x, y in pairs] for scope, pairs in matrices.items()}
-    untested = None if matrices else UNPLACED
-    return EditEvidence(tuple(findings), origin_of(slices, norms), spent, untested)
-
-
-def _in_place(assessment: Assessment) -> dict[str, set[int]]:
-    """Return the layers whose attention, and whose MLP, share without any reordering: only there can weights be compared."""
-    layers = assessment.layers
-    return {
-        "attn": {layer for layer, p in layers.attention.items() if p <= LAYER_ALPHA},
-        "mlp": {layer for layer, p in layers.mlp.items() if p <= LAYER_ALPHA},
+    slices = {
+        role.value: [(item.forward.a.values, item.pair.b.values) for item in pairs] for role, pairs in folded.items()
     }
+    split, further = find_split(models, layer_map, None if allowance is None else allowance - spent, scope)
+    return EditEvidence(
+        findings, origin_of(slices, norms), spent + further, None if matrices else UNPLACED, changed, split
+    )
 
 
-def _plan(
-    parts: tuple[Parts, Parts], model: Model, layer_map: dict[int, int], in_place: dict[str, set[int]]
-) -> list[ProbeRead]:
-    """Ask for the same leading rows of a few roles, in up to three matching layers, on both sides."""
+def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerMap, scope: Scope) -> list[ProbeRead]:
+    """Ask for the same leading rows of a few roles, in up to three layers whose attention or MLP shares in its place."""
     reads = []
+    a, b = (scope.parts(model) for model in models)
     for layer in evenly_spaced(sorted(layer_map), EDIT_LAYERS, at="ends"):
         for role in EDIT_ROLES:
-            if layer not in in_place["attn" if role.value.startswith("attn") else "mlp"]:
-                continue
+            tested = assessment.layers.attention if role.value.startswith("attn") else assessment.layers.mlp
             expert = 0 if role.info.scope == "expert" else None
-            one, two = parts[0].get((role, layer_map[layer], expert)), parts[1].get((role, layer, expert))
-            if one is None or two is None or one.shape != two.shape:
+            one, two = a.get((role, layer_map[layer], expert)), b.get((role, layer, expert))
+            if tested.get(layer, 0.0) > LAYER_ALPHA or one is None or two is None or one.shape != two.shape:
                 continue
-            rows = min(one.shape[0], max(8, SLICE_BYTES // max(1, _row_bytes(model, one))))
+            tensor = models[0].checkpoint.tensors[one.name]
+            row_bytes = max(1, tensor.nbytes // max(1, tensor.shape[0]))
+            rows = min(one.shape[0], max(8, SLICE_BYTES // row_bytes))
             run = None if rows == one.shape[0] else (0, rows)
             reads += [ProbeRead(side, "sample", Want(*part.key, run)) for side, part in enumerate((one, two))]
     return reads
 
 
-def _row_bytes(model: Model, part: RoleTensor) -> int:
-    tensor = model.checkpoint.tensors[part.name]
-    return tensor.nbytes // max(1, tensor.shape[0])
-
-
-def _varies(a: Sample, b: Sample) -> bool:
-    if a.stored.shape != b.stored.shape or not (a.finite and b.finite):
-        return False
-    return bool(np.ptp(a.stored) > 0) and bool(np.ptp(b.stored) > 0)
+def _varies(pair: SamplePair) -> bool:
+    one, two = pair.a.stored, pair.b.stored
+    return one.shape == two.shape and pair.finite and bool(np.ptp(one) > 0 and np.ptp(two) > 0)
 
 
 BACKWARDS = Text("as if A had been made from B")
-_ONE_WAY = ("quantised", "pruned", "merged_or_reweighted")
-_DIRECTED = (*_ONE_WAY, "cast")  # edits that look different from the other end
+FOLDED = Text("the parent's with its norm's scales folded alike, up to rounding")
+_ONE_WAY = ("quantised", "pruned", "truncated", "merged_or_reweighted")
+_SPECIAL = (
+    "identical", "cast", "scaled", "rescaled", "quantised", "pruned", "truncated", "low_rank", "noise",
+    "merged_or_reweighted", "changed", "unknown",
+)  # fmt: skip
+"""Names of edits, the most special first: of the two directions, the one that has more to say is taken."""
 
 
 @dataclass(frozen=True)
 class _Named:
-    """One slice's edit, with its name, the reasons for it, and its direction."""
+    """One slice's edit as made from A, with its name, the reasons for it, its direction, and the bits of a code."""
 
     edit: PairEdit
     name: str
     reasons: tuple[Text, ...]
-    direction: str | None
+    direction: str | None = None
+    bits: int | None = None
 
 
-def _named(a: Sample, b: Sample) -> _Named | None:
-    """Describe B as made from A, and where that shows nothing special, A as made from B."""
+def _named(item: FoldedPair) -> _Named | None:
+    """Describe B as made from A, and A as made from B."""
+    (a, b), (a_as_child, b_as_parent) = _sides(item.forward), _sides(item.back)
     try:
         edit = describe(a.stored, b.stored, dtype_a=a.dtype, dtype_b=b.dtype)
+        if item.is_rounding:
+            return _Named(edit, "rescaled", (FOLDED,))
         found = explain_edit(edit)
-        if found.name != "changed":
-            direction = FORWARD if found.name in _ONE_WAY and not found.symmetric else None
-            return _Named(edit, found.name, found.reasons, direction)
-        back = explain_edit(describe(b.stored, a.stored, dtype_a=b.dtype, dtype_b=a.dtype, spectrum=False))
+        if _SPECIAL.index(found.name) < _SPECIAL.index("scaled"):
+            return _Named(edit, found.name, found.reasons)
+        dtypes = {"dtype_a": b_as_parent.dtype, "dtype_b": a_as_child.dtype}
+        other = describe(b_as_parent.stored, a_as_child.stored, **dtypes, spectrum=False)
+        back = explain_edit(
+            replace(other, low_rank=edit.low_rank, truncation=_cut(edit, other, b_as_parent, a_as_child))
+        )
     except DegenerateInput:
         return None
-    if back.name in _DIRECTED:
+    ranks = [(_SPECIAL.index(item.name), item.bits is None) for item in (found, back)]
+    if ranks[1] < ranks[0]:
         direction = BACKWARD if back.name in _ONE_WAY and not back.symmetric else None
-        return _Named(edit, back.name, (BACKWARDS, *back.reasons), direction)
-    return _Named(edit, found.name, found.reasons, None)
+        return _Named(edit, back.name, (BACKWARDS, *back.reasons), direction, back.bits)
+    direction = FORWARD if found.name in _ONE_WAY and not found.symmetric else None
+    return _Named(edit, found.name, found.reasons, direction, found.bits)
 
 
-def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
+def _sides(pair: SamplePair) -> tuple[Sample, Sample]:
+    return pair.a, pair.b
+
+
+def _cut(edit: PairEdit, other: PairEdit, parent: Sample, child: Sample) -> Truncation | None:
+    """Return how the rank of the child was cut, where nothing that needs no spectrum explains the difference."""
+    quantised = other.grid is not None and other.grid.is_quantised
+    if (edit.low_rank is None and not quantised) or not (is_float(parent.dtype) and is_float(child.dtype)):
+        return None
+    return truncation_of(
+        parent.stored.astype(np.float64),
+        child.stored.astype(np.float64),
+        dtype_a=parent.dtype,
+        dtype_b=child.dtype,
+        rounding=other.grid.rounding if quantised and other.grid is not None else None,
+    )
+
+
+def _finding(scope: str, pairs: Sequence[FoldedPair]) -> EditFinding:
     """Describe all slices of one role; the edit that most of them show is the role's."""
-    found = [named for a, b in pairs if (named := _named(a, b)) is not None]
+    found = [named for pair in pairs if (named := _named(pair)) is not None]
     if not found:
         return EditFinding(scope, "unknown", len(pairs), 0, None, None, None, None, None, None, None)
     common, _ = Counter(item.name for item in found).most_common(1)[0]
@@ -161,8 +185,11 @@ def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
         values = [value for item in found if (value := read(item.edit)) is not None]
         return float(np.mean(values)) if values else None
 
-    ranks = [item.edit.low_rank.rank for item in shown if item.edit.low_rank is not None]
-    bits = [bits for item in shown if (bits := _bits(item.edit))]
+    ranks = {
+        "low_rank": [item.edit.low_rank.rank for item in shown if item.edit.low_rank is not None],
+        "truncated": [item.edit.truncation.rank for item in shown if item.edit.truncation is not None],
+    }.get(common)
+    bits = [bits for item in shown if (bits := item.bits or (_bits(item.edit) if common == "quantised" else None))]
     return EditFinding(
         scope=scope,
         edit=common,
@@ -175,8 +202,8 @@ def _finding(scope: str, pairs: Sequence[tuple[Sample, Sample]]) -> EditFinding:
         relative_difference=mean(lambda edit: edit.slope.relative_residual if edit.slope else None),
         zeros_a=mean(lambda edit: edit.sparsity.parent_zeros if edit.sparsity else None),
         zeros_b=mean(lambda edit: edit.sparsity.child_zeros if edit.sparsity else None),
-        bits=max(bits) if bits and common == "quantised" else None,
-        rank=max(ranks) if ranks and common == "low_rank" else None,
+        bits=max(bits) if 2 * len(bits) > len(shown) else None,
+        rank=max(ranks) if ranks else None,
         noise=mean(lambda edit: edit.residual.level if edit.residual else None) if common == "noise" else None,
         reasons=shown[0].reasons,
         direction=shown[0].direction,
@@ -191,45 +218,50 @@ def _bits(edit: PairEdit) -> int | None:
 
 
 def merge_of(
-    models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    parents: Sequence[str],
-    session: Session,
-    allowance: int | None,
-) -> tuple[MergeFinding | None, int, Text | None]:
+    label: str, probes: tuple[Probe, Probe], parents: Sequence[str], session: Session, allowance: int | None
+) -> MergeFinding:
     """Explain B as a weighted sum of A and the given parents, over every slice that all of them have in one shape."""
     a, b = probes
-    others: list[Probe] = []
-    before = session.bytes_delivered
     try:
-        others = [read_alike(open_model(reference, session), a, allowance) for reference in parents]
+        every = [a, *(read_alike(open_model(reference, session), a, allowance) for reference in parents)]
     except KinprintError as error:
-        return None, session.bytes_delivered - before, Text("a parent could not be read: {why}", why=error.reason)
-    sums = MixtureSums(1 + len(others))
-    alone = [MixtureSums(1) for _ in range(1 + len(others))]
+        raise DegenerateInput("a parent could not be read: {why}", why=error.reason) from error
+    sums, alone = MixtureSums(len(every)), [MixtureSums(1) for _ in every]
+    rounding = 0.0
     for key, child in b.samples.items():
-        found = [probe.samples.get(key) for probe in (a, *others)]
         if key[0].info.kind != "matrix" or not child.finite:
             continue
+        found = [probe.samples.get(key) for probe in every]
         slices = [item.values for item in found if item is not None and item.finite]
         if len(slices) == len(found) and all(item.shape == child.stored.shape for item in slices):
-            sums.add(slices, child.values)
+            sums.add(slices, child.values, group=key[0].value)
+            rounding += _rounding(child)
             for single, item in zip(alone, slices, strict=True):
                 single.add([item], child.values)
-    try:
-        mixture = sums.solve()
-        best = max(single.solve().r_squared for single in alone)
-    except DegenerateInput as error:
-        return None, session.bytes_delivered - before, error.reason
-    labels = (models[0].label, *map(public, parents))
-    note = joined(mixture.notes) if mixture.notes else None
-    finding = MergeFinding(
-        parents=labels,
+    mixture = sums.solve()
+    best = max(single.solve().r_squared for single in alone)
+    unexplained = 1.0 - mixture.r_squared
+    alternative = None
+    if unexplained > UNEXPLAINED * rounding / sums.square:
+        alternative = Text(
+            "{x:.2%} of B is left, which rounding does not explain: a relative of a model given may have been the true parent, "
+            "or B was changed after; then coefficients are those of what the relatives have in common",
+            x=unexplained,
+        )
+    return MergeFinding(
+        parents=(label, *map(public, parents)),
         coefficients=mixture.coefficients,
         standard_errors=mixture.standard_errors,
         r_squared=mixture.r_squared,
         gain=(mixture.r_squared - best) / (1.0 - best) if best < 1.0 else 0.0,
         elements=mixture.elements,
-        note=note,
+        note=joined(mixture.notes) if mixture.notes else None,
+        alternative=alternative,
     )
-    return finding, session.bytes_delivered - before, None
+
+
+def _rounding(sample: Sample) -> float:
+    """Return the energy of the error that storing a slice makes."""
+    values = sample.values
+    step = steps(values, used_dtype(values, sample.dtype)) if is_float(sample.dtype) else np.zeros(1)
+    return float(np.mean(np.square(step))) / 12.0 * values.size

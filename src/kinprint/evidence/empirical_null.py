@@ -1,9 +1,8 @@
-"""Empirical nulls: what known-independent models show under tests that align first, kept with their provenance."""
+"""Read and write empirical nulls: statistics of tests that align first, on models known to be independent."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -88,14 +87,13 @@ def load_null(path: str | Path | None = None) -> EmpiricalNull:
         try:
             raw = Path(path).read_bytes()
         except OSError as error:
-            raise NotFound(
-                f"cannot read the null {path}: {error.strerror}", hint="kinprint calibrate makes one"
-            ) from error
+            what = f"cannot read the null {path}: {error.strerror}"
+            raise NotFound(what, hint="kinprint calibrate makes one") from error
     return parse_null(raw, str(path or DEFAULT_NULL))
 
 
 def parse_null(raw: bytes, label: str) -> EmpiricalNull:
-    """Read a null from its bytes, and hold what it says of its values against these.
+    """Read a null from its bytes, and check the summaries by the values.
 
     Where a file keeps fewer values than there were pairs, only the largest can be checked: it is always among them.
     """
@@ -128,17 +126,10 @@ def _check_summary(sample: NullSample) -> None:
             raise ValueError(f"{sample.statistic}: {name} is said to be {said:g}, and is {found:g} by its values")
 
 
-def summarise(statistic: str, values: Mapping[str, float] | tuple[float, ...]) -> NullSample:
+def summarise(statistic: str, values: tuple[float, ...]) -> NullSample:
     """Return a statistic's values with their mean, spread and largest."""
     import numpy as np
 
-    numbers = tuple(values.values()) if isinstance(values, Mapping) else values
-    array = np.asarray(numbers, dtype=np.float64)
-    return NullSample(
-        statistic,
-        array.size,
-        tuple(float(x) for x in array),
-        float(array.mean()),
-        float(array.std()),
-        float(array.max()),
-    )
+    array = np.asarray(values, dtype=np.float64)
+    mean, sd, largest = float(array.mean()), float(array.std()), float(array.max())
+    return NullSample(statistic, array.size, tuple(array.tolist()), mean, sd, largest)

@@ -1,31 +1,39 @@
-"""The evidence engine: cheap and decisive tests first, more reading only where it can change the answer, then the verdict."""
+"""Examine two models: cheap and decisive tests first, more reading only where the answer can change, then the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kinprint._util.numeric import evenly_spaced
 from kinprint.align.layer_alignment import NONE as NO_MAP
-from kinprint.evidence.assess import Assessment, assess, conclude, facts_of, power_of
+from kinprint.align.neuron_assignment import PERMUTED, SUBSET
+from kinprint.align.residual_basis import ColumnMatch
+from kinprint.arch import Axis
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.assess import Assessment, SearchResult, assess
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
-from kinprint.evidence.controls import CONTROL_LAYERS, own_controls, run_controls
+from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, with_power
+from kinprint.evidence.controls import CONTROL_LAYERS, able_tests, own_controls, run_controls
 from kinprint.evidence.edit_kinds import NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
+from kinprint.evidence.facts import Facts
+from kinprint.evidence.head_products import Product, compare_heads
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.neuron_gram import rotation_controls
 from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
+from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import TOKEN_ROWS, Scope, fill_probes, plan_extras
-from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation
-from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, Facts, decide
+from kinprint.evidence.reading import Scope, fill_probes, plan_extras
+from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation, layer_rotation
+from kinprint.evidence.sign_tests import negated_units
+from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
-from kinprint.results.findings import Evidence, EvidenceTest, MergeFinding, Verdict
+from kinprint.results.findings import Evidence, MergeFinding, Verdict
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
@@ -37,42 +45,33 @@ SEE_DEEP = Text("see --deep")
 Tell = Callable[[str, int, int], None]
 
 
-@dataclass
-class _Diary:
-    """What one examination may look at, and what it read when, for the report."""
+@dataclass(frozen=True)
+class Case:
+    """Two models to examine, what was read of them, and what may still be read."""
 
+    models: tuple[Model, Model]
+    probes: tuple[Probe, Probe]
     session: Session
+    tokens: Sequence[tuple[int, int]] | None  # ids of shared tokens, in A and in B
     options: Options
     scope: Scope  # layers and roles that may be looked at
     null: EmpiricalNull
-    stages: list[Text] = field(default_factory=list)
 
     def allowance(self, share: float) -> int | None:
+        """Return a share of what is left of the budget; None without a budget."""
         left = self.session.remaining_bytes
         return None if left is None else int(left * share)
 
-    def note(self, text: Text) -> None:
-        self.stages.append(text)
 
-
-def examine(
-    models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    session: Session,
-    tokens: Sequence[tuple[int, int]] | None,
-    options: Options,
-    scope: Scope,
-    null: EmpiricalNull,
-    tell: Tell,
-) -> tuple[Verdict, Evidence]:
-    """Judge two models of which the comparison's slices are in the probes; `scope` says which layers and roles may be looked at."""
-    diary = _Diary(session, options, scope, null)
+def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
+    """Judge two models of which the comparison's slices are in the probes."""
+    models, probes, options, scope = case.models, case.probes, case.options, case.scope
     a, b = probes
-    diary.note(Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples)))
+    stages = [Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples))]
     tell("evidence", 0, 4)
-    extras = plan_extras(models, probes, sample_tokens(tokens), scope)
-    spent = fill_probes(models, probes, extras, diary.allowance(EXTRA_SHARE))
-    diary.note(
+    extras = plan_extras(models, probes, case.tokens, scope)
+    spent = fill_probes(models, probes, extras, case.allowance(EXTRA_SHARE))
+    stages.append(
         Text(
             "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
             n=spent,
@@ -81,49 +80,50 @@ def examine(
     assessment = assess(a, b, seed=options.seed)
     tell("evidence", 1, 4)
     if _all_same(assessment):
-        identity, spent = confirm_identity(models, assessment.identity, diary.allowance(1.0))
+        identity, spent = confirm_identity(models, assessment.identity, case.allowance(1.0))
         assessment = replace(assessment, identity=identity)
-        diary.note(
-            Text("identity: {n:,} further bytes; {x:.1%} of all weights are now known", n=spent, x=identity.share_read)
-        )
-    assessment, neurons = _escalate(models, probes, assessment, diary)
-    assessment, basis = _rebase(models, probes, assessment, tokens, diary)
-    assessment, rotated = _find_rotation(models, probes, assessment, basis, tokens, diary)
+        known = identity.share_read
+        stages.append(Text("identity: {n:,} further bytes; {x:.1%} of all weights are now known", n=spent, x=known))
+    assessment, neurons = _search_neurons(case, assessment, stages)
+    assessment, basis = _search_basis(case, assessment, stages)
+    assessment, rotated = _search_rotation(case, assessment, basis, stages)
+    assessment = _search_heads(case, assessment, basis, rotated, stages)
     tell("evidence", 2, 4)
     basis_word = _basis_word(probes, basis, rotated)
     edits = EditEvidence()
     if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
-        edits = examine_edits(models, probes, assessment, diary.allowance(EDIT_SHARE), scope)
-        diary.note(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
-    merge = _merge(models, probes, diary) if options.parents else None
+        edits = examine_edits(models, assessment, case.allowance(EDIT_SHARE), scope)
+        stages.append(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
+    merge = _merge(case, stages) if options.parents else None
     tell("evidence", 3, 4)
     own, able = own_controls(a, seed=options.seed)
+    nothing_found = assessment.log10_p > LOG10_ALPHA
+    power = power_of(assessment) if nothing_found else []
     if rotated.tests:
         own += rotation_controls(
             StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=options.seed, allowed=scope.allows
         )
-    controls = [*own, *run_controls(options, a, session)]
-    diary.note(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
-    diary.note(Text("self and shuffled self look at {n} layers at most", n=CONTROL_LAYERS))
-    power = power_of(a, b, assessment)
+    controls = [*own, *run_controls(options, a, case.session)]
+    stages.append(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
+    stages.append(Text("self and shuffled self look at {n} layers at most", n=CONTROL_LAYERS))
     facts = replace(
-        facts_of(a, b, assessment),
-        origin=(rotated.origin if basis_word == ROTATED else basis.origin) if basis_word else edits.origin,
+        assessment.facts,
+        components=with_power(assessment.components, assessment.tests, able),
+        origin=(rotated if rotated.rejects(LOG10_ALPHA) else basis if basis_word else edits).origin,
         edits=edits.findings,
+        norms=edits.norms,
+        split=edits.split,
         merge=merge,
         controls=controls,
         power=power,
         neuron_kind=neurons.kind,
         basis=basis_word,
-        able=able,
-        untested=[
-            *scope.limits,
-            *(text for text in (neurons.untested, basis.untested, rotated.untested, edits.untested) if text),
-        ],
-        null=null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,
+        able=able_tests(probes, power, seed=options.seed) if nothing_found else able,
+        untested=[*scope.limits, *(found.untested for found in (neurons, basis, rotated, edits) if found.untested)],
+        null=case.null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,
     )
     tell("evidence", 4, 4)
-    return decide(facts), _evidence(facts, diary.stages)
+    return decide(facts), _evidence(facts, stages)
 
 
 def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
@@ -140,149 +140,139 @@ def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
     )
 
 
-def sample_tokens(tokens: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]] | None:
-    """Return up to `TOKEN_ROWS` shared tokens, evenly spaced from a quarter on: the first are special tokens and bytes."""
-    if not tokens:
-        return None
-    return evenly_spaced(tokens[len(tokens) // 4 :], TOKEN_ROWS)
-
-
 def _all_same(assessment: Assessment) -> bool:
     identity = assessment.identity
     return identity.same_structure and identity.identical == identity.tensors
 
 
-def _escalate(
-    models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    assessment: Assessment,
-    diary: _Diary,
-) -> tuple[Assessment, NeuronEvidence]:
+def _search_neurons(case: Case, assessment: Assessment, stages: list[Text]) -> tuple[Assessment, NeuronEvidence]:
     """Match neurons where other parts share and the MLPs do not, or where the user wants to be sure."""
     mlp = next((item for item in assessment.components if item.component == "mlp"), None)
+    found_related = _related(assessment)
     experts = any(item.shared for item in assessment.experts)
-    suspicious = assessment.log10_p <= LOG10_ALPHA and (mlp is None or mlp.shared < mlp.tested) and not experts
-    if not suspicious and not diary.options.deep:
-        why = (
-            Text("the MLPs share in place")
-            if assessment.log10_p <= LOG10_ALPHA
-            else Text("nothing suggests it; --deep looks anyway")
-        )
-        diary.note(Text("reordered neurons were not looked for: {why}", why=why))
-        silent = assessment.log10_p > LOG10_ALPHA
-        return assessment, NeuronEvidence(untested=labelled(REORDERED_NEURONS, why) if silent else None)
-    neurons = match_neurons(
-        models,
-        _candidates(assessment),
-        allowance=diary.allowance(0.8),
-        null=diary.null,
-        seed=diary.options.seed,
-        scope=diary.scope,
-    )
-    diary.note(Text("reordered neurons: {n:,} further bytes, {m} layers", n=neurons.spent, m=len(neurons.tests)))
-    if not neurons.tests:
-        return assessment, neurons
-    found = {layer: p for layer, p in (neurons.by_layer or {}).items() if p <= LOG10_ALPHA / 2 or assessment.layers.mlp}
-    return _with(assessment, probes, neurons.tests, found), neurons
-
-
-def _with(
-    assessment: Assessment,
-    probes: tuple[Probe, Probe],
-    tests: Sequence[EvidenceTest],
-    by_layer: Mapping[int, float],
-) -> Assessment:
-    """Return an assessment with further tests, all corrected anew, and what they say of the MLPs of layers."""
-    return conclude(
-        probes,
-        [*assessment.tests, *tests],
-        assessment.layers,
-        assessment.layer_map,
-        assessment.experts,
-        assessment.identity,
-        {**assessment.neurons, **by_layer},
-    )
-
-
-def _rebase(
-    models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    assessment: Assessment,
-    tokens: Sequence[tuple[int, int]] | None,
-    diary: _Diary,
-) -> tuple[Assessment, BasisEvidence]:
-    """Align the residual stream by shared tokens where widths differ, or where nothing was found and the user asks."""
-    widths_differ = probes[0].hidden != probes[1].hidden
-    if not widths_differ and not (diary.options.deep and _open(assessment)):
-        silent = assessment.log10_p > LOG10_ALPHA
-        return assessment, BasisEvidence(
-            untested=labelled(Text("reordered residual dimensions"), SEE_DEEP) if silent else None
-        )
-    found = align_basis(
-        models, probes, assessment.layer_map, tokens, allowance=diary.allowance(0.8), seed=diary.options.seed
-    )
-    diary.note(
-        Text(
-            "residual stream aligned by tokens: {n:,} further bytes, {m} tests after it",
-            n=found.spent,
-            m=len(found.tests),
-        )
-    )
-    if found.match is not None and not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in found.tests):
-        # neurons may be reordered as well
-        matched = match_neurons(
-            models,
-            assessment.layer_map,
-            allowance=diary.allowance(0.8),
-            null=diary.null,
-            seed=diary.options.seed,
-            columns=found.match,
-            scope=diary.scope,
-        )
-        diary.note(
-            Text("neurons matched after that: {n:,} further bytes, {m} layers", n=matched.spent, m=len(matched.tests))
-        )
-        found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
+    # the deeper model has layers that the other lacks, whichever of the two it is
+    suspicious = found_related and (mlp is None or mlp.shared < min(mlp.tested, case.probes[0].layers)) and not experts
+    if not suspicious and not case.options.deep:
+        why = Text("the MLPs share in place") if found_related else Text("nothing suggests it; --deep looks anyway")
+        stages.append(Text("reordered neurons were not looked for: {why}", why=why))
+        return assessment, NeuronEvidence(untested=None if found_related else labelled(REORDERED_NEURONS, why))
+    layers = assessment.layers
+    candidates = layers.layer_map if layers.alignment.kind != NO_MAP else assessment.layer_map
+    found = _matched(case, candidates)
+    stages.append(Text("reordered neurons: {n:,} further bytes, {m} layers", n=found.spent, m=len(found.tests)))
     if not found.tests:
         return assessment, found
-    return _with(assessment, probes, found.tests, found.by_layer or {}), found
+    moved = found.kind in (PERMUTED, SUBSET) and found.rejects(LOG10_ALPHA)
+    return assessment.extended(found.tests, found.by_layer, NEURONS_MOVED if moved else frozenset()), found
 
 
-def _find_rotation(
-    models: tuple[Model, Model],
-    probes: tuple[Probe, Probe],
-    assessment: Assessment,
-    basis: BasisEvidence,
-    tokens: Sequence[tuple[int, int]] | None,
-    diary: _Diary,
+def _matched(case: Case, layer_map: Mapping[int, int], columns: ColumnMatch | None = None) -> NeuronEvidence:
+    return match_neurons(
+        case.models,
+        layer_map,
+        allowance=case.allowance(0.8),
+        null=case.null,
+        seed=case.options.seed,
+        columns=columns,
+        scope=case.scope,
+    )
+
+
+def _search_basis(case: Case, assessment: Assessment, stages: list[Text]) -> tuple[Assessment, BasisEvidence]:
+    """Align the residual stream by shared tokens where widths differ, where only parts outside the layers share, or on request."""
+    widths_differ = case.probes[0].hidden != case.probes[1].hidden
+    unsolved = _open(assessment) or bool(negated_units(assessment.tests, Axis.RESIDUAL))
+    if not widths_differ and not (unsolved and (case.options.deep or _related(assessment))):
+        return assessment, BasisEvidence(untested=_see_deep(assessment, Text("reordered residual dimensions")))
+    found = align_basis(case.models, assessment, case.tokens, allowance=case.allowance(0.8), seed=case.options.seed)
+    spent, count = found.spent, len(found.tests)
+    stages.append(Text("residual stream aligned by tokens: {n:,} further bytes, {m} tests after it", n=spent, m=count))
+    if found.match is not None and not found.rejects(LOG10_ALPHA):  # neurons may be reordered as well
+        matched = _matched(case, assessment.layer_map, found.match)
+        spent, count = matched.spent, len(matched.tests)
+        stages.append(Text("neurons matched after that: {n:,} further bytes, {m} layers", n=spent, m=count))
+        found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
+    return _rebased(assessment, found), found
+
+
+def _search_rotation(
+    case: Case, assessment: Assessment, basis: BasisEvidence, stages: list[Text]
 ) -> tuple[Assessment, RotationEvidence]:
-    """Look for a rotated residual basis where the user asks, and nothing was found or only through a poor map of dimensions."""
-    silent = assessment.log10_p > LOG10_ALPHA
-    unsolved = _open(assessment)
+    """Look for a rotated basis where only parts outside the layers share, or the user asks, and no clear map was found."""
     # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
-    blurred = basis.match is not None and basis.match.share < CLEAR_COLUMNS
-    if not (diary.options.deep and (unsolved or blurred)):
-        return assessment, RotationEvidence(untested=labelled(ROTATED_BASIS, SEE_DEEP) if silent else None)
-    a, b = StoredWeights(models[0]), StoredWeights(models[1])
-    starts = token_rotations(models, tokens, diary.allowance(0.3), seed=diary.options.seed)
+    blurred = _blurred(basis) or _misplaced(case, basis)
+    if not ((case.options.deep or _related(assessment)) and (_open(assessment) or blurred)):
+        return assessment, RotationEvidence(untested=_see_deep(assessment, ROTATED_BASIS))
+    a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
+    starts = token_rotations(case.models, case.tokens, case.allowance(0.3), seed=case.options.seed)
     found = examine_rotation(
         a,
         b,
-        null=diary.null,
+        null=case.null,
         log10_alpha=LOG10_ALPHA,
-        allowance=diary.allowance(0.9),
-        seed=diary.options.seed,
+        allowance=case.allowance(0.9),
+        seed=case.options.seed,
         starts=starts,
-        allowed=diary.scope.allows,
+        allowed=case.scope.allows,
     )
-    diary.note(
-        Text(
-            "rotated residual basis: {n:,} further bytes, {m} tests", n=a.bytes_read + b.bytes_read, m=len(found.tests)
-        )
-    )
-    if not found.tests:
-        return assessment, found
-    return _with(assessment, probes, found.tests, found.by_layer), found
+    spent, count = a.bytes_read + b.bytes_read, len(found.tests)
+    stages.append(Text("rotated residual basis: {n:,} further bytes, {m} tests", n=spent, m=count))
+    return _rebased(assessment, found), found
+
+
+def _rebased(assessment: Assessment, found: SearchResult) -> Assessment:
+    """Return the assessment with what a search for another residual basis found."""
+    moved = RESIDUAL_MOVED if found.rejects(LOG10_ALPHA) else frozenset()
+    return assessment.extended(found.tests, found.by_layer, moved) if found.tests else assessment
+
+
+def _search_heads(
+    case: Case, assessment: Assessment, basis: BasisEvidence, rotated: RotationEvidence, stages: list[Text]
+) -> Assessment:
+    """Compare attention by products over heads, where MLPs share and attention does not in place."""
+    parts = {item.component: item for item in assessment.components}
+    attention, mlps = parts.get("attention"), [parts[name] for name in ("mlp", "experts") if name in parts]
+    if attention is None or attention.shared or not attention.note or not any(item.shared for item in mlps):
+        return assessment
+    if basis.rejects(LOG10_ALPHA) and _blurred(basis) and not rotated.rejects(LOG10_ALPHA):
+        return assessment  # attention cannot be compared in a basis of which little is known
+    a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
+    layers = dict(assessment.layers.layer_map or assessment.layer_map)
+
+    def aligned(layer: int, factors: Product) -> Product:
+        if rotated.rejects(LOG10_ALPHA):
+            R = rotated.rotation.R if rotated.rotation else layer_rotation(a, b, (layers[layer], layer))
+            return factors[0] @ R, factors[1] @ R
+        if basis.match is not None and basis.rejects(LOG10_ALPHA):
+            return basis.match.columns_of_b(factors[0], b.hidden), basis.match.columns_of_b(factors[1], b.hidden)
+        return factors
+
+    if rotated.rejects(LOG10_ALPHA):
+        layers = dict(rotated.layers)
+    found = compare_heads(a, b, layers, aligned, case.allowance(0.5), seed=case.options.seed)
+    spent = a.bytes_read + b.bytes_read
+    stages.append(Text("attention by products over heads: {n:,} further bytes, {m} layers", n=spent, m=len(found)))
+    return replace(assessment, heads=found).extended((), {})
+
+
+def _see_deep(assessment: Assessment, what: Text) -> Text | None:
+    """Say that --deep would look for something, where nothing was found."""
+    return labelled(what, SEE_DEEP) if assessment.log10_p > LOG10_ALPHA else None
+
+
+def _blurred(basis: BasisEvidence) -> bool:
+    return basis.match is not None and basis.match.share < CLEAR_COLUMNS
+
+
+def _misplaced(case: Case, basis: BasisEvidence) -> bool:
+    """Whether layers do not match in the order found, in models of different depths: they may match others."""
+    one, two = case.probes
+    found = basis.rejects(LOG10_ALPHA) and one.layers != two.layers
+    return found and max(basis.by_layer.values(), default=0.0) > LOG10_ALPHA / 2
+
+
+def _related(assessment: Assessment) -> bool:
+    return assessment.log10_p <= LOG10_ALPHA
 
 
 def _open(assessment: Assessment) -> bool:
@@ -293,22 +283,23 @@ def _open(assessment: Assessment) -> bool:
 
 def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence, rotated: RotationEvidence) -> str | None:
     """Return how the residual stream was changed, if the tests after its alignment show a relation."""
-    if any((test.log10_p or 0.0) <= LOG10_ALPHA for test in rotated.tests):
-        return ROTATED
-    if not any((test.log10_p or 0.0) <= LOG10_ALPHA for test in basis.tests):
+    if not (rotated.rejects(LOG10_ALPHA) or basis.rejects(LOG10_ALPHA)):
         return None
     if probes[0].hidden != probes[1].hidden:
         return RESIZED
+    if rotated.rejects(LOG10_ALPHA) and (_blurred(basis) or not basis.rejects(LOG10_ALPHA)):
+        return ROTATED
     in_place = basis.match is not None and np.array_equal(basis.match.index, np.arange(basis.match.index.size))
     return NEGATED if in_place else REORDERED
 
 
-def _candidates(assessment: Assessment) -> Mapping[int, int]:
-    return assessment.layers.layer_map if assessment.layers.alignment.kind != NO_MAP else assessment.layer_map
-
-
-def _merge(models: tuple[Model, Model], probes: tuple[Probe, Probe], diary: _Diary) -> MergeFinding | None:
-    found, spent, problem = merge_of(models, probes, diary.options.parents, diary.session, diary.allowance(0.9))
-    said = Text("merge: {n:,} further bytes", n=spent)
-    diary.note(joined((said, problem)) if problem else said)
+def _merge(case: Case, stages: list[Text]) -> MergeFinding | None:
+    before, found, problems = case.session.bytes_delivered, None, []
+    try:
+        label = case.models[0].label
+        found = merge_of(label, case.probes, case.options.parents, case.session, case.allowance(0.9))
+    except DegenerateInput as error:
+        problems.append(error.reason)
+    spent = case.session.bytes_delivered - before
+    stages.append(joined((Text("merge: {n:,} further bytes", n=spent), *problems)))
     return found

@@ -1,4 +1,4 @@
-"""Layer grids of each role, for the report's heatmaps. For the eye: the layer map rests on `kinprint.evidence.layer_map`."""
+"""Compare every layer of A with every layer of B, role by role, for the report's heatmaps; no verdict rests on these grids."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from kinprint.model.reader import Sample
 from kinprint.results.context import Grid, LayerGrid
 from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
-from kinprint.stats.matrix_layer_grid import matrix_grid
+from kinprint.stats.layer_grid import matrix_grid
 from kinprint.stats.moments import check_range
 from kinprint.text import Text
 
 MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
 DECIMALS, Z_DECIMALS = 6, 3
+Slices = Mapping[int, Sample]  # of one role, by layer
 ASSUMPTIONS = (
     Text("units of the permuted axis are exchangeable if the models are unrelated"),
     Text("each cell stands alone: with L × M of them, some exceed 3 by chance; no verdict rests on this picture"),
@@ -31,37 +32,33 @@ ASSUMPTIONS = (
 
 def layer_grids(a: Probe, b: Probe) -> tuple[LayerGrid, ...]:
     """Return a grid for every role that has layers and no experts, of what both models had read."""
-    roles = dict.fromkeys(
-        role for role, layer, expert in (*a.samples, *b.samples) if layer is not None and expert is None
-    )
-    ordered = {**a.ordered, **b.ordered}
-    found = [_grid(role, a.of(role), b.of(role), ordered) for role in sorted(roles, key=list(Role).index)]
-    return tuple(grid for grid in found if grid is not None)
+    found = []
+    for role in Role:
+        left, right = ({n: x for n, x in probe.of(role).items() if n is not None} for probe in (a, b))
+        if left and right:  # a role that only one model has is listed among what was not compared
+            kind = "matrix" if role.info.kind == "matrix" else "vector"
+            try:
+                found.append(_grid(role, kind, left, right, {**a.ordered, **b.ordered}))
+            except DegenerateInput as error:
+                no = ((), (), (), (), (), ())
+                off = LayerGrid(role.value, kind, *no, 0, NOTHING_SAID, status=NOT_COMPARABLE, reason=error.reason)
+                found.append(off)
+    return tuple(found)
 
 
-def _grid(
-    role: Role, left: Mapping[int | None, Sample], right: Mapping[int | None, Sample], ordered: Mapping[Axis, Text]
-) -> LayerGrid | None:
-    if not left or not right:
-        return None  # a role that only one model has is listed among what was not compared
-    kind = "vector" if role.info.kind != "matrix" else "matrix"
+def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[Axis, Text]) -> LayerGrid:
     axis, name = permuted_axis(role, ordered)
     if axis is None:
-        return _without(role, kind, Text("no axis may be permuted: {why}", why=name))
+        raise DegenerateInput("no axis may be permuted: {why}", why=name)
     place = _usual_place(left, right)
     one, two = (_usable(side, place) for side in (left, right))
     if not one or not two:
-        return _without(
-            role, kind, Text("no two layers have slices of the same shape and place, without NaN or infinity")
-        )
+        raise DegenerateInput("no two layers have slices of the same shape and place, without NaN or infinity")
     A, B = (_stacked(side, axis) for side in (one, two))
     rows = max(1, min(A.shape[1], MOST_ELEMENTS // (max(len(A), len(B)) * A.shape[2])))
-    try:
-        for side, values in (("A", A), ("B", B)):
-            check_range(values.reshape(len(values), -1), side)
-        pairs = matrix_grid(A[:, :rows], B[:, :rows])
-    except DegenerateInput as error:
-        return _without(role, kind, error.reason)
+    for side, values in (("A", A), ("B", B)):
+        check_range(values.reshape(len(values), -1), side)
+    pairs = matrix_grid(A[:, :rows], B[:, :rows])
     return LayerGrid(
         role=role.value,
         kind=kind,
@@ -78,17 +75,16 @@ def _grid(
     )
 
 
-def _usual_place(left: Mapping[int | None, Sample], right: Mapping[int | None, Sample]) -> object:
+def _usual_place(left: Slices, right: Slices) -> object:
     """Return the shape and place that most slices of both models have, None if they have none in common."""
     counts = [Counter(_place(sample) for sample in side.values()) for side in (left, right)]
     common = sorted(counts[0].keys() & counts[1].keys(), key=str)
     return max(common, key=lambda place: counts[0][place] + counts[1][place], default=None)
 
 
-def _usable(side: Mapping[int | None, Sample], place: object) -> dict[int, Sample]:
+def _usable(side: Slices, place: object) -> dict[int, Sample]:
     """Return the slices of that place, by layer, that hold numbers only."""
-    numbered = [layer for layer in side if layer is not None]
-    return {layer: side[layer] for layer in sorted(numbered) if _place(side[layer]) == place and side[layer].finite}
+    return {layer: side[layer] for layer in sorted(side) if _place(side[layer]) == place and side[layer].finite}
 
 
 def _place(sample: Sample) -> tuple[object, ...]:
@@ -100,10 +96,6 @@ def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
     stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
     across = axis == 0 and next(iter(side.values())).stored.ndim == 2
     return stack.transpose(0, 2, 1) if across else stack
-
-
-def _without(role: Role, kind: str, reason: Text) -> LayerGrid:
-    return LayerGrid(role.value, kind, (), (), (), (), (), (), 0, NOTHING_SAID, status=NOT_COMPARABLE, reason=reason)
 
 
 def _rounded(values: FloatArray, decimals: int) -> Grid:

@@ -1,21 +1,22 @@
-"""The layer map: which layer of A each layer of B matches, decided by matrices, each entry with its own p-value."""
+"""Find the layer of A that each layer of B matches, by matrices, with a p-value for each entry of the map."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.align.layer_alignment import IDENTITY, NONE, best_map, choose_map, pair_scores
+from kinprint.align.layer_alignment import IDENTITY, NONE, LayerScores, best_map, choose_map, pair_scores
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import SamplePair, matrix_test, orders_of, row_test
-from kinprint.evidence.probe import Probe, layer_keys, residual_columns
+from kinprint.evidence.exact_tests import matrix_test, row_test
+from kinprint.evidence.exchangeability import OrderedAxes, ordered_axes_of
+from kinprint.evidence.probe import Probe, SamplePair, has_neuron_rows, residual_columns
 from kinprint.evidence.words import word
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
@@ -30,115 +31,150 @@ LAYER_ALPHA = -4.0
 """log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
 
 ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A)
-MLP = GATES_AND_UPS
+PARTS = {"attention": ATTENTION, "mlp": GATES_AND_UPS}
+"""Parts of a layer that are tested apart, with their roles."""
+Place = tuple[int, int]  # a layer of A, and one of B
 
 
 @dataclass(frozen=True)
 class LayerEvidence:
-    """The map, and for each of its entries the evidence of attention and MLP apart (log10 p, None if not testable)."""
+    """The layer map, and log10 p of attention and of the MLP in each matched layer of B, as far as they could be tested."""
 
     alignment: LayerAlignment
     attention: dict[int, float]
     mlp: dict[int, float]
     testable: frozenset[str] = frozenset()  # "attention", "mlp": parts that both models have
-
-    @property
-    def layer_map(self) -> dict[int, int]:
-        """Layers of B that share, with the layer of A each comes from."""
-        return {item.layer: item.source for item in self.alignment.layers if item.shared and item.source is not None}
+    layer_map: Mapping[int, int] = field(default_factory=dict)
+    """Layers of B that share, each with one layer of A; of copies on either side the nearest, so that no layer counts twice."""
 
 
 def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
-    """Find the layer map from row slices along the residual stream, and test every entry of it."""
-    ordered = orders_of(a, b)
+    """Find the layer map from row slices along the residual stream, and test every entry of it.
+
+    The answer does not depend on which model is called A, but for the side from which the map is read.
+    """
+    ordered = ordered_axes_of(a, b)
     scopes, reason = _scopes(a, b, ordered)
     if not scopes:
         return _in_order(a, b, reason, ordered, seed)
-    stacks = [_stacks(probe, scopes, _rows(scopes, (a, b))) for probe in (a, b)]
-    numbers = [sorted(stack) for stack in stacks]
+    rows = _rows(scopes, (a, b))
+    (layers_a, stacks_a), (layers_b, stacks_b) = (_stacks(probe, scopes, rows) for probe in (a, b))
     try:
-        scores = pair_scores(*([stack[n] for n in order] for stack, order in zip(stacks, numbers, strict=True)))
+        scores = pair_scores(stacks_a, stacks_b)
     except DegenerateInput as error:
         return _in_order(a, b, error.reason, ordered, seed)
-    chosen, rivals = choose_map(scores), best_map(scores)
-    tries = len(numbers[0])
-    attention: dict[int, float] = {}
-    mlp: dict[int, float] = {}
-    raw: dict[int, float] = {}
-    for position, layer in enumerate(numbers[1]):
-        source = chosen.pairs[position]
-        if source is None:
-            continue
-        for roles, found in ((ATTENTION, attention), (MLP, mlp)):
-            p = layer_p(a, b, numbers[0][source], layer, roles, ordered, seed=seed)
-            if p is not None:
-                found[layer] = p
-        tested = [found[layer] for found in (attention, mlp) if layer in found]
-        if tested:
-            raw[layer] = bonferroni(min(tested), tries * len(tested))
+    kind, places = _matched_places(scores)
+    found = {(layers_a[i], layers_b[j]): float(scores.correlation[i, j]) for i, j in places}
+    by_pair = _test_parts(a, b, found, ordered, seed)
+    tries, lines = sorted((len(layers_a), len(layers_b)))  # of a search in either direction
+    raw = {at: bonferroni(min(ps.values()), tries * len(ps)) for at, ps in by_pair.items() if ps}
     # layers without a candidate were looked at too, and count in the correction
-    padded = [raw.get(layer, 0.0) for layer in numbers[1]]
-    adjusted = {n: p for n, p in zip(numbers[1], holm(padded), strict=True) if n in raw}
-    findings = []
-    for position, layer in enumerate(numbers[1]):
-        source, second = chosen.pairs[position], rivals.runner_up[position]
+    adjusted = dict(zip(raw, holm([*raw.values(), *[0.0] * (lines - len(raw))]), strict=False))
+    shared = {at for at, p in adjusted.items() if p <= LAYER_ALPHA}
+    rivals = best_map(scores).runner_up
+    findings, main = [], {}
+    for j, layer in enumerate(layers_b):
+        sources = [source for source, at in found if at == layer]
+        sources.sort(key=lambda source: ((source, layer) not in shared, *_by_nearness(found, (source, layer))))
+        source = sources[0] if sources else None
+        if source is not None:
+            main[layer] = by_pair[source, layer]
+        i, second = None if source is None else layers_a.index(source), rivals[j]
         findings.append(
             LayerFinding(
                 layer=layer,
-                source=None if source is None else numbers[0][source],
-                correlation=None if source is None else _number(scores.correlation[source, position]),
-                z=None if source is None else _number(scores.z[source, position]),
-                log10_p=adjusted.get(layer),
+                source=source,
+                correlation=_entry(scores.correlation, i, j),
+                z=_entry(scores.z, i, j),
+                log10_p=None if source is None else adjusted.get((source, layer)),
                 tries=tries,
-                shared=adjusted.get(layer, 0.0) <= LAYER_ALPHA,
-                runner_up=None if second is None else numbers[0][second],
-                runner_up_z=None if second is None else _number(scores.z[second, position]),
+                shared=(source, layer) in shared,
+                runner_up=None if second is None else layers_a[second],
+                runner_up_z=_entry(scores.z, second, j),
+                also=tuple(sorted(one for one in sources[1:] if (one, layer) in shared)),
             )
         )
-    alignment = LayerAlignment(TESTED, chosen.kind, tuple(findings), tuple(role.value for role in scopes))
-    return LayerEvidence(alignment, attention, mlp, _testable(a, b))
+    alignment = LayerAlignment(
+        TESTED, kind, tuple(findings), tuple(role.value for role in scopes), unread=_unread(b), unread_a=_unread(a)
+    )
+    return LayerEvidence(alignment, **_by_part(main), testable=_testable(a, b), layer_map=_one_to_one(found, shared))
+
+
+def _matched_places(scores: LayerScores) -> tuple[str, list[Place]]:
+    """Return the kind of map, and the places (i of A, j of B) that match, whichever of the models is called A.
+
+    Where one model repeats layers of the other, only a search from its own side sees all copies: that which matches more layers is
+    taken, then that of the larger correlations; if neither is better, what both find.
+    """
+    forth, back = choose_map(scores), choose_map(LayerScores(scores.z.T, scores.correlation.T))
+    ways = [
+        [(i, j) for j, i in enumerate(forth.pairs) if i is not None],
+        [(i, j) for i, j in enumerate(back.pairs) if j is not None],
+    ]
+    merits = [(len(way), round(sum(float(scores.correlation[at]) for at in way), 6)) for way in ways]
+    if merits[0] == merits[1]:
+        return forth.kind, [at for at in ways[0] if at in ways[1]]
+    return (forth.kind, ways[0]) if merits[0] > merits[1] else (back.kind, ways[1])
+
+
+def _by_nearness(found: Mapping[Place, float], at: Place) -> tuple[float, int, int]:
+    """Order pairs of layers: the most alike first, then the lowest, with a hair's breadth of rounding."""
+    return -round(found[at], 9), sum(at), max(at)
+
+
+def _one_to_one(found: Mapping[Place, float], shared: Set[Place]) -> dict[int, int]:
+    """Pair each layer of B that shares with one layer of A, no layer twice."""
+    one_to_one: dict[int, int] = {}
+    for source, layer in sorted(shared, key=lambda at: _by_nearness(found, at)):
+        if layer not in one_to_one and source not in one_to_one.values():
+            one_to_one[layer] = source
+    return dict(sorted(one_to_one.items()))
+
+
+def _unread(probe: Probe) -> tuple[int, ...]:
+    """Return the layers of which nothing was read."""
+    read = {key[1] for key in probe.samples}
+    return tuple(layer for layer in range(probe.layers) if layer not in read)
 
 
 def _testable(a: Probe, b: Probe) -> frozenset[str]:
-    groups = {"attention": ATTENTION, "mlp": MLP}
-    return frozenset(name for name, roles in groups.items() if _common(a, b, roles))
+    common = {key[0] for key in a.samples} & {key[0] for key in b.samples}
+    return frozenset(name for name, roles in PARTS.items() if not common.isdisjoint(roles))
 
 
-def _common(a: Probe, b: Probe, roles: Sequence[Role]) -> bool:
-    found = [{key[0] for key in probe.samples} for probe in (a, b)]
-    return any(role in found[0] and role in found[1] for role in roles)
+def _test_parts(
+    a: Probe, b: Probe, places: Iterable[Place], ordered: OrderedAxes, seed: int
+) -> dict[Place, dict[str, float]]:
+    """Return log10 p of the parts of each pair of a layer of A and one of B."""
+    found: dict[Place, dict[str, float]] = {}
+    for source, layer in places:
+        ps = {name: layer_p(a, b, source, layer, roles, ordered, seed=seed) for name, roles in PARTS.items()}
+        found[source, layer] = {name: p for name, p in ps.items() if p is not None}
+    return found
 
 
-def _in_order(a: Probe, b: Probe, reason: Text, ordered: Mapping[Axis, Text], seed: int) -> LayerEvidence:
-    """Test layers at their own places, where no map can be sought: what needs no residual order may still speak."""
-    attention: dict[int, float] = {}
-    mlp: dict[int, float] = {}
-    count = min(a.layers, b.layers)
-    for layer in range(count):
-        for roles, found in ((ATTENTION, attention), (MLP, mlp)):
-            p = layer_p(a, b, layer, layer, roles, ordered, seed=seed)
-            if p is not None:
-                found[layer] = p
-    tested = {layer: min(side[layer] for side in (attention, mlp) if layer in side) for layer in {*attention, *mlp}}
-    adjusted = dict(zip(tested, holm([bonferroni(p, 2) for p in tested.values()]), strict=True))
+def _by_part(layers: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    return {name: {layer: ps[name] for layer, ps in layers.items() if name in ps} for name in PARTS}
+
+
+def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int) -> LayerEvidence:
+    """Test layers at their own places, where no map can be sought: tests that need no residual order remain."""
+    places = [(layer, layer) for layer in range(min(a.layers, b.layers))]
+    tested = {at[1]: ps for at, ps in _test_parts(a, b, places, ordered, seed).items() if ps}
+    adjusted = dict(zip(tested, holm([bonferroni(min(ps.values()), 2) for ps in tested.values()]), strict=True))
     findings = tuple(
         LayerFinding(layer, layer, None, None, p, 1, p <= LAYER_ALPHA) for layer, p in sorted(adjusted.items())
     )
     kind = IDENTITY if any(item.shared for item in findings) else NONE
-    return LayerEvidence(LayerAlignment(OFF, kind, findings, (), reason), attention, mlp, _testable(a, b))
+    alignment = LayerAlignment(OFF, kind, findings, (), reason, unread=_unread(b), unread_a=_unread(a))
+    layer_map = {item.layer: item.layer for item in findings if item.shared}
+    return LayerEvidence(alignment, **_by_part(tested), testable=_testable(a, b), layer_map=layer_map)
 
 
 def layer_p(
-    a: Probe,
-    b: Probe,
-    source: int,
-    layer: int,
-    roles: Sequence[Role],
-    ordered: Mapping[Axis, Text],
-    *,
-    seed: int,
+    a: Probe, b: Probe, source: int, layer: int, roles: Sequence[Role], ordered: OrderedAxes, *, seed: int
 ) -> float | None:
-    """Return log10 p that one layer of B has nothing to do with one of A, from the slices of these roles."""
+    """Return log10 p of the null that one layer of B has nothing to do with one of A, from the slices of these roles."""
     cheap: list[Callable[[], EvidenceTest]] = []
     costly: list[Callable[[], EvidenceTest]] = []
     for (role, at, expert), sample in b.samples.items():
@@ -147,7 +183,7 @@ def layer_p(
             continue
         place = [SamplePair(role, layer, expert, partner, sample)]
         costly.append(partial(matrix_test, role, place, ordered, seed))
-        if role.info.axes == (Axis.NEURON, Axis.RESIDUAL):
+        if has_neuron_rows(role):
             cheap.append(partial(row_test, role, place))
         elif role is Role.ATTN_V and a.kv_heads == b.kv_heads and (size := b.head_size(sample)) is not None:
             cheap.append(partial(row_test, role, place, size))
@@ -161,11 +197,11 @@ def layer_p(
     return None if least is None else bonferroni(least, len(cheap) + len(costly))
 
 
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _entry(scores: FloatArray, i: int | None, j: int) -> float | None:
+    return float(scores[i, j]) if i is not None and np.isfinite(scores[i, j]) else None
 
 
-def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, Text]) -> tuple[list[Role], Text]:
+def _scopes(a: Probe, b: Probe, ordered: OrderedAxes) -> tuple[list[Role], Text]:
     """Return the roles whose row slices all layers of both models have, with equal width along the residual stream."""
     if Axis.RESIDUAL in ordered:
         return [], ordered[Axis.RESIDUAL]
@@ -173,19 +209,16 @@ def _scopes(a: Probe, b: Probe, ordered: Mapping[Axis, Text]) -> tuple[list[Role
         return [], Text(
             "residual widths differ: {a} and {b}", a=a.hidden or word("unknown"), b=b.hidden or word("unknown")
         )
-    candidates = [role for role in (*ATTENTION, *MLP) if residual_columns(role) and role.info.scope == "layer"]
-    usable = []
-    for role in candidates:
+    layers = [{key[1] for key in probe.samples if residual_columns(key[0])} - {None} for probe in (a, b)]
+
+    def usable(role: Role) -> bool:
         found = [probe.of(role) for probe in (a, b)]
-        if all(len(side) == max(_layers_read(probe), 1) for side, probe in zip(found, (a, b), strict=True)) and all(
-            sample.finite for side in found for sample in side.values()
-        ):
-            usable.append(role)
-    return usable, Text("no matrix that reads the residual stream was read in every layer of both models")
+        complete = all(len(side) == max(len(read), 1) for side, read in zip(found, layers, strict=True))
+        return complete and all(sample.finite for side in found for sample in side.values())
 
-
-def _layers_read(probe: Probe) -> int:
-    return len({key[1] for key in probe.samples if key[1] is not None and residual_columns(key[0])})
+    candidates = [role for roles in PARTS.values() for role in roles if role.info.scope == "layer"]
+    scopes = [role for role in candidates if residual_columns(role) and usable(role)]
+    return scopes, Text("no matrix that reads the residual stream was read in every layer of both models")
 
 
 def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:
@@ -197,13 +230,15 @@ def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:
     return {role: min(count, share) for role, count in least.items()}
 
 
-def _stacks(probe: Probe, scopes: Sequence[Role], rows: dict[Role, int]) -> dict[int, FloatArray]:
-    """Return each layer's slices on top of each other, every role at unit length so that none drowns the others."""
-    stacks = {}
-    for layer, keys in layer_keys(probe, scopes).items():
-        parts = [_unit(probe.samples[key], rows[key[0]]) for key in keys if key[2] is None]
-        stacks[layer] = np.concatenate(parts)
-    return stacks
+def _stacks(probe: Probe, scopes: Sequence[Role], rows: dict[Role, int]) -> tuple[list[int], list[FloatArray]]:
+    """Return the layers, and each one's slices on top of each other, every role at unit length so that all weigh alike."""
+    slices = {role: probe.of(role) for role in scopes}
+    layers = sorted({layer for found in slices.values() for layer in found if layer is not None})
+    stacks = []
+    for layer in layers:
+        parts = [_unit(found[layer], rows[role]) for role, found in slices.items() if layer in found]
+        stacks.append(np.concatenate(parts))
+    return layers, stacks
 
 
 def _unit(sample: Sample, rows: int) -> FloatArray:

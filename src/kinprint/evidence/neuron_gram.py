@@ -1,14 +1,16 @@
-"""Neurons as they are seen without a residual basis: which matrices make them, and exact tests on their products.
+"""Test neurons by their products with each other (Gram profiles), which no rotation of the residual basis changes.
 
-The Gram profiles of neurons that kept their order (`kinprint.align.rotation`) are held against each other in every pair of some
-layers; how many neurons find their own place has an exact null, since unrelated models know nothing of each other's order.
+The profiles (`kinprint.align.rotation`) of neurons that kept their order are compared in every pair of some layers; the number of
+neurons that find their own place has an exact null, since the orders of unrelated models are independent.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from kinprint.align.rotation import Index, Neurons, Rows, gram_profiles
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import BudgetExceeded, DegenerateInput
-from kinprint.evidence.battery import NEURON_ORDER, ORDER_Z, waves
+from kinprint.evidence.exact_tests import NEURON_ORDER
+from kinprint.evidence.exchangeability import both_follow_index
 from kinprint.evidence.words import word
 from kinprint.model.weights import Weights
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ControlFinding, EvidenceTest
@@ -27,6 +30,7 @@ from kinprint.stats.fixedpoints import fixed_points
 from kinprint.text import Text, joined
 
 GRAM_LAYERS = 8
+MOST_LAYERS = 48  # compared where the first show a relation: some seconds
 GRAM_ROWS = 512
 """Rows of gate and up that profiles are made of: half are tested, half are references."""
 LEAST_NEURONS = 16
@@ -40,22 +44,42 @@ GRAM = "gram_fixed_points"
 Allowed = Callable[[Role, int | None], bool]
 
 
-# -- what to look at -----------------------------------------------------------------------------------------------------
+def everything(role: Role, layer: int | None) -> bool:  # noqa: ARG001 - the default of a callback
+    """Allow everything."""
+    return True
 
 
 @dataclass(frozen=True)
 class NeuronSet:
-    """Where one layer keeps its neurons; no gate for MLPs of two matrices."""
+    """The matrices that hold the neurons of one layer; no gate for MLPs of two matrices."""
 
+    model: Weights
+    layer: int
     gate: Role | None
     up: Role
     down: Role
     expert: int | None
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of neurons, and width of the residual stream."""
+        count, width = self.model.shape(self.up, self.layer, self.expert)
+        return count, width
 
-def everything(role: Role, layer: int | None) -> bool:  # noqa: ARG001 - the default of a callback
-    """Allow everything."""
-    return True
+    def gate_and_up(self, rows: tuple[int, int] | None = None) -> tuple[Rows | None, Rows]:
+        """Read gate and up, or some of their rows, norm scales folded in."""
+        folded = partial(self.model.folded, layer=self.layer, expert=self.expert, rows=rows)
+        return None if self.gate is None else folded(self.gate), folded(self.up)
+
+    def read(self) -> Neurons:
+        """Read the neurons, norm scales folded in."""
+        down = self.model.matrix(self.down, self.layer, expert=self.expert)
+        return Neurons(*self.gate_and_up(), np.ascontiguousarray(down.T))
+
+    def cost(self, rows: tuple[int, int] | None = None) -> int:
+        """Return the bytes of the neurons, or of some rows of gate and up."""
+        roles = [role for role in (self.gate, self.up, None if rows else self.down) if role is not None]
+        return sum(self.model.nbytes(role, self.layer, expert=self.expert, rows=rows) for role in roles)
 
 
 def neuron_sets(model: Weights, allowed: Allowed = everything) -> dict[int, NeuronSet]:
@@ -63,27 +87,17 @@ def neuron_sets(model: Weights, allowed: Allowed = everything) -> dict[int, Neur
     found: dict[int, NeuronSet] = {}
     for layer in range(model.layers):
         for gate, up, down, expert in MLPS:
-            if not (model.has(up, layer, expert) and model.has(down, layer, expert) and allowed(up, layer)):
-                continue
-            found[layer] = NeuronSet(gate if model.has(gate, layer, expert) else None, up, down, expert)
-            break
+            if model.has(up, layer, expert) and model.has(down, layer, expert) and allowed(up, layer):
+                gated = gate if model.has(gate, layer, expert) else None
+                found[layer] = NeuronSet(model, layer, gated, up, down, expert)
+                break
     return found
 
 
-def read_neurons(model: Weights, layer: int, where: NeuronSet) -> Neurons:
-    """Read the neurons of one layer, norm scales folded in."""
-    gate = None if where.gate is None else model.folded(where.gate, layer, expert=where.expert)
-    up = model.folded(where.up, layer, expert=where.expert)
-    return Neurons(gate, up, np.ascontiguousarray(model.matrix(where.down, layer, expert=where.expert).T))
-
-
-def neurons_cost(model: Weights, layer: int, where: NeuronSet, rows: tuple[int, int] | None = None) -> int:
-    """Return the bytes of a layer's neurons, or of some rows of gate and up."""
-    roles = [role for role in (where.gate, where.up, None if rows else where.down) if role is not None]
-    return sum(model.nbytes(role, layer, expert=where.expert, rows=rows) for role in roles)
-
-
-# -- first stage: neurons in their order ---------------------------------------------------------------------------------
+def halves(count: int, rng: np.random.Generator) -> tuple[Index, Index]:
+    """Draw which half of the neurons is tested, and which half serves as references."""
+    order = rng.permutation(count)
+    return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
 
 
 @dataclass(frozen=True)
@@ -104,8 +118,8 @@ class GramTable:
 
     def best(self) -> tuple[int, int]:
         """Return the places, not the numbers, of the best pair of layers."""
-        place = int(np.argmin(self.log10_p))
-        return place // self.log10_p.shape[1], place % self.log10_p.shape[1]
+        i, j = np.unravel_index(np.argmin(self.log10_p), self.log10_p.shape)
+        return int(i), int(j)
 
 
 @dataclass(frozen=True)
@@ -119,59 +133,56 @@ class GramSide:
 
 
 def gram_side(
-    model: Weights,
-    *,
-    seed: int = 0,
-    count: int = GRAM_LAYERS,
-    rows: int = GRAM_ROWS,
-    allowed: Allowed = everything,
+    model: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, rows: int = GRAM_ROWS, allowed: Allowed = everything
 ) -> GramSide:
     """Read up to `rows` neurons of some layers, and make the profiles of half of them with the other half as references."""
     sets = neuron_sets(model, allowed)
     layers = evenly_spaced(sorted(sets), count, at="middles")
     if not layers:
         raise DegenerateInput(NO_MLP)
-    limit = min(rows, *(model.shape(sets[layer].up, layer, sets[layer].expert)[0] for layer in layers))
+    limit = min(rows, *(sets[layer].shape[0] for layer in layers))
     if limit < LEAST_NEURONS:
         raise DegenerateInput("{n} neurons: expected at least {m}", n=limit, m=LEAST_NEURONS)
-    order = np.random.default_rng([seed, limit]).permutation(limit)
-    tested, references = np.sort(order[: limit // 2]), np.sort(order[limit // 2 :])
-    made = [_profiles(model, layer, sets[layer], limit, references, tested) for layer in layers]
-    return GramSide(tuple(layers), [profile for profile, _ in made], [length for _, length in made], limit)
+    tested, references = halves(limit, np.random.default_rng([seed, limit]))
+    profiles, lengths = [], []
+    for layer in layers:
+        gate, up = sets[layer].gate_and_up((0, limit))
+        profiles.append(gram_profiles(gate, up, references, tested))
+        lengths.append(np.linalg.norm(up, axis=1).astype(np.float64))
+    return GramSide(tuple(layers), profiles, lengths, limit)
 
 
 def gram_table(
-    a: Weights, b: Weights, *, seed: int = 0, count: int = GRAM_LAYERS, allowed: Allowed = everything
+    a: Weights,
+    b: Weights,
+    *,
+    seed: int = 0,
+    count: int = GRAM_LAYERS,
+    allowed: Allowed = everything,
+    checked: bool = False,
 ) -> GramTable:
-    """Read two models and hold their profiles against each other."""
+    """Read two models and compare their profiles."""
     one = gram_side(a, seed=seed, count=count, allowed=allowed)
     two = gram_side(b, seed=seed, count=count, rows=one.rows, allowed=allowed)
     if two.rows < one.rows:
         one = gram_side(a, seed=seed, count=count, rows=two.rows, allowed=allowed)
-    return hold_gram(one, two)
+    return hold_gram(one, two, checked=checked)
 
 
 class OrderedNeurons(DegenerateInput):
     """The places of neurons mean something in a model, or that cannot be ruled out: no order of them proves anything."""
 
 
-def own_order(side: GramSide) -> Text | None:
+def _own_order(side: GramSide) -> Text | None:
     """Say if the places of neurons mean something in one model: then its layers recognise each other's neurons by place.
 
-    Two layers of one model have orders of their own, so that their neurons should find no places in each other. They do if
-    neurons are copies of each other, grouped, concatenated from experts, or sorted by anything; an unrelated model made alike would
-    then be taken for kin. Layers that are copies of each other tell nothing here and are left out; a model in which no two
-    layers are left cannot be checked, and is not tested.
+    Two layers of one model have orders of their own, so that their neurons should find no places in each other, unless neurons are
+    copies of each other, grouped, concatenated from experts, or sorted by anything; an unrelated model made alike would then be
+    taken for related. Layers that are copies of each other are left out; a model with no two layers left cannot be checked.
     """
-    found = []
-    for i, one in enumerate(side.profiles):
-        for j in range(i):
-            two = side.profiles[j]
-            if one.shape != two.shape:
-                continue
-            points = fixed_points(one, two, centre=True)
-            if points.count < COPIED * points.n:
-                found.append(points.log10_p)
+    alike = [(one, two) for two, one in combinations(side.profiles, 2) if one.shape == two.shape]
+    points = [fixed_points(one, two, centre=True) for one, two in alike]
+    found = [item.log10_p for item in points if item.count < COPIED * item.n]
     if not found:
         return Text("it has no two layers, different from each other, to check that places of neurons mean nothing")
     least = bonferroni(min(found), len(found))
@@ -180,57 +191,38 @@ def own_order(side: GramSide) -> Text | None:
     return None
 
 
-def hold_gram(a: GramSide, b: GramSide) -> GramTable:
+def hold_gram(a: GramSide, b: GramSide, *, checked: bool = False) -> GramTable:
     """Count, for every pair of layers, neurons whose profile is nearest to that of the same neuron of the other model.
 
-    Raises
-    ------
-    OrderedNeurons
-        If places of neurons mean something in either model, or that cannot be checked.
-    DegenerateInput
-        If no pair of layers can be held against each other.
+    Raises OrderedNeurons if places of neurons mean something in either model, or that cannot be checked, unless it was `checked` on
+    some of the layers; DegenerateInput if no pair of layers can be compared.
     """
     for side, model in (("A", a), ("B", b)):
-        why = own_order(model)
+        why = None if checked else _own_order(model)
         if why is not None:
             raise OrderedNeurons("model {side}: {why}", side=side, why=why)
     counts = np.zeros((len(a.layers), len(b.layers)))
     log10_p = np.zeros_like(counts)
-    skipped: dict[Text, int] = {}
+    skipped = Counter[Text]()
     for i, one in enumerate(a.profiles):
         for j, two in enumerate(b.profiles):
             why = None
             if one.shape != two.shape:
                 why = Text("only one of them has a gate, or they have other numbers of neurons")
-            elif _both_sorted(a.lengths[i], b.lengths[j]):
+            elif both_follow_index(a.lengths[i], b.lengths[j]):
                 why = Text("in both, lengths of neurons follow their index: their order has a meaning")
             if why is not None:
-                skipped[why] = skipped.get(why, 0) + 1
+                skipped[why] += 1
                 continue
             found = fixed_points(one, two, centre=True)
             counts[i, j], log10_p[i, j] = found.count, found.log10_p
-    if sum(skipped.values()) == counts.size:
+    if skipped.total() == counts.size:
         raise DegenerateInput("no pair of layers can be held against each other: {why}", why=next(iter(skipped)))
     reasons = [
         Text("{n} of {m} pairs of layers left out: {why}", n=number, m=counts.size, why=why)
         for why, number in skipped.items()
     ]
     return GramTable(a.layers, b.layers, counts, log10_p, len(a.profiles[0]), joined(reasons) if reasons else None)
-
-
-def _profiles(
-    model: Weights, layer: int, where: NeuronSet, limit: int, references: Index, tested: Index
-) -> tuple[Rows, FloatArray]:
-    rows = (0, limit)
-    gate = None if where.gate is None else model.folded(where.gate, layer, expert=where.expert, rows=rows)
-    up = model.folded(where.up, layer, expert=where.expert, rows=rows)
-    return gram_profiles(gate, up, references, tested), np.linalg.norm(up, axis=1).astype(np.float64)
-
-
-def _both_sorted(one: FloatArray, two: FloatArray) -> bool:
-    """Whether neurons were put in order of their size on both sides: then their places mean something."""
-    excess = float(np.abs(waves(one) * waves(two)).sum()) * math.sqrt(min(one.size, two.size))
-    return excess > ORDER_Z
 
 
 def gram_test(table: GramTable) -> EvidenceTest:
@@ -268,25 +260,21 @@ def rotation_controls(
     expected = ((ROTATED_SELF, DERIVED, False), (ROTATED_SHUFFLED, NO_EVIDENCE, True))
     try:
         sets = neuron_sets(model, allowed)
-        layer = evenly_spaced(sorted(sets), 1, at="middles")[0]
-        where = sets[layer]
-        rows = (0, min(GRAM_ROWS, model.shape(where.up, layer, where.expert)[0]))
-        gate = None if where.gate is None else model.folded(where.gate, layer, expert=where.expert, rows=rows)
-        up = model.folded(where.up, layer, expert=where.expert, rows=rows)
+        where = sets[evenly_spaced(sorted(sets), 1, at="middles")[0]]
+        count = min(GRAM_ROWS, where.shape[0])
+        gate, up = where.gate_and_up((0, count))
     except (DegenerateInput, BudgetExceeded, IndexError) as error:
         why = NO_MLP if isinstance(error, IndexError) else error.reason
         return [ControlFinding(name, wanted, "not run", None, None, None, why) for name, wanted, _ in expected]
-    rng = np.random.default_rng([seed, rows[1]])
-    order = rng.permutation(rows[1])
-    tested, references = np.sort(order[: rows[1] // 2]), np.sort(order[rows[1] // 2 :])
+    rng = np.random.default_rng([seed, count])
+    tested, references = halves(count, rng)
     mirrors = rng.standard_normal((REFLECTIONS, up.shape[1])).astype(np.float32)
     here = gram_profiles(gate, up, references, tested)
-    rotated = [None if X is None else _reflected(X, mirrors) for X in (gate, up)]
+    gate, up = None if gate is None else _reflected(gate, mirrors), _reflected(up, mirrors)
     findings = []
     for name, wanted, shuffle in expected:
-        moved = rng.permutation(rows[1]) if shuffle else np.arange(rows[1])
-        assert rotated[1] is not None
-        there = gram_profiles(None if rotated[0] is None else rotated[0][moved], rotated[1][moved], references, tested)
+        moved = rng.permutation(count) if shuffle else np.arange(count)
+        there = gram_profiles(None if gate is None else gate[moved], up[moved], references, tested)
         found = fixed_points(here, there, centre=True)
         said = DERIVED if found.log10_p <= log10_alpha else NO_EVIDENCE
         reason = None if said == wanted else Text("expected {a}, found {b}", a=word(wanted), b=word(said))

@@ -1,20 +1,28 @@
-"""Neurons matched one by one: for MLPs that were reordered or narrowed, where rows no longer stand at their places."""
+"""Match neurons one by one, for MLPs that were reordered or narrowed, and test the matches beside an empirical null."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
-from kinprint.align.neuron_assignment import NeuronMatch, gate_up_agreement, recovered_map
+from kinprint.align.neuron_assignment import (
+    LEAST_DRAWS,
+    MAX_ASSIGNED,
+    NONE,
+    NeuronMatch,
+    gate_up_agreement,
+    recovered_map,
+)
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import RESIDUAL_ORDER
+from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.empirical_null import EmpiricalNull
+from kinprint.evidence.exact_tests import RESIDUAL_ORDER
 from kinprint.evidence.reading import EVERYTHING, Parts, Scope
 from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.model.model import Model
@@ -24,27 +32,23 @@ from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text, joined, labelled
 
-MAX_LAYERS = 4
+MAX_LAYERS = 4  # looked at first; where they match, all others follow
 MAX_ELEMENTS = 1 << 24  # of one matrix held in float64: 128 MB, and a few copies of it
 LEAST_COLUMNS = 256
 DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of them matches
-STATISTIC = "neuron_agreement"
 REORDERED = Text("reordered neurons")
 LIKE_THE_NULL = Text("unrelated models agree no more than those of the empirical null")
-ALIGNED_STATISTIC = "aligned_neuron_agreement"  # after residual dimensions were paired by shared tokens
+# statistics of the empirical null: as stored, and after residual dimensions were paired by shared tokens
+STATISTIC, ALIGNED_STATISTIC = "neuron_agreement", "aligned_neuron_agreement"
 
 GateUp = tuple[Want, Want]
 
 
 @dataclass(frozen=True)
-class NeuronEvidence:
-    """Matches by layer of B, the tests they make, the kind of reordering, and what could not be done."""
+class NeuronEvidence(SearchResult):
+    """Tests of layers whose neurons were matched, and the kind of reordering that most of them show."""
 
-    tests: tuple[EvidenceTest, ...] = ()
-    by_layer: Mapping[int, float] | None = None
     kind: str | None = None
-    spent: int = 0
-    untested: Text | None = None
 
 
 def match_neurons(
@@ -59,10 +63,12 @@ def match_neurons(
 ) -> NeuronEvidence:
     """Read whole gate and up matrices of a few layers, as many as the allowance lets, and match their neurons.
 
-    With `columns` the residual dimensions of B are first brought into A's order.
+    Where one of them matches, and layers have `MAX_ASSIGNED` neurons at most, the others are matched too. With `columns` the
+    residual dimensions of B are first brought into A's order.
     """
     a, b = models
-    chosen = _chosen(scope.parts(a), scope.parts(b), layer_map)
+    candidates = _candidates(scope.parts(a), scope.parts(b), layer_map)
+    chosen = evenly_spaced(candidates, MAX_LAYERS)
     if not chosen:
         return NeuronEvidence(untested=labelled(REORDERED, Text("no layer has gate and up matrices on both sides")))
     taken: list[tuple[GateUp, GateUp]] = []
@@ -80,21 +86,26 @@ def match_neurons(
             break
         spent += cost
         taken.append(sides)
-    tests, by_layer, kinds = [], {}, Counter[str]()
-    for sides in taken:
+    tests, kinds = [], Counter[str]()
+    first, rest = list(taken), [sides for sides in candidates if sides not in chosen]
+    while taken:
+        sides = taken.pop(0)
         matrices = moved(_read(models, sides, cut=columns is None), columns)
-        test, kind = _test(sides[1], matrices, _Null(null, columns), len(taken), seed)
+        draws, tries = (DRAWS, len(first)) if sides in first else (LEAST_DRAWS, len(candidates))
+        test, kind = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
         tests.append(test)
-        if test.log10_p is not None and test.layer is not None:
-            by_layer[test.layer] = test.log10_p
-        if kind is not None:
-            kinds[kind] += 1
-    common = kinds.most_common(1)
-    return NeuronEvidence(tuple(tests), by_layer, common[0][0] if common else None, spent)
+        kinds.update([kind] if kind else [])
+        if kind and not taken and rest and max(map(len, matrices)) <= MAX_ASSIGNED:
+            cost = sum(model.cost(want) for model, wants in zip(models, rest[0], strict=True) for want in wants)
+            if allowance is None or spent + cost <= allowance:
+                spent += cost
+                taken.append(rest.pop(0))
+    by_layer = {test.layer: test.log10_p for test in tests if test.layer is not None and test.log10_p is not None}
+    return NeuronEvidence(tuple(tests), by_layer, None, spent, kind=kinds.most_common(1)[0][0] if kinds else None)
 
 
-def _chosen(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[GateUp, GateUp]]:
-    """Return gate and up of evenly spaced layers of B, each after those of the layer of A that it matches."""
+def _candidates(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[GateUp, GateUp]]:
+    """Return gate and up of layers of B, each after those of the layer of A that it matches."""
     found: list[tuple[GateUp, GateUp]] = []
     for layer, source in sorted(layer_map.items()):
         for mlp in MLPS:
@@ -102,7 +113,7 @@ def _chosen(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[Gate
             if all(want.key in parts for wants, parts in ((one, a), (two, b)) for want in wants):
                 found.append((one, two))
                 break
-    return evenly_spaced(found, MAX_LAYERS)
+    return found
 
 
 def _read(models: Sequence[Model], sides: tuple[GateUp, GateUp], *, cut: bool) -> list[FloatArray]:
@@ -124,62 +135,51 @@ def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[F
     ]
 
 
-@dataclass(frozen=True)
-class _Null:
-    """The empirical null, and whether it is to be asked about aligned models."""
-
-    null: EmpiricalNull
-    columns: ColumnMatch | None
-
-    @property
-    def title(self) -> Text:
-        return self.null.title
-
-    @property
-    def largest(self) -> float:
-        return self.null.largest(STATISTIC if self.columns is None else ALIGNED_STATISTIC)
-
-
 def _test(
-    wants: GateUp, matrices: Sequence[FloatArray], null: _Null, layers: int, seed: int
+    wants: GateUp,
+    matrices: Sequence[FloatArray],
+    null: EmpiricalNull,
+    tries: int,
+    seed: int,
+    *,
+    draws: int,
+    aligned: bool,
 ) -> tuple[EvidenceTest, str | None]:
-    layer, scope = wants[0].layer, joined((want.role.value for want in wants), "and")
-    name = "neuron_match" if null.columns is None else "neuron_match_aligned"
+    """Return the test of one layer, and the kind of reordering that its matches show."""
+    scope = joined((want.role.value for want in wants), "and")
+    test = EvidenceTest("neuron_match_aligned" if aligned else "neuron_match", scope, wants[0].layer)
+    largest = null.largest(ALIGNED_STATISTIC if aligned else STATISTIC)
     try:
-        match = gate_up_agreement(*matrices, draws=DRAWS, seed=seed, null_rows=NULL_ROWS, beyond=null.largest)
+        match = gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
     except DegenerateInput as error:
-        return EvidenceTest(name, scope, layer, status=OFF, reason=error.reason), None
-    inside = match.agreement / match.n <= null.largest
-    # neither the draws nor the tail know what training on like data alone can align: the empirical null does
-    log10_p = 0.0 if inside else bonferroni(match.log10_p, layers)
-    test = EvidenceTest(
-        name,
-        scope,
-        layer,
-        expert=wants[0].expert,
+        return replace(test, status=OFF, reason=error.reason), None
+    test = replace(test, expert=wants[0].expert)
+    test = agreement_test(test, match, null, largest, tries=tries, assumption=RESIDUAL_ORDER)
+    kind = recovered_map(match).kind
+    return test, None if test.p_method is PMethod.INSIDE_NULL or kind == NONE else kind
+
+
+def agreement_test(
+    test: EvidenceTest, match: NeuronMatch, null: EmpiricalNull, largest: float, *, tries: int, assumption: Text
+) -> EvidenceTest:
+    """Fill a test with the agreement of gate and up rows; up to the `largest` share of the empirical null p is 1.
+
+    Neither the draws nor the tail know what training on like data alone can align: the empirical null does.
+    """
+    inside = match.agreement / match.n <= largest
+    scale = match.n / match.null_rows if match.null_rows else float(np.nan)
+    detail = Text("{method}; 1 where the empirical null has as large a share", method=match.p_detail)
+    return replace(
+        test,
         statistic=float(match.agreement),
-        null_mean=match.null_mean * _scale(match),
-        null_sd=match.null_sd * _scale(match),
+        null_mean=match.null_mean * scale,
+        null_sd=match.null_sd * scale,
         z=match.z,
-        log10_p=log10_p,
+        log10_p=0.0 if inside else bonferroni(match.log10_p, tries),
         n=match.n,
         blocks=1,
         null=Text("permuted residual dimensions, {n} draws, and {null}", n=match.n_draws, null=null.title),
         p_method=PMethod.INSIDE_NULL if inside else match.p_method,
-        p_detail=None if inside else beyond_null(match),
-        assumptions=(
-            RESIDUAL_ORDER,
-            LIKE_THE_NULL,
-        ),
+        p_detail=None if inside else detail,
+        assumptions=(assumption, LIKE_THE_NULL),
     )
-    found = recovered_map(match)
-    return test, None if inside or found.kind == "none" else found.kind
-
-
-def beyond_null(match: NeuronMatch) -> Text:
-    """Say how the p-value of a match was had that lies outside the empirical null."""
-    return Text("{method}; 1 where the empirical null has as large a share", method=match.p_detail)
-
-
-def _scale(match: NeuronMatch) -> float:
-    return len(match.gate_index) / match.null_rows if match.null_rows else float(np.nan)

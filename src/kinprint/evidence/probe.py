@@ -1,8 +1,8 @@
-"""What was read of one model for the evidence engine: slices of its tensors by role, layer and expert, in memory."""
+"""Hold the slices that were read of one model, by role, layer and expert, and pair them with those of another model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,43 +17,34 @@ from kinprint.text import Text
 class Probe:
     """Slices of one model.
 
-    Attributes
-    ----------
-    label
-        The model as the user named it.
-    layers, experts, hidden
-        Counts; ``hidden`` is the width of the residual stream.
-    kv_heads
-        Number of key/value heads, where the config tells.
-    ordered
-        Axes that have an order in this model although they have none in general, with the reason.
-    samples
-        What was read. Row slices of one role start at the same row in all layers and in both models.
-    heads
-        For attn_k and attn_v, one row of every key/value head: (heads, width).
-    tokens
-        Rows of the embedding for tokens that both models have, in the same order (one entry, or none).
-    stored_roles
-        Every role the model has, read or not.
-    stored_elements
-        Number of weights the model has in all; 0 if not known.
+    Row slices of one role start at the same row in all layers and in both models.
     """
 
-    label: str
+    label: str  # the model as the user named it
     layers: int
     experts: int = 0
-    hidden: int | None = None
-    kv_heads: int | None = None
+    hidden: int | None = None  # width of the residual stream
+    kv_heads: int | None = None  # where the config tells
+    mean_free: bool = (
+        False  # whether norms take no mean off (RMSNorm), so that residual dimensions may change their signs
+    )
+    # axes that have an order in this model although they have none in general, with the reason
     ordered: Mapping[Axis, Text] = field(default_factory=dict)
     samples: dict[TensorKey, Sample] = field(default_factory=dict)
-    heads: dict[TensorKey, Sample] = field(default_factory=dict)
-    tokens: dict[TensorKey, Sample] = field(default_factory=dict)
-    stored_roles: frozenset[Role] = frozenset()
-    stored_elements: int = 0
+    heads: dict[TensorKey, Sample] = field(default_factory=dict)  # attn_k, attn_v: one row of every key/value head
+    tokens: dict[TensorKey, Sample] = field(default_factory=dict)  # embeddings of tokens that both models have
+    stored_roles: frozenset[Role] = frozenset()  # every role the model has, read or not
+    stored_elements: int = 0  # number of weights in all; 0 if not known
+    unmapped: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of tensors of unknown role, by name
 
     def of(self, role: Role, *, expert: int | None = None) -> dict[int | None, Sample]:
         """Return a role's slices by layer, for one expert (None: the role has no experts)."""
         return {layer: sample for (r, layer, e), sample in self.samples.items() if r is role and e == expert}
+
+    @property
+    def value_channels(self) -> int | None:
+        """Rows of the value projection, as far as it was read."""
+        return next((sample.shape[0] for (role, _, _), sample in self.samples.items() if role is Role.ATTN_V), None)
 
     def has(self, roles: Iterable[Role]) -> bool:
         """Whether the model has any of the roles, as far as is known."""
@@ -119,20 +110,53 @@ class Probe:
         return replace(self, label=f"{self.label}, shuffled", samples=samples, heads=heads, tokens=tokens)
 
 
+@dataclass(frozen=True)
+class SamplePair:
+    """Slices of both models that are compared, and where the slice stands in B."""
+
+    role: Role
+    layer: int | None
+    expert: int | None
+    a: Sample
+    b: Sample
+
+    @property
+    def finite(self) -> bool:
+        """Whether neither slice holds NaN or infinity."""
+        return self.a.finite and self.b.finite
+
+
+LayerMap = Mapping[int, int]  # layer of B to layer of A
+
+
+def sample_pairs(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[SamplePair]:
+    """Pair the slices of B with those of A under a layer map; slices without a partner are left out."""
+    for (role, layer, expert), sample in b.samples.items():
+        source = None if layer is None else layer_map.get(layer)
+        partner = a.samples.get((role, source, expert))
+        if partner is not None and (layer is None or source is not None):
+            yield SamplePair(role, layer, expert, partner, sample)
+
+
+def pairs_by_role(a: Probe, b: Probe, layer_map: LayerMap) -> dict[Role, list[SamplePair]]:
+    """Return the pairs of slices of each role."""
+    found: dict[Role, list[SamplePair]] = {}
+    for pair in sample_pairs(a, b, layer_map):
+        found.setdefault(pair.role, []).append(pair)
+    return found
+
+
+def is_residual_norm(role: Role) -> bool:
+    """Whether the role is a norm over the residual stream."""
+    return role.info.kind == "norm" and role.info.axes[0] is Axis.RESIDUAL
+
+
+def has_neuron_rows(role: Role) -> bool:
+    """Whether the role has a row for each neuron, along the residual stream: gate and up matrices."""
+    return role.info.axes == (Axis.NEURON, Axis.RESIDUAL)
+
+
 def residual_columns(role: Role) -> bool:
     """Whether a row slice of the role holds whole rows along the residual stream."""
     axes = role.info.axes
     return len(axes) == 2 and axes[1] is Axis.RESIDUAL and axes[0] is not Axis.RESIDUAL
-
-
-def layer_keys(probe: Probe, roles: Iterable[Role]) -> dict[int, list[TensorKey]]:
-    """Return for each layer the keys of these roles, in order of role and expert."""
-    wanted = list(roles)
-    found: dict[int, list[TensorKey]] = {}
-    for key in sorted(
-        (key for key in probe.samples if key[0] in wanted and key[1] is not None),
-        key=lambda key: (key[1], wanted.index(key[0]), -1 if key[2] is None else key[2]),
-    ):
-        assert key[1] is not None
-        found.setdefault(key[1], []).append(key)
-    return found

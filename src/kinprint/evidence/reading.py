@@ -1,4 +1,4 @@
-"""What the evidence engine reads beyond the slices of the comparison: planned purely, read together, within an allowance."""
+"""Plan and read what the exact tests need beyond the slices of the comparison, within an allowance of bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
-from kinprint.arch import Axis, Role, RoleTensor, TensorKey, ordered_axes
+from kinprint.arch import Role, RoleTensor, TensorKey, ordered_axes
 from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.arch.roles import DENSE_ROLES
-from kinprint.evidence.probe import Probe, residual_columns
-from kinprint.formats.plan import Run
+from kinprint.evidence.probe import Probe, has_neuron_rows, residual_columns
 from kinprint.model.model import Model
 from kinprint.model.reader import Sample, Want, read_together
 from kinprint.text import Text
@@ -36,15 +35,18 @@ class ProbeRead:
 
 def new_probe(model: Model) -> Probe:
     """Return an empty probe with what the headers and the config tell."""
+    config, roles = flattened(model.config), frozenset(part.role for part in model.naming.tensors)
     return Probe(
         label=model.label,
         layers=model.naming.layers,
         experts=model.naming.experts,
         hidden=model.hidden,
-        kv_heads=kv_heads_of(flattened(model.config)),
+        kv_heads=kv_heads_of(config),
+        mean_free="rms_norm_eps" in config and not any(role.value.endswith("norm_bias") for role in roles),
         ordered=ordered_axes(model.config),
-        stored_roles=frozenset(part.role for part in model.naming.tensors),
+        stored_roles=roles,
         stored_elements=sum(tensor.elements for tensor in model.checkpoint.tensors.values()),
+        unmapped={name: model.checkpoint.tensors[name].shape for name in model.naming.unmapped},
     )
 
 
@@ -57,9 +59,8 @@ class Scope:
 
     def allows(self, role: Role, layer: int | None) -> bool:
         """Whether a tensor may be read."""
-        if self.roles is not None and role not in self.roles:
-            return False
-        return self.layers is None or layer is None or layer in self.layers
+        role_allowed = self.roles is None or role in self.roles
+        return role_allowed and (self.layers is None or layer is None or layer in self.layers)
 
     def parts(self, model: Model) -> Parts:
         """Return a model's tensors, as far as they may be read."""
@@ -68,12 +69,11 @@ class Scope:
     @property
     def limits(self) -> list[Text]:
         """What was left out on request, in words."""
-        named = []
-        if self.layers is not None:
-            named.append(Text("layers other than those asked for (--layers)"))
-        if self.roles is not None:
-            named.append(Text("roles other than those asked for (--roles)"))
-        return named
+        layers, roles = (
+            Text("layers other than those asked for (--layers)"),
+            Text("roles other than those asked for (--roles)"),
+        )
+        return [said for said, limit in ((layers, self.layers), (roles, self.roles)) if limit is not None]
 
 
 EVERYTHING = Scope()
@@ -89,7 +89,7 @@ def read_probe(model: Model, wants: Iterable[Want], allowance: int | None) -> Pr
 def fill_probes(
     models: Sequence[Model], probes: Sequence[Probe], reads: Sequence[ProbeRead], allowance: int | None
 ) -> int:
-    """Read as much of what is wanted, in order, as the allowance lets, into the probes. Returns the bytes that takes.
+    """Read as much of what is wanted, in order, as the allowance lets, into the probes. Return the bytes read.
 
     What is wanted of A and of B for one comparison is read on both sides or on neither.
     """
@@ -123,28 +123,15 @@ def _in_pairs(reads: Sequence[ProbeRead]) -> Iterator[list[ProbeRead]]:
 
 def _put(probe: Probe, read: ProbeRead, sample: Sample) -> None:
     key = read.want.key
-    if read.purpose == "heads":
-        probe.heads[key] = sample
-    elif read.purpose == "tokens":
-        probe.tokens[key] = sample
-    elif read.purpose == "append":
+    if read.purpose == "append":
         before = probe.samples[key]
-        assert before.rows is not None
-        assert sample.rows is not None
-        stored = np.concatenate([before.stored, sample.stored])
-        probe.samples[key] = replace(before, stored=stored, rows=(before.rows[0], sample.rows[1]))
-    else:
-        probe.samples[key] = sample
-
-
-# -- what to ask for -----------------------------------------------------------------------------------------------------
+        rows = (before.rows[0], sample.rows[1]) if before.rows and sample.rows else None
+        sample = replace(before, stored=np.concatenate([before.stored, sample.stored]), rows=rows)
+    {"heads": probe.heads, "tokens": probe.tokens}.get(read.purpose, probe.samples)[key] = sample
 
 
 def plan_extras(
-    models: Sequence[Model],
-    probes: Sequence[Probe],
-    tokens: Sequence[tuple[int, int]] | None,
-    scope: Scope = EVERYTHING,
+    models: Sequence[Model], probes: Sequence[Probe], tokens: Sequence[tuple[int, int]] | None, scope: Scope
 ) -> list[ProbeRead]:
     """List what the exact tests and the layer map need beyond the comparison's slices, most useful first."""
     parts = [scope.parts(model) for model in models]
@@ -153,7 +140,7 @@ def plan_extras(
         *_unpaired_layers(probes, parts),
         *_both("sample", _other_widths(parts), parts),
         *_upcycled(probes, parts),
-        *_tokens(parts, tokens),
+        *_tokens(parts, tokens or ()),
         *_both("heads", _heads(probes, parts), parts),
     ]
 
@@ -166,43 +153,33 @@ def _more_neurons(probes: Sequence[Probe]) -> Iterator[Want]:
     """Ask for rows of the same neurons' gate and up matrices beyond those that the comparison measures."""
     for key, sample in probes[0].samples.items():
         other = probes[1].samples.get(key)
-        if other is None or key[0].info.axes != (Axis.NEURON, Axis.RESIDUAL) or sample.rows is None:
+        if other is None or sample.rows is None or not has_neuron_rows(key[0]):
             continue
         stop = min(NEURON_ROWS, sample.shape[0], other.shape[0])
         if sample.rows == other.rows and sample.rows[1] < stop:
             yield Want(*key, (sample.rows[1], stop))
 
 
-def _template(probes: Sequence[Probe]) -> dict[Role, tuple[Run | None, Run | None]]:
-    """Return which rows and columns of each role were read, so that further layers are read alike."""
-    return {key[0]: (sample.rows, sample.columns) for key, sample in probes[0].samples.items()}
-
-
 def _unpaired_layers(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterator[ProbeRead]:
     """Ask for layers that only one side has: norms and row slices along the residual stream, as in the layers both have."""
-    template = _template(probes)
+    read_alike = {key[0]: (sample.rows, sample.columns) for key, sample in probes[0].samples.items()}
     for side in (0, 1):
+        experts = {None, *(key[2] for key in probes[side].samples)}
         for key, part in parts[side].items():
             role, layer, expert = key
-            if layer is None or key in probes[side].samples or role not in template or key in parts[1 - side]:
+            if layer is None or role not in read_alike or key in probes[side].samples or key in parts[1 - side]:
                 continue
-            if 0 in part.shape:
-                continue
-            if expert is not None and not any(k[2] == expert for k in probes[side].samples):
-                continue
-            if role.info.kind == "norm" or residual_columns(role):
-                rows, columns = template[role]
-                if rows is None or rows[1] <= part.shape[0]:
-                    yield ProbeRead(side, "sample", Want(*key, rows, columns))
+            rows, columns = read_alike[role]
+            fits = 0 not in part.shape and (rows is None or rows[1] <= part.shape[0])
+            if fits and expert in experts and (role.info.kind == "norm" or residual_columns(role)):
+                yield ProbeRead(side, "sample", Want(*key, rows, columns))
 
 
 def _other_widths(parts: Sequence[Parts]) -> Iterator[Want]:
     """Ask for neuron rows of models whose residual widths differ, for the tests after an alignment by tokens."""
     for key, part in parts[0].items():
         other = parts[1].get(key)
-        if other is None or key[0].info.axes != (Axis.NEURON, Axis.RESIDUAL) or part.shape[1] == other.shape[1]:
-            continue
-        if key[2] in (None, 0):
+        if other is not None and has_neuron_rows(key[0]) and part.shape[1] != other.shape[1] and key[2] in (None, 0):
             yield Want(*key, (0, min(NEURON_ROWS, part.shape[0], other.shape[0])))
 
 
@@ -227,14 +204,14 @@ def token_wants(tokens: Sequence[tuple[int, int]]) -> tuple[Want, Want]:
     return Want(Role.EMBEDDING, rows=left), Want(Role.EMBEDDING, rows=right)
 
 
-def _tokens(parts: Sequence[Parts], tokens: Sequence[tuple[int, int]] | None) -> Iterator[ProbeRead]:
-    found = [side.get((Role.EMBEDDING, None, None)) for side in parts]
-    if not tokens or any(
-        part is None or max(p[side] for p in tokens) >= part.shape[0] for side, part in enumerate(found)
-    ):
-        return
-    for side, want in enumerate(token_wants(tokens)):
-        yield ProbeRead(side, "tokens", want)
+def _tokens(parts: Sequence[Parts], shared: Sequence[tuple[int, int]]) -> Iterator[ProbeRead]:
+    """Ask for the embeddings of shared tokens, evenly spaced from a quarter on: the first are special tokens and bytes."""
+    tokens = evenly_spaced(shared[len(shared) // 4 :], TOKEN_ROWS)
+    tables = [side.get((Role.EMBEDDING, None, None)) for side in parts]
+    rows = [0 if table is None else table.shape[0] for table in tables]
+    if tokens and all(max(pair[side] for pair in tokens) < rows[side] for side in (0, 1)):
+        for side, want in enumerate(token_wants(tokens)):
+            yield ProbeRead(side, "tokens", want)
 
 
 def _heads(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterator[Want]:
@@ -244,9 +221,7 @@ def _heads(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterator[Want]:
         return
     for role in (Role.ATTN_K, Role.ATTN_V):
         for layer in evenly_spaced(range(min(a.layers, b.layers)), HEAD_LAYERS):
-            found = [side.get((role, layer, None)) for side in parts]
-            shapes = {part.shape if part is not None else None for part in found}
-            rows = next(iter(shapes)) if len(shapes) == 1 else None
-            if rows and rows[0] and rows[0] % a.kv_heads == 0:
-                size = rows[0] // a.kv_heads
+            shapes = [part.shape if (part := side.get((role, layer, None))) is not None else (0,) for side in parts]
+            size, rest = divmod(shapes[0][0], a.kv_heads)
+            if size and not rest and shapes[0] == shapes[1]:
                 yield Want(role, layer, rows=tuple((head * size, head * size + 1) for head in range(a.kv_heads)))

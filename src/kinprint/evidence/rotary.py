@@ -1,10 +1,9 @@
-"""In which of two orders a model keeps the rows of q and k, where nothing says it.
+"""Find in which of two orders a model keeps the rows of q and k, where its format does not say.
 
 Rotary embeddings turn pairs of rows of a head. Hugging Face's checkpoints keep the first rows of all pairs and then the second
-ones; Meta's, and what was made of them, keep the two rows of a pair next to each other. Formats that say what they are (a
-config, GGUF's metadata, llama2.c's header) settle it. An archive of arrays under Hugging Face's names may be either, so
-it is tried against the other model: one question for the whole model, asked of some ten thousand numbers that either
-agree or do not.
+ones; Meta's, and what was made of them, keep the two rows of a pair next to each other. A config, GGUF's metadata or llama2.c's
+header settles the order. An archive of arrays under Hugging Face's names may have either, so both are tried against the other
+model: one question for the whole model, asked of some ten thousand numbers that either agree or do not.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from kinprint.arch.configs import flattened, kv_heads_of
 from kinprint.errors import BudgetExceeded
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import MAX_GAP_BYTES
-from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import Tensors
+from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.model.model import Model
 from kinprint.model.reader import Want, read_together
 from kinprint.text import Text

@@ -1,4 +1,4 @@
-"""From evidence to a position in the lattice: a short list of rules, tried in order, each recorded with its inputs.
+"""Decide the verdict: rules tried in order on the evidence, each recorded with its inputs; the first that fires decides.
 
 No rule looks at configs, names, dates or raw cosines. A failed control forbids any verdict. Abstaining is an answer.
 """
@@ -6,33 +6,15 @@ No rule looks at configs, names, dates or raw cosines. A failed control forbids 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from kinprint.evidence.common_start import INITIALISATION, UNCLEAR, Origin
+from kinprint.evidence.common_start import INITIALISATION, UNCLEAR
 from kinprint.evidence.components import NOT_TESTED
-from kinprint.evidence.edit_kinds import DIRECT, ROTATED, Kind, is_merge, name_kind
+from kinprint.evidence.edit_kinds import Kind, is_merge, name_kind
+from kinprint.evidence.facts import Facts
 from kinprint.evidence.words import word
-from kinprint.results.findings import (
-    DERIVED,
-    IDENTICAL,
-    NO_EVIDENCE,
-    NOT_TESTABLE,
-    NOTHING_SAID,
-    SHARES_COMPONENTS,
-    SHARES_INITIALISATION,
-    TESTED,
-    ComponentFinding,
-    ControlFinding,
-    EditFinding,
-    EvidenceTest,
-    ExpertFinding,
-    LayerAlignment,
-    MergeFinding,
-    PowerFinding,
-    Rule,
-    Verdict,
-)
+from kinprint.results import findings
 from kinprint.text import Text, Value, joined, labelled, within
 
 LOG10_ALPHA = -6.0
@@ -45,195 +27,137 @@ MATCHES_NEURONS = frozenset({"neuron_match", "neuron_match_aligned", "neuron_mat
 """Tests that match neurons one by one, beside an empirical null."""
 
 UNALIGNED = {"fixed_points_aligned": "fixed_points"}
-"""Tests after an alignment, and the test whose self control shows what they can see."""
+"""Tests after an alignment, and the test that shows, by a planted relation, what they can see."""
 
 TRUNK = ("attention", "mlp", "experts")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """How much of what was read is byte for byte the same, and whether the two files could be the same at all."""
-
-    tensors: int
-    identical: int
-    same_structure: bool
-    share_read: float  # of all stored bytes of the smaller model
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All that the rules look at."""
-
-    tests: Sequence[EvidenceTest]
-    alignment: LayerAlignment
-    components: Sequence[ComponentFinding]
-    identity: Identity
-    layers_a: int
-    layers_b: int
-    experts: Sequence[ExpertFinding] = ()
-    origin: Origin | None = None
-    edits: Sequence[EditFinding] = ()
-    merge: MergeFinding | None = None
-    controls: Sequence[ControlFinding] = ()
-    power: Sequence[PowerFinding] = ()
-    neuron_kind: str | None = None  # "permuted", "subset", … where neurons were matched one by one
-    basis: str | None = None  # "reordered" where the residual stream had to be aligned first
-    able: frozenset[tuple[str, str]] = frozenset()  # tests, by name and scope, that reach the threshold on a copy
-    untested: Sequence[Text] = ()
-    null: Text | None = None
-
-    @property
-    def log10_p(self) -> float | None:
-        """The least corrected p-value of all tests that ran."""
-        found = [test.log10_p_holm for test in self.tests if test.status == TESTED and test.log10_p_holm is not None]
-        return min(found, default=None)
-
-    def component(self, name: str) -> ComponentFinding | None:
-        """Return one part's finding."""
-        return next((item for item in self.components if item.component == name), None)
-
-
-@dataclass
-class _Course:
-    """The rules tried so far."""
-
-    rules: list[Rule] = field(default_factory=list)
-
-    def ask(self, name: str, question: Text, inputs: Sequence[Text], *, fired: bool, outcome: str) -> bool:
-        self.rules.append(Rule(name, question, tuple(inputs), fired, outcome if fired else "go on"))
-        return fired
-
-
-def decide(facts: Facts) -> Verdict:
-    """Return the verdict. The first rule that fires decides."""
-    course = _Course()
-    if (verdict := _forbidden(facts, course)) is not None:
-        return verdict
-    kind: Kind | None = None
-    strong = (facts.log10_p or 0.0) <= LOG10_ALPHA
-    identity = facts.identity
-    same = identity.same_structure and identity.tensors > 0 and identity.identical == identity.tensors
-    if course.ask(
-        "identical",
-        Text("Are all weights known, and byte for byte the same, in files of the same structure?"),
-        [
-            Text("{n} of {m} tensors identical", n=identity.identical, m=identity.tensors),
-            Text("{x:.2%} of all weights are known", x=identity.share_read),
-            Text("same structure: {flag}", flag=Text("yes") if identity.same_structure else Text("no")),
-        ],
-        fired=same and identity.share_read >= 1.0,
-        outcome=IDENTICAL,
-    ):
-        return _verdict(facts, course, IDENTICAL, None)
-    if course.ask(
-        "independent",
-        Text("Is no test below the threshold after correction?"),
-        [Text("least log10 p {p:.1f}", p=facts.log10_p), Text("threshold {p:g}", p=LOG10_ALPHA)],
-        fired=not strong,
-        outcome=NO_EVIDENCE,
-    ):
-        return _verdict(facts, course, NO_EVIDENCE, None)
-    trunk = [item for name in TRUNK if (item := facts.component(name)) is not None and item.shared]
-    if course.ask(
-        "trunk",
-        Text("Do only parts outside attention and MLP share (norms, embeddings, router, head)?"),
-        [labelled(word(item.component), word(item.state)) for item in facts.components],
-        fired=not trunk,
-        outcome=SHARES_COMPONENTS,
-    ):
-        return _verdict(facts, course, SHARES_COMPONENTS, None)
-    origin = facts.origin
-    if course.ask(
-        "initialisation",
-        Text("Is what they share less than training would leave in common, and the like of a common random start?"),
-        origin.reasons if origin else (Text("not examined"),),
-        fired=origin is not None and origin.reading in (INITIALISATION, UNCLEAR) and not is_merge(facts.merge),
-        outcome=SHARES_INITIALISATION,
-    ):
-        return _verdict(facts, course, SHARES_INITIALISATION, None)
-    covered = _coverage(facts)
-    if course.ask(
-        "coverage",
-        Text("Do fewer than half of the layers of either model match?"),
-        [Text("{x:.0%} of layers match", x=covered)],
-        fired=covered < MOST_LAYERS,
-        outcome=SHARES_COMPONENTS,
-    ):
-        return _verdict(facts, course, SHARES_COMPONENTS, None)
-    kind = name_kind(
-        facts.alignment,
-        facts.components,
-        facts.experts,
-        facts.edits,
-        facts.merge,
-        facts.neuron_kind,
-        facts.basis,
-        origin,
-        (facts.layers_a, facts.layers_b),
-        _unchanged(identity),
-    )
-    course.ask(
-        "derived", Text("Otherwise: most layers share trained weights."), kind.reasons, fired=True, outcome=DERIVED
-    )
-    return _verdict(facts, course, DERIVED, kind)
-
-
-def _unchanged(identity: Identity) -> Text | None:
-    """Say how much is known to be the same, if all that was read is."""
-    if not identity.tensors or identity.identical < identity.tensors:
-        return None
-    x, n = identity.share_read, identity.tensors
-    if identity.same_structure:
-        return Text("{x:.2%} of the weights, in {n} tensors", x=x, n=n)
-    return Text("{x:.2%} of the weights, in {n} tensors; tensors were added or are missing", x=x, n=n)
-
 
 OWN_CONTROLS = ("self", "shuffled self", "rotated self", "rotated shuffled self")
 """What runs unasked: the first two with every verdict, the others where a rotated basis was looked for."""
 
+DISTILLATION = Text(
+    "distillation and training on another model's output: not seen in weights, unless hidden states were matched, which can "
+    "leave agreement"
+)
 
-def _forbidden(facts: Facts, course: _Course) -> Verdict | None:
-    """Abstain if a control failed or too little could be compared."""
-    failed = [control for control in facts.controls if control.status == "failed"]
-    asked = [control for control in facts.controls if control.name not in OWN_CONTROLS]
-    none_ran = bool(asked) and all(control.status == "not run" for control in asked)
-    shown = [_control(control) for control in facts.controls] or [Text("none ran")]
-    own = {control.name for control in facts.controls if control.status == "passed"}
-    missing = not {"self", "shuffled self"} <= own
-    if course.ask(
+
+def decide(facts: Facts) -> findings.Verdict:
+    """Return the verdict. The first rule that fires decides."""
+    rules: list[findings.Rule] = []
+    for rule in _rules(facts):
+        rules.append(rule if rule.fired else replace(rule, outcome="go on"))
+        if rule.fired:
+            return _verdict(facts, rules, None)
+    kind = name_kind(facts)
+    otherwise = Text("Otherwise: most layers share trained weights.")
+    return _verdict(
+        facts, [*rules, findings.Rule("derived", otherwise, kind.reasons, fired=True, outcome=findings.DERIVED)], kind
+    )
+
+
+def _rules(facts: Facts) -> Iterator[findings.Rule]:
+    """Yield the rules in order, each with the class that it leads to if it fires."""
+    yield findings.Rule(
         "controls",
         Text("Did a control fail, or could none of those asked for be run?"),
-        shown,
-        fired=bool(failed) or none_ran or missing,
-        outcome=NOT_TESTABLE,
-    ):
-        return _verdict(facts, course, NOT_TESTABLE, None, _why_forbidden(facts, failed, none_ran=none_ran))
-    ran = [test for test in facts.tests if test.status == TESTED and test.log10_p is not None]
-    able = [test for test in ran if _could(test, facts.able)]
-    identical = facts.identity.identical == facts.identity.tensors > 0
-    enough = identical or bool(able) or (facts.log10_p or 0.0) <= LOG10_ALPHA
-    if course.ask(
+        tuple(_control(control) for control in facts.controls) or (Text("none ran"),),
+        bool(_failed(facts)) or _none_ran(facts) or not _own_passed(facts),
+        findings.NOT_TESTABLE,
+    )
+    able = [test for test in facts.ran if _has_power(test, facts.able)]
+    identity, strong = facts.identity, (facts.log10_p or 0.0) <= LOG10_ALPHA
+    same = identity.identical == identity.tensors > 0
+    yield findings.Rule(
         "comparable",
-        Text("Is there no test that could have seen even a copy?"),
-        [Text("{n} tests ran", n=len(ran)), Text("{n} of them reach the threshold on a copy of A", n=len(able))],
-        fired=not enough,
-        outcome=NOT_TESTABLE,
-    ):
-        reasons = _reasons_off(facts) or [Text("too little is comparable")]
-        return _verdict(facts, course, NOT_TESTABLE, None, joined(reasons))
-    return None
+        Text("Was nothing found, and is there no test that sees a strong relation (0.9) planted in these models?"),
+        (
+            Text("{n} tests ran", n=len(facts.ran)),
+            Text("at least {n} of them see it", n=len(able)) if not (same or strong) else Text("something was found"),
+        ),
+        not (same or able or strong),
+        findings.NOT_TESTABLE,
+    )
+    yield findings.Rule(
+        "identical",
+        Text("Are all weights known, and byte for byte the same, in files of the same structure?"),
+        (
+            Text("{n} of {m} tensors identical", n=identity.identical, m=identity.tensors),
+            Text("{x:.2%} of all weights are known", x=identity.share_read),
+            Text("same structure: {flag}", flag=Text("yes") if identity.same_structure else Text("no")),
+        ),
+        same and identity.same_structure and identity.share_read >= 1.0,
+        findings.IDENTICAL,
+    )
+    order = facts.log10_p_order
+    yield findings.Rule(
+        "structure",
+        Text("Do places agree (what is zero, which units are alike, how they are sorted), and signs of weights not?"),
+        (Text("least log10 p of order {p:.1f}", p=order), Text("with signs {p:.1f}", p=facts.log10_p)),
+        not strong and (order or 0.0) <= LOG10_ALPHA,
+        findings.NO_EVIDENCE,
+    )
+    yield findings.Rule(
+        "independent",
+        Text("Is no test below the threshold after correction?"),
+        (Text("least log10 p {p:.1f}", p=facts.log10_p), Text("threshold {p:g}", p=LOG10_ALPHA)),
+        not strong,
+        findings.NO_EVIDENCE,
+    )
+    yield findings.Rule(
+        "trunk",
+        Text("Do only parts outside attention and MLP share (norms, embeddings, router, head)?"),
+        tuple(labelled(word(item.component), word(item.state)) for item in facts.components),
+        not any(item.shared for item in _trunk(facts)),
+        findings.SHARES_COMPONENTS,
+    )
+    origin = facts.origin
+    yield findings.Rule(
+        "initialisation",
+        Text("Is what they share less than training would leave in common, and the like of a common random start?"),
+        origin.reasons if origin else (Text("not examined"),),
+        origin is not None and origin.reading in (INITIALISATION, UNCLEAR) and not is_merge(facts.merge),
+        findings.SHARES_INITIALISATION,
+    )
+    matched, tested = _coverage(facts)
+    yield findings.Rule(
+        "coverage",
+        Text("Do fewer than half of the layers tested match?"),
+        (Text("{n} of {m} layers tested match", n=matched, m=tested),),
+        matched < MOST_LAYERS * tested,
+        findings.SHARES_COMPONENTS,
+    )
 
 
-def _control(control: ControlFinding) -> Text:
+def _trunk(facts: Facts) -> list[findings.ComponentFinding]:
+    return [item for item in facts.components if item.component in TRUNK]
+
+
+def _failed(facts: Facts) -> list[findings.ControlFinding]:
+    return [control for control in facts.controls if control.status == "failed"]
+
+
+def _none_ran(facts: Facts) -> bool:
+    """Whether controls were asked for, and none could be run."""
+    asked = [control for control in facts.controls if control.name not in OWN_CONTROLS]
+    return bool(asked) and all(control.status == "not run" for control in asked)
+
+
+def _own_passed(facts: Facts) -> bool:
+    return {"self", "shuffled self"} <= {control.name for control in facts.controls if control.status == "passed"}
+
+
+def _control(control: findings.ControlFinding) -> Text:
     said = labelled(word(control.name), word(control.status))
     return said if control.reason is None else Text("{control} ({reason})", control=said, reason=control.reason)
 
 
-def _why_forbidden(facts: Facts, failed: Sequence[ControlFinding], *, none_ran: bool) -> Text:
-    """Tell a control that failed from one that could not be run: the first speaks against the instrument."""
-    if failed:
+def _why_not_testable(facts: Facts, rule: str) -> Text:
+    """Tell a control that failed, which speaks against the instrument, from one that could not be run."""
+    if rule == "comparable":
+        return joined(_reasons_off(facts) or [Text("no test that could be run would have seen a strong relation")])
+    if failed := _failed(facts):
         return Text("{name} did not give the answer known beforehand", name=word(failed[0].name))
-    if not any(test.status == TESTED for test in facts.tests) and not none_ran:
+    none_ran = _none_ran(facts)
+    if not none_ran and not any(test.status == findings.TESTED for test in facts.tests):
         return _because(Text("nothing could be compared"), _reasons_off(facts))
     which = (
         Text("the controls asked for could not be run") if none_ran else Text("the built-in controls could not be run")
@@ -251,48 +175,53 @@ def _because(said: Text, reasons: Sequence[Text]) -> Text:
     return labelled(said, joined(reasons)) if reasons else said
 
 
-def _could(test: EvidenceTest, able: frozenset[tuple[str, str]]) -> bool:
-    """Whether a test reaches the threshold on a copy, as the self control shows; matched neurons always do if there are some."""
+def _has_power(test: findings.EvidenceTest, able: frozenset[tuple[str, str]]) -> bool:
+    """Whether a test sees a strong relation, as planting shows; matched neurons always do if there are some."""
     if test.name in MATCHES_NEURONS or test.name == "gram_fixed_points":
         return test.n >= 16
     return (UNALIGNED.get(test.name, test.name), test.scope) in able
 
 
-def _coverage(facts: Facts) -> float:
-    """Return the larger of the shares of B's layers that match and of A's layers that occur."""
+def _coverage(facts: Facts) -> tuple[int, int]:
+    """Return how many layers match, and how many were tested: of B, of A, or of one part, whichever share is the largest."""
     found = facts.alignment.layers
-    matched = [item for item in found if item.shared and item.source is not None]
-    by_layer = max(len(matched) / max(len(found), 1), len({item.source for item in matched}) / max(facts.layers_a, 1))
-    parts = [c.shared / c.tested for name in TRUNK if (c := facts.component(name)) is not None and c.tested]
-    return max([by_layer, *parts])
+    matched, used = sum(bool(item.sources) for item in found), {source for item in found for source in item.sources}
+    counts = [(matched, len(found)), (len(used), facts.layers_a - len(facts.alignment.unread_a))]
+    counts += [(item.shared, item.tested) for item in _trunk(facts)]
+    return max(((n, m) for n, m in counts if m), key=lambda count: (count[0] / count[1], count[1]), default=(0, 1))
 
 
 # -- words ---------------------------------------------------------------------------------------------------------------
 
 
-def _verdict(facts: Facts, course: _Course, class_: str, kind: Kind | None, why: Text | None = None) -> Verdict:
-    related = class_ in (DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, IDENTICAL)
-    return Verdict(
+def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) -> findings.Verdict:
+    class_ = rules[-1].outcome
+    related = class_ in (
+        findings.DERIVED,
+        findings.SHARES_COMPONENTS,
+        findings.SHARES_INITIALISATION,
+        findings.IDENTICAL,
+    )
+    why = _why_not_testable(facts, rules[-1].name) if class_ == findings.NOT_TESTABLE else None
+    return findings.Verdict(
         class_=class_,
         kind=kind.name if kind else None,
-        variant=kind.variant if kind else None,
-        sentence=_sentence(facts, class_, kind, why),
+        kinds=kind.parts or (kind.name,) if kind else (),
+        variant=kind.variant if kind else findings.SAME_STRUCTURE if rules[-1].name == "structure" else None,
+        sentence=_same_structure(facts) if rules[-1].name == "structure" else _sentence(facts, class_, kind, why),
         log10_p=facts.log10_p,
         layer_map=_layer_map(facts) if related else None,
         reasons=_reasons(facts, class_, kind, why),
         against=_against(facts, class_),
         untested=tuple(dict.fromkeys([*facts.untested, *_off(facts), DISTILLATION])),
         assumptions=tuple(
-            dict.fromkeys(text for test in facts.tests for text in test.assumptions if test.status == TESTED)
+            dict.fromkeys(text for test in facts.tests for text in test.assumptions if test.status == findings.TESTED)
         ),
-        rules=tuple(course.rules),
+        rules=tuple(rules),
         log10_alpha=LOG10_ALPHA,
         tests=sum(test.log10_p is not None for test in facts.tests),
         null=facts.null,
     )
-
-
-DISTILLATION = Text("distillation and training on another model's output: they leave no trace in weights")
 
 
 def _layer_map(facts: Facts) -> tuple[int | None, ...] | None:
@@ -303,22 +232,22 @@ def _layer_map(facts: Facts) -> tuple[int | None, ...] | None:
 
 
 def _sentence(facts: Facts, class_: str, kind: Kind | None, why: Text | None) -> Text:
-    if class_ == IDENTICAL:
+    if class_ == findings.IDENTICAL:
         return Text("The two models are identical: every weight is the same, byte for byte.")
-    if class_ == NO_EVIDENCE:
+    if class_ == findings.NO_EVIDENCE:
         return Text("{found} This does not prove training from scratch.", found=_weakest(facts.power))
-    if class_ == NOT_TESTABLE:
+    if class_ == findings.NOT_TESTABLE:
         return Text("Not testable: {why}.", why=why)
     p = math.ceil(facts.log10_p or 0.0)  # rounded towards zero: what is said must hold
-    if class_ == DERIVED:
+    if class_ == findings.DERIVED:
         assert kind is not None
-        return _derived(kind, p, direct=kind.name in DIRECT or (kind.name == "merged" and is_merge(facts.merge)))
-    if class_ == SHARES_COMPONENTS:
+        return _derived(kind, p, direct=kind.direct)
+    if class_ == findings.SHARES_COMPONENTS:
         return _shares(facts, p)
     if facts.origin is not None and facts.origin.reading == UNCLEAR:
         return Text(
             "The two models share weights or their initialisation (if they were unrelated, agreement like this would have a "
-            "chance below 10^{p}); too little was read to tell which.",
+            "chance below 10^{p}); what was read shows too little training to tell which.",
             p=p,
         )
     return Text(
@@ -328,7 +257,17 @@ def _sentence(facts: Facts, class_: str, kind: Kind | None, why: Text | None) ->
     )
 
 
+def _same_structure(facts: Facts) -> Text:
+    return Text(
+        "No evidence that either model derives from the other. The two have the same structure: what is zero, or how units are "
+        "arranged, agrees (by chance below 10^{p}), as one public recipe makes it; the signs of their weights do not agree, as "
+        "those of shared weights would.",
+        p=math.ceil(facts.log10_p_order or 0.0),
+    )
+
+
 def _derived(kind: Kind, p: int, *, direct: bool) -> Text:
+    said: dict[str, Value] = {"how": kind.phrase, "p": p}
     if kind.phrase is None:
         return Text(
             "One of the two models derives from the other, or both derive from a common ancestor: if they were unrelated, "
@@ -339,21 +278,19 @@ def _derived(kind: Kind, p: int, *, direct: bool) -> Text:
         return Text(
             "One of the two models derives from the other {how}: if they were unrelated, agreement like this would have a "
             "chance below 10^{p}.",
-            how=kind.phrase,
-            p=p,
+            **said,
         )
     return Text(
         "One of the two models derives from the other {how}, or both derive from a common ancestor: if they were unrelated, "
         "agreement like this would have a chance below 10^{p}.",
-        how=kind.phrase,
-        p=p,
+        **said,
     )
 
 
 def _shares(facts: Facts, p: int) -> Text:
-    scopes = dict.fromkeys(test.scope for test in facts.tests if (test.log10_p_holm or 0.0) <= LOG10_ALPHA)
+    scopes = dict.fromkeys(test.scope for test in facts.tests if (test.log10_p_claim or 0.0) <= LOG10_ALPHA)
     parts = joined([_part(item) for item in facts.components if item.shared] or scopes, "and")
-    if any(item.tested for name in TRUNK if (item := facts.component(name)) is not None):
+    if any(item.tested for item in _trunk(facts)):
         return Text(
             "The two models share {parts}, and not most of their layers: if they were unrelated, agreement like this would "
             "have a chance below 10^{p}.",
@@ -368,14 +305,14 @@ def _shares(facts: Facts, p: int) -> Text:
     )
 
 
-def _part(item: ComponentFinding) -> Text:
+def _part(item: findings.ComponentFinding) -> Text:
     part = word(item.component)
     if item.shared == item.tested:
         return part
     return Text("{part} (in {n} of {m} places)", part=part, n=item.shared, m=item.tested)
 
 
-def _weakest(power: Sequence[PowerFinding]) -> Text:
+def _weakest(power: Sequence[findings.PowerFinding]) -> Text:
     """Say that nothing was found, and how weak a relation would have been seen: one figure for each quantity, at most two."""
     least: dict[Text, float] = {}
     for item in power:
@@ -384,39 +321,51 @@ def _weakest(power: Sequence[PowerFinding]) -> Text:
     if not least:
         return Text("No evidence that either model derives from the other.")
     (q, x), *more = least.items()
+    seen: dict[str, Value] = {"q": q, "x": x}
     if not more:
         return Text(
             "No evidence that either model derives from the other; a {q} of {x:.2g} would have been seen with 95 % "
             "probability, dimensions and rows being in place.",
-            q=q,
-            x=x,
+            **seen,
         )
-    r, y = more[0]
+    seen["r"], seen["y"] = more[0]
     return Text(
         "No evidence that either model derives from the other; a {q} of {x:.2g} or a {r} of {y:.2g} would have been seen with "
         "95 % probability, dimensions and rows being in place.",
-        q=q,
-        x=x,
-        r=r,
-        y=y,
+        **seen,
     )
 
 
 def _reasons(facts: Facts, class_: str, kind: Kind | None, why: Text | None) -> tuple[Text, ...]:
-    if class_ == NOT_TESTABLE:
-        return (why or NOTHING_SAID,)
-    ran = [test for test in facts.tests if test.status == TESTED and test.log10_p_holm is not None]
-    ran.sort(key=lambda test: (test.log10_p_holm or 0.0, test.log10_p or 0.0))
-    if class_ == NO_EVIDENCE:
+    if class_ == findings.NOT_TESTABLE:
+        return (why or findings.NOTHING_SAID,)
+    ran = sorted(facts.ran, key=lambda test: (test.log10_p_claim or 0.0, test.log10_p or 0.0))
+    if class_ == findings.NO_EVIDENCE:
         strongest = [Text("strongest of {n} tests: {test}", n=len(ran), test=describe(ran[0]))] if ran else []
         return (*strongest, *(labelled(word(c.name), word(c.status)) for c in facts.controls))
     lines = [describe(test) for test in ran[:4]]
+    if signs := [test.log10_p_signs for test in ran[:4] if test.log10_p_signs is not None]:
+        lines.append(
+            Text(
+                "signs of the same weights agree too (log10 p {p:.1f} corrected): claims about weights in place rest on both",
+                p=max(signs),
+            )
+        )
     if facts.origin is not None:
         lines += facts.origin.reasons
-    return (*lines, *(kind.reasons if kind else ()))
+    return (*lines, *_few_layers(facts), *(kind.reasons if kind else ()))
 
 
-def describe(test: EvidenceTest) -> Text:
+def _few_layers(facts: Facts) -> list[Text]:
+    """Say of how many layers the claim speaks, where not all of them were tested."""
+    matched, tested = _coverage(facts)
+    total = min(facts.layers_a, facts.layers_b)
+    if not matched or tested >= total:
+        return []
+    return [Text("{n} of {m} layers tested match, of {total} in all", n=matched, m=tested, total=total)]
+
+
+def describe(test: findings.EvidenceTest) -> Text:
     """Say one test's result in a line."""
     mean = test.null_mean if test.null_mean is None or abs(test.null_mean) >= 1e-9 else 0.0
     found: dict[str, Value] = {"test": word(test.name), "scope": test.scope, "x": test.statistic, "m": mean}
@@ -435,21 +384,14 @@ def describe(test: EvidenceTest) -> Text:
 
 def _against(facts: Facts, class_: str) -> tuple[Text, ...]:
     lines: list[Text] = []
-    if class_ in (DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION):
-        elsewhere = Text("not in place, and not compared in the other basis") if facts.basis == ROTATED else None
-        lines += [
-            labelled(word(item.component), elsewhere or word(item.state))
-            for item in facts.components
-            if item.tested and item.shared < item.tested
-        ]
+    if class_ in (findings.DERIVED, findings.SHARES_COMPONENTS, findings.SHARES_INITIALISATION):
+        unlike = [item for item in facts.components if item.shared < item.tested]
+        lines += [labelled(word(item.component), word(item.state)) for item in unlike]
         lines.append(Text("the tests are symmetric: they do not say which of the two came first"))
-    if class_ == NO_EVIDENCE and facts.log10_p is not None and facts.log10_p <= -2.0:
+    if class_ == findings.NO_EVIDENCE and facts.log10_p is not None and facts.log10_p <= -2.0:
         lines.append(Text("one test stands out, but not enough: log10 p {p:.1f} corrected", p=facts.log10_p))
-    lines += [
-        Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason)
-        for c in facts.controls
-        if c.status == "not run"
-    ]
+    not_run = [control for control in facts.controls if control.status == "not run"]
+    lines += [Text("control {name} was not run: {reason}", name=word(c.name), reason=c.reason) for c in not_run]
     return tuple(lines)
 
 
@@ -460,6 +402,6 @@ def _off(facts: Facts) -> list[Text]:
         if test.reason
     ]
     off += [labelled(word(c.component), c.note) for c in facts.components if c.state == NOT_TESTED and c.note]
-    if facts.alignment.status != TESTED and facts.alignment.reason:
+    if facts.alignment.status != findings.TESTED and facts.alignment.reason:
         off.append(labelled(Text("layer map"), facts.alignment.reason))
     return off

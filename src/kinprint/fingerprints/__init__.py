@@ -1,1 +1,1 @@
-"""Fingerprints: methods that say how alike two models are, each beside its own null; and files that carry them."""
+"""Compare models by fingerprint methods, each beside its own null, and store fingerprints in files."""

@@ -1,4 +1,4 @@
-"""Every method, in the order of the tables. Importing this registers them."""
+"""Register all fingerprint methods on import, in the order of the tables."""
 
 from __future__ import annotations
 

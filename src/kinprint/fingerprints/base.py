@@ -1,12 +1,13 @@
-"""What a method is: a number that is larger the more alike two models are, with its needs, invariances and null declared.
+"""Declare a fingerprint method: a score that rises with likeness, with its needs, invariances and null.
 
-To add a method, write one file in `kinprint.fingerprints.methods` with one class, and name it in `catalogue`. Where the number
-can be had from what each model shows alone, `extract` and `score` are written apart, and the method works on fingerprint files;
-where one model must be held against the other (an assignment, say), only `score_models` is written.
+To add a method, write one file in `kinprint.fingerprints.methods` with one class, and name it in `all_methods`. Where a score
+follows from features of each model alone, write `extract` and `score`: the method then works on fingerprint files. Where one
+model must be compared with the other directly (by an assignment, say), write `score_models` only.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from kinprint.errors import DegenerateInput
 from kinprint.model.weights import Weights
 from kinprint.registry import Registry
+from kinprint.stats.kernels import unbiased_cka_moments
+from kinprint.stats.tails import least_log10_p, log10_p_normal
 from kinprint.text import Text
 
 WEIGHTS, TOKENIZER, FORWARD = "weights", "tokenizer", "forward pass"
@@ -32,9 +35,14 @@ RESCALING = "rescaling"  # of a neuron's up row against its down column, of valu
 CHANGES = (RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
 
 
+def all_but(*changes: str) -> tuple[str, ...]:
+    """Return the changes that a method withstands, given those that defeat it."""
+    return tuple(change for change in CHANGES if change not in changes)
+
+
 @dataclass(frozen=True)
 class Features:
-    """What a method keeps of one model: small arrays, and numbers that say how to read them."""
+    """Small arrays that a method keeps of one model, and scalars that say how to read them."""
 
     method: str
     version: int
@@ -44,50 +52,41 @@ class Features:
 
 @dataclass(frozen=True)
 class Chance:
-    """A null that the pair itself provides.
+    """A null that the pair itself provides."""
 
-    Parameters
-    ----------
-    name : what is permuted or drawn.
-    mean, sd : of the score under it.
-    log10_p : one-sided, towards "more alike".
-    n : exchangeable units, or draws.
-    exact : whether unrelated models follow it whatever they were trained on. A permutation of tokens is not exact: tokens have a
-        meaning that any two models share.
-    assumptions : what has to hold.
-    """
-
-    name: Text
-    mean: float | None
+    name: Text  # what is permuted or drawn
+    mean: float | None  # of the score
     sd: float | None
-    log10_p: float | None
-    n: int
+    log10_p: float | None  # one-sided, towards "more alike"
+    n: int  # exchangeable units, or draws
+    # Whether unrelated models follow the null whatever they were trained on. A permutation of tokens is not exact: tokens have
+    # a meaning that any two models share.
     exact: bool
     assumptions: tuple[Text, ...] = ()
 
 
+def cka_chance(value: float, n: int, name: Text, *assumptions: Text) -> Chance:
+    """Return the null of one unbiased CKA over `n` samples, not exact: mean 0, exact variance, normal tail, not below 1/n!."""
+    sd = math.sqrt(unbiased_cka_moments(n).variance)
+    log10_p = max(log10_p_normal(value / sd), least_log10_p(n))
+    return Chance(name, 0.0, sd, log10_p, n, exact=False, assumptions=assumptions)
+
+
 @dataclass(frozen=True)
 class Score:
-    """How alike two models are to one method; larger is more alike.
-
-    Parameters
-    ----------
-    value : the method's number, as its authors define it.
-    chance : the null of the pair itself, where there is one.
-    details : further figures by name (the biased estimator, the best pair of layers), for the reader.
-    layers : for methods that localise, layer of B to layer of A.
-    notes : what a reader must know of this pair.
-    """
+    """Likeness of two models by one method, as its authors define the value; larger is more alike."""
 
     value: float
-    chance: Chance | None = None
-    details: Mapping[str, float] = field(default_factory=dict)
-    layers: Mapping[int, int] = field(default_factory=dict)
-    notes: tuple[Text, ...] = ()
+    chance: Chance | None = None  # the null of the pair itself, where there is one
+    details: Mapping[str, float] = field(
+        default_factory=dict
+    )  # further figures: a biased estimator, the best layers, …
+    layers: Mapping[int, int] = field(default_factory=dict)  # of methods that localise: layer of B to layer of A
+    notes: tuple[Text, ...] = ()  # what a reader must know of this pair
 
 
 class Method(ABC):
-    """One fingerprint method. Class attributes declare it; instances hold no state."""
+    """Fingerprint method. Class attributes declare needs and invariances; instances hold no state."""
 
     name: ClassVar[str]
     title: ClassVar[Text]
@@ -103,17 +102,11 @@ class Method(ABC):
 
     @abstractmethod
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
-        """Hold two models against each other.
-
-        Raises
-        ------
-        DegenerateInput
-            If the method cannot be applied to these; the message says why, and becomes the status of its row.
-        """
+        """Compare two models; raise `DegenerateInput` where the method does not apply, with the reason for its row."""
 
 
 class PortableMethod(Method):
-    """A method whose score is had from features of each model alone."""
+    """A method whose score follows from features of each model alone."""
 
     portable: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""Fingerprint files: what portable methods keep of one model, in one small safetensors file with a description and a digest.
+"""Write and read fingerprint files: features of one model in a small safetensors file with a description and a digest.
 
 A maker can publish one, and others compare without the weights. The container is ordinary safetensors: tensors named
 ``method/array``, and in ``__metadata__`` one entry, ``kinprint.fingerprint``, with the JSON described by `Description`. Its
@@ -19,6 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from kinprint._util.files import write_whole
+from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound, SchemaError
 from kinprint.fingerprints.base import Features, Method, PortableMethod, check_needs
@@ -38,7 +39,7 @@ _LENGTH = 8
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """One method in a file: its version, its scalars (each as text, number or integer), or why it has nothing."""
+    """One method in a file: version, scalars (each as text, number or integer), or the reason for having no features."""
 
     method: str
     version: int
@@ -48,7 +49,7 @@ class MethodEntry:
 
 @dataclass(frozen=True)
 class Description:
-    """What a fingerprint says of itself and of the model it was made from."""
+    """Description of a fingerprint and of the model that it was made from."""
 
     schema: str
     schema_version: int
@@ -73,14 +74,13 @@ class Fingerprint:
 
 
 def extract_features(
-    model: Weights, methods: Sequence[Method], tell: Any = None
+    model: Weights, methods: Sequence[Method], tell: Progress = quiet
 ) -> tuple[dict[str, Features], dict[str, Text]]:
     """Return what portable methods keep of a model, and for the others why they have nothing."""
     found: dict[str, Features] = {}
     reasons: dict[str, Text] = {}
     for done, method in enumerate(methods):
-        if tell is not None:
-            tell("methods", done, len(methods))
+        tell("methods", done, len(methods))
         if not isinstance(method, PortableMethod):
             reasons[method.name] = Text("it needs the weights of both models at once")
             continue
@@ -102,10 +102,10 @@ def describe(
     files: Sequence[tuple[str, str]] = (),
 ) -> Fingerprint:
     """Make a fingerprint of features."""
-    entries = [
-        MethodEntry(name, item.version, tuple((key, _spelt(value)) for key, value in sorted(item.facts.items())))
-        for name, item in features.items()
-    ]
+    entries = []
+    for name, item in features.items():
+        facts = tuple((key, orjson.dumps(value).decode()) for key, value in sorted(item.facts.items()))
+        entries.append(MethodEntry(name, item.version, facts))
     entries += [MethodEntry(name, 0, (), reason) for name, reason in reasons.items()]
     description = Description(
         schema=SCHEMA,
@@ -121,13 +121,6 @@ def describe(
         methods=tuple(entries),
     )
     return Fingerprint(description, features)
-
-
-def _spelt(value: float | str) -> str:
-    return orjson.dumps(value).decode()
-
-
-# -- bytes ---------------------------------------------------------------------------------------------------------------
 
 
 def to_bytes(fingerprint: Fingerprint) -> bytes:
@@ -164,10 +157,7 @@ def write_fingerprint(path: Path, fingerprint: Fingerprint) -> int:
 def read_fingerprint(path: Path) -> Fingerprint:
     """Read a fingerprint file, hostile or not: everything is checked against the file's size and the digest.
 
-    Raises
-    ------
-    NotFound, FormatError, SchemaError
-        If there is no such file, it is damaged, or it is of another version.
+    Raise NotFound without a file, FormatError for a damaged one, SchemaError for another version.
     """
     label = path.name
     try:
@@ -195,9 +185,7 @@ def from_bytes(raw: bytes, label: str) -> Fingerprint:
             f"{label}: a safetensors file without a fingerprint's description", hint="compare it as a model instead"
         )
     description = _description(text, label)
-    contents: dict[str, tuple[str, tuple[int, ...], bytes]] = {
-        tensor.name: (tensor.dtype, tensor.shape, raw[tensor.start : tensor.end]) for tensor in tensors
-    }
+    contents = {tensor.name: (tensor.dtype, tensor.shape, raw[tensor.start : tensor.end]) for tensor in tensors}
     if _digest(replace(description, digest=""), contents) != description.digest:
         raise FormatError(
             f"{label}: the digest does not match: the file was changed", hint="fetch it again from its maker"

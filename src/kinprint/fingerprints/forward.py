@@ -1,4 +1,4 @@
-"""Running a model on the prompts that ship: what each layer says at a prompt's last token, and what its neurons do.
+"""Run a model on the prompts that ship, and return the outputs of its layers and the activations of its neurons.
 
 Models come from local safetensors files or from memory, through transformers; no code of the model's own is run, nothing is
 unpickled, and nothing is fetched. The tokenizer is read by the tokenizers library from tokenizer.json alone. torch and
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ _FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeEr
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt as a model's tokenizer cuts it: token ids, and for each where in the text it ends (0: not of the text)."""
+    """Prompt as cut by a model's tokenizer: token ids, and for each its end in the text (0: not of the text)."""
 
     ids: tuple[int, ...]
     ends: tuple[int, ...]
@@ -60,12 +59,8 @@ def prompts_digest() -> str:
 class Runner:
     """A model that can be run, with its tokenizer.
 
-    Raises
-    ------
-    NeedsExtra
-        If torch, transformers or tokenizers are not installed.
-    DegenerateInput
-        If the model's files are not on this machine, or are not such as transformers can run without code of their own.
+    Raise NeedsExtra without torch, transformers or tokenizers; DegenerateInput if the model's files are not on this machine,
+    or are not such as transformers can run without code of their own.
     """
 
     def __init__(self, model: Weights) -> None:
@@ -112,8 +107,8 @@ class Runner:
                 by_batch[prompt // BATCH].append((prompt % BATCH, position))
             self._run(module, cut, watched, by_batch, kept)
         values = {name: np.ascontiguousarray(np.concatenate(rows).T) for name, rows in kept.items()}
-        if fused:
-            return {int(name): _halves(rows) for name, rows in values.items()}
+        if fused:  # the first half of the rows is the gate's
+            return {int(name): (rows[: len(rows) // 2], rows[len(rows) // 2 :]) for name, rows in values.items()}
         layers = sorted({int(name.split()[0]) for name in values})
         return {layer: (values[f"{layer} gate"], values[f"{layer} up"]) for layer in layers}
 
@@ -148,24 +143,17 @@ class Runner:
             if model.state is not None:
                 module, info = _from_memory(model, model.state, transformers, self._torch, options)
             else:
-                module, info = transformers.AutoModel.from_pretrained(
-                    _folder(model),
-                    trust_remote_code=False,
-                    use_safetensors=True,
-                    local_files_only=True,
-                    **options,
-                )
+                safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
+                module, info = transformers.AutoModel.from_pretrained(_weights_folder(model), **safe, **options)
         except _FAILURES as error:
             raise DegenerateInput(
                 "{name} cannot be loaded by transformers: {why}", name=model.label, why=_first_line(error)
             ) from error
         missing = [name for name in info["missing_keys"] if "pooler" not in name]
         if missing:  # transformers would fill them with random numbers
+            n, example = len(missing), min(missing)
             raise DegenerateInput(
-                "{name}: {n} weights are missing, such as {example}",
-                name=model.label,
-                n=len(missing),
-                example=min(missing),
+                "{name}: {n} weights are missing, such as {example}", name=model.label, n=n, example=example
             )
         if module.config.is_encoder_decoder:
             raise DegenerateInput("{name} has an encoder and a decoder: expected one stack of layers", name=model.label)
@@ -223,9 +211,9 @@ class Runner:
     def _padded(self, some: Sequence[Prompt]) -> tuple[Any, Any]:
         """Pad on the right, where no token of a decoder looks, and mask for those that look both ways."""
         longest = max(len(prompt.ids) for prompt in some)
-        ids = self._torch.tensor([[*prompt.ids, *[0] * (longest - len(prompt.ids))] for prompt in some])
-        mask = self._torch.tensor([[1] * len(p.ids) + [0] * (longest - len(p.ids)) for p in some])
-        return ids, mask
+        ids = [[*prompt.ids, *[0] * (longest - len(prompt.ids))] for prompt in some]
+        mask = [[1] * len(prompt.ids) + [0] * (longest - len(prompt.ids)) for prompt in some]
+        return self._torch.tensor(ids), self._torch.tensor(mask)
 
 
 def common_places(a: Sequence[Prompt], b: Sequence[Prompt]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -253,9 +241,13 @@ def _needed(name: str) -> Any:
 
 
 def _folder(model: Weights) -> Path:
-    folder = model.folder
-    if folder is None:
+    if model.folder is None:
         raise DegenerateInput("{name}: needs the model's files on this machine", name=model.label)
+    return model.folder
+
+
+def _weights_folder(model: Weights) -> Path:
+    folder = _folder(model)
     if (folder / "adapter_config.json").exists():
         raise DegenerateInput("{name} is an adapter: merge it into its base to run it", name=model.label)
     model.bytes_read += sum(path.stat().st_size for path in folder.glob("*.safetensors"))
@@ -279,39 +271,20 @@ def _tokenizer(model: Weights) -> Any:
             raise DegenerateInput("{name} has no tokenizer", name=model.label)
         text = orjson.dumps(dict(model.tokenizer)).decode()
     else:
-        path = _folder_of_tokenizer(model) / TOKENIZER_FILE
+        path = _folder(model) / TOKENIZER_FILE
         if not path.is_file():
             raise DegenerateInput("{name} has no {file}", name=model.label, file=TOKENIZER_FILE)
         text = path.read_text(encoding="utf-8", errors="replace")
-    with _Refused(model.label):
+    try:
         tokenizer = library.Tokenizer.from_str(text)
         tokenizer.no_padding()
         tokenizer.no_truncation()
+    except Exception as error:
+        if type(error) is not Exception:  # tokenizers raises the base class itself
+            raise
+        why = _first_line(error)
+        raise DegenerateInput("{name}: its tokenizer cannot be read: {why}", name=model.label, why=why) from error
     return tokenizer
-
-
-def _folder_of_tokenizer(model: Weights) -> Path:
-    if model.folder is None:
-        raise DegenerateInput("{name}: needs the model's files on this machine", name=model.label)
-    return model.folder
-
-
-class _Refused:
-    """What tokenizers raises is an Exception of no class of its own; exactly that is turned into a reason."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if kind is Exception and error is not None:
-            raise DegenerateInput(
-                "{name}: its tokenizer cannot be read: {why}", name=self.label, why=_first_line(error)
-            ) from error
 
 
 @contextmanager
@@ -360,8 +333,3 @@ def _gated(blocks: Sequence[Any], label: str) -> tuple[dict[str, Any], bool]:
     if not found or any(fused) != all(fused):
         raise DegenerateInput("{name} has no gate and up maps that can be watched", name=label)
     return found, fused[0]
-
-
-def _halves(rows: Matrix) -> tuple[Matrix, Matrix]:
-    middle = rows.shape[0] // 2
-    return rows[:middle], rows[middle:]

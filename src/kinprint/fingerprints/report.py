@@ -1,4 +1,4 @@
-"""Fingerprints of models, and what two of them say about each other without the weights of either."""
+"""Make fingerprints of models, and compare two of them without the weights of either."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from kinprint._util.progress import Progress
+from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.all_methods import METHODS
-from kinprint.fingerprints.base import Features, Method
+from kinprint.fingerprints.base import FORWARD, Features, Method
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
 from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_on_features
 from kinprint.model.model import open_model
@@ -20,14 +20,12 @@ from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, TESTED, MethodFinding
 from kinprint.results.options import Options
-from kinprint.results.plain_json import write_json
 from kinprint.results.result import Result
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
 
-SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint_report", 1
 RELATED = "related"
 
 
@@ -48,11 +46,15 @@ class FingerprintSide:
 
 @dataclass(frozen=True)
 class FingerprintReport(Result):
-    """Two fingerprints held against each other. There is no verdict: no controls, no edits, no layer map can be had from these.
+    """Two fingerprints compared. Without controls, edits and a layer map there is no verdict.
 
     ``class_`` is "related" if an exact method rejects independence at the level of the verdicts, "no_evidence" if exact methods
     ran and none does, "not_testable" if none could run. Related means shared weights or a shared initialisation.
     """
+
+    SCHEMA: ClassVar = "kinprint.fingerprint_report"
+    CALLED: ClassVar = "a report on fingerprints"
+    VERSIONS: ClassVar = (1,)
 
     schema: str
     schema_version: int
@@ -64,10 +66,6 @@ class FingerprintReport(Result):
     log10_p: float | None
     log10_alpha: float
     methods: tuple[MethodFinding, ...]
-
-    def to_json(self) -> bytes:
-        """Return the report as JSON; ``class_`` is written as ``class``."""
-        return write_json(self)
 
 
 def make_fingerprint(
@@ -103,29 +101,23 @@ def _methods(options: Options) -> list[Method]:
     return chosen_methods(options.methods) if options.methods else default_methods()
 
 
+def default_methods() -> list[Method]:
+    """Return the portable methods that need nothing but weights and tokenizer."""
+    return [method for method in METHODS.values() if method.portable and FORWARD not in method.needs]
+
+
 def _fingerprint(reference: str, session: Session, methods: Sequence[Method], progress: Progress | None) -> Fingerprint:
     model = open_model(reference, session)
     weights = StoredWeights(model)
     where = model.checkpoint.provenance
     if where.kind in ("folder", "file"):  # a published file must not tell how its maker's disk is laid out
         weights.label = Path(where.location).resolve().name
-    features, reasons = extract_features(weights, methods, progress)
-    return describe(
-        weights,
-        features,
-        reasons,
-        parameters=sum(tensor.elements for tensor in model.checkpoint.tensors.values()),
-        commit=where.commit,
-        files=[
-            (file.name, file.identity if where.kind == "hub" else f"{file.size} bytes")
-            for file in model.checkpoint.files
-        ],
-    )
-
-
-def default_methods() -> list[Method]:
-    """Return the portable methods that need nothing but weights and tokenizer."""
-    return [method for method in METHODS.values() if method.portable and "forward pass" not in method.needs]
+    features, reasons = extract_features(weights, methods, progress or quiet)
+    size = sum(tensor.elements for tensor in model.checkpoint.tensors.values())
+    files = [
+        (file.name, file.identity if where.kind == "hub" else f"{file.size} bytes") for file in model.checkpoint.files
+    ]
+    return describe(weights, features, reasons, parameters=size, commit=where.commit, files=files)
 
 
 def compare_fingerprints(
@@ -150,20 +142,11 @@ def compare_fingerprints(
     methods = _methods(wanted)
     with running(wanted, settings, session) as run:
         sides = [_side(path_text(reference), run, methods, progress) for reference in (a, b)]
-    findings = run_on_features(sides[0][1], sides[1][1], methods, seed=wanted.seed, tell=progress)
+    (one, features_a), (two, features_b) = sides
+    findings = run_on_features(features_a, features_b, methods, seed=wanted.seed, tell=progress or quiet)
     class_, sentence, log10_p = conclude(findings)
-    return FingerprintReport(
-        SCHEMA,
-        SCHEMA_VERSION,
-        f"kinprint {__version__}",
-        sides[0][0],
-        sides[1][0],
-        class_,
-        sentence,
-        log10_p,
-        LOG10_ALPHA,
-        tuple(findings),
-    )
+    schema, made_by = (FingerprintReport.SCHEMA, FingerprintReport.VERSIONS[-1]), f"kinprint {__version__}"
+    return FingerprintReport(*schema, made_by, one, two, class_, sentence, log10_p, LOG10_ALPHA, tuple(findings))
 
 
 def _side(
@@ -174,30 +157,14 @@ def _side(
     else:
         found, kind = _fingerprint(reference, session, methods, progress), "model"
     text = found.description
-    digest = text.digest or None
-    return (
-        FingerprintSide(
-            reference,
-            kind,
-            text.model,
-            text.architecture,
-            text.layers,
-            text.hidden,
-            text.commit,
-            digest,
-            text.made_by,
-        ),
-        found.features,
-    )
+    known = text.model, text.architecture, text.layers, text.hidden, text.commit, text.digest or None, text.made_by
+    return FingerprintSide(reference, kind, *known), found.features
 
 
 def conclude(findings: Sequence[MethodFinding]) -> tuple[str, Text, float | None]:
     """Judge by exact methods alone, corrected for their number."""
-    exact = [
-        item.chance.log10_p
-        for item in findings
-        if item.status == TESTED and item.chance is not None and item.chance.exact and item.chance.log10_p is not None
-    ]
+    nulls = [item.chance for item in findings if item.status == TESTED and item.chance is not None]
+    exact = [null.log10_p for null in nulls if null.exact and null.log10_p is not None]
     if not exact:
         return NOT_TESTABLE, Text("Not testable: no method with an exact null could run on these fingerprints."), None
     log10_p = bonferroni(min(exact), len(exact))
@@ -208,11 +175,7 @@ def conclude(findings: Sequence[MethodFinding]) -> tuple[str, Text, float | None
             p=math.ceil(log10_p),
         )
         return RELATED, sentence, log10_p
-    return (
-        NO_EVIDENCE,
-        Text(
-            "No exact method finds a relation. Fingerprints see less than weights: reordered models, for one, need compare "
-            "--deep."
-        ),
-        log10_p,
+    sentence = Text(
+        "No exact method finds a relation. Fingerprints see less than weights: reordered models, for one, need compare --deep."
     )
+    return NO_EVIDENCE, sentence, log10_p

@@ -1,16 +1,17 @@
-"""Running methods on a pair: each in its turn, each beside its nulls, and none able to stop the others."""
+"""Run fingerprint methods on a pair, each beside its nulls; one that fails does not stop the others."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
+from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
 from kinprint.evidence.empirical_null import EmpiricalNull, NullSample, parse_null
 from kinprint.evidence.verdict import LOG10_ALPHA
@@ -24,7 +25,6 @@ from kinprint.text import Text
 METHODS_NULL = "methods_null.json"
 MOST_AXES, MOST_ROWS, MOST_BYTES, LARGEST = 4, 1024, 32 << 20, 1e12
 """What a fingerprint may hold: far beyond any real one."""
-Tell = Callable[[str, int, int], None]
 
 
 def chosen_methods(names: Sequence[str]) -> list[Method]:
@@ -41,7 +41,7 @@ def room_for_methods(options: Options, *models: str | Path) -> Options:
 
 @cache
 def shipped_null() -> EmpiricalNull | None:
-    """Return what the independent models of the zoo show to each method, as measured when this version was made."""
+    """Return the scores of independent models by each method, as measured when this version was made."""
     place = resources.files("kinprint.fingerprints").joinpath("data", METHODS_NULL)
     return parse_null(place.read_bytes(), METHODS_NULL) if place.is_file() else None
 
@@ -52,7 +52,7 @@ def statistic_of(method: Method) -> str:
 
 
 def share_tokens(a: Weights, b: Weights) -> None:
-    """Tell each of two models which tokens the other has, so that both choose among the same ones."""
+    """Give each of two models the tokens of the other, so that both choose among the same ones."""
     one, two = a.keys(), b.keys()
     shared = None if one is None or two is None else np.intersect1d(one, two)
     a.shared = b.shared = shared
@@ -65,18 +65,16 @@ def run_methods(
     *,
     seed: int = 0,
     null: EmpiricalNull | None = None,
-    tell: Tell | None = None,
+    tell: Progress = quiet,
 ) -> list[MethodFinding]:
-    """Hold two models against each other by every method.
-
-    Raises
-    ------
-    NeedsExtra
-        If not one method could run and one of them lacks an optional dependency.
-    """
+    """Compare two models by every method; raise NeedsExtra if none could run and one lacks an optional dependency."""
     share_tokens(a, b)
-    jobs = {method.name: partial(_score_models, method, a, b, seed) for method in methods}
-    return _run(methods, jobs, null or shipped_null(), tell)
+
+    def score(method: Method) -> Score:
+        check_needs(method, a, b)
+        return method.score_models(a, b, seed=seed)
+
+    return _run(methods, score, null or shipped_null(), tell)
 
 
 def run_on_features(
@@ -86,16 +84,10 @@ def run_on_features(
     *,
     seed: int = 0,
     null: EmpiricalNull | None = None,
-    tell: Tell | None = None,
+    tell: Progress = quiet,
 ) -> list[MethodFinding]:
-    """Do the same where features are all there is: methods that need both models at once are off."""
-    jobs = {method.name: partial(_score_features, method, a, b, seed) for method in methods}
-    return _run(methods, jobs, null or shipped_null(), tell)
-
-
-def _score_models(method: Method, a: Weights, b: Weights, seed: int) -> Score:
-    check_needs(method, a, b)
-    return method.score_models(a, b, seed=seed)
+    """Compare two models by their features alone: methods that need both models at once are off."""
+    return _run(methods, lambda method: _score_features(method, a, b, seed), null or shipped_null(), tell)
 
 
 def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, Features], seed: int) -> Score:
@@ -106,16 +98,12 @@ def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, F
         found = features.get(method.name)
         if found is None:
             raise DegenerateInput("the fingerprint of {side} has nothing for it", side=side)
-        if found.version != method.version:
+        if (own := found.version) != method.version:
             raise DegenerateInput(
-                "the fingerprint of {side} is of version {a}, expected {b}",
-                side=side,
-                a=found.version,
-                b=method.version,
+                "the fingerprint of {side} is of version {a}, expected {b}", side=side, a=own, b=method.version
             )
-        sides.append(found)
-    for side, found in zip("AB", sides, strict=True):
         _check_arrays(found, side)
+        sides.append(found)
     try:
         with np.errstate(all="ignore"):
             score = method.score(sides[0], sides[1], seed=seed)
@@ -134,12 +122,12 @@ def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, F
 def _check_arrays(features: Features, side: str) -> None:
     """Refuse arrays of absurd shapes, and values near the end of their range, before a method multiplies them."""
     for name, array in features.arrays.items():
-        rows = array.shape[0] if array.ndim > 1 else 0
+        rows, shown = array.shape[0] if array.ndim > 1 else 0, repr(name[:80])
         if array.ndim > MOST_AXES or rows > MOST_ROWS or array.nbytes > MOST_BYTES:
             raise DegenerateInput(
                 "the fingerprint of {side}: {name} has shape {shape}: expected at most {axes} axes, {rows} rows and {n} bytes",
                 side=side,
-                name=repr(name[:80]),
+                name=shown,
                 shape=str(array.shape),
                 axes=MOST_AXES,
                 rows=MOST_ROWS,
@@ -147,52 +135,27 @@ def _check_arrays(features: Features, side: str) -> None:
             )
         if array.dtype.kind == "f" and array.size and float(np.abs(array).max()) > LARGEST:
             raise DegenerateInput(
-                "the fingerprint of {side}: {name} holds values beyond {x:g}",
-                side=side,
-                name=repr(name[:80]),
-                x=LARGEST,
+                "the fingerprint of {side}: {name} holds values beyond {x:g}", side=side, name=shown, x=LARGEST
             )
 
 
 def _run(
-    methods: Sequence[Method], jobs: Mapping[str, Callable[[], Score]], null: EmpiricalNull | None, tell: Tell | None
+    methods: Sequence[Method], score: Callable[[Method], Score], null: EmpiricalNull | None, tell: Progress
 ) -> list[MethodFinding]:
     findings = []
     lacking: NeedsExtra | None = None
     for done, method in enumerate(methods):
-        if tell is not None:
-            tell("methods", done, len(methods))
+        tell("methods", done, len(methods))
         try:
-            findings.append(finding(method, jobs[method.name](), null))
-        except NeedsExtra as error:
-            lacking = error
-            findings.append(_off(method, error.reason))
-        except (DegenerateInput, BudgetExceeded) as error:
-            findings.append(_off(method, error.reason))
-    if tell is not None:
-        tell("methods", len(methods), len(methods))
+            findings.append(finding(method, score(method), null))
+        except (DegenerateInput, BudgetExceeded, NeedsExtra) as error:
+            lacking = error if isinstance(error, NeedsExtra) else lacking
+            known = method.name, method.title, method.version, method.needs
+            findings.append(MethodFinding(*known, OFF, error.reason, references=method.references))
+    tell("methods", len(methods), len(methods))
     if lacking is not None and all(item.status == OFF for item in findings):
         raise lacking
     return findings
-
-
-def _off(method: Method, reason: Text) -> MethodFinding:
-    return MethodFinding(
-        method.name,
-        method.title,
-        method.version,
-        method.needs,
-        OFF,
-        reason,
-        None,
-        NO_NULL,
-        None,
-        None,
-        (),
-        (),
-        (),
-        method.references,
-    )
 
 
 def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodFinding:
@@ -206,7 +169,6 @@ def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodF
         version=method.version,
         needs=method.needs,
         status=TESTED,
-        reason=None,
         value=score.value,
         reading=_reading(score.value, chance, empirical),
         chance=chance,
@@ -221,15 +183,7 @@ def finding(method: Method, score: Score, null: EmpiricalNull | None) -> MethodF
 def _chance(value: float, chance: Chance) -> MethodNull:
     z = (value - chance.mean) / chance.sd if chance.mean is not None and chance.sd else None
     return MethodNull(
-        chance.name,
-        chance.exact,
-        chance.mean,
-        chance.sd,
-        z,
-        chance.log10_p,
-        None,
-        chance.n,
-        chance.assumptions,
+        chance.name, chance.exact, chance.mean, chance.sd, z, chance.log10_p, None, chance.n, chance.assumptions
     )
 
 
@@ -250,7 +204,7 @@ def _empirical(value: float, sample: NullSample, name: Text) -> MethodNull:
 
 
 def _reading(value: float, chance: MethodNull | None, empirical: MethodNull | None) -> str:
-    """Say on which side of its null a value lies. An exact null decides where there is one; a token's meaning decides nothing."""
+    """Return on which side of its null a value lies: of an exact null where there is one, else of the empirical one."""
     if chance is not None and chance.exact and chance.log10_p is not None:
         return BEYOND if chance.log10_p <= LOG10_ALPHA else INSIDE
     if empirical is not None and empirical.largest is not None:

@@ -1,1 +1,1 @@
-"""Bytes to arrays: the one safetensors parser, the one dtype decoder, pure read plans, and the open checkpoint."""
+"""Read weight files of all formats: headers to tensor tables, planned byte ranges to arrays."""

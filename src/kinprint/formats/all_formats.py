@@ -1,4 +1,4 @@
-"""All formats, best first: where a model has several, the first one here is read. A new one is named here."""
+"""List all formats, best first: of a model in several formats, the first one listed is read. Name a new format here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An open checkpoint: the headers of all its shards, its config, and slices of its tensors on demand."""
+"""Open a checkpoint: read the headers of all its shards and its config, and slices of its tensors on demand."""
 
 from __future__ import annotations
 
@@ -14,20 +14,12 @@ from kinprint.errors import FormatError, KinprintError, NotFound
 from kinprint.formats.adapters.lora import without_adapter
 from kinprint.formats.dtypes import Array
 from kinprint.formats.execution import carry_out
-from kinprint.formats.format import (
-    FIRST_READ,
-    MAGIC_BYTES,
-    Shard,
-    check_one_format,
-    check_together,
-    choose_files,
-    format_of,
-)
+from kinprint.formats.format import FIRST_READ, Shard, check_one_format, check_together, choose_files, load_file
 from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors.parser import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
-from kinprint.refs import ByteRange, ModelRef, check_member_name
+from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined
@@ -68,11 +60,7 @@ class Checkpoint:
 
     def read(self, slices: Sequence[TensorSlice]) -> list[Array]:
         """Plan and read slices of this checkpoint's tensors; arrays come back in the order asked for."""
-        return self.execute(plan_reads(slices))
-
-    def execute(self, plan: ReadPlan) -> list[Array]:
-        """Read a plan's ranges together and cut the slices out of them."""
-        return execute_together([(self, plan)])[0]
+        return execute_together([(self, plan_reads(slices))])[0]
 
     def read_json(self, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
         """Return a small JSON file of the model (a tokenizer, say) within the budget, or None if it has none."""
@@ -102,7 +90,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
     if found is None:
         try:
             return _open_weights(folder, wanted, session)
-        except NotFound:  # nothing lists a web folder: only now is it clear that it holds no whole model
+        except NotFound:  # a web folder has no listing: only this shows that there is no whole model
             found = find_adapter(folder, wanted, session, unlisted=True)
             if found is None:
                 raise
@@ -119,7 +107,7 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
     listed, label = folder.names, folder.provenance.reference
     listed = without_adapter(listed) if listed is not None and wanted is None else listed
     choice = None if listed is None and wanted is None else choose_files(listed or (), wanted, label)
-    # The index goes first: it is the longest of the second wave, and takes over the connection that is already warm. The
+    # The index goes first: the longest of the second wave, on the connection that is already warm. The
     # config is the last to be needed.
     candidates = SAFETENSORS.index_names if choice is None else (choice.index_name,) if choice.index_name else ()
     index_job = session.start(lambda: _weight_map(session, folder, candidates)) if candidates else None
@@ -135,9 +123,8 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
     def load(number: int) -> Shard:
         if names[number] in lookups:
             lookups[names[number]].result()  # queued before this job, so already done or under way
-        return load_file(
-            session, folder, names[number], sources[number], number, predicted.get(names[number], FIRST_READ)
-        )
+        guess = predicted.get(names[number], FIRST_READ)
+        return load_file(session, folder, names[number], sources[number], number, guess)
 
     shards = session.map(load, range(len(names)))
     check_together(shards)
@@ -166,7 +153,7 @@ def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Check
 
 
 def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
-    """Return the file that the reference or the user names; a file named for all models counts where it is there."""
+    """Return the file that the reference or the user names; a file named for all models counts where it exists."""
     if ref.file:
         return ref.file
     if ref.path is not None and ref.kind == "file":
@@ -178,15 +165,6 @@ def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
     if found is not None:
         session.files_found.add(found)
     return found
-
-
-def load_file(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
-    """Read the header of a weight file, whatever its format."""
-
-    def first() -> bytes:
-        return bytes(session.read_here(source, ByteRange(0, min(MAGIC_BYTES, source.size))))
-
-    return format_of(name, first).load(session, folder, source, number, guess)
 
 
 def read_json_of(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
@@ -218,7 +196,7 @@ def _python_json(raw: bytes) -> object:
 
 
 def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) -> dict[str, Future[None]]:
-    """Begin to resolve the shards that a listing shows while the index is still on its way."""
+    """Begin to resolve the shards that a listing shows while the index is being read."""
     listed = folder.names or ()
     shards = sorted(n for n in listed if n.startswith("model-") and n.endswith(".safetensors") and "/" not in n)
     for name in shards:
@@ -264,7 +242,7 @@ def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *
 def _gather(
     names: Sequence[str], shards: Sequence[Shard], index: Mapping[str, str]
 ) -> tuple[Tensors, list[WeightFile], list[Text]]:
-    """Join the shards' headers, and hold them against the index."""
+    """Join the shards' headers, and check them against the index."""
     rows: dict[str, Row | TensorInfo] = {}
     files: list[WeightFile] = []
     agreed = 0
@@ -291,7 +269,7 @@ def _gather(
 def _renumbered(
     rows: Mapping[str, Row | TensorInfo], shards: Sequence[Shard], first: int
 ) -> dict[str, Row | TensorInfo]:
-    """Give the shards' further files their place after the weight files themselves."""
+    """Give the shards' further files the numbers after those of the weight files."""
     numbers: dict[tuple[int, int], int] = {}
     for number, shard in enumerate(shards):
         for position in range(len(shard.further)):
@@ -313,7 +291,7 @@ def _stored_twice(names: Sequence[str], shards: Sequence[Shard], number: int) ->
 
 
 def _check_index(index: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Refuse an index that puts a tensor anywhere but where it is."""
+    """Refuse an index that names another file for a tensor than the one that stores it."""
     for tensor_name, file in index.items():
         where = stored.get(tensor_name, "nowhere")
         if where != file:

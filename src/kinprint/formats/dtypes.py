@@ -1,4 +1,4 @@
-"""The one place where stored numbers become arrays.
+"""Decode stored numbers to arrays.
 
 Floating formats narrower than 64 bits decode to float32, which holds each of their values exactly; F64 stays as it is;
 integers keep their type. Statistics convert to float64 later.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,28 +19,14 @@ from kinprint.errors import UnsupportedDtype
 Array = npt.NDArray[Any]
 
 ITEM_BYTES = {
-    "F64": 8,
-    "F32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,  # a power of two, for scales
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U64": 8,
-    "U32": 4,
-    "U16": 2,
-    "U8": 1,
-    "BOOL": 1,
-}
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I64": 8, "I32": 4, "I16": 2,
+    "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
+}  # fmt: skip
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
 def item_bytes(dtype: str, *, tensor: str, label: str = "") -> int:
-    """Return the bytes per element, or say which tensor (of which file, if given) has a dtype we do not know."""
+    """Return the bytes per element; refuse an unknown dtype, naming the tensor and, if given, the file."""
     try:
         return ITEM_BYTES[dtype]
     except KeyError:
@@ -55,7 +41,7 @@ _BLOCKS: dict[str, tuple[int, int]] = {}  # formats that store elements in block
 
 
 def add_block_format(dtype: str, elements: int, size: int, decoder: Callable[[memoryview], Array]) -> None:
-    """Make a format known whose elements come in blocks of `elements` in `size` bytes, as GGUF's quantised ones do."""
+    """Register a format whose elements are stored in blocks of `elements` in `size` bytes, as GGUF's quantised ones are."""
     _BLOCKS[dtype] = (elements, size)
     _DECODERS[dtype] = decoder
 
@@ -72,7 +58,7 @@ def stored_bytes(dtype: str, elements: int, *, tensor: str = "?") -> int:
 
 
 def decodes_piecewise(dtype: str) -> bool:
-    """Whether a `Landing` takes it: every element can be decoded by itself."""
+    """Whether every element can be decoded by itself, as a `Landing` needs."""
     return dtype in ITEM_BYTES and dtype not in _BLOCKS
 
 
@@ -85,12 +71,7 @@ def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
 class Landing:
     """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`).
 
-    Parameters
-    ----------
-    dtype, elements
-        What is stored. Not for formats that come in blocks.
-    take
-        Where memory comes from: a number of bytes in, a flat array of them out.
+    Not for formats that come in blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
     """
 
     def __init__(self, dtype: str, elements: int, take: Callable[[int], npt.NDArray[np.uint8]]) -> None:
@@ -112,13 +93,13 @@ class Landing:
         return self._memory is None
 
     def room(self, at: int, length: int) -> memoryview:
-        """Return where to put bytes `at` and following."""
+        """Return the memory for the bytes from `at` on."""
         if self._memory is not None:
             return self._memory[at : at + length].data
         return _scratch(length)
 
     def filled(self, at: int, room: memoryview) -> None:
-        """Decode what was put there."""
+        """Decode the bytes that were put there."""
         if self._memory is not None:
             return
         place = slice(at // self._item, (at + len(room)) // self._item)
@@ -129,7 +110,7 @@ class Landing:
 
 
 class _Scratch(threading.local):
-    """Each thread's own, so that it stays in the cache of the core it runs on."""
+    """Memory of one thread, which stays in the cache of the core it runs on."""
 
     memory: memoryview = memoryview(b"")
 
@@ -158,19 +139,11 @@ def _halves(memory: npt.NDArray[np.uint8]) -> tuple[Array, npt.NDArray[np.float3
     return memory[2:].view("<u4"), memory[: 4 * count].view("<f4")
 
 
-def _plain(code: str) -> Callable[[memoryview], Array]:
-    return lambda raw: np.frombuffer(raw, dtype=code)
-
-
 def _bf16(raw: memoryview) -> Array:
     bits = np.frombuffer(raw, dtype="<u2")
     halves, values = _halves(np.empty(4 * len(bits) + 2, dtype=np.uint8))
     halves[:] = bits
     return values
-
-
-def _fp8(exponent_bits: int, mantissa_bits: int) -> Callable[[memoryview], Array]:
-    return lambda raw: fp8_table(exponent_bits, mantissa_bits)[np.frombuffer(raw, dtype=np.uint8)]
 
 
 @cache
@@ -195,14 +168,10 @@ def fp8_table(exponent_bits: int, mantissa_bits: int) -> npt.NDArray[np.float32]
 
 @cache
 def e8m0_table() -> npt.NDArray[np.float32]:
-    """Return all 256 values of an OCP scale: powers of two from 2**-127 on, and NaN."""
+    """Return all 256 values of an OCP scale (E8M0): powers of two from 2**-127 on, and NaN."""
     found = np.exp2(np.arange(256.0) - 127)
     found[255] = np.nan
     return np.asarray(found, np.float32)
-
-
-def _half(raw: memoryview) -> Array:
-    return np.frombuffer(raw, dtype="<f2").astype(np.float32)
 
 
 _PLAIN = {
@@ -210,10 +179,10 @@ _PLAIN = {
     "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
 }  # fmt: skip
 _DECODERS: dict[str, Callable[[memoryview], Array]] = {
-    **{dtype: _plain(code) for dtype, code in _PLAIN.items()},
-    "F16": _half,
+    **{dtype: partial(np.frombuffer, dtype=code) for dtype, code in _PLAIN.items()},
+    "F16": lambda raw: np.frombuffer(raw, dtype="<f2").astype(np.float32),
     "BF16": _bf16,
-    "F8_E4M3": _fp8(4, 3),
-    "F8_E5M2": _fp8(5, 2),
+    "F8_E4M3": lambda raw: fp8_table(4, 3)[np.frombuffer(raw, dtype=np.uint8)],
+    "F8_E5M2": lambda raw: fp8_table(5, 2)[np.frombuffer(raw, dtype=np.uint8)],
     "F8_E8M0": lambda raw: e8m0_table()[np.frombuffer(raw, dtype=np.uint8)],
 }

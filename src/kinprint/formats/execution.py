@@ -1,4 +1,4 @@
-"""Carrying out read plans: ranges in, arrays out.
+"""Carry out read plans: read the byte ranges and decode them to arrays.
 
 A range that holds nothing but a part of one slice is decoded as it comes in, by the threads that read it, piece by piece
 while the bytes are in the processor's cache. Ranges that several slices share are kept until these are cut out of them. What
@@ -21,7 +21,7 @@ STREAM_BYTES = 64 << 20  # of what is streamed, held at a time
 
 
 def carry_out(session: Session, plans: Sequence[tuple[Sequence[Source], ReadPlan]]) -> list[list[Array]]:
-    """Read the ranges of all plans together, and return what their slices are."""
+    """Read the ranges of all plans together, and return the arrays of their slices."""
     session.admit(sum(plan.nbytes for _, plan in plans))
     jobs = [_Job(session, sources, plan) for sources, plan in plans]
     session.read_through([request for job in jobs for request in job.requests()])
@@ -29,7 +29,7 @@ def carry_out(session: Session, plans: Sequence[tuple[Sequence[Source], ReadPlan
 
 
 class _RangeSink:
-    """The sink of a range that is part of what lands: its first byte is byte `first` of that."""
+    """The sink of a range whose first byte is byte `first` of a landing."""
 
     def __init__(self, landing: Landing, first: int) -> None:
         self._landing, self._first = landing, first
@@ -43,13 +43,13 @@ class _RangeSink:
 
 
 class _Job:
-    """One plan under way."""
+    """The reading of one plan."""
 
     def __init__(self, session: Session, sources: Sequence[Source], plan: ReadPlan) -> None:
         self._session, self._sources, self._plan = session, sources, plan
         self._buffers: dict[int, memoryview] = {}
         self._landings: dict[int, Landing] = {}
-        self._streams: dict[int, tuple[Streamed, list[Run]]] = {}  # by leaf: what is wanted of it
+        self._streams: dict[int, tuple[Streamed, list[Run]]] = {}  # by leaf: the intervals that are wanted
         self._places: dict[int, int] = {}  # of a streaming node's first interval among these
         self._later: list[int] = []  # ranges of a long stream that are held
         for node in plan.nodes:
@@ -68,7 +68,7 @@ class _Job:
                 self._note_streams(part)
 
     def requests(self) -> list[Request]:
-        """Return what is read at once: everything, but for long streams."""
+        """Return the requests that are read together: all, except those of long streams."""
         plan = self._plan
         users = [0] * len(plan.ranges)
         for pieces in plan.pieces:
@@ -94,7 +94,7 @@ class _Job:
         return found
 
     def _lands(self, item: TensorSlice, pieces: Sequence[PlanPiece], users: Sequence[int]) -> bool:
-        """Whether a stored slice has its ranges to itself, and can be decoded in pieces."""
+        """Whether no other slice shares the ranges of a stored slice, and every element decodes by itself."""
         dtype, ranges = item.tensor.dtype, self._plan.ranges
         if not pieces or not decodes_piecewise(dtype):
             return False
@@ -112,7 +112,7 @@ class _Job:
         return Buffer(memory)
 
     def results(self) -> list[Array]:
-        """Go through the streams, cut the slices out of what was read, and build those that are made of others."""
+        """Decode the streams, cut the slices out of what was read, and build those that are made of others."""
         made = {leaf: self._streamed(leaf) for leaf in sorted(self._streams, key=self._first_range)}
         return [self._realise(node, made) for node in self._plan.nodes]
 
@@ -129,7 +129,7 @@ class _Job:
         return intake.finish()
 
     def _read_on(self, number: int) -> None:
-        """Read the next ranges of a long stream, in place of those before."""
+        """Read the next ranges of a long stream, and drop those before."""
         plan, nbytes, requests = self._plan, 0, list[Request]()
         for old in self._later:
             self._buffers.pop(old, None)

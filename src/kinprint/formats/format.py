@@ -1,4 +1,4 @@
-"""The file formats that hold weights: what each is called, how its files are recognised, and which is best.
+"""Recognise the files that hold weights by name and first bytes, and choose the best of a model's formats.
 
 To add a format, write one module with a function that turns a file into a `Shard` (its tensors and where their bytes are; it
 reads headers only), describe it as a `Format`, and name it in `kinprint.formats.all_formats`. Everything else (slices,
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kinprint.errors import FormatError
 from kinprint.formats.tensors import Row, TensorInfo
-from kinprint.refs import shard_names
+from kinprint.refs import ByteRange, shard_names
 from kinprint.registry import Registry
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
@@ -22,8 +22,7 @@ from kinprint.text import Text
 _BESIDE = re.compile(r"^(optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step)", re.IGNORECASE)
 _NUMBER = re.compile(r"-\d{5}(?=-of-\d{5}\.)")
 FIRST_READ = 65_536  # without an index to predict from; 512 KB cost five times the bytes for no gain in time
-
-
+MAGIC_BYTES = 64
 ORIGIN = "origin"
 """Name of the document in which a file declares its model's origin, as a card would: base_models (a list), licence."""
 
@@ -32,27 +31,24 @@ ORIGIN = "origin"
 class Shard:
     """One weight file whose header has been read."""
 
-    # source, size, header_bytes: the file, its size, and how much of it was read.
+    # source, size, header_bytes: the file, and its bytes in all and read.
     source: Source
     size: int
     header_bytes: int
-    # Its tensors by name. ``file`` is the number the file was loaded with, or −1, −2, … for its first, second, … further
-    # file.
+    # Tensors by name. ``file`` is the number that the file was loaded with, or −1, −2, … for its further files.
     rows: Mapping[str, Row | TensorInfo]
     further: tuple[Source, ...] = ()  # files that hold data of this one (ONNX's external data)
-    # What the file says about the model, in the spelling of a config.json; None if it says nothing.
+    # What the file says about the model, in the spelling of a config.json, if anything.
     config: Mapping[str, object] | None = None
-    # JSON documents that the file contains, by the name they have in other models (tokenizer.json); made when asked for.
+    # JSON documents in the file, by their name in other models (tokenizer.json); made when asked for.
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
     notes: tuple[Text, ...] = ()  # remarks for the report
-    part: object = None  # what its format wants to know about it when it checks all files of the model together
-    check: Callable[[Sequence[Shard]], None] | None = (
-        None  # refuses files that do not belong together, given all of them
-    )
+    part: object = None  # data for the check of all files of the model together
+    check: Callable[[Sequence[Shard]], None] | None = None  # given all files, refuses those that do not belong together
 
 
 def check_together(shards: Sequence[Shard]) -> None:
-    """Refuse files of different models: each format knows how to tell them by what the files say."""
+    """Refuse files of different models, by the check of each format."""
     for check in dict.fromkeys(shard.check for shard in shards):
         if check is not None:
             check(shards)
@@ -74,16 +70,15 @@ class Format:
     accepts: Callable[[bytes], bool] | None = None  # tells by the first bytes, for formats that share a suffix
     # Orders files of one model from best to worst by name (a less quantised one first).
     rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)
-    # Whether one part of a split file is of no use without the others (GGUF): naming one then means all.
+    # Whether one part of a split file is useless without the others (GGUF): naming one then means all.
     split_by_name: bool = False
 
     def claims(self, name: str) -> bool:
-        """Whether a file of this name could hold weights in this format: what a trainer leaves beside them does not."""
+        """Whether a file of this name could hold weights in this format; files that trainers leave beside them do not."""
         return name.lower().endswith(self.suffixes) and not _BESIDE.match(name.rsplit("/", 1)[-1])
 
 
 FORMATS: Registry[Format] = Registry("format")
-MAGIC_BYTES = 64
 
 
 def format_of(name: str, first: Callable[[], bytes]) -> Format:
@@ -100,8 +95,20 @@ def format_of(name: str, first: Callable[[], bytes]) -> Format:
             return item
     if claimed:
         return claimed[0]  # its own reader says best what is wrong
-    known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
-    raise FormatError(f"{name}: no known format of weights (known: {known})", hint="name a file of weights")
+    raise FormatError(f"{name}: no known format of weights (known: {_known_suffixes()})", hint="name a file of weights")
+
+
+def _known_suffixes() -> str:
+    return ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
+
+
+def load_file(session: Session, folder: Folder, name: str, source: Source, number: int, guess: int) -> Shard:
+    """Read the header of a weight file, whatever its format."""
+
+    def first() -> bytes:
+        return bytes(session.read_here(source, ByteRange(0, min(MAGIC_BYTES, source.size))))
+
+    return format_of(name, first).load(session, folder, source, number, guess)
 
 
 def check_one_format(names: Sequence[str], where: str) -> None:
@@ -142,9 +149,8 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
         chosen = () if index else _best(item, files, label)
         return Choice(chosen, index, _others(item, top, chosen))
     ends = sorted({name.rsplit(".", 1)[-1] for name in listed if "." in name})
-    known = ", ".join(suffix for item in FORMATS.values() for suffix in item.suffixes)
     said = f"{label}: no file of weights (it has: {', '.join(ends)[:200] or 'nothing'})"
-    raise FormatError(said, hint=f"known formats: {known}; a file in a folder below is named with --file")
+    raise FormatError(said, hint=f"known formats: {_known_suffixes()}; a file in a folder below is named with --file")
 
 
 def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
@@ -178,7 +184,7 @@ def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two names differ in the number of the shard alone."""
+    """Whether two names differ only in the number of the shard."""
     return _NUMBER.sub("", one) == _NUMBER.sub("", other)
 
 

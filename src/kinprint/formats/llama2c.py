@@ -1,4 +1,4 @@
-"""Models of llama2.c: a short header, and then the tensors of a Llama in a fixed order, without names.
+"""Read models of llama2.c: a short header, then the tensors of a Llama in a fixed order, without names.
 
 Version 0 begins with seven numbers and nothing else, so a file counts as one only if they make sense and imply its exact
 size. Versions 1 (float32) and 2 (int8 in groups) begin with a magic number. All three keep the rows of q and k as Meta's own
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import damaged
+from kinprint.formats.dequantiser import Dequantiser, by_row, dequantised
 from kinprint.formats.dtypes import Array
 from kinprint.formats.format import Format, Shard
 from kinprint.formats.plan import TensorSlice, rows
-from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import TensorInfo
+from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
@@ -36,11 +37,10 @@ _SCALES_LOOKED_AT = 16
 _SIZES = struct.Struct("<7i")
 _START = struct.Struct("<Ii7iB")  # magic, version, sizes, whether the head is the embedding
 _GROUP = struct.Struct("<i")
-_AGAIN = "the file is truncated or damaged; fetch it again"
 
 
 class Header(NamedTuple):
-    """What a file says about its model."""
+    """The sizes of the model, as the header of a file states them."""
 
     version: int
     width: int
@@ -52,6 +52,11 @@ class Header(NamedTuple):
     positions: int
     tied: bool
     group: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of the header."""
+        return HEADER_BYTES if self.version else _SIZES.size
 
     @property
     def is_sound(self) -> bool:
@@ -77,99 +82,86 @@ def parse_header(raw: bytes) -> Header | None:
 
 
 class _OrderedTensor(NamedTuple):
-    """A tensor of the fixed order: its role's name, how often it comes, its shape, whether it is coded in version 2."""
+    """A tensor of the fixed order, stored once or for each layer; its name is empty if it holds no parameter."""
 
     name: str
-    layers: int
     shape: tuple[int, ...]
-    coded: bool
+    in_layers: bool = True
+    coded: bool = True  # as int8 in version 2
 
 
 def _order(header: Header) -> list[_OrderedTensor]:
-    """Return what a file holds, in order; an empty name for what is no parameter."""
-    width, neurons, layers = header.width, header.neurons, header.layers
-    keys = width // header.heads * header.kv_heads
-    embedding = _OrderedTensor("model.embed_tokens.weight", 0, (header.tokens, width), True)
-    final = _OrderedTensor("model.norm.weight", 0, (width,), False)
-    input_norm = _OrderedTensor("input_layernorm.weight", layers, (width,), False)
-    second_norm = _OrderedTensor("post_attention_layernorm.weight", layers, (width,), False)
-    attention = [
-        _OrderedTensor("self_attn.q_proj.weight", layers, (width, width), True),
-        _OrderedTensor("self_attn.k_proj.weight", layers, (keys, width), True),
-        _OrderedTensor("self_attn.v_proj.weight", layers, (keys, width), True),
-        _OrderedTensor("self_attn.o_proj.weight", layers, (width, width), True),
-    ]
+    """Return what a file holds, in order."""
+    width, neurons = header.width, header.neurons
+    square, up, down = (width, width), (neurons, width), (width, neurons)
+    keys = (width // header.heads * header.kv_heads, width)
+    embedding = _OrderedTensor("model.embed_tokens.weight", (header.tokens, width), in_layers=False)
+    final = _OrderedTensor("model.norm.weight", (width,), in_layers=False, coded=False)
+    input_norm = _OrderedTensor("input_layernorm.weight", (width,), coded=False)
+    second_norm = _OrderedTensor("post_attention_layernorm.weight", (width,), coded=False)
+    heads = (("q", square), ("k", keys), ("v", keys), ("o", square))
+    attention = [_OrderedTensor(f"self_attn.{which}_proj.weight", shape) for which, shape in heads]
     mlp = [
-        _OrderedTensor("mlp.gate_proj.weight", layers, (neurons, width), True),
-        _OrderedTensor("mlp.down_proj.weight", layers, (width, neurons), True),
-        _OrderedTensor("mlp.up_proj.weight", layers, (neurons, width), True),
+        _OrderedTensor(f"mlp.{which}_proj.weight", shape) for which, shape in (("gate", up), ("down", down), ("up", up))
     ]
-    head = [] if header.tied else [_OrderedTensor("lm_head.weight", 0, (header.tokens, width), True)]
+    head = [] if header.tied else [embedding._replace(name="lm_head.weight")]
     if header.version:
         return [input_norm, second_norm, final, embedding, *attention, *mlp, *head]
-    angles = _OrderedTensor("", 0, (2, header.positions, width // header.heads // 2), False)
+    angles = _OrderedTensor("", (2, header.positions, width // header.heads // 2), in_layers=False, coded=False)
     return [embedding, input_norm, *attention, second_norm, *mlp, final, angles, *head]
 
 
 def _tensors(header: Header, file: int) -> Iterator[TensorInfo]:
-    """Return the tensors where they must be."""
-    at = HEADER_BYTES if header.version else _SIZES.size
+    """Return the tensors at the places that the fixed order gives them."""
+    at = header.length
     for part in _order(header):
         count = math.prod(part.shape)
-        for layer in range(part.layers or 1):
-            name = f"model.layers.{layer}.{part.name}" if part.layers else part.name
+        for layer in range(header.layers if part.in_layers else 1):
+            name = f"model.layers.{layer}.{part.name}" if part.in_layers else part.name
             if header.group and part.coded:
-                end = at + count + count // header.group * 4
-                codes = TensorInfo(name, "I8", part.shape, file, at, at + count)
-                scales = TensorInfo(name, "F32", (count // header.group,), file, at + count, end)
-                made = Grouped(codes, scales, header.group)
-                tensor = TensorInfo(name, "int8 with scales", part.shape, file, 0, end - at, made)
+                codes, groups = TensorInfo(name, "I8", part.shape, file, at, at + count), count // header.group
+                scales = TensorInfo(name, "F32", (groups,), file, codes.end, codes.end + 4 * groups)
+                tensor = _dequantised(codes, scales, header.group)
             else:
-                end = at + 4 * count
-                tensor = TensorInfo(name, "F32", part.shape, file, at, end)
+                tensor = TensorInfo(name, "F32", part.shape, file, at, at + 4 * count)
             yield tensor
-            at = end
+            at += tensor.nbytes
 
 
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """Codes times scales, one for each group of so many neighbours, in the order of storage."""
+def _dequantised(codes: TensorInfo, scales: TensorInfo, group: int) -> TensorInfo:
+    """Describe codes times scales, one for each `group` neighbours in the order of storage; a group may span rows."""
+    width = codes.width
 
-    codes: TensorInfo
-    scales: TensorInfo
-    group: int
+    def groups(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+        return rows(stored, [(start * width // group, -(-stop * width // group))])
 
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the codes of rows `start` to `stop`, and the scales of the groups they are in."""
-        width = self.codes.width
-        groups = (start * width // self.group, -(-stop * width // self.group))
-        return [rows(self.codes, [(start, stop)]), rows(self.scales, [groups])]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Put them together; a group may begin before the first row."""
-        codes, scales = parts
-        width = self.codes.width
-        before = start * width % self.group
-        each = np.repeat(scales, self.group)[before : before + (stop - start) * width]
-        with np.errstate(all="ignore"):  # a damaged scale may be anything
-            values: Array = codes.astype(np.float32) * each.reshape(codes.shape)
+    def decode(start: int, stop: int, codes: Array, scales: Array) -> Array:
+        before = start * width % group
+        each = np.repeat(scales, group)[before : before + (stop - start) * width]
+        values: Array = codes.astype(np.float32) * each.reshape(codes.shape)
         return values
+
+    method = Text("int8 with scales: groups of {n}; decoded when read", n=group)
+    return dequantised(codes.name, "int8 with scales", method, codes.shape, decode, (codes, by_row), (scales, groups))
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, _first_read: int) -> Shard:
-    """Read the header; all else follows from it."""
+    """Read the header, from which names, shapes and places of all tensors follow."""
     size, label = source.size, source.label
     header = parse_header(bytes(session.read_here(source, ByteRange(0, min(HEADER_BYTES, size)))))
     if header is None:
         said = f"{label}: does not begin like a model of llama2.c"
         raise FormatError(said, hint="check that this is the file of weights itself")
     _check(header, label)
-    implied = _implied_size(header)
-    if implied != size:
-        raise FormatError(f"{label}: its header means a file of {implied} bytes, it has {size}", hint=_AGAIN)
     tensors = list(_tensors(header, number))
-    if header.group:
-        _check_scales(session, source, tensors)
+    implied = header.length + sum(tensor.nbytes for tensor in tensors)
+    if implied != size:
+        raise damaged(f"{label}: its header means a file of {implied} bytes, it has {size}")
+    notes: tuple[Text, ...] = ()
+    scales = next((maker.inputs[1] for tensor in tensors if isinstance(maker := tensor.made, Dequantiser)), None)
+    if scales is not None:
+        _check_scales(session, source, scales)
+        notes = (Text("int8 with scales: groups of {n}; decoded when read", n=header.group),)
     found = {}
     for tensor in tensors:
         if not tensor.name:
@@ -178,37 +170,25 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
         if heads is not None:
             tensor = in_hugging_face_order(tensor, heads)
         found[tensor.name] = tensor
-    note = Text("int8 with scales: groups of {n}; decoded when read", n=header.group)
-    return Shard(
-        source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=(note,) if header.group else ()
-    )
+    return Shard(source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=notes)
 
 
 def _check(header: Header, label: str) -> None:
     if header.version not in (0, 1, 2):
         raise FormatError(f"{label}: version {header.version} of llama2.c's format; known: 0, 1, 2")
     if not header.is_sound:
-        raise FormatError(f"{label}: no model has the sizes of its header, {header._asdict()}", hint=_AGAIN)
+        raise damaged(f"{label}: no model has the sizes of its header, {header._asdict()}")
     coded = [math.prod(part.shape) for part in _order(header) if part.coded]
     if header.version == 2 and (header.group <= 0 or any(count % header.group for count in coded)):
-        raise FormatError(f"{label}: groups of {header.group} do not divide its tensors", hint=_AGAIN)
+        raise damaged(f"{label}: groups of {header.group} do not divide its tensors")
 
 
-def _implied_size(header: Header) -> int:
-    size = HEADER_BYTES if header.version else _SIZES.size
-    for part in _order(header):
-        count = max(1, part.layers) * math.prod(part.shape)
-        size += count + count // header.group * 4 if header.group and part.coded else 4 * count
-    return size
-
-
-def _check_scales(session: Session, source: Source, tensors: Sequence[TensorInfo]) -> None:
-    """Refuse a file whose scales are not where they should be, as in the first version 2, which says nothing of it."""
-    made = next(tensor.made for tensor in tensors if isinstance(tensor.made, Grouped))
-    start = made.scales.start
-    raw = session.read_here(source, ByteRange(start, start + 4 * min(_SCALES_LOOKED_AT, made.scales.elements)))
+def _check_scales(session: Session, source: Source, stored: TensorInfo) -> None:
+    """Refuse a file whose scales are elsewhere, as in the first version 2, which has the same version number."""
+    raw = session.read_here(source, stored.span(0, min(_SCALES_LOOKED_AT, stored.elements)))
     scales = np.frombuffer(raw, dtype="<f4")
-    if not (np.all(np.isfinite(scales)) and np.all(scales >= 0) and np.all(scales < 1e6)):
+    if not np.all((scales >= 0) & (scales < 1e6)):
+        start = stored.start
         said = f"{source.label}: what stands at byte {start} are no scales; files of August 2023 kept them elsewhere"
         raise FormatError(said, hint="export the model again with the present export.py of llama2.c")
 

@@ -1,4 +1,4 @@
-"""NumPy's archives (.npz): a zip of arrays, each with a short header of its own.
+"""Read NumPy's archives (.npz): a zip of arrays, each with a short header of its own.
 
 The headers are read when the archive is opened (near ones together, distant ones at the same time); arrays are then read by
 range. Compressed arrays are inflated as they are read, once for all that is wanted of them, so that memory is that of the
@@ -21,36 +21,25 @@ import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats import zip_directory
+from kinprint.formats.checks import MAX_SIDES, damaged, too_large
 from kinprint.formats.dtypes import Array, decode, item_bytes
 from kinprint.formats.format import FIRST_READ, Format, Shard
-from kinprint.formats.plan import TensorSlice, whole
-from kinprint.formats.tensors import Row, Streamed, TensorInfo
-from kinprint.formats.zip_directory import (
-    DEFLATED,
-    STORED,
-    Placed,
-    Reader,
-    ZipMember,
-    contiguous_strides,
-    is_contiguous,
-    placed_tensor,
-    read_directory,
-)
+from kinprint.formats.plan import TensorSlice, join_runs, whole
+from kinprint.formats.tensors import Streamed, TensorInfo
+from kinprint.formats.zip_directory import DEFLATED, STORED, Placed, Reader, ZipMember
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text
 
 HEADER_CAP = 4096  # numpy writes 128 bytes
-INFLATED_FREE = 64 << 20  # a compressed array may have this size whatever it takes, for masks and zeros
-INFLATED_RATIO = 32  # and beyond that, this many times what it takes; trained weights have 1.1
+INFLATED_FREE = 64 << 20  # inflated size that is always allowed, for masks and zeros
+INFLATED_RATIO = 32  # beyond that, inflated bytes to a compressed byte; trained weights have 1.1
 MAX_ARRAYS = 50_000
-MAX_SIDES = 64
-MAX_COUNT = 1 << 59
 _FIRST_BYTES = 256  # of a member after its name: the rest of its zip header, and numpy's
 _CHUNK, _PACKED_CHUNK = 1 << 18, 1 << 16
 _MAGIC = b"\x93NUMPY"
-_AGAIN = "the file is damaged; fetch it again"
 _DTYPES = {
     "<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "<i2": "I16", "|i1": "I8",
     "|u1": "U8", "|b1": "BOOL", "<u2": "U16", "<u4": "U32", "<u8": "U64", "<c8": "C64", "<c16": "C128",
@@ -63,7 +52,7 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ArrayHeader:
-    """What an array's header says, and how many bytes it takes."""
+    """The header of an array, and how many bytes it takes."""
 
     dtype: str
     fortran: bool
@@ -80,8 +69,7 @@ def parse_array_header(raw: bytes | memoryview, *, name: str, label: str) -> Arr
     if len(raw) < 12:
         return None
     if bytes(raw[:6]) != _MAGIC or raw[6] not in (1, 2, 3) or raw[7] != 0:
-        said = f"{where} begins with {bytes(raw[:8])!r}; expected a NumPy header of version 1 to 3"
-        raise FormatError(said, hint=_AGAIN)
+        raise damaged(f"{where} begins with {bytes(raw[:8])!r}; expected a NumPy header of version 1 to 3")
     width = 2 if raw[6] == 1 else 4
     length = 8 + width + int.from_bytes(raw[8 : 8 + width], "little")
     if length > HEADER_CAP:
@@ -102,14 +90,13 @@ def _fields(text: str, where: str) -> tuple[str, bool, tuple[int, ...]]:
         if field["other"] is not None:
             raise UnsupportedDtype(f"{where} has named fields; expected plain numbers", hint="store one array for each")
         if field["key"] in found:
-            raise FormatError(f"{where} has a header with {field['key']!r} twice", hint=_AGAIN)
+            raise damaged(f"{where} has a header with {field['key']!r} twice")
         found[field["key"]] = field
         at = field.end()
     kinds = {"descr": "text", "fortran_order": "flag", "shape": "sides"}
     fine = set(found) == set(kinds) and all(field[kinds[key]] is not None for key, field in found.items())
     if not fine or text[at:].strip() != "}":
-        said = f"{where} has the header {text[:120]!r}; expected descr, fortran_order and shape"
-        raise FormatError(said, hint=_AGAIN)
+        raise damaged(f"{where} has the header {text[:120]!r}; expected descr, fortran_order and shape")
     return found["descr"]["text"], found["fortran_order"]["flag"] == "True", _sides(found["shape"]["sides"], where)
 
 
@@ -118,12 +105,12 @@ def _sides(text: str, where: str) -> tuple[int, ...]:
     if words[-1] == "":
         words.pop()
     elif len(words) == 1:
-        raise FormatError(f"{where} has the shape ({text[:80]}), which is a number and no list", hint=_AGAIN)
+        raise damaged(f"{where} has the shape ({text[:80]}), which is a number and no list")
     if len(words) > MAX_SIDES or not all(word.isdigit() and len(word) < 20 for word in words):
-        raise FormatError(f"{where} has the shape ({text[:80]}); expected up to {MAX_SIDES} numbers", hint=_AGAIN)
+        raise damaged(f"{where} has the shape ({text[:80]}); expected up to {MAX_SIDES} numbers")
     shape = tuple(map(int, words))
-    if math.prod(max(side, 1) for side in shape) > MAX_COUNT:
-        raise FormatError(f"{where} has the shape ({text[:80]}), more than an array can have", hint=_AGAIN)
+    if too_large(shape):
+        raise damaged(f"{where} has the shape ({text[:80]}), more than an array can have")
     return shape
 
 
@@ -144,7 +131,7 @@ def _dtype(text: str, where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inflated(Streamed):
-    """The elements of a compressed array, along one axis. One needs all bytes before it, and keeps none of them."""
+    """The elements of a compressed array, along one axis. Reading one inflates all before it, and keeps none of them."""
 
     packed: TensorInfo  # the compressed bytes
     member: ZipMember
@@ -167,27 +154,20 @@ class Inflated(Streamed):
         return Inflating(self, intervals)
 
     def wrong(self, what: str) -> FormatError:
-        """Say what the member holds instead of an array."""
+        """Return the error for a member that does not inflate to its array."""
         said = f"{self.label}: member {self.member.name[:200]!r} inflates to {what}; expected {self.member.size} bytes"
-        return FormatError(said, hint=_AGAIN)
+        return damaged(said)
 
 
 class Inflating:
-    """A compressed array on its way: only what is wanted of it is kept."""
+    """The inflating of one array, which keeps only the intervals that are wanted."""
 
     def __init__(self, array: Inflated, intervals: Sequence[tuple[int, int]]) -> None:
         self._array, self._intervals = array, intervals
         self._item = item_bytes(array.dtype, tensor=array.packed.name)
-        self._starts: list[int] = []  # of the intervals in the array, ascending and joined where they overlap
-        self._stops: list[int] = []
-        for start, stop in sorted(interval for interval in intervals if interval[0] < interval[1]):
-            if self._stops and start <= self._stops[-1]:
-                self._stops[-1] = max(self._stops[-1], stop)
-            else:
-                self._starts.append(start)
-                self._stops.append(stop)
-        lengths = [stop - start for start, stop in zip(self._starts, self._stops, strict=True)]
-        self._places = list(accumulate(lengths, initial=0))
+        runs = join_runs(sorted((start, stop) for start, stop in intervals if start < stop))
+        self._starts, self._stops = [start for start, _ in runs], [stop for _, stop in runs]
+        self._places = list(accumulate((stop - start for start, stop in runs), initial=0))
         self._out = np.empty(self._places[-1] * self._item, dtype=np.uint8)
         self._end = array.skip + self._stops[-1] * self._item if self._stops else 0
         self._at = self._checksum = 0
@@ -232,7 +212,7 @@ class Inflating:
 
 def _inflate(engine: zlib._Decompress, packed: memoryview, stop: int) -> Iterator[bytes]:
     """Inflate piece by piece, `stop` bytes at most. Raises zlib.error."""
-    # What is left of a chunk is copied at each step, so it is short.
+    # Chunks are short because each step copies the rest of one.
     for at in range(0, len(packed) + 1, _PACKED_CHUNK):
         rest: bytes | memoryview = packed[at : at + _PACKED_CHUNK]
         while stop > 0:
@@ -244,13 +224,18 @@ def _inflate(engine: zlib._Decompress, packed: memoryview, stop: int) -> Iterato
             rest = engine.unconsumed_tail
 
 
-def _refuse_bomb(member: ZipMember, label: str) -> None:
-    if member.size > max(INFLATED_FREE, INFLATED_RATIO * member.stored):
-        raise FormatError(
-            f"{label}: member {member.name[:200]!r} claims to inflate from {member.stored} to {member.size} bytes; "
-            f"expected at most {INFLATED_RATIO} times as many, or {INFLATED_FREE}",
-            hint="no trained weights are so uniform; store the array without compression if it is meant",
-        )
+def _refuse_bomb(arrays: Sequence[ZipMember], label: str) -> None:
+    """Refuse arrays that claim to inflate to far more than trained weights do, one by one and all together."""
+    packed = [member for member in arrays if member.method == DEFLATED]
+    total, inflated = sum(member.stored for member in packed), sum(member.size for member in packed)
+    claims = [("the archive", total, inflated, INFLATED_FREE + INFLATED_RATIO * total)]
+    claims += [(m.name[:200], m.stored, m.size, max(INFLATED_FREE, INFLATED_RATIO * m.stored)) for m in packed]
+    for name, stored, size, most in claims:
+        if size > most:
+            raise FormatError(
+                f"{label}: {name!r} claims to inflate from {stored} to {size} bytes; expected at most {most}",
+                hint="no trained weights are so uniform; store arrays without compression if it is meant",
+            )
 
 
 def _headers(reader: Reader, arrays: Sequence[ZipMember]) -> list[tuple[ArrayHeader, int]]:
@@ -269,7 +254,7 @@ def _headers(reader: Reader, arrays: Sequence[ZipMember]) -> list[tuple[ArrayHea
     complete = []
     for member, header, start in zip(arrays, found, starts, strict=True):
         if header is None:
-            raise FormatError(f"{reader.label}: array {_name(member)[:200]!r} ends within its header", hint=_AGAIN)
+            raise damaged(f"{reader.label}: array {_name(member)[:200]!r} ends within its header")
         complete.append((header, start))
     return complete
 
@@ -282,7 +267,7 @@ def _header(member: ZipMember, have: memoryview, label: str) -> ArrayHeader | No
         try:
             first = memoryview(b"".join(_inflate(engine, first, min(member.size, HEADER_CAP))))
         except zlib.error as error:
-            raise FormatError(f"{label}: array {_name(member)[:200]!r} is badly compressed", hint=_AGAIN) from error
+            raise damaged(f"{label}: array {_name(member)[:200]!r} is badly compressed") from error
     return parse_array_header(first, name=_name(member), label=label)
 
 
@@ -295,30 +280,33 @@ def _row(member: ZipMember, header: ArrayHeader, start: int, number: int, label:
     count = math.prod(shape)
     needed = header.length + count * item_bytes(dtype, tensor=name, label=label)
     if needed != member.size:
-        said = (
+        raise damaged(
             f"{label}: array {name[:200]!r} of {count} elements of type {dtype} needs {needed} bytes, has {member.size}"
         )
-        raise FormatError(said, hint=_AGAIN)
-    strides = contiguous_strides(shape[::-1])[::-1] if header.fortran else contiguous_strides(shape)
+    strides = (
+        zip_directory.contiguous_strides(shape[::-1])[::-1]
+        if header.fortran
+        else zip_directory.contiguous_strides(shape)
+    )
     first, last = start + header.length, start + member.stored
     if not count:
         return TensorInfo(name, dtype, shape, number, start, start)
     if member.is_stored:
-        if is_contiguous(shape, strides):
+        if zip_directory.is_contiguous(shape, strides):
             return TensorInfo(name, dtype, shape, number, first, last)
         flat = TensorInfo(name, dtype, (count,), number, first, last)
-        return placed_tensor(Placed(flat, shape, strides, None, member, label))
+        return zip_directory.placed_tensor(Placed(flat, shape, strides, None, member, label))
     packed = TensorInfo(name, "U8", (member.stored,), number, start, last)
     inflated = Inflated(packed, member, header.length, dtype, label)
     flat = TensorInfo(name, dtype, (count,), number, 0, member.stored, inflated)
-    return placed_tensor(Placed(flat, shape, strides, None, member, label))
+    return zip_directory.placed_tensor(Placed(flat, shape, strides, None, member, label))
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:
     """Read an archive's directory and the header of each array."""
     reader = Reader(session, source)
     label = reader.label
-    members = read_directory(reader, min(guess, FIRST_READ)).members
+    members = zip_directory.read_directory(reader, min(guess, FIRST_READ)).members
     arrays = [member for name, member in members.items() if name.endswith(".npy")]
     if not arrays or len(arrays) > MAX_ARRAYS:
         said = f"{label}: the archive has {len(arrays)} arrays; expected 1 to {MAX_ARRAYS}"
@@ -327,23 +315,13 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
         if member.method not in (STORED, DEFLATED):
             said = f"{label}: member {member.name[:200]!r} is compressed by method {member.method}; expected none or deflate"
             raise FormatError(said, hint="numpy.load it and numpy.savez it again")
-        _refuse_bomb(member, label)
-    packed_bytes = sum(member.stored for member in arrays if member.method == DEFLATED)
-    inflated = sum(member.size for member in arrays if member.method == DEFLATED)
-    if inflated > INFLATED_FREE + INFLATED_RATIO * packed_bytes:
-        raise FormatError(
-            f"{label}: the archive claims to inflate from {packed_bytes} to {inflated} bytes in all; expected at most "
-            f"{INFLATED_RATIO} times as many, and {INFLATED_FREE} more",
-            hint="no trained weights are so uniform; store the arrays without compression if it is meant",
-        )
-    rows: dict[str, Row | TensorInfo] = {}
-    for member, (header, start) in zip(arrays, _headers(reader, arrays), strict=True):
-        row = _row(member, header, start, number, label)
-        rows[row.name] = row
+    _refuse_bomb(arrays, label)
+    headers = _headers(reader, arrays)
+    rows = {_name(m): _row(m, *found, number, label) for m, found in zip(arrays, headers, strict=True)}
     packed = sum(1 for member in arrays if member.method == DEFLATED)
-    notes = (
-        [Text("{n} arrays are compressed: each is read whole, whatever is needed of it", n=packed)] if packed else []
-    )
+    notes = []
+    if packed:
+        notes.append(Text("{n} arrays are compressed: each is read whole, whatever is needed of it", n=packed))
     if len(arrays) < len(members):
         others = len(members) - len(arrays)
         notes.append(Text("{n} members of the archive are no arrays, and are not read", n=others))

@@ -1,4 +1,4 @@
-"""Read plans: which elements of which tensors, as coalesced byte ranges per file. Pure: nothing here reads.
+"""Plan reads: which elements of which tensors, as coalesced byte ranges per file. Pure: nothing here reads.
 
 A TensorSlice is any set of element runs of one tensor: the whole, some rows, or windows placed by a hash. A plan turns
 slices into few ranges, and knows beforehand how many bytes will move.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -45,7 +47,7 @@ class TensorSlice:
         return [self.tensor.span(start, stop) for start, stop in self.runs]
 
     def made_of(self) -> list[tuple[int, int, Sequence[TensorSlice]]]:
-        """For a tensor that is made of others: return for each run the rows that hold it, and what they are made of."""
+        """Return for each run of a tensor made of others the rows that hold it, and the slices these are made of."""
         assert self.tensor.made is not None
         return [(start, stop, self.tensor.made.parts(start, stop)) for start, stop in self.rows_of_runs()]
 
@@ -56,10 +58,8 @@ class TensorSlice:
 
     def trimmed(self, values: Array) -> Array:
         """Cut decoded blocks, or built rows, to the runs themselves, and give them their shape."""
-        made = self.tensor.made
-        step = (
-            max(1, self.tensor.width) if made is not None else block_of(self.tensor.dtype, tensor=self.tensor.name)[0]
-        )
+        tensor = self.tensor
+        step = block_of(tensor.dtype, tensor=tensor.name)[0] if tensor.made is None else max(1, tensor.width)
         if any(start % step or stop % step for start, stop in self.runs):
             pieces, at = [], 0
             for start, stop in self.runs:
@@ -80,18 +80,36 @@ def rows(tensor: TensorInfo, intervals: Iterable[Run]) -> TensorSlice:
     if not tensor.shape:
         raise ValueError(f"{tensor.name}: a scalar has no rows")
     width = math.prod(tensor.shape[1:])
-    merged: list[Run] = []
-    for start, stop in intervals:
+    given, last = list(intervals), 0
+    for start, stop in given:
         if not 0 <= start <= stop <= tensor.shape[0]:
             raise ValueError(f"{tensor.name}: rows {start} to {stop} are not within its {tensor.shape[0]} rows")
-        if merged and start < merged[-1][1]:
+        if start < last:
             raise ValueError(f"{tensor.name}: row intervals must ascend without overlap")
-        if merged and start == merged[-1][1]:
-            merged[-1] = (merged[-1][0], stop)
-        else:
-            merged.append((start, stop))
+        last = stop
+    merged = join_runs(given)
     count = sum(stop - start for start, stop in merged)
     return TensorSlice(tensor, tuple((a * width, b * width) for a, b in merged), (count, *tensor.shape[1:]))
+
+
+def columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
+    """Select columns of a matrix."""
+    height, width = tensor.shape
+    if (start, stop) == (0, width):
+        return whole(tensor)
+    runs = tuple((row * width + start, row * width + stop) for row in range(height if stop > start else 0))
+    return TensorSlice(tensor, runs, (len(runs), stop - start))
+
+
+def join_runs(runs: Iterable[Run], gap: int = 0) -> list[Run]:
+    """Join ascending runs that overlap or lie at most `gap` apart."""
+    joined: list[Run] = []
+    for start, stop in runs:
+        if joined and start - joined[-1][1] <= gap:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 def windows(tensor: TensorInfo, *, key: str, count: int, length: int, seed: int = 0) -> TensorSlice:
@@ -107,12 +125,7 @@ def windows(tensor: TensorInfo, *, key: str, count: int, length: int, seed: int 
     for number in range(count):
         digest = hashlib.sha256(f"{key}|{seed}|{number}".encode()).digest()
         starts.append(int.from_bytes(digest[:8], "little") % (total - length + 1))
-    runs: list[Run] = []
-    for start in sorted(starts):
-        if runs and start <= runs[-1][1]:
-            runs[-1] = (runs[-1][0], max(runs[-1][1], start + length))
-        else:
-            runs.append((start, start + length))
+    runs = join_runs((start, start + length) for start in sorted(starts))
     return TensorSlice(tensor, tuple(runs), (sum(stop - start for start, stop in runs),))
 
 
@@ -128,7 +141,7 @@ class PlanPiece:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """How a slice comes about: read as it is (``leaf``), built from others, run by run, or made as a leaf is streamed.
+    """Making of a slice: read as stored (``leaf``), built from others run by run, or decoded while a leaf is streamed.
 
     For a stream ``leaf`` is its part, and ``intervals`` the rows to make.
     """
@@ -167,27 +180,22 @@ def plan_reads(
     leaves: list[TensorSlice] = []
     shared: dict[object, int] = {}
     nodes = tuple(_expand(item, leaves, shared) for item in slices)
-    wanted = sorted(
-        {(item.tensor.file, span.start, span.end) for item in leaves for span in item.byte_ranges() if len(span)}
-    )
-    merged: list[list[int]] = []
-    for file, start, end in wanted:
-        if merged and merged[-1][0] == file and start - merged[-1][2] <= max_gap_bytes:
-            merged[-1][2] = max(merged[-1][2], end)
-        else:
-            merged.append([file, start, end])
+    wanted: dict[int, set[Run]] = {}
+    for item in leaves:
+        wanted.setdefault(item.tensor.file, set()).update((s.start, s.end) for s in item.byte_ranges() if len(s))
     files: list[int] = []
     ranges: list[ByteRange] = []
-    for file, start, end in merged:
-        for cut in range(start, end, max_range_bytes):
-            files.append(file)
-            ranges.append(ByteRange(cut, min(end, cut + max_range_bytes)))
+    for file, spans in sorted(wanted.items()):
+        for start, end in join_runs(sorted(spans), max_gap_bytes):
+            for cut in range(start, end, max_range_bytes):
+                files.append(file)
+                ranges.append(ByteRange(cut, min(end, cut + max_range_bytes)))
     pieces = _cut(leaves, files, ranges)
     return ReadPlan(tuple(slices), tuple(leaves), nodes, tuple(files), tuple(ranges), pieces)
 
 
 def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, int], *, part: bool = False) -> PlanNode:
-    """Find out what a slice is read from; what several are made of becomes one leaf."""
+    """Find the stored slices that a slice is read from; one that several need becomes one leaf."""
     tensor = item.tensor
     if tensor.made is None:
         key = (tensor.file, tensor.start, tensor.end, tensor.dtype, item.runs, item.shape)
@@ -228,14 +236,7 @@ def _cut(
 
 
 def _overlapping(candidates: Sequence[int], ranges: Sequence[ByteRange], span: ByteRange) -> Iterable[int]:
-    low, high = 0, len(candidates)
-    while low < high:  # first candidate that ends after the span starts; candidates are ordered and disjoint
-        middle = (low + high) // 2
-        if ranges[candidates[middle]].end <= span.start:
-            low = middle + 1
-        else:
-            high = middle
-    for index in candidates[low:]:
-        if ranges[index].start >= span.end:
-            return
-        yield index
+    """Return the ranges, ordered and disjoint, that hold any of the span."""
+    first = bisect_right(candidates, span.start, key=lambda index: ranges[index].end)
+    following = map(candidates.__getitem__, range(first, len(candidates)))
+    return takewhile(lambda index: ranges[index].start < span.end, following)

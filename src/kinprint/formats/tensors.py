@@ -1,4 +1,4 @@
-"""Where a tensor's numbers are: in a file as they stand, or made from several stored tensors when they are read."""
+"""Describe where a tensor's numbers are: in a file, or made from several stored tensors when they are read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.refs import ByteRange
-from kinprint.text import Text
 
 if TYPE_CHECKING:
     from kinprint.formats.plan import TensorSlice
 
 
 class Made(Protocol):
-    """How a tensor is made from others: dequantised from codes and scales, its rows put back in order, an adapter added.
+    """Maker of a tensor from others: dequantises codes and scales, puts rows back in order, or adds an adapter.
 
     Rows run along the first axis. A maker that cannot give single rows asks for all of its parts.
     """
@@ -30,26 +29,18 @@ class Made(Protocol):
         """Return those rows (stop − start, …) from the parts' values, in the order asked for."""
 
 
-class Dequantised(Made, Protocol):
-    """How a tensor is made from codes and scales."""
-
-    @property
-    def method(self) -> Text:
-        """What is done, for the report: "GPTQ 4-bit, groups of 128"."""
-
-
 class Intake(Protocol):
-    """Rows in the making, from bytes that come in order and are not kept."""
+    """Decoder of rows from bytes that come in order and are not kept."""
 
     def feed(self, raw: memoryview) -> None:
         """Take the next bytes."""
 
     def finish(self) -> list[Array]:
-        """Return the rows of each interval, in the order asked for; raise if what came was not all or is wrong."""
+        """Return the rows of each interval, in the order asked for; raise if bytes are missing or wrong."""
 
 
 class Streamed(Made):
-    """A maker that has to go through all of its one part, ``packed``, from the beginning, whatever rows are wanted.
+    """A maker that has to decode all of its one part, ``packed``, from the beginning, whatever rows are wanted.
 
     So a plan does it once for all of them, and does not hold the part in memory.
     """
@@ -58,7 +49,7 @@ class Streamed(Made):
 
     @abstractmethod
     def begin(self, intervals: Sequence[tuple[int, int]]) -> Intake:
-        """Start to make these rows."""
+        """Start to decode these rows."""
 
 
 class TensorInfo(NamedTuple):
@@ -120,7 +111,7 @@ class Tensors(Mapping[str, TensorInfo]):
         return len(self._rows)
 
     def _one_of(self, name: str) -> TensorInfo:
-        from kinprint.formats.expert_stacks import one_of  # which needs slices, which need tensors
+        from kinprint.formats.views import one_of  # which needs slices, which need tensors
 
         found = _INDEXED.fullmatch(name)
         row = self._rows.get(found["stack"]) if found else None

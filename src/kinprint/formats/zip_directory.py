@@ -1,4 +1,4 @@
-"""Zip archives by range: the directory at the end, and where each member's bytes are.
+"""Read zip archives by range: the directory at the end, and where each member's bytes are.
 
 Only what writers of weights do is understood, and anything a second reader could understand differently is refused: a
 comment or bytes after the end record, a directory that does not end where the end record begins, members that overlap or
@@ -22,8 +22,9 @@ from functools import partial
 import numpy as np
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import DAMAGED, damaged
 from kinprint.formats.dtypes import Array, item_bytes
-from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice, whole
+from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice, join_runs, whole
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Source
@@ -48,7 +49,6 @@ _DESCRIPTORS = (16, 24, 12, 20)  # with and without a signature, for sizes of fo
 _ALIGNMENT = 64  # where torch's writer lets every member begin
 _READERS = 8
 _MAX_MEMBERS = 100_000  # a parsed entry takes 450 bytes of memory
-_AGAIN = "the file is truncated or damaged; fetch it again"
 _TRUST = "no writer of weights makes such an archive; fetch the file again, from a source you trust"
 
 
@@ -61,7 +61,7 @@ class ZipMember:
     # offset, limit: where its own header begins, and where the next member (or the directory) does.
     offset: int
     limit: int
-    # size, stored: its bytes, and how many of the archive they take.
+    # size, stored: bytes of the content, and of the archive that hold it.
     size: int
     stored: int
     method: int
@@ -70,7 +70,7 @@ class ZipMember:
 
     @property
     def is_stored(self) -> bool:
-        """Whether its bytes stand in the archive as they are."""
+        """Whether the content is not compressed."""
         return self.method == STORED
 
     @property
@@ -95,10 +95,10 @@ class ZipMember:
         """Check the member's own header against the directory; return where it says that the content begins."""
         wrong = f"{label}: the header of {self.name[:200]!r} at byte {self.offset}"
         if len(header) < LOCAL_BYTES + self.name_bytes:
-            raise FormatError(f"{wrong} is cut off", hint=_AGAIN)
+            raise damaged(f"{wrong} is cut off")
         signature, _, flags, method, _, _, _, _, _, name_bytes, extra = _LOCAL.unpack(header[:LOCAL_BYTES])
         if signature != ZIP_MAGIC:
-            raise FormatError(f"{wrong} begins with {signature!r}, expected {ZIP_MAGIC!r}", hint=_AGAIN)
+            raise damaged(f"{wrong} begins with {signature!r}, expected {ZIP_MAGIC!r}")
         raw = bytes(header[LOCAL_BYTES : LOCAL_BYTES + self.name_bytes])
         same = (method, flags & _UNREADABLE, name_bytes) == (self.method, 0, self.name_bytes)
         if not same or _text(raw, flags) != self.name:
@@ -122,7 +122,7 @@ HELD = 64  # ranges kept while a directory is read
 
 
 class Reader:
-    """Reads pieces of a file within the session's budget, and keeps them for whoever asks again."""
+    """Reads pieces of a file within the session's budget, and keeps the latest for further reads."""
 
     def __init__(self, session: Session, source: Source) -> None:
         self.session, self.source = session, source
@@ -131,7 +131,7 @@ class Reader:
         self._held: list[tuple[ByteRange, memoryview]] = []
 
     def read(self, start: int, end: int) -> memoryview:
-        """Return bytes `start` to `end`; asks for nothing that was read before in one piece."""
+        """Return bytes `start` to `end`, from memory if one piece that is kept holds them."""
         held = self._find(start, end)
         if held is None:
             span = ByteRange(start, end)
@@ -141,15 +141,8 @@ class Reader:
 
     def read_many(self, spans: Sequence[ByteRange]) -> list[memoryview]:
         """Return several pieces: near ones by one read, distant ones at the same time."""
-        merged: list[list[int]] = []
-        for span in sorted(spans, key=lambda item: item.start):
-            if self._find(span.start, span.end) is not None:
-                continue
-            if merged and span.start - merged[-1][1] <= MAX_GAP_BYTES:
-                merged[-1][1] = max(merged[-1][1], span.end)
-            else:
-                merged.append([span.start, span.end])
-        missing = [ByteRange(start, end) for start, end in merged]
+        unread = [(span.start, span.end) for span in spans if self._find(span.start, span.end) is None]
+        missing = [ByteRange(*run) for run in join_runs(sorted(unread), MAX_GAP_BYTES)]
         fresh = list(zip(missing, self._fetch(missing), strict=True))
         self.bytes_read += sum(len(span) for span in missing)
         pieces, at = {}, 0
@@ -215,47 +208,45 @@ def read_directory(reader: Reader, guess: int) -> Directory:
     """
     size, label = reader.size, reader.label
     if size < _END.size:
-        raise FormatError(f"{label}: {size} bytes, too short to be a zip archive", hint=_AGAIN)
+        raise damaged(f"{label}: {size} bytes, too short to be a zip archive")
     tail_bytes = min(size, reader.session.on_a_guess(max(guess, _TAIL_BYTES), _TAIL_BYTES))
     tail = reader.read(size - tail_bytes, size)
     signature, disk, first_disk, here, count, length, start, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\x05\x06" or comment:
-        raise FormatError(
+        raise damaged(
             f"{label}: the last {_END.size} bytes are no zip end record without a comment; "
-            "expected the archive to end with one",
-            hint=_AGAIN,
+            "expected the archive to end with one"
         )
     if (disk, first_disk) not in ((0, 0), (_FULL16, _FULL16), (0, _FULL16), (_FULL16, 0)) or here != count:
         raise FormatError(f"{label}: a part of a zip archive on several disks; expected one file", hint=_TRUST)
     end, count, length, start = _with_end64(reader, size - _END.size, (count, length, start))
     if start + length != end:
         said = f"{label}: the directory of {length} bytes at byte {start} does not end at the end record, byte {end}"
-        raise FormatError(said, hint=_AGAIN)
+        raise damaged(said)
     if length > DIRECTORY_CAP or count > _MAX_MEMBERS or count * _ENTRY.size > length:
-        raise FormatError(
+        raise damaged(
             f"{label}: the directory claims {count} members in {length} bytes; expected at most {_MAX_MEMBERS} in "
-            f"{DIRECTORY_CAP}, and {_ENTRY.size} bytes or more for each",
-            hint=_AGAIN,
+            f"{DIRECTORY_CAP}, and {_ENTRY.size} bytes or more for each"
         )
     return Directory(_entries(reader.read(start, end), count, start, label), start)
 
 
 def _with_end64(reader: Reader, end: int, plain: tuple[int, int, int]) -> tuple[int, int, int, int]:
     """Return where the directory must end, its count, length and start, from the 64-bit end record if there is one."""
-    label, size = reader.label, reader.size
+    label = reader.label
     saturated = plain[0] == _FULL16 or _FULL32 in plain[1:]
     at = end - _LOCATOR.size
     found = at >= 0 and bytes(reader.read(at, at + 4)) == b"PK\x06\x07"
     if not found:
         if saturated:
-            raise FormatError(f"{label}: the archive's end record needs a 64-bit one, and there is none", hint=_AGAIN)
+            raise damaged(f"{label}: the archive's end record needs a 64-bit one, and there is none")
         return (end, *plain)
     _, disk, place, disks = _LOCATOR.unpack(reader.read(at, end))
     if disk or disks != 1 or place + _END64.size != at:
         said = (
             f"{label}: the 64-bit end record is said to be at byte {place} of disk {disk}; expected {at - _END64.size}"
         )
-        raise FormatError(said, hint=_AGAIN if place < size else _TRUST)
+        raise FormatError(said, hint=DAMAGED if place < reader.size else _TRUST)
     signature, rest, _, _, disk, first_disk, here, count, length, start = _END64.unpack(reader.read(place, at))
     agrees = all(
         small in (wide, full)
@@ -277,8 +268,7 @@ def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, Z
             raise FormatError(f"{label}: the archive has two members {member.name[:200]!r}", hint=_TRUST)
         members[member.name] = member
     if at != len(raw):
-        said = f"{label}: {count} entries take {at} bytes of the directory, which has {len(raw)}"
-        raise FormatError(said, hint=_AGAIN)
+        raise damaged(f"{label}: {count} entries take {at} bytes of the directory, which has {len(raw)}")
     ordered = sorted(members.values(), key=lambda member: member.offset)
     limits = [*(member.offset for member in ordered[1:]), start]
     for member, limit in zip(ordered, limits, strict=False):
@@ -295,15 +285,15 @@ def _entries(raw: memoryview, count: int, start: int, label: str) -> dict[str, Z
 def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[ZipMember, int]:
     where = f"{label}: the directory's entry at byte {start + at}"
     if at + _ENTRY.size > len(raw):
-        raise FormatError(f"{where} is cut off", hint=_AGAIN)
+        raise damaged(f"{where} is cut off")
     fields = _ENTRY.unpack(raw[at : at + _ENTRY.size])
     signature, _, _, flags, method, _, _, crc, stored, size, named, extra, comment, disk, _, _, offset = fields
     if signature != b"PK\x01\x02":
-        raise FormatError(f"{where} begins with {signature!r}, expected b'PK\\x01\\x02'", hint=_AGAIN)
+        raise damaged(f"{where} begins with {signature!r}, expected b'PK\\x01\\x02'")
     at += _ENTRY.size
     end = at + named + extra + comment
     if end > len(raw):
-        raise FormatError(f"{where} is cut off", hint=_AGAIN)
+        raise damaged(f"{where} is cut off")
     name = _text(bytes(raw[at : at + named]), flags)
     if name is None or not name or "\0" in name:
         raise FormatError(f"{where} has a name that is not text", hint=_TRUST)
@@ -313,10 +303,9 @@ def _entry(raw: memoryview, at: int, start: int, label: str) -> tuple[ZipMember,
     more = raw[at + named : at + named + extra]
     size, stored, offset, disk = _wide(more, size, stored, offset, disk, where)
     if disk or (method == STORED and size != stored):
-        said = (
+        raise damaged(
             f"{where}: member {name[:200]!r} of {size} bytes takes {stored} on disk {disk}; expected as many, on disk 0"
         )
-        raise FormatError(said, hint=_AGAIN)
     return ZipMember(name, named, offset, 0, size, stored, method, flags, crc), end
 
 
@@ -339,7 +328,7 @@ def _wide(extra: memoryview, size: int, stored: int, offset: int, disk: int, whe
                 return values[0], values[1], values[2], values[3]
             break
         at += length
-    raise FormatError(f"{where} needs 64-bit sizes, and does not have them", hint=_AGAIN)
+    raise damaged(f"{where} needs 64-bit sizes, and does not have them")
 
 
 def _text(raw: bytes, flags: int) -> str | None:
@@ -376,11 +365,11 @@ class Placed:
     strides: tuple[int, ...]
     # The bytes before the member's content, read with every slice; None if they were checked before.
     header: TensorInfo | None
-    member: ZipMember  # the member, as the directory describes it
+    member: ZipMember
     label: str  # the file, for messages
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the elements that rows `start` to `stop` lie among, and the header that says that they are there."""
+        """Select the elements that rows `start` to `stop` lie among, and the header that tells where the content begins."""
         data = self._elements(start, stop)
         return (data,) if self.header is None else (data, whole(self.header))
 
@@ -422,7 +411,7 @@ class Placed:
 
 
 def placed_tensor(maker: Placed) -> TensorInfo:
-    """Return the tensor that a maker makes."""
+    """Describe the tensor that a `Placed` makes."""
     flat = maker.flat
     own = math.prod(maker.shape) * item_bytes(flat.dtype, tensor=flat.name)
     stored = own if flat.made is None else flat.nbytes

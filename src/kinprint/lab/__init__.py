@@ -1,4 +1,4 @@
-"""What the project needs and the product does not: models with known relations, the benchmark of methods, replicas.
+"""Make models with known relations, benchmark methods on them, and write replicas: for the project, not for users.
 
 No module of the product imports this package; commands that run on it look it up by name.
 """

@@ -1,4 +1,4 @@
-"""Safetensors files written whole, and tensors shared out among shards."""
+"""Write whole safetensors files, and cut tensors into shards."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ def write_dense(
 
 
 def split_shards(sizes: Mapping[str, int], shards: int) -> list[list[str]]:
-    """Cut tensors, in the order given, into consecutive shards of about equal bytes, none of them empty.
-
-    Raise ValueError if there are fewer tensors than shards.
-    """
+    """Cut tensors, in the order given, into consecutive shards of about equal bytes, none empty. Raise ValueError if too few."""
     names = list(sizes)
     if not 1 <= shards <= len(names):
         raise ValueError(f"cannot cut {len(names)} tensors into {shards} shards")

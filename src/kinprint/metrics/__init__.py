@@ -1,4 +1,4 @@
-"""Every comparison of two equal-shaped tensors, registered by name in `METRICS`.
+"""Metrics of two tensors, registered by name in `METRICS`.
 
 A metric is one number and says nothing alone: each declares the ``null`` kind beside which `kinprint.stats` puts it.
 """
@@ -8,15 +8,6 @@ from kinprint.metrics.base import METRICS, Metric, register
 from kinprint.metrics.explain import CosineIdentity, cosine_identities, cosine_identity, cosine_if_independent
 
 __all__ = [
-    "METRICS",
-    "CosineIdentity",
-    "Metric",
-    "angular",
-    "cosine_identities",
-    "cosine_identity",
-    "cosine_if_independent",
-    "distance",
-    "identity",
-    "kernel",
-    "register",
-]
+    "METRICS", "CosineIdentity", "Metric", "angular", "cosine_identities", "cosine_identity", "cosine_if_independent",
+    "distance", "identity", "kernel", "register",
+]  # fmt: skip

@@ -1,6 +1,6 @@
-"""What a metric is, how one is registered, and the one place where its input is checked.
+"""Register metrics, and check their input.
 
-To add a metric, write one decorated function of two clean float64 arrays; it is then known to the pipeline, to the
+To add a metric, write one decorated function of two clean float64 arrays; the metric is then known to the pipeline, to the
 reports and to the generic tests of invariance, symmetry and bounds.
 """
 
@@ -28,47 +28,26 @@ INVARIANCES = (
     "one_sided_permutation",  # b alone reordered: the metric cannot see order
     "rotation",  # columns of b rotated by an orthogonal matrix (matrix metrics only)
 )
+AFFINE = INVARIANCES[:5]
+"""Invariances of a correlation: scale and shift, of one side or of both, and a reordering of both."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One registered comparison.
+    """One registered comparison of two validated float64 arrays."""
 
-    Parameters
-    ----------
-    name, label
-        Key in `METRICS`, and the name a reader sees.
-    higher_is_closer
-        Direction: True for similarities, False for distances.
-    bounds
-        Least and greatest value the metric can take.
-    symmetric
-        Whether swapping the sides leaves the value unchanged.
-    invariant_to
-        Names out of `INVARIANCES`; what is not named here does change the value.
-    null
-        Kind of permutation null, as understood by `kinprint.stats.nulls.null_for`.
-    kinds
-        ``("vector", "matrix")`` metrics flatten; ``("matrix",)`` metrics need two dimensions and equal row counts only.
-    reference
-        Where the definition comes from.
-    function
-        The comparison itself, of two validated float64 arrays.
-    stacked
-        Whether the function takes many pairs at once, (pairs, values) on either side, and returns as many values; it
-        then raises `DegenerateInput` if one of the pairs has none.
-    """
-
-    name: str
-    label: str
-    higher_is_closer: bool
+    name: str  # key in `METRICS`
+    label: str  # name that a reader sees
+    higher_is_closer: bool  # True for similarities, False for distances
     bounds: tuple[float, float]
-    symmetric: bool
-    invariant_to: tuple[str, ...]
-    null: str
-    kinds: tuple[Kind, ...]
+    symmetric: bool  # whether swapping the sides leaves the value unchanged
+    invariant_to: tuple[str, ...]  # out of `INVARIANCES`; what is not named does change the value
+    null: str  # kind of permutation null, as understood by `kinprint.stats.nulls.null_for`
+    kinds: tuple[Kind, ...]  # ("vector", "matrix") flattens; ("matrix",) needs two axes, and equal row counts only
     reference: str
     function: Callable[..., Any]
+    # Whether the function takes many pairs at once, (pairs, values) on either side, and returns as many values; one pair
+    # without a value then raises `DegenerateInput`.
     stacked: bool = False
 
     def __call__(self, a: ArrayLike, b: ArrayLike, **options: Any) -> float:
@@ -95,23 +74,24 @@ def register(
     label: str,
     higher_is_closer: bool,
     bounds: tuple[float, float],
-    symmetric: bool,
     invariant_to: tuple[str, ...],
-    null: str,
     reference: str,
+    null: str | None = None,
+    symmetric: bool = True,
     kinds: tuple[Kind, ...] = ("vector", "matrix"),
     stacked: bool = False,
 ) -> Callable[[Callable[..., Any]], Metric]:
-    """Turn a function of two arrays into a `Metric` in `METRICS`; see `Metric` for the parameters."""
+    """Turn a function of two arrays into a `Metric` in `METRICS`, whose kind of null is by default called as the metric."""
     unknown = set(invariant_to) - set(INVARIANCES)
     if unknown:
         raise ValueError(f"metric {name!r} declares unknown invariances: {', '.join(sorted(unknown))}")
 
     def decorate(function: Callable[..., Any]) -> Metric:
-        metric = Metric(
-            name, label, higher_is_closer, bounds, symmetric, invariant_to, null, kinds, reference, function, stacked
+        kind, direction = null or name, higher_is_closer
+        return METRICS.add(
+            name,
+            Metric(name, label, direction, bounds, symmetric, invariant_to, kind, kinds, reference, function, stacked),
         )
-        return METRICS.add(name, metric)
 
     return decorate
 
@@ -121,11 +101,12 @@ def validate(a: ArrayLike, b: ArrayLike, *, metric: str, kinds: tuple[Kind, ...]
     left, right = _one_side(a, "a", metric), _one_side(b, "b", metric)
     if "vector" in kinds:
         if left.shape != right.shape:
+            one, two = str(left.shape), str(right.shape)
             raise DegenerateInput(
                 "{metric}: shapes differ: expected equal, got a {left} and b {right}",
                 metric=metric,
-                left=str(left.shape),
-                right=str(right.shape),
+                left=one,
+                right=two,
             )
         return left.ravel(), right.ravel()
     if left.ndim != 2 or right.ndim != 2:
@@ -141,13 +122,12 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
         raise DegenerateInput(f"{metric}: {side} has shape {array.shape}: expected one or two dimensions")
     if array.size == 0:
         raise DegenerateInput(f"{metric}: {side} is empty: expected at least one element, got shape {array.shape}")
-    finite = int(np.count_nonzero(np.isfinite(array)))
-    if finite != array.size:
+    if bad := int(array.size - np.count_nonzero(np.isfinite(array))):
         raise DegenerateInput(
             "{metric}: {side} holds {x} non-finite of {array} values: expected none",
             metric=metric,
             side=side,
-            x=array.size - finite,
+            x=bad,
             array=array.size,
         )
     return array

@@ -1,8 +1,9 @@
-"""Distances in the units of the values, and their ratios to a norm. The label names the denominator."""
+"""Measure distances, in the units of the values or relative to a norm, which the label names."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,8 @@ MAX_CV = 10.0
 The mean of d values has the relative error CV/√d. At CV = 10 and d = 4096 that is 16 %, and it grows in proportion: a
 larger CV describes the accident of a mean near zero, not the spread (weights with mean zero reach CV = 17,000).
 """
+
+_distance = partial(register, higher_is_closer=False, bounds=(0.0, math.inf), stacked=True)
 
 
 def _differences(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
@@ -42,33 +45,19 @@ def _ratios(differences: FloatArray, norms: FloatArray, metric: str, what: str) 
         return each_checked(differences / norms, metric)
 
 
-@register(
-    "l2",
-    label="L2 distance",
-    higher_is_closer=False,
-    bounds=(0.0, math.inf),
-    symmetric=True,
-    invariant_to=("joint_shift", "joint_permutation"),
-    null="l2",
-    reference="‖a − b‖",
-    stacked=True,
-)
+@_distance("l2", label="L2 distance", invariant_to=("joint_shift", "joint_permutation"), reference="‖a − b‖")
 def l2(a: FloatArray, b: FloatArray) -> FloatArray:
     """Euclidean distance."""
     difference, _, _, e = _differences(a, b)
     return _restored(each_norm(difference), e, "l2")
 
 
-@register(
+@_distance(
     "rel_l2_a",
     label="Relative L2 (divided by ‖a‖)",
-    higher_is_closer=False,
-    bounds=(0.0, math.inf),
     symmetric=False,
     invariant_to=("joint_scale", "joint_permutation"),
-    null="rel_l2_a",
     reference="‖a − b‖ / ‖a‖",
-    stacked=True,
 )
 def rel_l2_a(a: FloatArray, b: FloatArray) -> FloatArray:
     """Distance in units of the first side's norm; swapping the sides changes it, so it must not be mirrored."""
@@ -76,16 +65,12 @@ def rel_l2_a(a: FloatArray, b: FloatArray) -> FloatArray:
     return _ratios(each_norm(difference), each_norm(left), "rel_l2_a", "‖a‖")
 
 
-@register(
+@_distance(
     "rel_l2",
     label="Relative L2 (divided by the root mean square of ‖a‖ and ‖b‖)",
-    higher_is_closer=False,
     bounds=(0.0, 2.0),
-    symmetric=True,
     invariant_to=("joint_scale", "joint_permutation"),
-    null="rel_l2",
     reference="‖a − b‖ / √((‖a‖² + ‖b‖²) / 2)",
-    stacked=True,
 )
 def rel_l2(a: FloatArray, b: FloatArray) -> FloatArray:
     """Distance in units of the common norm: 0 for a copy, √2 for orthogonal sides, 2 for b = −a."""
@@ -94,16 +79,13 @@ def rel_l2(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.minimum(2.0, _ratios(each_norm(difference), norm, "rel_l2", Text("the common norm")))
 
 
-@register(
+@_distance(
     "rel_rmse",
     label="Relative RMSE (divided by the root mean square of a)",
-    higher_is_closer=False,
-    bounds=(0.0, math.inf),
     symmetric=False,
     invariant_to=("joint_scale", "joint_permutation"),
     null="rel_l2_a",
     reference="rms(a − b) / rms(a); equals rel_l2_a on whole tensors",
-    stacked=True,
 )
 def rel_rmse(a: FloatArray, b: FloatArray) -> FloatArray:
     """Root mean square error over that of the first side: the same number as `rel_l2_a`, since √d cancels."""
@@ -112,16 +94,12 @@ def rel_rmse(a: FloatArray, b: FloatArray) -> FloatArray:
     return _ratios(rms, rms_a, "rel_rmse", "rms(a)")
 
 
-@register(
+@_distance(
     "mean_abs_diff",
     label="Mean absolute difference",
-    higher_is_closer=False,
-    bounds=(0.0, math.inf),
-    symmetric=True,
     invariant_to=("joint_shift", "joint_permutation"),
     null="abs_diff",
     reference="mean |a − b|",
-    stacked=True,
 )
 def mean_abs_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     """Mean of the absolute differences, element by element."""
@@ -129,16 +107,12 @@ def mean_abs_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     return _restored(np.abs(difference).mean(axis=1), e, "mean_abs_diff")
 
 
-@register(
+@_distance(
     "p99_abs_diff",
     label="Difference of the 99th percentiles of |values|",
-    higher_is_closer=False,
-    bounds=(0.0, math.inf),
-    symmetric=True,
     invariant_to=("joint_permutation", "one_sided_permutation"),
     null="invariant",
     reference="|Q99(|a|) − Q99(|b|)|, linear interpolation",
-    stacked=True,
 )
 def p99_abs_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     """Compare two marginals at their 99th percentile; the order of the elements plays no part."""
@@ -146,16 +120,13 @@ def p99_abs_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     return each_checked(np.abs(q_a - q_b), "p99_abs_diff")
 
 
-@register(
+@_distance(
     "cv_diff",
     label="Difference of the coefficients of variation",
-    higher_is_closer=False,
     bounds=(0.0, MAX_CV),
-    symmetric=True,
     invariant_to=("scale", "joint_scale", "joint_permutation", "one_sided_permutation"),
     null="invariant",
     reference="|σ_a/|ā| − σ_b/|b̄||, population statistics",
-    stacked=True,
 )
 def cv_diff(a: FloatArray, b: FloatArray) -> FloatArray:
     """Compare relative spreads; refused where a mean is near zero, see `MAX_CV`."""

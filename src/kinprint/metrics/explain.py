@@ -1,4 +1,4 @@
-"""Why a raw cosine is what it is: an exact identity in terms of two spreads and one correlation."""
+"""Decompose a raw cosine into two coefficients of variation and one correlation, exactly."""
 
 from __future__ import annotations
 

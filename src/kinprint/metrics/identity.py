@@ -1,4 +1,4 @@
-"""Sameness of stored numbers: equal, how many changed, and how many steps of the storage grid apart."""
+"""Compare stored numbers: equal bytes, share of changed elements, distance in units in the last place."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ def mean_steps(a: IntArray, b: IntArray) -> float:
     label="Share of elements that differ",
     higher_is_closer=False,
     bounds=(0.0, 1.0),
-    symmetric=True,
     invariant_to=("joint_scale", "joint_shift", "joint_permutation"),
     null="changed",
     reference="#{a ≠ b} / d",
@@ -108,7 +107,6 @@ def changed_ratio(a: FloatArray, b: FloatArray) -> float:
     label="Mean distance in units in the last place",
     higher_is_closer=False,
     bounds=(0.0, math.inf),
-    symmetric=True,
     invariant_to=("joint_permutation",),
     null="ulp",
     reference="mean |ordinal(a) − ordinal(b)| on the coarser stored grid",
@@ -123,7 +121,6 @@ def ulp_distance(a: FloatArray, b: FloatArray, *, dtype: str = "F32") -> float:
     label="Identical bytes (1 or 0)",
     higher_is_closer=True,
     bounds=(0.0, 1.0),
-    symmetric=True,
     invariant_to=("joint_scale", "joint_shift", "joint_permutation"),
     null="identity",
     reference="1 if dtype and every stored bit are equal, else 0",

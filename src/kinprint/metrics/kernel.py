@@ -1,14 +1,17 @@
-"""Centred kernel alignment of two matrices whose rows are the same examples; the columns may differ in number."""
+"""Align the kernels of two matrices (CKA) whose rows are the same examples; columns may differ in number."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, safely_scaled
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.base import register
+from kinprint.metrics.base import AFFINE, register
+
+_alignment_metric = partial(register, higher_is_closer=True, invariant_to=(*AFFINE, "rotation"), kinds=("matrix",))
 
 
 def _centred_columns(X: FloatArray, side: str, metric: str) -> FloatArray:
@@ -43,15 +46,10 @@ def _unbiased(X: FloatArray, Y: FloatArray) -> float:
     return float(_alignment(X, Y) - n / (n - 2) * float(k @ m) + product)
 
 
-@register(
+@_alignment_metric(
     "cka",
     label="Linear CKA (biased)",
-    higher_is_closer=True,
     bounds=(0.0, 1.0),
-    symmetric=True,
-    invariant_to=("scale", "shift", "joint_scale", "joint_shift", "joint_permutation", "rotation"),
-    null="cka",
-    kinds=("matrix",),
     reference="Kornblith et al. 2019; the RV coefficient of Escoufier 1973",
 )
 def cka(X: FloatArray, Y: FloatArray) -> float:
@@ -61,15 +59,10 @@ def cka(X: FloatArray, Y: FloatArray) -> float:
     return min(1.0, max(0.0, value))
 
 
-@register(
+@_alignment_metric(
     "cka_unbiased",
     label="Linear CKA (unbiased)",
-    higher_is_closer=True,
     bounds=(-1.0, 1.0),
-    symmetric=True,
-    invariant_to=("scale", "shift", "joint_scale", "joint_shift", "joint_permutation", "rotation"),
-    null="cka_unbiased",
-    kinds=("matrix",),
     reference="Song et al. 2012; Székely & Rizzo 2014",
 )
 def cka_unbiased(X: FloatArray, Y: FloatArray) -> float:

@@ -1,1 +1,1 @@
-"""An open model: its tensors by role, config, tokens and card."""
+"""Open models, and read their tensors by role, config, tokens and card."""

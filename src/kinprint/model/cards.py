@@ -1,4 +1,4 @@
-"""The front matter of a model card: what it declares of a model's origin and licence.
+"""Read the front matter of a model card: what it declares of origin and licence.
 
 No YAML reader: a card is hostile input, and two spellings of a few keys are all that is wanted.
 """
@@ -26,7 +26,7 @@ _NOTHING = frozenset({"", "null", "Null", "NULL", "~", "[]"})
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says, each entry cut to a length that can be shown. ``unclear``: it says more of its base than is read here."""
+    """Declarations of a card, each cut to a length that can be shown. ``unclear``: the card says more of its base than is read."""
 
     base_models: tuple[str, ...] = ()
     relation: str | None = None

@@ -1,4 +1,4 @@
-"""One model by itself: what it is, what it stores, its norms layer by layer, and every tensor without a name."""
+"""Describe one model: architecture, stored tensors, norms layer by layer, and tensors without a role."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kinprint.formats.tensors import TensorInfo
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want
 from kinprint.refs import path_text
-from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection, NormStatistics, RoleInventory
+from kinprint.results.inspection import Inspection, NormStatistics, RoleInventory
 from kinprint.results.options import Options
-from kinprint.results.report import SCHEMA_VERSION
+from kinprint.results.result import SCHEMA_VERSION
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
 
@@ -51,7 +51,7 @@ def inspect(
         if progress is not None:
             progress("reading norms", 0, 1)
         return Inspection(
-            schema=INSPECTION_SCHEMA,
+            schema=Inspection.SCHEMA,
             schema_version=SCHEMA_VERSION,
             model=opened.summary(),
             roles=_inventory(opened),

@@ -1,4 +1,4 @@
-"""An open model: a checkpoint whose tensors have roles, and what it holds of config, tokens and card."""
+"""Open a model: a checkpoint whose tensors have roles, with its config, tokens and card."""
 
 from __future__ import annotations
 
@@ -63,13 +63,7 @@ class Model:
         return {part.key: part for part in self.naming.tensors}
 
     def part(self, role: Role, layer: int | None = None, expert: int | None = None) -> RoleTensor:
-        """Return where a tensor is stored.
-
-        Raises
-        ------
-        BadSelection
-            If the model has no such tensor.
-        """
+        """Return where a tensor is stored; raise BadSelection if the model has none."""
         found = self.parts.get((role, layer, expert))
         if found is None:
             raise self._absent(role, layer, expert)
@@ -91,7 +85,7 @@ class Model:
 
     @cached_property
     def roles(self) -> Mapping[str, RolePresence]:
-        """Which roles there are, with their layers and shapes."""
+        """Roles of the model, with their layers and shapes."""
         grouped: dict[str, list[RoleTensor]] = {}
         for part in self.naming.tensors:
             grouped.setdefault(part.role.value, []).append(part)
@@ -122,10 +116,7 @@ class Model:
     ) -> FloatArray:
         """Return a tensor, or the rows ``(start, stop)`` of it, as the model uses it: float64, out × in.
 
-        Raises
-        ------
-        BadSelection
-            If there is no such role, or the model has it neither in this layer nor for this expert, or has no such rows.
+        Raise BadSelection for a role, layer, expert or rows that the model does not have.
         """
         named = role_named(role)
         count = self.part(named, layer, expert).shape[0]
@@ -140,7 +131,7 @@ class Model:
 
     @property
     def config(self) -> Mapping[str, object]:
-        """What config.json says, or the file's own metadata; empty if neither does."""
+        """Entries of config.json, or of the file's own metadata; empty without either."""
         return self.checkpoint.config
 
     @cached_property
@@ -151,7 +142,7 @@ class Model:
 
     @cached_property
     def card(self) -> Card:
-        """What the model card declares of origin and licence; empty without one."""
+        """Origin and licence declared by the model card; empty without one."""
         return parse_card(card_text(self.checkpoint)[0] or "")
 
     def close(self) -> None:
@@ -201,9 +192,7 @@ def open(  # noqa: A001 - read as kinprint.open
     settings : where and how to read; by default from the environment.
     budget_bytes : limit on all bytes read; None for no limit.
 
-    Returns
-    -------
-    A model that closes what it opened: use it as a context manager, or call ``close()``.
+    The model closes what it opened: use it as a context manager, or call ``close()``.
     """
     session = Session(settings, budget_bytes=budget_bytes)
     try:

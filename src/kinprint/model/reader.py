@@ -1,4 +1,4 @@
-"""The one reader of tensors by role: what is wanted is planned purely, so that its bytes are known, and read together.
+"""Read tensors by role: plan purely, so that the bytes are known, then read together.
 
 A `Want` names rows of the tensor that plays a role. ``model.cost(want)`` tells its bytes, ``model.plan(wants)`` turns wants into
 merged byte ranges, ``model.read(wants)`` reads them, and `read_together` reads the plans of several models in one go.
@@ -20,18 +20,14 @@ from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, 
 
 @dataclass(frozen=True)
 class Want:
-    """What is wanted of the tensor of one role. All indices are half-open.
+    """Rows, columns or elements wanted of the tensor of one role. All indices are half-open.
 
     Attributes
     ----------
-    role, layer, expert
-        Which tensor.
-    rows
-        One run of logical rows, or several, joined in the order given; None for all.
-    columns
-        Logical columns to keep; cut after reading, so that they save memory and no bytes. None for all.
-    elements
-        Instead of rows: ascending runs of elements in stored order, returned flat.
+    role, layer, expert : Which tensor.
+    rows : One run of logical rows, or several, joined in the order given; None for all.
+    columns : Logical columns to keep; cut after reading, so that they save memory and no bytes. None for all.
+    elements : Instead of rows: ascending runs of elements in stored order, returned flat.
     """
 
     role: Role
@@ -60,16 +56,11 @@ class Sample:
 
     Attributes
     ----------
-    stored
-        The numbers as stored: what identity and ulp distance look at.
-    dtype
-        Number format in the file.
-    shape
-        Logical shape of the whole tensor.
-    offset
-        What the model adds to the stored values (Gemma stores a norm's weight minus one).
-    rows, columns
-        Which were read; None for all, and for rows of several runs.
+    stored : The numbers as stored: what identity and ulp distance look at.
+    dtype : Number format in the file.
+    shape : Logical shape of the whole tensor.
+    offset : What the model adds to the stored values (Gemma stores a norm's weight minus one).
+    rows, columns : Which were read; None for all, and for rows of several runs.
     """
 
     stored: Array
@@ -114,7 +105,7 @@ class _RoleSlice:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What is read of one model for some wants. Pure: nothing is read until `read_together`."""
+    """Byte ranges to read of one model for some wants. Pure: nothing is read until `read_together`."""
 
     checkpoint: Checkpoint
     wants: tuple[Want, ...]

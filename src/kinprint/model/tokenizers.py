@@ -1,8 +1,8 @@
-"""How two models' tokenizers differ, from tokenizer.json. Context for a reader, never evidence of derivation."""
+"""Compare the tokenizers of two models, from tokenizer.json: context for a reader, never evidence of derivation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
@@ -37,11 +37,8 @@ def _tokenizers(
     """Return both files parsed, or what can be said without them."""
     session, models = a.checkpoint.session, (a, b)
     found = session.map(_look_up, models)
-    for side, file in zip("AB", found, strict=True):
-        if file is None:
-            return _without(side)
-        if isinstance(file, Text):
-            return TokenizerDifference(NOT_COMPARABLE, file)
+    if (reason := _lacking(found)) is not None:
+        return TokenizerDifference(NOT_COMPARABLE, reason)
     files = [file for file in found if isinstance(file, _File)]
     if files[0].content is not None and files[0] == files[1]:
         return TokenizerDifference(
@@ -57,22 +54,23 @@ def _tokenizers(
         )
         return TokenizerDifference(NOT_COMPARABLE, reason)
     parsed = session.map(_read, list(zip(models, files, strict=True)))
-    for side, content in zip("AB", parsed, strict=True):
-        if content is None:
-            return _without(side)
-        if isinstance(content, Text):
-            return TokenizerDifference(NOT_COMPARABLE, content)
+    if (reason := _lacking(parsed)) is not None:
+        return TokenizerDifference(NOT_COMPARABLE, reason)
     one, two = (content for content in parsed if isinstance(content, dict))
     return one, two
 
 
-def _without(side: str) -> TokenizerDifference:
-    return TokenizerDifference(NOT_COMPARABLE, Text("model {side} has no {file}", side=side, file=TOKENIZER_FILE))
+def _lacking(found: Sequence[object]) -> Text | None:
+    """Return why the first side that lacks its file does; a `Text` stands for a file that cannot be had, None for no file."""
+    for side, item in zip("AB", found, strict=True):
+        if item is None or isinstance(item, Text):
+            return item or Text("model {side} has no {file}", side=side, file=TOKENIZER_FILE)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What is known of a tokenizer.json without reading it. ``content`` is the hub's tag, else None."""
+    """Size of a tokenizer.json, and ``content``, the hub's tag if there is one, known without reading the file."""
 
     size: int
     content: str | None
@@ -81,7 +79,7 @@ class _File:
 def _look_up(model: Model) -> _File | Text | None:
     """Return size and tag, or why they cannot be had, or None if the model has no such file."""
     checkpoint = model.checkpoint
-    if TOKENIZER_FILE in checkpoint.documents:  # it came with the header, which has been read
+    if TOKENIZER_FILE in checkpoint.documents:  # came with the header, which has been read
         return _File(0, None)
     try:
         source = checkpoint.folder.open(TOKENIZER_FILE)

@@ -1,4 +1,4 @@
-"""A model's vocabulary, and which of its tokens methods look at.
+"""Read a vocabulary, and sample tokens of it for fingerprint methods.
 
 Tokens are chosen by a hash of their text, so that two models choose the same ones without meeting. The tokens whose hashes
 are least are a uniform sample of a vocabulary, and the least of two vocabularies overlap as the vocabularies do (the bottom-k

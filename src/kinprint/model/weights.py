@@ -1,4 +1,4 @@
-"""What methods see of a model: matrices by role in their logical orientation, one at a time."""
+"""Read the matrices of a model by role, in logical orientation, one at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Naming, Role, RoleTensor
-from kinprint.arch.configs import flattened, kv_heads_of
+from kinprint.arch.configs import first_count, flattened, kv_heads_of
 from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
@@ -24,9 +24,7 @@ from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, 
 Matrix = NDArray[np.float32]
 """Matrices stay in float32, which holds every BF16 and F16 value exactly; statistics over them are float64."""
 
-TOKEN_GAP_BYTES = (
-    1 << 16
-)  # between rows of the embedding, which are many and short: reading on is faster than asking again
+TOKEN_GAP_BYTES = 1 << 16  # between rows of the embedding, many and short: reading on is faster than asking again
 
 # Which norm's scale meets a matrix's input. Blocks that normalise their output instead (OLMo 2) have neither.
 _NORM_BEFORE = {
@@ -37,7 +35,7 @@ _NORM_BEFORE = {
 
 
 class Weights(ABC):
-    """One model, for methods.
+    """Weights of one model, as fingerprint methods read them.
 
     Attributes
     ----------
@@ -73,11 +71,7 @@ class Weights(ABC):
     @cached_property
     def heads(self) -> int | None:
         """Number of query heads, where the config tells."""
-        for key in ("num_attention_heads", "n_head", "n_heads"):
-            value = self.config.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096:
-                return value
-        return None
+        return first_count(self.config, ("num_attention_heads", "n_head", "n_heads"), 4096)
 
     def has(self, role: Role, layer: int | None = None, expert: int | None = None) -> bool:
         """Whether the model has this tensor."""
@@ -136,9 +130,7 @@ class Weights(ABC):
         if before is None or not self.has(before, place):
             return values
         scale = self.matrix(before, place)
-        if scale.shape != values.shape[1:]:
-            return values
-        return values * scale
+        return values * scale if scale.shape == values.shape[1:] else values
 
     def expanded(self, role: Role, layer: int) -> Matrix:
         """Return a key or value matrix (gamma folded) with each head repeated for its own group of query heads."""

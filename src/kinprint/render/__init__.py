@@ -1,1 +1,1 @@
-"""Results to pages: takes finished results, reads nothing, concludes nothing."""
+"""Write finished results in every form: terminal, page, Markdown, tables, BOM, SARIF, notebook; read and conclude nothing."""

@@ -1,6 +1,6 @@
-"""Which of two related models came first, as far as a card or the cues of a tree tell: what the forms say of direction.
+"""Say which of two related models came first, as far as a card or the cues of a tree tell.
 
-Tests are symmetric, so that weights alone never say it.
+Tests are symmetric, so weights alone never tell.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ UNKNOWN = "not determined by weights"
 CONTRADICTED = "not determined: a card and the cues of the tree say the opposite of each other"
 NO_PROOF = "no evidence of a relation was found; this does not prove that there is none"
 DESCENT = (DERIVED, IDENTICAL)
-"""Verdicts that make one model a relative of another, and not only a sharer of parts."""
+"""Verdicts that make one model a relative of another, and not only of some of its parts."""
 
 
 def direction(report: Report) -> tuple[str, str | None]:
-    """Return what is known of which model came first, and the letter of the one that is declared to ("a", "b" or None)."""
+    """Return what is known of which model came first, and the letter of the declared parent ("a", "b" or None)."""
     verdict = report.verdict
     parent = _declared_parent(verdict.class_ if verdict is not None else None, report.declared)
     if parent is None:
@@ -55,7 +55,7 @@ def direction_among(report: PairsReport, pair: PairSummary) -> tuple[str, int | 
 
 
 def related(pair: PairSummary) -> bool:
-    """Whether a pair of many shares something after the correction for all pairs, by its verdict as well as its figures."""
+    """Return whether a pair of many shares something after the correction for all pairs, by its verdict as well as its figures."""
     return pair.significant and pair.class_ not in (NO_EVIDENCE, NOT_TESTABLE)
 
 
@@ -85,7 +85,7 @@ def _declared_parent(found: str | None, declared: DeclaredFinding | None) -> str
     """Return the letter of the model that the other's card names as its base, where the weights agree."""
     if found not in DESCENT or declared is None or declared.state != DECLARED:
         return None
-    if len(declared.named_by) != 1:  # nobody, or each the other
+    if len(declared.named_by) != 1:  # none, or each the other
         return None
     return "b" if declared.named_by == ("A",) else "a"
 

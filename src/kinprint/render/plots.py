@@ -1,4 +1,4 @@
-"""Figures of a report for notebooks, on matplotlib: each shows the null beside the value."""
+"""Draw figures of a report with matplotlib: each shows the null beside the value."""
 
 from __future__ import annotations
 
@@ -28,16 +28,7 @@ class Plots:
     report: Report
 
     def null(self, metric: str = "pearson") -> Any:
-        """Draw a metric of every tensor, by role, beside what it does under permutation.
-
-        Parameters
-        ----------
-        metric : one that was measured.
-
-        Returns
-        -------
-        A matplotlib figure.
-        """
+        """Draw a metric of every tensor, by role, beside its null under permutation."""
         found = self._measured(metric)
         roles = list(dict.fromkeys(item.role for item, _ in found))
         figure = _figure(7.5, 1.4 + 0.32 * len(roles))
@@ -55,17 +46,7 @@ class Plots:
         return self._finished(figure, axes, f"{metric} of every tensor, and its null")
 
     def layers(self, metric: str = "pearson", roles: Iterable[str] | None = None) -> Any:
-        """Draw a metric layer by layer, a panel for each role, with the null as a band.
-
-        Parameters
-        ----------
-        metric : one that was measured.
-        roles : which roles; by default all that have layers.
-
-        Returns
-        -------
-        A matplotlib figure.
-        """
+        """Draw a metric layer by layer, a panel for each of `roles`, by default all that have layers, with the null as a band."""
         found = [(item, value) for item, value in self._measured(metric) if item.layer is not None]
         there = list(dict.fromkeys(item.role for item, _ in found))
         wanted = there if roles is None else list(roles)
@@ -94,16 +75,7 @@ class Plots:
         return self._finished(figure, panels[0], f"{metric} by layer, and its null")
 
     def map(self, role: str | None = None) -> Any:
-        """Draw every layer of A against every layer of B: the cosine, what it is by chance, and z; the layer map on top.
-
-        Parameters
-        ----------
-        role : one whose layers were held against each other; by default the first.
-
-        Returns
-        -------
-        A matplotlib figure.
-        """
+        """Draw every layer of A against every layer of B, of `role` or the first: cosine, its null, z; with the layer map."""
         grid = self._grid(role)
         figure = _figure(10.5, 3.6)
         limits = _span(grid.cosine, grid.cosine_null)
@@ -127,11 +99,14 @@ class Plots:
         return figure
 
     def _mark_map(self, axes: Any, grid: LayerGrid) -> None:
-        mapped = (self.report.verdict.layer_map if self.report.verdict else None) or ()
+        evidence = self.report.evidence
+        mapped = (
+            [(source, item.layer) for item in evidence.alignment.layers for source in item.sources] if evidence else []
+        )
         places = [
             (grid.layers_b.index(b), grid.layers_a.index(a))
-            for b, a in enumerate(mapped)
-            if a is not None and a in grid.layers_a and b in grid.layers_b
+            for a, b in mapped
+            if a in grid.layers_a and b in grid.layers_b
         ]
         if places:
             axes.plot(*zip(*places, strict=True), "o", mfc="none", mec="#ee3377", ms=8)

@@ -1,4 +1,4 @@
-"""The command that repeats a comparison, built from what its report says was asked."""
+"""Build the command that repeats a comparison from the options in its report."""
 
 from __future__ import annotations
 

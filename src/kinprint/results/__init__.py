@@ -1,1 +1,1 @@
-"""What a run returns and writes: frozen dataclasses with a versioned JSON form."""
+"""Define results of a run: frozen dataclasses with a versioned JSON form."""

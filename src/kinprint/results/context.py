@@ -1,7 +1,4 @@
-"""What a report holds beside measurements and verdict: layer grids, what was read, and what model cards declare.
-
-Plain frozen dataclasses like those of `kinprint.results.report`, which holds them in the Report.
-"""
+"""Define what a report holds beside measurements and verdict: layer grids, bytes read, declarations of model cards."""
 
 from __future__ import annotations
 
@@ -18,24 +15,16 @@ class LayerGrid:
 
     Attributes
     ----------
-    role, kind
-        Which role, and "vector" or "matrix".
-    layers_a, layers_b
-        Numbers of the layers, in the order of rows and columns.
-    cosine, cosine_null
-        Raw cosine, and its mean over all permutations: what the spreads alone make of unrelated layers.
-    pearson, z
-        Correlation, and its distance from the null in standard deviations. Cosine and Pearson share z, because both are
-        linear in the same dot product. None where a layer is constant. All grids are
-        rounded: z to three decimals, the others to six.
-    n
-        Exchangeable units permuted.
-    null, assumptions
-        What is permuted, and what must hold.
-    rows
-        Rows of a matrix that entered, from its first (half-open); None for all, and for vectors.
-    status, reason
-        "ok", or "not_comparable" with the reason and no grids.
+    role, kind : Which role, and "vector" or "matrix".
+    layers_a, layers_b : Numbers of the layers, in the order of rows and columns.
+    cosine, cosine_null : Raw cosine, and its mean over all permutations: what the spreads alone make of unrelated layers.
+    pearson, z : Correlation, and its distance from the null in standard deviations. Cosine and Pearson share z, because
+        both are linear in the same dot product. None where a layer is constant. All grids are rounded: z to three decimals,
+        the others to six.
+    n : Exchangeable units permuted.
+    null, assumptions : What is permuted, and what must hold.
+    rows : Rows of a matrix that entered, from its first (half-open); None for all, and for vectors.
+    status, reason : "ok", or "not_comparable" with the reason and no grids.
     """
 
     role: str
@@ -56,21 +45,16 @@ class LayerGrid:
 
 @dataclass(frozen=True)
 class FileReads:
-    """What was read of one file.
+    """Bytes read of one file.
 
     Attributes
     ----------
-    model, file
-        The model as the user named it, and the file's name in it.
-    size, identity
-        Of the whole file; None where nothing but its contents is known.
-    spans
-        Intervals read (half-open, merged, in order).
-    bytes_read
-        Their length in all.
-    sha256
-        Digest of the list of all ranges with their own digests, in the order of offsets; an evidence bundle holds that list.
-        Two runs that read the same bytes have the same digest.
+    model, file : The model as the user named it, and the file's name in it.
+    size, identity : Of the whole file; None where nothing but its contents is known.
+    spans : Intervals read (half-open, merged, in order).
+    bytes_read : Their length in all.
+    sha256 : Digest of the list of all ranges with their own digests, in the order of offsets; an evidence bundle holds that
+        list. Two runs that read the same bytes have the same digest.
     """
 
     model: str
@@ -84,7 +68,7 @@ class FileReads:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a model's card and configs say of its origin. None and empty mean that they say nothing."""
+    """Origin of a model as its card and configs declare. None and empty mean that nothing is declared."""
 
     base_models: tuple[str, ...]
     relation: str | None  # "finetune", "adapter", "merge", "quantized", as the hub spells it
@@ -96,17 +80,16 @@ class Declaration:
 
 UNDECLARED = "undeclared"  # the weights show a derivation that no card declares
 DECLARED = "declared"  # the weights show a derivation, and a card declares it
-OTHER_DECLARED = (
-    "other_declared"  # the weights show a derivation, and cards name a base that is not recognisably the other model
-)
+OTHER_DECLARED = "other_declared"  # likewise, and cards name a base that is not recognisably the other model
 NOT_SHOWN = "declared_not_shown"  # a card declares a derivation that the weights do not show
 NOTHING_DECLARED = "nothing_declared"  # neither
 NOT_JUDGED = "not_judged"  # no card could be read, or the weights could not be tested
+STATES = (UNDECLARED, DECLARED, OTHER_DECLARED, NOT_SHOWN, NOTHING_DECLARED, NOT_JUDGED)
 
 
 @dataclass(frozen=True)
 class DeclaredFinding:
-    """What the cards of both models declare, beside what the weights say."""
+    """Declarations of both models' cards, beside what the weights show."""
 
     state: str
     sentence: Text

@@ -1,7 +1,6 @@
-"""What the evidence engine concludes and from what: tests, layer map, components, edits, controls, power, verdict.
+"""Define the verdict and its evidence: tests, layer map, components, edits, controls, power, fingerprint methods.
 
-Plain frozen dataclasses like those of `kinprint.results.report`, which holds them in the Report. ``class_`` is written as
-``class`` in JSON: a trailing underscore only keeps a Python keyword apart.
+``class_`` is written as ``class`` in JSON: a trailing underscore only keeps a Python keyword apart.
 """
 
 from __future__ import annotations
@@ -20,9 +19,14 @@ NO_EVIDENCE = "no_evidence"
 NOT_TESTABLE = "not_testable"
 CLASSES = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, NO_EVIDENCE, NOT_TESTABLE)
 
+SAME_STRUCTURE = "same_structure"
+"""Variant of no evidence: places agree, signs of weights do not."""
+
 NOTHING_SAID = Text("")
 
 FORWARD, BACKWARD = "forward", "backward"
+
+SIGN_FLIPS = "sign_flips"  # the test that supports tests of order, and claims nothing alone
 
 TESTED = "ok"
 OFF = "off"  # an assumption fails or the input is degenerate: the reason says which
@@ -34,21 +38,15 @@ class EvidenceTest:
 
     Parameters
     ----------
-    name, scope
-        Which test, and of which role or group of roles.
-    layer, expert
-        Where, if it is of one place; None for a test over all layers.
-    statistic, null_mean, null_sd, z
-        Observed value, and what it does if the models are unrelated.
-    log10_p
-        One-sided towards "related", before correction; ``log10_p_holm`` after Holm's correction over the battery.
-    n, blocks
-        Exchangeable units permuted, and layers (or experts) that entered.
-    null, p_method, assumptions
-        What is permuted, how the p-value was had, and what must hold. ``p_detail`` has the method in words, where those say more
-        than its label.
-    status, reason
-        "ok", or "off" with the reason; an "off" test has no numbers.
+    name, scope : Which test, and of which role or group of roles.
+    layer, expert : Where, if it is of one place; None for a test over all layers.
+    statistic, null_mean, null_sd, z : Observed value, and what it does if the models are unrelated.
+    log10_p : One-sided towards "related", before correction; ``log10_p_holm`` after Holm's correction over the battery.
+    log10_p_signs : The same, corrected, of the signs of the same units; None where they have no sign symmetry.
+    n, blocks : Exchangeable units permuted, and layers (or experts) that entered.
+    null, p_method, assumptions : What is permuted, how the p-value was had, and what must hold. ``p_detail`` has the method
+        in words, where those say more than its label.
+    status, reason : "ok", or "off" with the reason; an "off" test has no numbers.
     """
 
     name: str
@@ -69,16 +67,27 @@ class EvidenceTest:
     status: str = TESTED
     reason: Text | None = None
     p_detail: Text | None = None
+    log10_p_signs: float | None = field(default=None, metadata=LATER)
+
+    @property
+    def log10_p_claim(self) -> float | None:
+        """What a claim about weights may rest on: the weaker of order and signs, where the units have a sign symmetry."""
+        if self.log10_p_holm is None or self.name == SIGN_FLIPS:
+            return None
+        return self.log10_p_holm if self.log10_p_signs is None else max(self.log10_p_holm, self.log10_p_signs)
 
     @property
     def p_text(self) -> Text:
-        """How the p-value was had, in words."""
+        """Method of the p-value, in words."""
         return self.p_detail or (self.p_method.label if self.p_method else NOTHING_SAID)
 
 
 @dataclass(frozen=True)
 class LayerFinding:
-    """One layer of B: which layer of A it matches, and on what evidence. ``tries`` is the search it was corrected for."""
+    """One layer of B: which layer of A it matches, and on what evidence. ``tries`` is the search it was corrected for.
+
+    ``also`` are further layers of A that it matches, where A repeats layers.
+    """
 
     layer: int
     source: int | None
@@ -89,22 +98,34 @@ class LayerFinding:
     shared: bool
     runner_up: int | None = None
     runner_up_z: float | None = None
+    also: tuple[int, ...] = field(default=(), metadata=LATER)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """All layers of A that share weights with this one."""
+        return (self.source, *self.also) if self.shared and self.source is not None else ()
 
 
 @dataclass(frozen=True)
 class LayerAlignment:
-    """Which layer of A each layer of B matches. Matrices decide; norms forgive wrong maps and do not enter."""
+    """Layer of A that each layer of B matches. Matrices decide; norms forgive wrong maps and do not enter.
+
+    A layer in ``layers`` without a source was read and matches none. Of those in ``unread`` (of B) and ``unread_a`` nothing is
+    known.
+    """
 
     status: str
     kind: str  # "identity", "subsequence", "monotone with repeats", "blocks", "shuffled", "partial", "none"
     layers: tuple[LayerFinding, ...]
     scopes: tuple[str, ...]  # roles whose row slices entered
     reason: Text | None = None
+    unread: tuple[int, ...] = field(default=(), metadata=LATER)
+    unread_a: tuple[int, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True)
 class ComponentFinding:
-    """One part of the model: does it share, in how many of its places."""
+    """One part of the model: whether weights are shared there, and in how many places."""
 
     component: str
     state: str  # "shared", "partly shared", "not shared", "not tested"
@@ -127,7 +148,7 @@ class ExpertFinding:
 
 @dataclass(frozen=True)
 class EditFinding:
-    """How one kind of tensor was changed: what the slices of all its layers show."""
+    """Change of one kind of tensor, as the slices of all its layers show."""
 
     scope: str
     edit: str
@@ -144,9 +165,7 @@ class EditFinding:
     rank: int | None = None
     noise: float | None = None
     reasons: tuple[Text, ...] = ()
-    direction: str | None = field(
-        default=None, metadata=LATER
-    )  # "forward" if B looks made from A; None if it cannot be told
+    direction: str | None = field(default=None, metadata=LATER)  # "forward" if B looks made from A; None if unknown
 
 
 @dataclass(frozen=True)
@@ -160,6 +179,9 @@ class MergeFinding:
     gain: float  # share explained of what the best single parent leaves unexplained
     elements: int
     note: Text | None = None
+    alternative: Text | None = field(
+        default=None, metadata=LATER
+    )  # what else may have been merged; None if B is explained
 
 
 @dataclass(frozen=True)
@@ -193,7 +215,7 @@ class PowerFinding:
 
 @dataclass(frozen=True)
 class Rule:
-    """One step of the reasoning: what it asks, from which inputs, whether it fired, and what followed."""
+    """One step of the reasoning: question, inputs, whether the rule fired, and what followed."""
 
     name: str
     question: Text
@@ -220,11 +242,14 @@ class Verdict:
     tests: int  # how many p-values the correction was for
     null: Text | None = None  # the empirical null used, if a test needed one
     variant: str | None = field(default=None, metadata=LATER)  # of the kind, where one has several
+    kinds: tuple[str, ...] = field(
+        default=(), metadata=LATER
+    )  # every edit that shows, one by one; ``kind`` sums them up
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything the verdict rests on."""
+    """Evidence that the verdict rests on."""
 
     tests: tuple[EvidenceTest, ...]
     alignment: LayerAlignment
@@ -244,20 +269,17 @@ BEYOND, INSIDE, NO_NULL = "beyond its null", "inside its null", "no null"
 
 @dataclass(frozen=True)
 class MethodNull:
-    """What unrelated models show to one method, and how far this pair is from it.
+    """Scores of unrelated models by one method, and how far this pair is from them.
 
     Parameters
     ----------
-    name
-        What was permuted or drawn, or which empirical null.
-    exact
-        Whether it holds whatever the models were trained on. An empirical null speaks for models like those it was made from.
-    mean, sd, z, log10_p
-        Of the method's value; p one-sided, towards "more alike". An empirical p-value is never below 1/(n + 1).
-    largest
-        The largest value of any unrelated pair, for an empirical null.
-    n
-        Units permuted, or pairs of models.
+    name : What was permuted or drawn, or which empirical null.
+    exact : Whether it holds whatever the models were trained on. An empirical null speaks for models like those it was made
+        from.
+    mean, sd, z, log10_p : Of the method's value; p one-sided, towards "more alike". An empirical p-value is never below
+        1/(n + 1).
+    largest : The largest value of any unrelated pair, for an empirical null.
+    n : Units permuted, or pairs of models.
     """
 
     name: Text
@@ -288,12 +310,12 @@ class MethodFinding:
     version: int
     needs: tuple[str, ...]
     status: str
-    reason: Text | None
-    value: float | None
-    reading: str
-    chance: MethodNull | None
-    empirical: MethodNull | None
-    details: tuple[MethodDetail, ...]
-    layers: tuple[tuple[int, int], ...]  # layer of B, layer of A
-    notes: tuple[Text, ...]
-    references: tuple[str, ...]
+    reason: Text | None = None
+    value: float | None = None
+    reading: str = NO_NULL
+    chance: MethodNull | None = None
+    empirical: MethodNull | None = None
+    details: tuple[MethodDetail, ...] = ()
+    layers: tuple[tuple[int, int], ...] = ()  # layer of B, layer of A
+    notes: tuple[Text, ...] = ()
+    references: tuple[str, ...] = ()

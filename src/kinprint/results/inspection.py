@@ -1,16 +1,13 @@
-"""What `inspect` returns."""
+"""Define the description of one model, as `kinprint inspect` returns it."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kinprint.results.models import ModelSummary
-from kinprint.results.plain_json import read_json, write_json
-from kinprint.results.report import READABLE
 from kinprint.results.result import Result
-
-INSPECTION_SCHEMA = "kinprint.inspection"
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,10 @@ class NormStatistics:
 
 @dataclass(frozen=True)
 class Inspection(Result):
-    """What `inspect` found in one model."""
+    """Description of one model by `inspect`."""
+
+    SCHEMA: ClassVar = "kinprint.inspection"
+    CALLED: ClassVar = "an inspection"
 
     schema: str
     schema_version: int
@@ -59,12 +59,3 @@ class Inspection(Result):
         model = self.model
         name, architecture = printable(model.reference, 80), printable(model.architecture, 40)
         return f"<Inspection: {name}: {architecture}, {model.layers} layers, {model.parameters:,} parameters>"
-
-    def to_json(self, *, indent: bool = True) -> bytes:
-        """Return the inspection as JSON (UTF-8)."""
-        return write_json(self, indent=indent)
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> Inspection:
-        """Read an inspection back; a schema of another version is refused."""
-        return read_json(cls, raw, "an inspection", INSPECTION_SCHEMA, READABLE)

@@ -1,4 +1,4 @@
-"""Fields that results got after the first version; a module of its own, so that the command line's options load nothing else."""
+"""Mark fields added after the first version of a schema; a module of its own, so that options load nothing else."""
 
 from __future__ import annotations
 

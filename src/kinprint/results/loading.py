@@ -1,4 +1,4 @@
-"""Opening what was saved: a report, a report on many models, a tree or an inspection, from JSON or an evidence bundle."""
+"""Open a saved report, report on many models, tree or inspection, from JSON or an evidence bundle."""
 
 from __future__ import annotations
 
@@ -11,35 +11,22 @@ import orjson
 
 from kinprint._version import __version__
 from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
-from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection
-from kinprint.results.report import READABLE, SCHEMA, SCHEMA_VERSION, Report
-from kinprint.results.tree import PAIRS_SCHEMA, TREE_SCHEMA, FamilyTree, PairsReport
+from kinprint.results.inspection import Inspection
+from kinprint.results.report import Report
+from kinprint.results.result import READABLE, SCHEMA_VERSION
+from kinprint.results.tree import FamilyTree, PairsReport
 
 MOST_BYTES = 512 << 20
 WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
 Loaded = Report | PairsReport | FamilyTree | Inspection
-KINDS: dict[str, type[Loaded]] = {
-    SCHEMA: Report,
-    PAIRS_SCHEMA: PairsReport,
-    TREE_SCHEMA: FamilyTree,
-    INSPECTION_SCHEMA: Inspection,
-}
+KINDS: dict[str, type[Loaded]] = {kind.SCHEMA: kind for kind in (Report, PairsReport, FamilyTree, Inspection)}
 """What can be opened, by its schema."""
 
 
 def load(path: str | Path) -> Loaded:
-    """Open a saved result; which kind it is, the file says itself.
+    """Open JSON of a report, of a report on many models, of a tree or of an inspection, or the report of an evidence bundle.
 
-    Parameters
-    ----------
-    path : JSON of a report, of a report on many models, of a tree or of an inspection; or an evidence bundle, for its report.
-
-    Raises
-    ------
-    NotFound
-        If there is no such file.
-    SchemaError, FormatError
-        If it is something else, of a version that this program cannot read, or damaged.
+    Raise NotFound without such a file; SchemaError or FormatError for other content, an unknown version or damage.
     """
     file = Path(path)
     raw = _read(file)
@@ -68,7 +55,7 @@ def _schema(raw: bytes, file: Path) -> str:
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """Say which file it is that cannot be read, and what to do."""
+    """Name the file in errors, with a next step."""
     try:
         yield
     except (SchemaError, FormatError) as error:

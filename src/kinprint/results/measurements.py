@@ -1,4 +1,4 @@
-"""Metrics beside their nulls: one pair of tensors, and one role over all its layers."""
+"""Define metrics beside their nulls: of one pair of tensors, and of one role over all its layers."""
 
 from __future__ import annotations
 
@@ -14,33 +14,23 @@ NO_NULL = "no_null"
 
 @dataclass(frozen=True)
 class NullResult:
-    """What a metric does under permutation, and how far the observed value lies from it.
+    """Distribution of a metric under permutation, and how far the observed value lies from it.
 
     Parameters
     ----------
-    name
-        Kind of the null.
-    mean, sd
-        Of the metric over all permutations, in the metric's own units.
-    z
-        (observed − mean) / sd, so closer means negative for a distance. For distances that are a function of a dot
-        product it is taken on the dot product, where it is exact. None where every permutation gives the same value.
-    log10_p
-        Base-10 logarithm of the one-sided p-value towards "closer"; None where the metric cannot see order.
-    p_method, p_detail
-        How the p-value was had, and in words where those say more than the method's label.
-    tail
-        "greater" or "less": the side of the null, in the metric's units, on which "closer" lies.
-    n
-        Number of exchangeable units permuted.
-    n_draws
-        Number of Monte-Carlo permutations, if any were drawn.
-    skewness, excess_kurtosis
-        Exact, of the permuted dot product (None where not computed).
-    assumptions
-        What has to hold for the figures to mean what they say.
-    fourth, reach
-        What guards the normal tail against a coincidence of outliers; see `kinprint.stats.tails.tail_correction`.
+    name : Kind of the null.
+    mean, sd : Of the metric over all permutations, in the metric's own units.
+    z : (observed − mean) / sd, so closer means negative for a distance. For distances that are a function of a dot product
+        it is taken on the dot product, where it is exact. None where every permutation gives the same value.
+    log10_p : Base-10 logarithm of the one-sided p-value towards "closer"; None where the metric cannot see order.
+    p_method, p_detail : How the p-value was had, and in words where those say more than the method's label.
+    tail : "greater" or "less": the side of the null, in the metric's units, on which "closer" lies.
+    n : Number of exchangeable units permuted.
+    n_draws : Number of Monte-Carlo permutations, if any were drawn.
+    skewness, excess_kurtosis : Exact, of the permuted dot product (None where not computed).
+    assumptions : What has to hold for the figures to mean what they say.
+    fourth, reach : What guards the normal tail against a coincidence of outliers; see
+        `kinprint.stats.tails.tail_correction`.
     """
 
     name: str
@@ -61,7 +51,7 @@ class NullResult:
 
     @property
     def p_text(self) -> Text:
-        """How the p-value was had, in words."""
+        """Method of the p-value, in words."""
         return self.p_detail or self.p_method.label
 
 
@@ -109,11 +99,11 @@ class TensorComparison:
     b: TensorSide
     status: str
     reason: Text | None
-    rows: tuple[int, int] | None  # logical rows compared (half-open); None means all
-    columns: tuple[int, int] | None  # likewise
-    elements: int
-    permuted_axis: str | None
-    measurements: tuple[Measurement, ...]
+    rows: tuple[int, int] | None = None  # logical rows compared (half-open); None means all
+    columns: tuple[int, int] | None = None  # likewise
+    elements: int = 0
+    permuted_axis: str | None = None
+    measurements: tuple[Measurement, ...] = ()
     explained: CosineExplained | None = None
 
 
@@ -136,7 +126,7 @@ class RoleSummary:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something that was not compared, how often, and why."""
+    """Tensors that were not compared: their number and the reason."""
 
     what: Text
     count: int

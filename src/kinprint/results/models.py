@@ -1,4 +1,4 @@
-"""The compared models, and how their configs and tokenizers differ."""
+"""Describe the compared models, and how their configs and tokenizers differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeyDifference:
 
 @dataclass(frozen=True)
 class ConfigDifference:
-    """How two config.json differ."""
+    """Differences of two config.json."""
 
     status: str
     reason: Text | None
@@ -31,7 +31,7 @@ class ConfigDifference:
 
 @dataclass(frozen=True)
 class TokenizerDifference:
-    """How two tokenizers differ, from tokenizer.json. Counts are None where a side does not have such a table."""
+    """Differences of two tokenizer.json. Counts are None where a side does not have such a table."""
 
     status: str
     reason: Text | None

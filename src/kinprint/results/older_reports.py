@@ -1,4 +1,4 @@
-"""Reports of schema 1 as reports of schema 2: what sentences alone told becomes data. English is parsed here and nowhere else."""
+"""Convert reports of schema 1 to schema 2: parse what only English sentences told, here and nowhere else."""
 
 from __future__ import annotations
 

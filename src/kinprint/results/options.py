@@ -1,4 +1,4 @@
-"""What a comparison can be asked for: one dataclass, from Python and the command line to the report that states it.
+"""Define the options of a comparison once, for Python, the command line and the report that states them.
 
 A new option of `kinprint compare` is one field here. The command line makes its option from the field, the report stores it,
 the command that repeats a comparison and the page show it, and verification runs with it.
@@ -27,21 +27,16 @@ _LISTS = (NAMES, EACH)
 
 @dataclass(frozen=True)
 class CommandOption:
-    """How a field of `Options` is given on the command line.
+    """Form of a field of `Options` on the command line.
 
     Attributes
     ----------
-    name, written, metavar
-        Name without dashes; how values are written (``TEXT``, ``NUMBER``, ``SIZE``, ``SWITCH``, ``NAMES``, ``EACH``); what
-        stands for a value in help.
-    help
-        One sentence on what the option does.
-    pair_only
-        Whether the option makes sense for two models only.
-    models
-        Whether the values name models: addresses may hold secrets, which no report keeps.
-    least
-        Smallest number that makes sense.
+    name, written, metavar : Name without dashes; how values are written (``TEXT``, ``NUMBER``, ``SIZE``, ``SWITCH``,
+        ``NAMES``, ``EACH``); what stands for a value in help.
+    help : One sentence on what the option does.
+    pair_only : Whether the option makes sense for two models only.
+    models : Whether the values name models: addresses may hold secrets, which no report keeps.
+    least : Smallest number that makes sense.
     """
 
     name: str
@@ -98,34 +93,30 @@ def option(default: Any, name: str, written: str, about: str, *, later: bool = F
     return field(default=default, metadata=described | (LATER if later else {}))
 
 
+def models(name: str, about: str, **more: Any) -> Any:
+    """Return a field of `Options` that names models."""
+    return option((), name, EACH, about, metavar="MODEL", models=True, **more)
+
+
 @dataclass(frozen=True)
 class Options:
-    """What the user chose; together with the commits of the models it determines every number in a report.
+    """Choices of the user; together with the commits of the models, they determine every number in a report.
 
     Values may be given as a person writes them: a list or a single name for several, a path for a name, ``"64MB"`` for a size.
 
     Attributes
     ----------
-    budget_bytes
-        Limit on all bytes read, headers and tokenizers included; None for no limit.
-    rows, experts, layers, roles
-        Rows of each matrix, experts of each layer, layers such as ``"0,5,10-20"`` and roles to look at; empty for all roles.
-    metrics
-        Metrics to compute; empty for all, which a report then names.
-    seed
-        Seed of Monte-Carlo permutations.
-    controls, related
-        Models known to be unrelated to A, and known to be related to it.
-    parents
-        Further models that B may be a merge of, beside A.
-    deep
-        Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
-    methods
-        Fingerprint methods to run as well, by name; ``"all"`` for every one.
-    files, bases
-        Weight files to read in models that have them; models that adapters belong to.
-    null
-        File of an empirical null; None for the one that ships.
+    budget_bytes : Limit on all bytes read, headers and tokenizers included; None for no limit.
+    rows, experts, layers, roles : Rows of each matrix, experts of each layer, layers such as ``"0,5,10-20"`` and roles to
+        look at; empty for all roles.
+    metrics : Metrics to compute; empty for all, which a report then names.
+    seed : Seed of Monte-Carlo permutations.
+    controls, related : Models known to be unrelated to A, and known to be related to it.
+    parents : Further models that B may be a merge of, beside A.
+    deep : Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
+    methods : Fingerprint methods to run as well, by name; ``"all"`` for every one.
+    files, bases : Weight files to read in models that have them; models that adapters belong to.
+    null : File of an empirical null; None for the one that ships.
     """
 
     budget_bytes: int | None = option(
@@ -142,21 +133,9 @@ class Options:
     roles: tuple[str, ...] = option((), "roles", NAMES, "Only these roles, comma-separated (see kinprint inspect).")
     metrics: tuple[str, ...] = option((), "metrics", NAMES, "Only these metrics, comma-separated (docs/metrics.md).")
     seed: int = option(0, "seed", NUMBER, "Seed of the Monte-Carlo permutations.", least=0)
-    controls: tuple[str, ...] = option(
-        (), "control", EACH, "A model known to be unrelated to A.", metavar="MODEL", pair_only=True, models=True
-    )
-    related: tuple[str, ...] = option(
-        (), "related", EACH, "A model known to be related to A.", metavar="MODEL", pair_only=True, models=True
-    )
-    parents: tuple[str, ...] = option(
-        (),
-        "parent",
-        EACH,
-        "A further model B may be a merge of, beside A.",
-        metavar="MODEL",
-        pair_only=True,
-        models=True,
-    )
+    controls: tuple[str, ...] = models("control", "A model known to be unrelated to A.", pair_only=True)
+    related: tuple[str, ...] = models("related", "A model known to be related to A.", pair_only=True)
+    parents: tuple[str, ...] = models("parent", "A further model B may be a merge of, beside A.", pair_only=True)
     deep: bool = option(False, "deep", SWITCH, "Look for reordered neurons and residual dimensions in any case.")
     methods: tuple[str, ...] = option(
         (),
@@ -176,13 +155,9 @@ class Options:
         metavar="NAME",
         later=True,
     )
-    bases: tuple[str, ...] = option(
-        (),
+    bases: tuple[str, ...] = models(
         "base",
-        EACH,
         "The model that a LoRA adapter among those named belongs to, instead of the one it declares.",
-        metavar="MODEL",
-        models=True,
         later=True,
     )
     null: str | None = option(
@@ -195,17 +170,9 @@ class Options:
 
     @classmethod
     def of(cls, base: Options | None = None, /, **chosen: Any) -> Options:
-        """Return options with some chosen by keyword: names of fields, or of the command line's options (`control`, `budget`).
+        """Return `base`, or the defaults, with some options chosen by name: of a field, or of the command line (`control`).
 
-        Parameters
-        ----------
-        base : what the others are taken from; by default the defaults.
-        chosen : values by name.
-
-        Raises
-        ------
-        TypeError
-            If there is no such option, or one is given twice.
+        Raise TypeError for an unknown option, or one given twice.
         """
         names = {described.name: name for name, described in options_of(cls)}
         found: dict[str, Any] = {}
@@ -230,7 +197,7 @@ class Options:
 
     @property
     def impossible(self) -> str | None:
-        """What is no choice at all, in words; None if all are."""
+        """First number out of range, in words; None if there is none."""
         for name, described in options_of(self):
             value = getattr(self, name)
             if described.least is not None and value is not None and value < described.least:
@@ -238,13 +205,7 @@ class Options:
         return None
 
     def check(self) -> None:
-        """Refuse numbers that are no choice, before anything is read.
-
-        Raises
-        ------
-        BadSelection
-            If there is one.
-        """
+        """Raise BadSelection for a number that is no choice, before anything is read."""
         if (wrong := self.impossible) is not None:
             raise BadSelection(wrong)
 

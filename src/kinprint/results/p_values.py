@@ -1,4 +1,4 @@
-"""How a p-value was had: an enumeration, each member with its label and with whether it is an upper bound."""
+"""Enumerate how p-values are computed, each with its label and whether it is an upper bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kinprint.text import Text
 
 
 class PMethod(StrEnum):
-    """How a p-value was had. JSON and tables hold the value, people read the label."""
+    """Method of a p-value. JSON and tables hold the value, people read the label."""
 
     CHERNOFF = "chernoff_bound"
     MOMENT_BOUND = "moment_inequality"
@@ -18,6 +18,7 @@ class PMethod(StrEnum):
     ORDERINGS = "orderings_counted"
     POISSON = "poisson_tail"
     FACTORIAL = "factorial_moments"
+    HOEFFDING = "hoeffding_bound"
     BEST_LAYERS = "best_pair_of_layers"
     LEAST_LAYER = "least_of_layers"
     LEAST_EXPERT = "least_of_experts"
@@ -34,7 +35,7 @@ class PMethod(StrEnum):
     @property
     def bound(self) -> bool:
         """Whether the true p-value may be smaller than the figure given."""
-        return self in (PMethod.CHERNOFF, PMethod.MOMENT_BOUND, PMethod.HELD)
+        return self in (PMethod.CHERNOFF, PMethod.MOMENT_BOUND, PMethod.HELD, PMethod.HOEFFDING)
 
 
 _LABELS = {
@@ -47,6 +48,7 @@ _LABELS = {
     PMethod.MONTE_CARLO: Text("Monte-Carlo permutations with +1 correction"),
     PMethod.ORDERINGS: Text("exact: orderings that reproduce the other side, over all orderings"),
     PMethod.POISSON: Text("Poisson tail on permuted draws (approximation)"),
+    PMethod.HOEFFDING: Text("Hoeffding's inequality for random signs (upper bound)"),
     PMethod.FACTORIAL: Text("factorial-moment bound (1/k! in one layer), exact inequality"),
     PMethod.BEST_LAYERS: Text("1/k! for the best pair of layers, corrected for their number"),
     PMethod.LEAST_LAYER: Text("least of the layers, corrected for the candidates of each and for the layers"),

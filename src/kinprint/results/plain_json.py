@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, following their declared types. JSON holds no NaN.
+"""Write dataclasses as JSON and read them back, following their declared types. JSON holds no NaN.
 
 A field typed `Text`, or as several of them, is written as its English under its own name; where it has values, the data that
 it was made of follow as ``<name>_data``, for readers in another language. English and data that disagree are refused.
@@ -38,17 +38,9 @@ class _Part(NamedTuple):
 @cache
 def _parts(kind: type) -> tuple[_Part, ...]:
     hints = typing.get_type_hints(kind)
-    return tuple(
-        # ``class_`` is written as ``class``
-        _Part(
-            field.name,
-            field.name.rstrip("_"),
-            is_later(field),
-            holds_text(hints[field.name]),
-            _converter(hints[field.name]),
-        )
-        for field in fields(kind)
-    )
+    named = [(field.name, is_later(field), hints[field.name]) for field in fields(kind)]
+    # ``class_`` is written as ``class``
+    return tuple(_Part(name, name.rstrip("_"), later, holds_text(t), _converter(t)) for name, later, t in named)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What kinprint returns and writes: plain frozen dataclasses, versioned, the same object in Python, JSON and on screen.
+"""Define the report of a comparison: frozen dataclasses, the same in Python, in versioned JSON and on screen.
 
 JSON holds no NaN: a number that does not exist is null, and the ``status`` and ``reason`` beside it say why.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
@@ -15,19 +15,13 @@ from kinprint.results.later import LATER
 from kinprint.results.measurements import OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ConfigDifference, ModelSummary, TokenizerDifference
 from kinprint.results.options import Options
-from kinprint.results.plain_json import read_json, write_json
 from kinprint.results.result import Result
 from kinprint.text import Text
-
-SCHEMA = "kinprint.report"
-SCHEMA_VERSION = 2
-READABLE = (1, SCHEMA_VERSION)
-"""Versions that open: a report of schema 1 has English sentences without their data."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What may differ between two runs of the same comparison: time, traffic, versions. Nothing else in a report may."""
+    """Time, traffic and versions of a run: the only fields that may differ between two runs of the same comparison."""
 
     kinprint: str
     python: str
@@ -44,10 +38,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Report(Result):
-    """Everything one comparison found: measurements beside their nulls, the evidence drawn from them, and the verdict.
+    """Results of one comparison: measurements beside their nulls, the evidence drawn from them, and the verdict.
 
     ``verdict`` and ``evidence`` are None only in a comparison that was asked for measurements alone.
     """
+
+    SCHEMA: ClassVar = "kinprint.report"
+    CALLED: ClassVar = "a report"
 
     schema: str
     schema_version: int
@@ -88,12 +85,3 @@ class Report(Result):
             found += [f"log10 p {self.verdict.log10_p:.1f}"] if self.verdict.log10_p is not None else []
         names = f"{printable(self.a.reference, 80)} and {printable(self.b.reference, 80)}"
         return f"<Report: {names}: {', '.join(found)}>"
-
-    def to_json(self, *, indent: bool = True) -> bytes:
-        """Return the report as JSON (UTF-8)."""
-        return write_json(self, indent=indent)
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> Report:
-        """Read a report back; a schema of another version is refused, not guessed at."""
-        return read_json(cls, raw, "a report", SCHEMA, READABLE)

@@ -1,14 +1,33 @@
-"""What every result can do beside holding data."""
+"""Save, read, render and tabulate what a run returns."""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from kinprint.results.plain_json import read_json, write_json
+
+SCHEMA_VERSION = 2
+READABLE = (1, SCHEMA_VERSION)
+"""Versions that open: a report of schema 1 has English sentences without their data."""
 
 
 class Result:
     """Base of what a run returns. Forms stand above results, so they are looked up when one is asked for."""
+
+    SCHEMA: ClassVar[str]  # name in JSON
+    CALLED: ClassVar[str]  # name in messages
+    VERSIONS: ClassVar[tuple[int, ...]] = READABLE
+
+    def to_json(self, *, indent: bool = True) -> bytes:
+        """Return the result as JSON (UTF-8)."""
+        return write_json(self, indent=indent)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Self:
+        """Read a result back; a schema of another version is refused, not guessed at."""
+        return read_json(cls, raw, cls.CALLED, cls.SCHEMA, cls.VERSIONS)
 
     def save(self, path: str | Path, *, lang: str = "en", form: str | None = None, table: str | None = None) -> Path:
         """Write the result to a file, in the form that its name tells (``.html``, ``.md``, ``.csv``, ``.json``, …).
@@ -19,10 +38,6 @@ class Result:
         lang : language, in forms that have sentences: "en" or "ko".
         form : name of the form, where the file's name does not tell it.
         table : which table, in forms that hold one.
-
-        Returns
-        -------
-        The path.
         """
         saved: Path = _forms().save(self, path, form=form, lang=lang, table=table)
         return saved
@@ -33,21 +48,12 @@ class Result:
         return made
 
     def to_frame(self, table: str | None = None) -> Any:
-        """Return one table as a pandas DataFrame.
+        """Return one table as a pandas DataFrame; raise NeedsExtra without pandas, BadSelection for an unknown table.
 
-        Parameters
-        ----------
-        table : of two models "measurements" (every metric on every pair of tensors, the default), "tests" (of the evidence) or
-            "layers" (every layer of A against every layer of B); of many models "verdicts".
-
-        Raises
-        ------
-        NeedsExtra
-            If pandas is not installed.
-        BadSelection
-            If there is no such table.
+        Tables of two models: "measurements" (every metric on every pair of tensors, the default), "tests" (of the evidence),
+        "layers" (every layer of A against every layer of B). Table of many models: "verdicts".
         """
-        return importlib.import_module("kinprint.render.tables.frame").to_frame(self, table)
+        return importlib.import_module("kinprint.render.tables.report").to_frame(self, table)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -19,70 +19,46 @@ from typing import Any
 import orjson
 
 from kinprint.results import context, findings, tree
-from kinprint.results.inspection import INSPECTION_SCHEMA, Inspection
-from kinprint.results.later import LATER
-from kinprint.results.measurements import (
-    NO_NULL,
-    NOT_COMPARABLE,
-    OK,
-    Measurement,
-    NullResult,
-    TensorComparison,
-)
+from kinprint.results.inspection import Inspection
+from kinprint.results.later import is_later
+from kinprint.results.measurements import NO_NULL, NOT_COMPARABLE, OK, Measurement, NullResult, TensorComparison
 from kinprint.results.models import ConfigDifference, TokenizerDifference
 from kinprint.results.plain_json import DATA, holds_text
-from kinprint.results.report import SCHEMA, SCHEMA_VERSION, Report
+from kinprint.results.report import Report
+from kinprint.results.result import SCHEMA_VERSION, Result
 from kinprint.text import Text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-TITLES = {
-    "report": "comparison",
-    "pairs": "all pairs of several models",
-    "tree": "family tree",
-    "inspection": "description of one model",
+TITLES: dict[type[Result], str] = {
+    Report: "comparison",
+    tree.PairsReport: "all pairs of several models",
+    tree.FamilyTree: "family tree",
+    Inspection: "description of one model",
 }
-"""What has a schema, by the name under which it is published, and what it is of."""
+"""What has a schema, and what the schema is called."""
 
 _SIMPLE = {str: "string", Text: "string", int: "integer", float: "number", bool: "boolean"}
-_TENSOR_STATUS = (OK, NOT_COMPARABLE)
+_COMPARED = (Report, TensorComparison, ConfigDifference, TokenizerDifference, context.LayerGrid)
+_TESTED = (findings.EvidenceTest, findings.LayerAlignment, findings.MethodFinding)
 _RELATED = "related"  # what a control is expected to be or found as, beside the classes of verdict
 _CLASSES: Mapping[tuple[type, str], tuple[str | int, ...]] = {
-    (Report, "schema"): (SCHEMA,),
-    (Report, "schema_version"): (SCHEMA_VERSION,),
-    (Report, "status"): _TENSOR_STATUS,
+    **{(kind, "schema"): (kind.SCHEMA,) for kind in TITLES},
+    **{(kind, "schema_version"): (SCHEMA_VERSION,) for kind in TITLES},
+    **dict.fromkeys([(kind, "status") for kind in _COMPARED], (OK, NOT_COMPARABLE)),
+    **dict.fromkeys([(kind, "status") for kind in _TESTED], (findings.TESTED, findings.OFF)),
     (Measurement, "status"): (OK, NOT_COMPARABLE, NO_NULL),
-    (TensorComparison, "status"): _TENSOR_STATUS,
-    (ConfigDifference, "status"): _TENSOR_STATUS,
-    (TokenizerDifference, "status"): _TENSOR_STATUS,
     (NullResult, "tail"): ("greater", "less"),
-    (Inspection, "schema"): (INSPECTION_SCHEMA,),
-    (Inspection, "schema_version"): (SCHEMA_VERSION,),
     (findings.Verdict, "class_"): findings.CLASSES,
-    (findings.EvidenceTest, "status"): (findings.TESTED, findings.OFF),
-    (findings.LayerAlignment, "status"): (findings.TESTED, findings.OFF),
     (findings.ComponentFinding, "state"): ("shared", "partly shared", "not shared", "not tested"),
     (findings.ControlFinding, "status"): ("passed", "failed", "not run"),
     (findings.ControlFinding, "expected"): (*findings.CLASSES, _RELATED),
     (findings.ControlFinding, "found"): (*findings.CLASSES, _RELATED),
-    (findings.MethodFinding, "status"): (findings.TESTED, findings.OFF),
     (findings.MethodFinding, "reading"): (findings.BEYOND, findings.INSIDE, findings.NO_NULL),
-    (context.LayerGrid, "status"): _TENSOR_STATUS,
     (context.LayerGrid, "kind"): ("vector", "matrix"),
-    (context.DeclaredFinding, "state"): (
-        context.UNDECLARED,
-        context.DECLARED,
-        context.OTHER_DECLARED,
-        context.NOT_SHOWN,
-        context.NOTHING_DECLARED,
-        context.NOT_JUDGED,
-    ),
-    (tree.FamilyTree, "schema"): (tree.TREE_SCHEMA,),
-    (tree.FamilyTree, "schema_version"): (tree.TREE_SCHEMA_VERSION,),
+    (context.DeclaredFinding, "state"): context.STATES,
     (tree.TreeEdge, "direction"): (tree.FORWARD, tree.BACKWARD, tree.UNDIRECTED),
     (tree.KinLink, "shares"): findings.CLASSES,
     (tree.PairLine, "found"): findings.CLASSES,
-    (tree.PairsReport, "schema"): (tree.PAIRS_SCHEMA,),
-    (tree.PairsReport, "schema_version"): (tree.PAIRS_SCHEMA_VERSION,),
     (tree.PairSummary, "class_"): findings.CLASSES,
 }
 
@@ -103,31 +79,21 @@ _TEXT = {
 }
 
 
-def report_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a report."""
-    return _named("report", Report, SCHEMA_VERSION)
-
-
-def pairs_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a report on all pairs of several models."""
-    return _named("pairs", tree.PairsReport, tree.PAIRS_SCHEMA_VERSION)
-
-
-def tree_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a family tree."""
-    return _named("tree", tree.FamilyTree, tree.TREE_SCHEMA_VERSION)
-
-
-def inspection_schema() -> dict[str, Any]:
-    """Return the JSON Schema of what `kinprint inspect` writes."""
-    return _named("inspection", Inspection, SCHEMA_VERSION)
+def result_schema(kind: type[Result]) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of result, with its address and title."""
+    made, name = json_schema(kind), kind.SCHEMA.removeprefix("kinprint.")
+    head = {
+        "$schema": made.pop("$schema"),
+        "$id": f"urn:kinprint:schema:{name}:{SCHEMA_VERSION}",
+        "title": f"kinprint: {TITLES[kind]}, version {SCHEMA_VERSION}",
+    }
+    return {**head, **made}
 
 
 def schemas() -> dict[str, bytes]:
-    """Return all schemas as they are published, by the names in `TITLES`."""
-    made = (report_schema(), pairs_schema(), tree_schema(), inspection_schema())
+    """Return all schemas as they are published, by name: report, pairs, tree and inspection."""
     option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    return {name: orjson.dumps(schema, option=option) for name, schema in zip(TITLES, made, strict=True)}
+    return {kind.SCHEMA.removeprefix("kinprint."): orjson.dumps(result_schema(kind), option=option) for kind in TITLES}
 
 
 def published() -> dict[str, bytes]:
@@ -150,16 +116,6 @@ def json_schema(kind: type) -> dict[str, Any]:
     return {"$schema": DIALECT, **top, "$defs": dict(sorted(definitions.items()))}
 
 
-def _named(name: str, kind: type, version: int) -> dict[str, Any]:
-    made = json_schema(kind)
-    head = {
-        "$schema": made.pop("$schema"),
-        "$id": f"urn:kinprint:schema:{name}:{version}",
-        "title": f"kinprint: {TITLES[name]}, version {version}",
-    }
-    return {**head, **made}
-
-
 def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of one declared type; dataclasses met on the way are added to `definitions`."""
     origin = typing.get_origin(kind)
@@ -170,14 +126,8 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         items = typing.get_args(kind)
         if len(items) == 2 and items[1] is Ellipsis:
             return {"type": "array", "items": _of(items[0], definitions)}
-        parts = [_of(item, definitions) for item in items]
-        return {
-            "type": "array",
-            "prefixItems": parts,
-            "items": False,
-            "minItems": len(parts),
-            "maxItems": len(parts),
-        }
+        size = {"minItems": len(items), "maxItems": len(items)}
+        return {"type": "array", "prefixItems": [_of(item, definitions) for item in items], "items": False, **size}
     if is_dataclass(kind) and isinstance(kind, type):
         name = kind.__name__
         if name not in definitions:
@@ -213,15 +163,10 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
         if holds_text(hints[item.name]):
             definitions.setdefault("Text", _TEXT)
             properties[key + DATA] = _text_data(schema)
-        if not LATER.items() <= item.metadata.items():
+        if not is_later(item):
             required.append(key)
-    return {
-        "description": told,
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+    made = {"description": told, "type": "object", "properties": properties, "required": required}
+    return made | {"additionalProperties": False}
 
 
 def _text_data(schema: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +188,7 @@ def _docstring(kind: type) -> tuple[str, dict[str, str]]:
     first = " ".join(text.split("\n\n", 1)[0].split())
     section = re.search(r"^(?:Parameters|Attributes)\n-+\n(.*)", text, re.MULTILINE | re.DOTALL)
     told: dict[str, str] = {}
-    for names, body in re.findall(r"^(\w+(?:, \w+)*)\n((?:[ ]+.*\n?)+)", section[1] if section else "", re.MULTILINE):
+    for names, body in re.findall(r"^(\w+(?:, \w+)*) : (.*(?:\n[ ]+.*)*)", section[1] if section else "", re.MULTILINE):
         words = " ".join(body.split())
         together = f"{names}: {words}" if "," in names else words
         told.update(dict.fromkeys(names.split(", "), together))

@@ -1,4 +1,4 @@
-"""What `kinprint tree` returns and writes: a proposed family tree, edge by edge with its evidence. Plain frozen dataclasses.
+"""Define a proposed family tree of models, edge by edge with its evidence, and the report on all pairs.
 
 A tree is a hypothesis. That two models are related rests on exact tests; which of two related models came first never does.
 """
@@ -6,6 +6,7 @@ A tree is a hypothesis. That two models are related rests on exact tests; which 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from kinprint._util.plain import printable
 from kinprint.results.context import DeclaredFinding
@@ -15,14 +16,8 @@ from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, ComponentFindin
 from kinprint.results.later import LATER
 from kinprint.results.models import FileSummary
 from kinprint.results.options import Options
-from kinprint.results.plain_json import read_json, write_json
 from kinprint.results.result import Result
 from kinprint.text import Text
-
-TREE_SCHEMA = "kinprint.tree"
-TREE_SCHEMA_VERSION = 2
-PAIRS_SCHEMA = "kinprint.pairs"
-PAIRS_SCHEMA_VERSION = 2
 
 UNDIRECTED = "undirected"
 
@@ -35,15 +30,11 @@ class Cue:
 
     Attributes
     ----------
-    name, source
-        What it is, and where it comes from: "weights", "structure", "tokenizer", "position" or "metadata".
-    strength
-        Log-odds (nats) that the edge runs as written, from ``parent`` to ``child``; negative speaks for the reverse. A prior
-        that someone chose, no measured probability.
-    says
-        The observation, in words.
-    status
-        "hypothesis" for all that counts; metadata say themselves whether they were counted.
+    name, source : What it is, and where it comes from: "weights", "structure", "tokenizer", "position" or "metadata".
+    strength : Log-odds (nats) that the edge runs as written, from ``parent`` to ``child``; negative speaks for the reverse.
+        A prior that someone chose, no measured probability.
+    says : The observation, in words.
+    status : "hypothesis" for all that counts; metadata say themselves whether they were counted.
     """
 
     name: str
@@ -85,22 +76,17 @@ class TreeEdge:
 
     Attributes
     ----------
-    parent, child
-        Ends, as drawn: away from the root. Only ``direction`` says whether that is more than a way to draw it.
-    kind, sentence, log10_p, log10_p_pairs
-        The pair's verdict; its p-value after Holm's correction in the pair, and after Bonferroni's over all pairs.
-    distance, roles, reordered
-        −ln of the correlation of weights in the same place, from so many roles; after a reordering, of embeddings and norms.
-    support
-        Share of resamplings of the roles in which the two are neighbours; None with fewer than three roles, after a
+    parent, child : Ends, as drawn: away from the root. Only ``direction`` says whether that is more than a way to draw it.
+    kind, sentence, log10_p, log10_p_pairs : The pair's verdict; its p-value after Holm's correction in the pair, and after
+        Bonferroni's over all pairs.
+    distance, roles, reordered : −ln of the correlation of weights in the same place, from so many roles; after a
+        reordering, of embeddings and norms.
+    support : Share of resamplings of the roles in which the two are neighbours; None with fewer than three roles, after a
         reordering, and for the parents of a merge.
-    alternative
-        Least distance of any other pair that could join the two sides; None if there is none.
-    direction, probability
-        "forward" (parent to child), "backward" or "undirected", and the probability of "parent to child" that the cues add
-        up to. It is a stated prior, not a measured frequency.
-    merge
-        Share of the parent in the child, where the child is a weighted sum of two parents.
+    alternative : Least distance of any other pair that could join the two sides; None if there is none.
+    direction, probability : "forward" (parent to child), "backward" or "undirected", and the probability of "parent to
+        child" that the cues add up to: a stated prior, not a measured frequency.
+    merge : Share of the parent in the child, where the child is a weighted sum of two parents.
     """
 
     parent: int
@@ -134,7 +120,7 @@ class KinLink:
 
 @dataclass(frozen=True)
 class PairLine:
-    """One compared pair, whatever came of it."""
+    """One compared pair, related or not."""
 
     a: int
     b: int
@@ -146,7 +132,7 @@ class PairLine:
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """What the user chose; with the models it determines the tree."""
+    """Choices of the user; with the models, they determine the tree."""
 
     budget_bytes: int | None  # for each pair
     deep: bool
@@ -159,7 +145,7 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class TreeRun:
-    """What may differ between two runs."""
+    """Version, time and bytes of a run: the only fields that may differ between two runs."""
 
     kinprint: str
     elapsed_s: float
@@ -169,6 +155,9 @@ class TreeRun:
 @dataclass(frozen=True)
 class FamilyTree(Result):
     """The proposed tree, or forest: edges, links that are no descent, models that stand alone, and all pairs."""
+
+    SCHEMA: ClassVar = "kinprint.tree"
+    CALLED: ClassVar = "a tree"
 
     schema: str
     schema_version: int
@@ -208,21 +197,12 @@ class FamilyTree(Result):
         return f"<FamilyTree: {_few_names(self.models)}: {len(self.edges)} edges, {len(self.links)} other links>"
 
     def untested(self, node: int) -> int:
-        """Return in how many of its comparisons nothing could be tested; all of them if it was in none that could."""
+        """Return in how many of a node's comparisons nothing could be tested."""
         return sum(node in (pair.a, pair.b) and pair.found == NOT_TESTABLE for pair in self.pairs)
 
     def testable(self, node: int) -> bool:
         """Whether at least one comparison of a node could be tested."""
         return any(node in (pair.a, pair.b) and pair.found != NOT_TESTABLE for pair in self.pairs)
-
-    def to_json(self, *, indent: bool = True) -> bytes:
-        """Return the tree as JSON (UTF-8)."""
-        return write_json(self, indent=indent)
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> FamilyTree:
-        """Read a tree back; a schema of another version is refused."""
-        return read_json(cls, raw, "a tree", TREE_SCHEMA, (1, TREE_SCHEMA_VERSION))
 
 
 # -- all pairs -----------------------------------------------------------------------------------------------------------
@@ -230,22 +210,18 @@ class FamilyTree(Result):
 
 @dataclass(frozen=True)
 class PairSummary:
-    """What one of many comparisons found.
+    """Result of one of many comparisons.
 
     Attributes
     ----------
-    a, b
-        Numbers of the models, in the order in which they were compared.
-    class_, kind, sentence, log10_p, log10_p_pairs
-        The pair's verdict; its p-value after Holm's correction in the pair, and after Bonferroni's over all pairs.
-    significant
-        Whether the verdict stands after the correction for the number of pairs. "identical" needs none.
-    norm_cosine, norm_cosine_null
-        Medians over layers of the raw cosine of norm weights, and of what it would be by chance: the figure that misleads.
-    components, declared, against, untested
-        As in the pair's own report.
-    controls_passed, controls_run
-        Of the comparisons whose answer is known.
+    a, b : Numbers of the models, in the order in which they were compared.
+    class_, kind, sentence, log10_p, log10_p_pairs : The pair's verdict; its p-value after Holm's correction in the pair,
+        and after Bonferroni's over all pairs.
+    significant : Whether the verdict stands after the correction for the number of pairs. "identical" needs none.
+    norm_cosine, norm_cosine_null : Medians over layers of the raw cosine of norm weights, and of what it would be by
+        chance: the figure that misleads.
+    components, declared, against, untested : As in the pair's own report.
+    controls_passed, controls_run : Of the comparisons whose answer is known.
     """
 
     a: int
@@ -281,6 +257,9 @@ class PairsReport(Result):
     stands alone. Pairs with a model that is equal to an earlier one were not compared again and are not among ``pairs``.
     """
 
+    SCHEMA: ClassVar = "kinprint.pairs"
+    CALLED: ClassVar = "a report on all pairs"
+
     schema: str
     schema_version: int
     clusters: tuple[tuple[int, ...], ...]
@@ -301,23 +280,12 @@ class PairsReport(Result):
     @property
     def alone(self) -> tuple[int, ...]:
         """The models that derive from none of the others, as far as was seen."""
-        found = [group[0] for group in self.clusters if len(group) == 1]
-        return tuple(index for index in found if self.tree.testable(index))
+        return tuple(group[0] for group in self.clusters if len(group) == 1 and self.tree.testable(group[0]))
 
     @property
     def not_testable(self) -> tuple[int, ...]:
         """The models of which no comparison could be tested."""
-        found = [group[0] for group in self.clusters if len(group) == 1]
-        return tuple(index for index in found if not self.tree.testable(index))
-
-    def to_json(self, *, indent: bool = True) -> bytes:
-        """Return the report as JSON (UTF-8)."""
-        return write_json(self, indent=indent)
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> PairsReport:
-        """Read a report back; a schema of another version is refused."""
-        return read_json(cls, raw, "a report on all pairs", PAIRS_SCHEMA, (1, PAIRS_SCHEMA_VERSION))
+        return tuple(group[0] for group in self.clusters if len(group) == 1 and not self.tree.testable(group[0]))
 
 
 def _few_names(models: tuple[TreeModel, ...]) -> str:

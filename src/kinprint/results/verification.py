@@ -1,8 +1,9 @@
-"""What the check of an evidence bundle found: plain frozen dataclasses, like those of `kinprint.results.report`."""
+"""Define what the verification of an evidence bundle found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from kinprint._util.plain import printable
 from kinprint.results.plain_json import write_json
@@ -31,9 +32,22 @@ def presentable(text: str) -> Text:
     return verbatim(text if shown == text else shown)
 
 
+class _Presentable:
+    """Dataclass whose texts are made fit to be shown: whoever made the bundle wrote them."""
+
+    def __post_init__(self) -> None:
+        item: Any
+        for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            value = getattr(self, item.name)
+            if item.type == "Text":
+                object.__setattr__(self, item.name, presentable(value))
+            elif isinstance(value, str):
+                object.__setattr__(self, item.name, printable(value, 64 if item.name == "commit" else MOST_CHARACTERS))
+
+
 @dataclass(frozen=True)
 class Check:
-    """One step of the verification: how many things it looked at, how many agree, and what that means in words."""
+    """One step of the verification: how many values were checked, how many agree, and what that means in words."""
 
     name: str
     state: str
@@ -43,17 +57,14 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that does not agree.
+class Problem(_Presentable):
+    """Disagreement between what a bundle records and what is the case.
 
     Attributes
     ----------
-    kind
-        "member" of the archive, "manifest", "source", "range", "read" or "field" of the report.
-    where
-        Which one.
-    recorded, found
-        What the bundle says, and what is the case.
+    kind : "member" of the archive, "manifest", "source", "range", "read" or "field" of the report.
+    where : Which one.
+    recorded, found : What the bundle says, and what is the case.
     """
 
     kind: str
@@ -61,41 +72,26 @@ class Problem:
     recorded: Text
     found: Text
 
-    def __post_init__(self) -> None:
-        """Make the text fit to be shown, as much of it was written by whoever made the bundle."""
-        for name in ("kind", "where"):
-            object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
-        for name in ("recorded", "found"):
-            object.__setattr__(self, name, presentable(getattr(self, name)))
-
 
 @dataclass(frozen=True)
-class Unchecked:
-    """Something that could not be checked, and why."""
+class Unchecked(_Presentable):
+    """Part that could not be checked, and why."""
 
     what: Text
     reason: Text
 
-    def __post_init__(self) -> None:
-        """Make the text fit to be shown."""
-        for name in ("what", "reason"):
-            object.__setattr__(self, name, presentable(getattr(self, name)))
-
 
 @dataclass(frozen=True)
-class ModelRead:
+class ModelRead(_Presentable):
     """A model that the comparison read, and where.
 
     Attributes
     ----------
-    reference, location, commit
-        As recorded. Held against each other, and against what was opened, unless `asked` is false.
-    asked
-        Whether it was opened again for the verification.
-    said
-        What a reader should know: that the hub is not the user's own, or a branch has moved since.
-    foreign
-        Whether the hub is not the user's own.
+    reference, location, commit : As recorded. Held against each other, and against what was opened, unless `asked` is
+        false.
+    asked : Whether it was opened again for the verification.
+    said : What a reader should know: that the hub is not the user's own, or a branch has moved since.
+    foreign : Whether the hub is not the user's own.
     """
 
     reference: str
@@ -105,45 +101,27 @@ class ModelRead:
     said: Text
     foreign: bool = False
 
-    def __post_init__(self) -> None:
-        """Make the text fit to be shown."""
-        for name in ("reference", "location"):
-            object.__setattr__(self, name, printable(getattr(self, name), MOST_CHARACTERS))
-        object.__setattr__(self, "said", presentable(self.said))
-        if self.commit is not None:
-            object.__setattr__(self, "commit", printable(self.commit, 64))
-
 
 @dataclass(frozen=True)
 class Verification:
-    """Everything that `kinprint verify` found.
+    """Results of `kinprint verify`.
 
     Attributes
     ----------
-    bundle, digest
-        Name of the file, and the digest that stands for all it holds.
-    outcome, sentence
-        The result, as a word and as a sentence.
-    a, b, verdict
-        What the bundle is about, as its report says it.
-    offline
-        Whether the enclosed bytes were used, and no source asked.
-    cached
-        Whether the caches of this machine could stand for the sources.
-    models
-        What was read, and where.
-    null
-        SHA-256 of an empirical null that came with the bundle, against which its figures were judged; None for the one that
-        ships with this program.
-    figures, exact, close, differ
-        Numbers in the report apart from those of the run: all, equal to the last bit, equal within `tolerance` (relative), and
-        not equal.
-    other_values, other_differ
-        Likewise for what is not a number.
-    versions
-        How the software that made the bundle differs from this one.
-    problems, problems_in_all, close_figures, unchecked
-        What does not agree, what agrees only within the tolerance, and what could not be checked.
+    bundle, digest : Name of the file, and the digest that stands for all it holds.
+    outcome, sentence : The result, as a word and as a sentence.
+    a, b, verdict : What the bundle is about, as its report says it.
+    offline : Whether the enclosed bytes were used, and no source asked.
+    cached : Whether the caches of this machine could stand for the sources.
+    models : What was read, and where.
+    null : SHA-256 of an empirical null that came with the bundle, against which its figures were judged; None for the one
+        that ships with this program.
+    figures, exact, close, differ : Numbers in the report apart from those of the run: all, equal to the last bit, equal
+        within `tolerance` (relative), and not equal.
+    other_values, other_differ : Likewise for what is not a number.
+    versions : How the software that made the bundle differs from this one.
+    problems, problems_in_all, close_figures, unchecked : What does not agree, what agrees only within the tolerance, and
+        what could not be checked.
     """
 
     schema: str
@@ -175,7 +153,7 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """What a script sees."""
+        """Exit code of the command line."""
         if self.outcome == NOT_CHECKED and not self.offline:
             return EXIT_CODES[IN_PART]
         return EXIT_CODES[self.outcome]

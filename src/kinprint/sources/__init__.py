@@ -1,1 +1,1 @@
-"""Bytes: where files live and how ranges of them are read. Only `kinprint.formats` looks in here."""
+"""Read byte ranges of model files: on this machine, on the hub and on other servers."""

@@ -1,4 +1,4 @@
-"""The seam between bytes and formats: a Source is one file, a Folder is a model's set of files."""
+"""Define the interface between bytes and formats: a Source is one file, a Folder is the set of files of a model."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from kinprint.errors import FileTooLarge
 from kinprint.refs import ByteRange
 from kinprint.text import Text
 
 # Parsed JSON takes many times its size in memory, so what a stranger may hand over is bounded by the kind of file.
 SMALL_FILE_CAP = 64 << 20  # tokenizer.json of a 250k vocabulary is about 35 MB, an index of 20,000 tensors 2 MB
 CONFIG_CAP = 4 << 20
-DESCRIPTION_CAP = 8 << 20  # the hub's description of a repository, with the names of all its files
 # what is read beside a single weight file
 COMPANIONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "adapter_config.json")
 
 
 def too_large(label: str, size: int | None, cap: int) -> Text:
-    """Say that a file is larger than its kind, or what is left, allows."""
+    """Say that a file is larger than its kind, or the rest of a budget, allows."""
     return Text("{label}: {n} bytes, more than the {m} allowed here", label=label, n=size, m=cap)
 
 
 def not_here(name: str) -> Text:
-    """Say that something would have to be fetched, which must not be."""
+    """Say that a file would have to be fetched, which being offline forbids."""
     return Text("offline, and {name} is not on this machine", name=name)
 
 
@@ -41,7 +41,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this content from any other: an entity tag, or size and time of a local file."""
+        """Entity tag of the content; the size where there is no tag, as of a local file."""
 
     @property
     def at_hand(self) -> bool:
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Where the bytes of a range go: in pieces, in any order, from several threads."""
+    """Receiver of the bytes of a range: in pieces, in any order, from several threads."""
 
     @property
     def works(self) -> bool:
@@ -65,7 +65,7 @@ class Sink(Protocol):
         """Return where to put `length` bytes, the first of which is the range's byte `at`."""
 
     def filled(self, at: int, room: memoryview) -> None:
-        """Take what was put there. The room may be used again afterwards."""
+        """Take the bytes that were put there. The room may be used again afterwards."""
 
 
 class Buffer:
@@ -77,18 +77,20 @@ class Buffer:
         self.memory = memory
 
     def room(self, at: int, length: int) -> memoryview:
-        """Return the place itself."""
+        """Return the part of the memory that keeps these bytes."""
         return self.memory[at : at + length]
 
     def filled(self, at: int, room: memoryview) -> None:
-        """Nothing to do."""
+        """Do nothing: the bytes are where they stay."""
 
 
 Request = tuple["Source", ByteRange, Sink]
 
 
-def read_whole(source: Source) -> bytes:
-    """Return all bytes of a source the caller knows to be small."""
+def read_whole(source: Source, cap: int = SMALL_FILE_CAP) -> bytes:
+    """Return all bytes of a source; FileTooLarge if there are more than `cap`."""
+    if source.size > cap:
+        raise FileTooLarge(too_large(source.label, source.size, cap))
     data = bytearray(source.size)
     source.read_into(ByteRange(0, len(data)), memoryview(data))
     return bytes(data)
@@ -108,7 +110,7 @@ def too_many_brackets(raw: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a model's bytes came from, as recorded in the report."""
+    """Location of a model's files, as recorded in the report."""
 
     reference: str
     kind: str
@@ -124,7 +126,7 @@ class Folder(Protocol):
 
     @property
     def names(self) -> frozenset[str] | None:
-        """The files there are, if something lists them."""
+        """All files, if something lists them."""
 
     def open(self, name: str) -> Source:
         """Return the file as a Source; NotFound if it is not there (possibly only at the first read)."""
@@ -134,7 +136,7 @@ class Folder(Protocol):
 
 
 class Traffic:
-    """Counts what a run read and from where. Thread-safe."""
+    """Count what a run reads, and from where. Thread-safe."""
 
     def __init__(self, on_change: Callable[[Traffic], None] | None = None) -> None:
         self._lock = threading.Lock()

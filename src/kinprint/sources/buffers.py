@@ -1,4 +1,4 @@
-"""Large buffers that are handed out again once nobody looks at them.
+"""Recycle large buffers: hand them out again once no view of them is left.
 
 A system gives new memory in pages that it fills with zeros when they are first written to. On the machine that
 bench/local_read.py was written on this made reading into new memory take up to ten times as long as into memory that was
@@ -17,14 +17,14 @@ _GRAIN = 1 << 20
 
 
 class Recycler:
-    """Hands out buffers. What a view of any depth refers to is not handed out again. Thread-safe."""
+    """Hand out buffers that no view of any depth refers to any more. Thread-safe."""
 
     def __init__(self) -> None:
         # A dict and no lock: a buffer can come back in the middle of anything, whenever the last view of it dies.
         self._idle: dict[int, memoryview] = {}
 
     def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return a buffer of bytes with anything in it."""
+        """Return a buffer with arbitrary content."""
         if not _GRAIN <= nbytes <= IDLE_BYTES:
             return np.empty(nbytes, dtype=np.uint8)
         memory = self._found(nbytes)
@@ -38,7 +38,7 @@ class Recycler:
 
     @property
     def idle_bytes(self) -> int:
-        """What is kept and not in use."""
+        """Bytes that are kept and not in use."""
         return sum(map(len, list(self._idle.values())))
 
     def _found(self, nbytes: int) -> memoryview | None:

@@ -1,4 +1,4 @@
-"""A disk cache of byte ranges that survives concurrent processes, kill -9 and damaged files.
+"""Keep byte ranges in a disk cache that survives concurrent processes, kill -9 and damaged files.
 
 Layout: ``<root>/v1/<2 hex>/<key>/<start>-<end>`` with one ``about.json`` beside the ranges of a file. The key hashes
 what pins the content (endpoint, repository, commit and path, or URL and entity tag), so a changed file has another
@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import orjson
@@ -77,7 +78,7 @@ class RangeCache:
             buffer[at - span.start : end - span.start] = payload[at - stored.start : end - stored.start]
             at = end
             if at == span.end:
-                return True
+                break
         return at == span.end
 
     def write(self, key: str, span: ByteRange, data: memoryview) -> None:
@@ -86,11 +87,7 @@ class RangeCache:
         self._put(self._folder(key) / f"{span.start}-{span.end}", [_MAGIC + digest, data])
         with self._lock:
             self._written += _HEAD + len(span)
-            due = self._written > max(self.cap_bytes // 10, 1 << 20)
-            if due:
-                self._written = 0
-        if due:
-            self.trim()
+        self.settle(max(self.cap_bytes // 10, 1 << 20))
 
     # -- facts about a file -------------------------------------------------------------------------------------------
 
@@ -121,48 +118,34 @@ class RangeCache:
         """List what is kept, most recently used first."""
         listed = []
         for folder in self._folders():
-            entries = []
-            for _, path in self._stored(folder):
-                with suppress(OSError):  # another process may trim meanwhile
-                    entries.append(path.stat())
+            entries = [info for path, info in _stats(folder) if _span_of(path) is not None]
             facts = self.about(folder.name) or {}
             if entries or facts:
                 newest = max((info.st_mtime for info in entries), default=0.0)
                 listed.append(CachedFile(facts, len(entries), sum(info.st_size for info in entries), newest))
         return sorted(listed, key=lambda file: -file.last_used)
 
-    def total_bytes(self) -> int:
-        """Return the bytes of all stored ranges."""
-        return sum(file.stored_bytes for file in self.files())
-
     def trim(self, cap_bytes: int | None = None) -> int:
         """Delete the ranges used longest ago until 90 % of the cap is met; return the bytes freed."""
         cap = self.cap_bytes if cap_bytes is None else cap_bytes
         entries: list[tuple[float, int, Path]] = []
-        for folder in self._folders():
-            for path in _entries(folder):
-                try:
-                    info = path.stat()
-                except OSError:  # another process trims too
-                    continue
-                if path.name.startswith(_TEMPORARY):
-                    if time.time() - info.st_mtime > _STALE_S:
-                        _remove(path)
-                elif _RANGE_NAME.match(path.name):
-                    entries.append((info.st_mtime, info.st_size, path))
-        total = sum(size for _, size, _ in entries)
-        freed = 0
-        if total > cap:
-            for _, size, path in sorted(entries):
-                if total - freed <= cap * 0.9:
-                    break
-                freed += size if _remove(path) else 0
+        for path, info in chain.from_iterable(map(_stats, self._folders())):
+            if _RANGE_NAME.match(path.name):
+                entries.append((info.st_mtime, info.st_size, path))
+            elif path.name.startswith(_TEMPORARY) and time.time() - info.st_mtime > _STALE_S:
+                _remove(path)
+        total, freed = sum(size for _, size, _ in entries), 0
+        for _, size, path in sorted(entries) if total > cap else ():
+            if total - freed <= cap * 0.9:
+                break
+            freed += size if _remove(path) else 0
         return freed
 
-    def settle(self) -> None:
-        """At the end of a run that stored anything: see that the cap holds, for many short runs fill a disk too."""
+    def settle(self, most: int = 0) -> None:
+        """Trim once more than `most` bytes were stored; after every run that stored any, as many short runs fill a disk too."""
         with self._lock:
-            due, self._written = self._written > 0, 0
+            due = self._written > most
+            self._written = 0 if due else self._written
         if due:
             self.trim()
 
@@ -195,11 +178,7 @@ class RangeCache:
         return _subfolders(self._base, _SHELF_NAME)
 
     def _stored(self, folder: Path) -> list[tuple[ByteRange, Path]]:
-        found = []
-        for path in _entries(folder):
-            match = _RANGE_NAME.match(path.name)
-            if match and int(match[1]) < int(match[2]):
-                found.append((ByteRange(int(match[1]), int(match[2])), path))
+        found = [(span, path) for path in _entries(folder) if (span := _span_of(path)) is not None]
         return sorted(found, key=lambda pair: (pair[0].start, -pair[0].end))
 
     def _load(self, path: Path, key: str, stored: ByteRange) -> memoryview | None:
@@ -230,10 +209,8 @@ class RangeCache:
                 # range is not kept, and nothing else is lost.
                 _remove(temporary)
             except OSError as error:
-                why = error.strerror or str(error)
-                self.problem = Text(
-                    "the range cache at {path} is off for this run: {why}", path=str(self.root), why=why
-                )
+                path_text, why = str(self.root), error.strerror or str(error)
+                self.problem = Text("the range cache at {path} is off for this run: {why}", path=path_text, why=why)
                 _remove(temporary)
             else:
                 return
@@ -245,6 +222,19 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
+
+
+def _stats(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield what is in a folder; another process may trim meanwhile."""
+    for path in _entries(folder):
+        with suppress(OSError):
+            yield path, path.stat()
+
+
+def _span_of(path: Path) -> ByteRange | None:
+    """Return the range that a file holds by its name, None if it is no range."""
+    match = _RANGE_NAME.match(path.name)
+    return ByteRange(int(match[1]), int(match[2])) if match and int(match[1]) < int(match[2]) else None
 
 
 def _subfolders(folder: Path, name: re.Pattern[str]) -> list[Path]:

@@ -1,62 +1,45 @@
-"""A remote file with the range cache in front of it."""
+"""Read a remote file through the range cache."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from kinprint.errors import SourceChanged
 from kinprint.refs import ByteRange
-from kinprint.sources.base import Traffic
 from kinprint.sources.cache import RangeCache, cache_key
 from kinprint.sources.remote import RemoteFile
 
 
 class CachedSource:
-    """Serves ranges from disk where they are there, and keeps those it had to fetch.
+    """Serve ranges from disk where the cache holds them, and keep those that had to be fetched.
 
     With `pinned` facts (a commit), the key is known before any request, so a second run needs none: size and tag are
     noted as soon as a look-up tells them, whether or not a range is read. Without (a plain URL) the server is asked
     first, and its entity tag becomes part of the key; no tag or a weak one, no caching.
     """
 
-    def __init__(
-        self, inner: RemoteFile, cache: RangeCache, traffic: Traffic, *, facts: dict[str, object], pinned: bool
-    ) -> None:
+    at_hand = False  # what the cache does not hold is waited for
+
+    def __init__(self, inner: RemoteFile, cache: RangeCache, *, facts: dict[str, object], pinned: bool) -> None:
+        self.label = inner.label
         self._inner = inner
         self._cache = cache
-        self._traffic = traffic
         self._facts = facts
         self._pinned = pinned
         self._key: str | None = cache_key(facts) if pinned else None
         self._about: dict[str, object] = (self._key and cache.about(self._key)) or {}
 
     @property
-    def label(self) -> str:
-        """Model and file, for messages."""
-        return self._inner.label
-
-    @property
     def size(self) -> int:
         """Length in bytes: as noted when the first range was stored, else as the server says."""
         noted = self._about.get("size")
-        if isinstance(noted, int):
-            return noted
-        size = self._inner.size
-        self._note_look_up()
-        return size
+        return noted if isinstance(noted, int) else self._looked_up("size")
 
     @property
     def identity(self) -> str:
         """The content's tag: as noted, else as the server says."""
         noted = self._about.get("identity")
-        if isinstance(noted, str):
-            return noted
-        identity = self._inner.identity
-        self._note_look_up()
-        return identity
-
-    @property
-    def at_hand(self) -> bool:
-        """What the cache does not hold is waited for."""
-        return False
+        return noted if isinstance(noted, str) else self._looked_up("identity")
 
     def prefetch(self) -> None:
         """Ask the server where the bytes are, unless the cache already knows the file."""
@@ -68,7 +51,7 @@ class CachedSource:
         """Fill `buffer` from the cache, else from the server and then into the cache."""
         key = self._find_key()
         if key is not None and self._cache.read_into(key, span, buffer):
-            self._traffic.add(cache_bytes=len(span))
+            self._inner.client.traffic.add(cache_bytes=len(span))
             return
         self._inner.read_into(span, buffer)
         if key is None or not self._may_keep:
@@ -78,9 +61,7 @@ class CachedSource:
             self._cache.forget(key)
             said = f"{self.label}: the server's copy is not the one whose ranges are in the cache"
             raise SourceChanged(said, hint="run it again: the old ranges have been dropped")
-        if not self._about:
-            self._cache.note(key, seen)
-            self._about = seen
+        self._note(key, seen)
         self._cache.write(key, span, buffer[: len(span)])
 
     def _find_key(self) -> str | None:
@@ -99,9 +80,17 @@ class CachedSource:
     def _seen(self) -> dict[str, object]:
         return {**self._facts, "size": self._inner.size, "identity": self._inner.identity}
 
+    def _looked_up(self, what: str) -> Any:
+        """Return what the server says, and keep it, so that the next run needs no look-up and can be offline."""
+        found = getattr(self._inner, what)
+        self._note_look_up()
+        return found
+
     def _note_look_up(self) -> None:
-        """Keep what a look-up told, so that the next run needs none and can be offline."""
-        if self._pinned and self._key is not None and not self._about and self._inner.is_known:
-            seen = self._seen()
-            self._cache.note(self._key, seen)
+        if self._pinned and self._key is not None and self._inner.is_known:
+            self._note(self._key, self._seen())
+
+    def _note(self, key: str, seen: dict[str, object]) -> None:
+        if not self._about:
+            self._cache.note(key, seen)
             self._about = seen

@@ -1,9 +1,8 @@
-"""Everything HTTP: one pooled client, its retries and redirects, and the checks that make a ranged reply believable.
+"""Send HTTP requests with one pooled client: retries, redirects, and errors that say what to do.
 
-Rules, each with a test: a token goes only to the endpoint's own origin,
-and only in chains that began there; a range must be answered by 206 with the very
-Content-Range, length and entity tag expected; a 200 is refused before its body is read; https never falls back to http;
-where strangers chose the address, no server of this machine's network is connected to (`near.py`).
+Rules, each with a test: a token goes only to the endpoint's own origin, and only in chains that began there; a range must be
+answered by 206 with the very Content-Range, length and entity tag expected; a 200 is refused before its body is read; https never
+falls back to http; where strangers chose the address, no server of this machine's network is connected to (`private_network`).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
@@ -26,10 +26,10 @@ from urllib3.exceptions import HTTPError, SSLError
 from kinprint._util.plain import printable
 from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
-from kinprint.refs import shown
+from kinprint.refs import ByteRange, shown
 from kinprint.sources.base import Traffic, not_here, too_large
 from kinprint.sources.http_connection import DEFAULT_PORTS, HttpConnections, Response, ServerAddress, decoded, is_plain
-from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, NearHost, kind_by_name
+from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
 
@@ -51,13 +51,14 @@ class TryAgain(Exception):
         self.after_s = after_s
 
 
-def origin_of(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port: the unit of trust for a token."""
+@lru_cache(maxsize=256)  # asked three times a request, and 8 µs each
+def origin_of(url: str) -> ServerAddress:
+    """Return scheme, host and port: the unit of trust for a token."""
     parts = urlsplit(url)
     # For some readers the host ends at a backslash, for others it does not: whom would the token reach?
     if "\\" in parts.netloc:
         raise ValueError("a backslash in the name of a host")
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+    return ServerAddress(parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
 
 
 class HttpClient:
@@ -69,7 +70,8 @@ class HttpClient:
         self._stop = stop
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
-        self._wire = HttpConnections(settings.connect_timeout_s, settings.read_timeout_s, settings.near)
+        timeouts = settings.connect_timeout_s, settings.read_timeout_s
+        self._connections = HttpConnections(*timeouts, settings.private_servers)
         # by proxy, whether with TLS, and whether for public servers alone
         self._managers: dict[tuple[str | None, bool, bool], urllib3.PoolManager] = {}
         self._tls: ssl.SSLContext | None = None
@@ -78,8 +80,8 @@ class HttpClient:
 
     # -- one exchange -------------------------------------------------------------------------------------------------
 
-    def send(self, method: str, url: str, *, begun_at: str, span: tuple[int, int] | None = None) -> Response:
-        """Send one request, following nothing. `span` is half-open; the body is left unread.
+    def send(self, url: str, *, begun_at: str, span: ByteRange | None = None) -> Response:
+        """Send one request, without following redirects. The body is left unread.
 
         `begun_at` is where the chain of redirects began that led to `url`: a stranger's address which redirects to the
         endpoint must not make use of the token there.
@@ -88,70 +90,61 @@ class HttpClient:
             raise OfflineError(not_here(shown(url)), hint=OFFLINE_HINT)
         headers = {"User-Agent": f"kinprint/{__version__}", "Accept-Encoding": "identity"}
         if span is not None:
-            headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+            headers["Range"] = f"bytes={span.start}-{span.end - 1}"
         self.traffic.add(requests=1)
         try:
             if origin_of(url) == origin_of(begun_at) == self._trusted and self.settings.token:
                 headers["Authorization"] = f"Bearer {self.settings.token}"
-            return self._request(method, url, headers)
-        except NearHost as error:
-            raise _near_error(error, url, begun_at) from error
+            return self._request(url, headers)
+        except PrivateHost as error:
+            raise _private_host_error(error, url, begun_at) from error
         except SSLError as error:
             if not isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
                 raise TryAgain(_describe(error)) from error  # a handshake cut short may pass
-            raise TransferError(
-                f"{shown(url)}: the TLS connection failed: {error}",
-                hint="if your network has its own certificate authority, point SSL_CERT_FILE at its bundle",
-            ) from error
+            hint = "if your network has its own certificate authority, point SSL_CERT_FILE at its bundle"
+            raise TransferError(f"{shown(url)}: the TLS connection failed: {error}", hint=hint) from error
         except ValueError as error:  # an address or a proxy that urllib3 cannot use: no later try will change that
             # Such errors quote the address, the proxy's password included; nor may a traceback repeat it.
-            raise TransferError(
-                f"{shown(url)}: cannot be asked for: {_without_addresses(error)}",
-                hint="check the address, and the proxy if one is set (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)",
-            ) from None
+            hint = "check the address, and the proxy if one is set (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
+            raise TransferError(f"{shown(url)}: cannot be asked for: {_without_addresses(error)}", hint=hint) from None
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
 
-    def _request(self, method: str, url: str, headers: dict[str, str]) -> Response:
+    def _request(self, url: str, headers: dict[str, str]) -> Response:
         parts = urlsplit(url)
         proxy = self._proxy(parts.scheme, parts.netloc)
         secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
         context = self._context() if secure else None
-        place = ServerAddress(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
+        place = origin_of(url)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        if proxy is None and method == "GET" and is_plain(place, target):
-            return self._wire.get(place, target, headers, context)
-        public = self.settings.near is not None and place.server not in self.settings.near
+        if proxy is None and is_plain(place, target):
+            return self._connections.get(place, target, headers, context)
+        public = self.settings.private_servers is not None and place.server not in self.settings.private_servers
         if public and proxy is not None and (kind := kind_by_name(place.host)):
-            raise NearHost(place.host, kind)  # what other names stand for, the proxy alone knows
+            raise PrivateHost(place.host, kind)  # what other names stand for, the proxy alone knows
         manager = self._manager(proxy, context, public=public and proxy is None)
         # The place that was checked is the place that is asked: no other reader gets to read the address again.
         if proxy is None:
             pool = manager.connection_from_host(place.host, place.port, place.scheme)
-            return pool.urlopen(method, target, headers=headers, redirect=False, retries=False, preload_content=False)
+            return pool.urlopen("GET", target, headers=headers, redirect=False, retries=False, preload_content=False)
         host = f"[{place.host}]" if ":" in place.host else place.host
         port = "" if place.port == DEFAULT_PORTS.get(place.scheme) else f":{place.port}"
         address = f"{place.scheme}://{host}{port}{target}"
-        return manager.request(method, address, headers=headers, redirect=False, retries=False, preload_content=False)
+        return manager.request("GET", address, headers=headers, redirect=False, retries=False, preload_content=False)
 
     def _context(self) -> ssl.SSLContext:
-        """One TLS context for all connections, and none as long as all is plain http: loading it takes 50 ms."""
-        with self._lock:
-            if self._tls is None:
-                self._tls = self._new_context()
-            return self._tls
-
-    def _new_context(self) -> ssl.SSLContext:
+        """Return one TLS context for all connections, made when the first needs it: loading it takes 50 ms."""
         trusted = self.settings.ca_file
         try:
-            if trusted and Path(trusted).is_dir():
-                return ssl.create_default_context(capath=trusted)
-            return ssl.create_default_context(cafile=trusted)
+            with self._lock:
+                if self._tls is None:
+                    folder = trusted if trusted and Path(trusted).is_dir() else None
+                    self._tls = ssl.create_default_context(cafile=None if folder else trusted, capath=folder)
+                return self._tls
         except OSError as error:  # ssl.SSLError is one too
-            raise SourceError(
-                f"the certificates in {trusted} cannot be used: {error.strerror or error}",
-                hint="SSL_CERT_FILE, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE must name a file of certificates, or be unset",
-            ) from error
+            hint = "SSL_CERT_FILE, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE must name a file of certificates, or be unset"
+            said = f"the certificates in {trusted} cannot be used: {error.strerror or error}"
+            raise SourceError(said, hint=hint) from error
 
     def _proxy(self, scheme: str, netloc: str) -> str | None:
         proxy = self._proxies.get(scheme) or self._proxies.get("all")
@@ -174,13 +167,8 @@ class HttpClient:
         if proxy is None:
             return urllib3.PoolManager(num_pools=16, maxsize=size, timeout=timeout, ssl_context=context)
         user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
-        return urllib3.ProxyManager(
-            proxy,
-            maxsize=size,
-            timeout=timeout,
-            ssl_context=context,
-            proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None,
-        )
+        headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+        return urllib3.ProxyManager(proxy, maxsize=size, timeout=timeout, ssl_context=context, proxy_headers=headers)
 
     # -- retries ------------------------------------------------------------------------------------------------------
 
@@ -196,25 +184,33 @@ class HttpClient:
                 reason = again.reason
                 self.traffic.add(retries=1)
                 if again.after_s is not None and again.after_s > self.settings.max_retry_after_s:
-                    raise TransferError(
-                        f"{label}: {reason}, and the server asks to wait {again.after_s:.0f} s",
-                        hint="try again later, or set HF_TOKEN: signed-in users have higher limits",
-                    ) from again
+                    hint = "try again later, or set HF_TOKEN: signed-in users have higher limits"
+                    said = f"{label}: {reason}, and the server asks to wait {again.after_s:.0f} s"
+                    raise TransferError(said, hint=hint) from again
                 if number + 1 < self.settings.attempts:
                     backoff = self.settings.backoff_s * 2**number * (0.75 + 0.5 * self._jitter.random())
                     self._stop.wait(again.after_s if again.after_s is not None else backoff)
         kept = "; ranges already read are kept in the cache" if self.settings.range_cache else ""
-        raise TransferError(
-            Text(
-                "{label}: gave up after {n} attempts; the last failed with: {why}",
-                label=label,
-                n=self.settings.attempts,
-                why=reason,
-            ),
-            hint=f"check the connection and try again{kept}",
+        said = Text(
+            "{label}: gave up after {n} attempts; the last failed with: {why}",
+            label=label,
+            n=self.settings.attempts,
+            why=reason,
         )
+        raise TransferError(said, hint=f"check the connection and try again{kept}")
 
     # -- redirects and whole small bodies -----------------------------------------------------------------------------
+
+    def follow(
+        self, url: str, label: str, learn: Callable[[Response], None], *, begun_at: str, span: ByteRange | None = None
+    ) -> tuple[Response, str]:
+        """Send a request and follow redirects, each of which `learn` sees; return the reply and the address that gave it."""
+        hops = 0
+        while is_redirect(reply := self.send(url, begun_at=begun_at, span=span)):
+            hops += 1
+            learn(reply)
+            url = self.next_hop(url, reply, hops, label)
+        return reply, url
 
     def next_hop(self, url: str, reply: Response, hops: int, label: str) -> str:
         """Return where a redirect leads, after checking that it may be followed. The reply is spent."""
@@ -222,14 +218,14 @@ class HttpClient:
         spend(reply)
         try:
             target = urljoin(url, stated)
-            origin_of(target)
+            origin = origin_of(target)
         except ValueError as error:
             raise TransferError(f"{label}: redirected to an address that cannot be read") from error
         if hops >= _MAX_HOPS:
             raise TransferError(f"{label}: more than {_MAX_HOPS} redirects, the last to {shown(target)}")
-        if urlsplit(target).scheme not in ("http", "https") or not urlsplit(target).hostname:
+        if origin.scheme not in DEFAULT_PORTS or not origin.host:
             raise TransferError(f"{label}: redirected to {shown(target)!r}, which is not an http(s) address")
-        if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+        if urlsplit(url).scheme == "https" and origin.scheme != "https":
             raise TransferError(f"{label}: redirected from https to plain http ({shown(target)}); refused")
         return target
 
@@ -237,17 +233,14 @@ class HttpClient:
         """Fetch a whole small file or API reply, at most `cap` bytes; return it with its tag, if any."""
 
         def attempt() -> tuple[bytes, str]:
-            address, hops, linked = url, 0, ""
-            while True:
-                reply = self.send("GET", address, begun_at=url)
-                if reply.status in _REDIRECTS:
-                    hops += 1
-                    linked = linked or reply.headers.get("X-Linked-ETag", "")
-                    address = self.next_hop(address, reply, hops, label)
-                    continue
-                if reply.status != 200:
-                    raise status_error(reply, label=label, has_token=bool(self.settings.token))
-                return self._whole_body(reply, label, cap), plain_tag(linked or reply.headers.get("ETag", ""))
+            linked: list[str] = []
+            reply, _ = self.follow(
+                url, label, lambda redirect: linked.append(redirect.headers.get("X-Linked-ETag", "")), begun_at=url
+            )
+            if reply.status != 200:
+                raise status_error(reply, label=label, has_token=bool(self.settings.token))
+            tags = [*linked, reply.headers.get("ETag", "")]
+            return self._whole_body(reply, label, cap), plain_tag(next(filter(None, tags), ""))
 
         return self.retrying(label, attempt)
 
@@ -279,7 +272,7 @@ class HttpClient:
 
     def close(self) -> None:
         """Close all idle connections."""
-        self._wire.close()
+        self._connections.close()
         for manager in self._managers.values():
             manager.clear()
 
@@ -293,18 +286,22 @@ def spend(reply: Response) -> None:
     """Use up a short body so that its connection can serve again; give the connection up if the body is long."""
     length = content_length(reply)
     if length is not None and length <= 65536:
-        try:
-            reply.drain_conn()
-        except HTTPError:
-            reply.close()
+        drain(reply)
     else:
+        reply.close()
+
+
+def drain(reply: Response) -> None:
+    """Hand the connection back after the rest of a body that is known to be short."""
+    try:
+        reply.drain_conn()
+    except HTTPError:
         reply.close()
 
 
 def content_length(reply: Response) -> int | None:
     """Return the declared length of the body, if it is declared as a number."""
-    text = reply.headers.get("Content-Length", "")
-    return whole_number(text)
+    return whole_number(reply.headers.get("Content-Length", ""))
 
 
 def whole_number(text: str) -> int | None:
@@ -337,41 +334,45 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
         return TryAgain(f"HTTP {status}", _retry_after_s(retry_after))
     if code == "RepoNotFound" or (status == 401 and code != "GatedRepo" and not has_token):
         hint = None if has_token else "check the spelling; if the repository is private, set HF_TOKEN"
-        said = Text("{label}: no such repository, or it is private (HTTP {status})", label=label, status=status)
-        return NotFound(said, hint=hint)
+        missing = Text("{label}: no such repository, or it is private (HTTP {status})", label=label, status=status)
+        return NotFound(missing, hint=hint)
     if code == "RevisionNotFound":
-        said = Text("{label}: the repository has no such revision", label=label)
-        return NotFound(said, hint="give a branch, a tag or a commit that exists")
+        missing = Text("{label}: the repository has no such revision", label=label)
+        return NotFound(missing, hint="give a branch, a tag or a commit that exists")
     if code == "GatedRepo" or status in (401, 403):
         hint = "accept the model's terms on its page, then set HF_TOKEN to a token of that account"
         if has_token and status == 401:
             hint = "the token in use was refused: renew HF_TOKEN, or unset it if the model is public"
         elif has_token:
             hint = "the token in use has no access: accept the model's terms on its page with the token's account"
-        denied = Text("{label}: access denied (HTTP {status})", label=label, status=status)
-        return AccessDenied(Text("{what}: {why}", what=denied, why=said) if said else denied, hint=hint)
+        return AccessDenied(
+            _with_reason(Text("{label}: access denied (HTTP {status})", label=label, status=status), said), hint=hint
+        )
     if status in (404, 410):
         missing = Text("{label}: no such file (HTTP {status})", label=label, status=status)
         return NotFound(missing, hint="check the spelling of the address and the file")
-    reply_said = Text("{label}: unexpected reply HTTP {status}", label=label, status=status)
-    return TransferError(Text("{what}: {why}", what=reply_said, why=said) if said else reply_said)
-
-
-def _near_error(error: NearHost, url: str, begun_at: str) -> SourceError:
-    """Say that a server is not asked. Its number is not told: it may be a secret of this network."""
-    way = shown(url)
-    if url != begun_at:
-        way = Text("{a} leads to {b}", a=shown(begun_at), b=way)
-    return SourceError(
-        Text(
-            "{way}: expected a public server, got one in the network of this machine, {host} ({kind}), which is not asked "
-            "because a bundle leads there; {hint}",
-            way=way,
-            host=printable(error.host),
-            kind=error.kind,
-            hint=ALLOW_LOCAL,
-        )
+    return TransferError(
+        _with_reason(Text("{label}: unexpected reply HTTP {status}", label=label, status=status), said)
     )
+
+
+def _with_reason(what: Text, why: str) -> Text:
+    return Text("{what}: {why}", what=what, why=why) if why else what
+
+
+def _private_host_error(error: PrivateHost, url: str, begun_at: str) -> SourceError:
+    """Say that a server is not asked. The numeric address is not told: it may be a secret of this network."""
+    host, kind = error.args
+    way = shown(url) if url == begun_at else Text("{a} leads to {b}", a=shown(begun_at), b=shown(url))
+    said = Text(
+        "{way}: expected a public server, got one in the network of this machine, {host} ({kind}), which is not asked "
+        "because a bundle leads there; {hint}",
+        way=way,
+        host=printable(host),
+        kind=kind,
+        hint=ALLOW_LOCAL,
+    )
+    return SourceError(said)
 
 
 def _retry_after_s(text: str) -> float | None:

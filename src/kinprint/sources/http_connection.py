@@ -1,4 +1,4 @@
-"""HTTP/1.1 on kept connections, for the one kind of request there is here: a GET without a body.
+"""Send GET requests without a body over kept HTTP/1.1 connections, and read the replies.
 
 urllib3 opens the connections, with its timeouts and its checks of certificates and names. What goes over them is written
 and read here: its own way through pools, retries and e-mail headers takes more than half of a small range's CPU time, and the
@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import io
 import re
+import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from urllib3 import HTTPHeaderDict, HTTPResponse
@@ -40,7 +44,7 @@ _PLAIN_TARGET = re.compile(r"/[0-9A-Za-z._~!$&'()*+,;=:@/%-]*(?:\?[0-9A-Za-z._~!
 
 
 class Response(Protocol):
-    """What is used of a reply, whether read here or by urllib3."""
+    """The part of a reply that is used, whether read here or by urllib3."""
 
     status: int
     headers: HTTPHeaderDict
@@ -56,7 +60,7 @@ class Response(Protocol):
 
 
 class ServerAddress(NamedTuple):
-    """Where a connection leads."""
+    """Scheme, host and port of a server."""
 
     scheme: str
     host: str
@@ -78,43 +82,32 @@ def is_plain(place: ServerAddress, target: str) -> bool:
     return bool(_PLAIN_HOST.fullmatch(place.host) and _PLAIN_TARGET.fullmatch(target))
 
 
-class _Link:
-    """An open connection, and what has come over it and was not asked for yet."""
+@contextmanager
+def _closing_on_failure(connection: HTTPConnection | socket.socket) -> Iterator[None]:
+    """Close a connection on any failure, and raise errors of the operating system as those of urllib3."""
+    try:
+        yield
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, ssl.SSLError):
+            raise SSLError(error) from error
+        if isinstance(error, OSError):
+            raise ProtocolError(f"the connection broke: {error}") from error
+        raise
 
-    def __init__(
-        self,
-        place: ServerAddress,
-        connect_timeout_s: float,
-        read_timeout_s: float,
-        context: ssl.SSLContext | None,
-        *,
-        public: bool,
-    ) -> None:
-        self.place = place
-        plain, secure = (PublicConnection, PublicTlsConnection) if public else (HTTPConnection, HTTPSConnection)
-        if context is None:
-            connection = plain(place.host, place.port, timeout=connect_timeout_s)
-        else:
-            connection = secure(place.host, place.port, timeout=connect_timeout_s, ssl_context=context)
-        try:
+
+class _Link:
+    """An open connection, and bytes that were received and not asked for yet."""
+
+    def __init__(self, place: ServerAddress, connection: HTTPConnection, read_timeout_s: float) -> None:
+        with _closing_on_failure(connection):
             connection.connect()
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, ssl.SSLError):
-                raise SSLError(error) from error
-            if isinstance(error, OSError):  # during the handshake
-                raise ProtocolError(f"the connection broke: {error}") from error
-            raise
         assert connection.sock is not None
+        self.place = place
         self.sock = connection.sock
         self.sock.settimeout(read_timeout_s)
         self.patience_s = 2.0 * read_timeout_s  # for a head or the line before a chunk, however it trickles in
         self.rest = b""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether TLS has decrypted bytes that nobody asked for: the socket does not show them."""
-        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def take(self, amount: int) -> bytes:
         """Return at most `amount` bytes: of those left over, else the next to come; none if the server has closed."""
@@ -141,9 +134,8 @@ class _Link:
             if time.monotonic() > deadline:
                 raise ProtocolError(f"the headers of a reply took more than {self.patience_s:g} s")
             if not more:
-                raise ProtocolError(
-                    f"the server closed the connection after {len(self.rest)} bytes of a reply's headers"
-                )
+                said = f"the server closed the connection after {len(self.rest)} bytes of a reply's headers"
+                raise ProtocolError(said)
             self.rest += more
             if not self.rest.startswith(b"HTTP/1."[: len(self.rest)]) and end is _HEAD_END:
                 raise ProtocolError("the reply is not HTTP")
@@ -151,13 +143,13 @@ class _Link:
 
 
 class HttpConnections:
-    """Connections, kept by the place they lead to. Safe to use from several threads.
+    """Connections, kept by the server they lead to. Safe to use from several threads.
 
-    `near` names the servers of this machine's network that may be asked, as host:port; None for all.
+    `private` names the servers of this machine's network that may be asked, as host:port; None for all.
     """
 
-    def __init__(self, connect_timeout_s: float, read_timeout_s: float, near: frozenset[str] | None = None) -> None:
-        self._near = near
+    def __init__(self, connect_timeout_s: float, read_timeout_s: float, private: frozenset[str] | None = None) -> None:
+        self._private = private
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._idle: dict[ServerAddress, list[_Link]] = {}
@@ -170,24 +162,23 @@ class HttpConnections:
         """Ask for `target`, which `is_plain`, and return the reply with its body unread.
 
         Raises urllib3's exceptions, as the reply's readers do; what is wrong with the connection is an OSError in them. And
-        NearHost, if the place is in this machine's network and may not be asked.
+        PrivateHost, if the place is in this machine's network and may not be asked.
         """
         lines = [f"GET {target} HTTP/1.1", f"Host: {place.header}", *(f"{k}: {v}" for k, v in headers.items())]
         request = "\r\n".join([*lines, "\r\n"]).encode("ascii")
-        link = self._reusable(place)
-        if link is None:
-            public = self._near is not None and place.server not in self._near
-            link = _Link(place, self._connect_timeout_s, self._read_timeout_s, context, public=public)
-        try:
+        link = self._reusable(place) or self._connect(place, context)
+        with _closing_on_failure(link.sock):
             link.sock.sendall(request)
             return self._read_head(link)
-        except BaseException as error:
-            link.sock.close()
-            if isinstance(error, ssl.SSLError):
-                raise SSLError(error) from error
-            if isinstance(error, OSError):
-                raise ProtocolError(f"the connection broke: {error}") from error
-            raise
+
+    def _connect(self, place: ServerAddress, context: ssl.SSLContext | None) -> _Link:
+        public = self._private is not None and place.server not in self._private
+        plain, secure = (PublicConnection, PublicTlsConnection) if public else (HTTPConnection, HTTPSConnection)
+        if context is None:
+            connection = plain(place.host, place.port, timeout=self._connect_timeout_s)
+        else:
+            connection = secure(place.host, place.port, timeout=self._connect_timeout_s, ssl_context=context)
+        return _Link(place, connection, self._read_timeout_s)
 
     def release(self, link: _Link) -> None:
         """Keep a connection whose reply has been read to its end."""
@@ -201,10 +192,9 @@ class HttpConnections:
         """Close all idle connections, and those in use as they become idle."""
         with self._lock:
             self._closed = True
-            links = [link for idle in self._idle.values() for link in idle]
+            for link in chain.from_iterable(self._idle.values()):
+                link.sock.close()
             self._idle.clear()
-        for link in links:
-            link.sock.close()
 
     def _reusable(self, place: ServerAddress) -> _Link | None:
         while True:
@@ -237,12 +227,9 @@ class HttpConnections:
             if not mark or not _HEADER_NAME.fullmatch(name) or "\r" in value or "\0" in value:
                 raise ProtocolError(f"the reply has the header line {line[:80]!r}")
             headers.add(name, value.strip(" \t"))
-        return _Reply(self, link, int(found[2]), headers, keep=_may_stay(headers, minor=found[1]))
-
-
-def _may_stay(headers: HTTPHeaderDict, *, minor: str) -> bool:
-    said = headers.get("Connection", "").lower()
-    return "close" not in said and (minor == "1" or "keep-alive" in said)
+        wish = headers.get("Connection", "").lower()
+        keep = "close" not in wish and (found[1] == "1" or "keep-alive" in wish)
+        return _Reply(self, link, int(found[2]), headers, keep=keep)
 
 
 def _length(status: int, headers: HTTPHeaderDict) -> int | None:
@@ -257,7 +244,7 @@ def _length(status: int, headers: HTTPHeaderDict) -> int | None:
 
 
 def decoded(reply: Response) -> Response:
-    """Return the reply such that a compressed body is read as it was before; what urllib3 read is so already."""
+    """Return the reply such that a compressed body is read decompressed, as replies of urllib3 are already."""
     if not isinstance(reply, _Reply) or reply.headers.get("Content-Encoding", "identity").lower() == "identity":
         return reply
     body = io.BufferedReader(_Body(reply))
@@ -286,10 +273,12 @@ class _Body(io.RawIOBase):
 class _Reply:
     """A reply whose head has been read."""
 
-    def __init__(self, wire: HttpConnections, link: _Link, status: int, headers: HTTPHeaderDict, *, keep: bool) -> None:
+    def __init__(
+        self, connections: HttpConnections, link: _Link, status: int, headers: HTTPHeaderDict, *, keep: bool
+    ) -> None:
         self.status = status
         self.headers = headers
-        self._wire = wire
+        self._connections = connections
         self._link: _Link | None = link
         # two statements of length may be read two ways, so nothing follows on such a connection
         self._keep = keep and not ("Transfer-Encoding" in headers and "Content-Length" in headers)
@@ -345,11 +334,13 @@ class _Reply:
     def _end(self) -> None:
         """Hand back the connection, unless it is to be closed or the server sent more than it declared."""
         link = self._link
-        if link is None or not self._keep or link.rest or link.has_more:
+        # TLS may have decrypted bytes that nobody asked for, which the socket does not show
+        more = link is not None and isinstance(link.sock, ssl.SSLSocket) and link.sock.pending() > 0
+        if link is None or not self._keep or link.rest or more:
             self.close()
             return
         self._link = None
-        self._wire.release(link)
+        self._connections.release(link)
 
     def _next_chunk(self, link: _Link) -> bool:
         """Read the line before a chunk; after the last one also the trailers."""

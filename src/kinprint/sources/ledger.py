@@ -1,7 +1,7 @@
-"""What a comparison read: every range with its SHA-256, and every answer that decided what was read next.
+"""Record what a comparison reads: every range with its SHA-256, and every answer that decides what is read next.
 
-A session that keeps a ledger wraps the folders it opens. The ledger then knows enough to answer all questions of the same
-comparison once more (`kinprint.sources.replay`), and an evidence bundle holds it.
+A session with a ledger wraps the folders that it opens. The ledger then holds all answers that the same comparison needs once
+more (`kinprint.sources.replay`), and is stored in evidence bundles.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import IO, TypeVar
+from typing import IO, Any
 
 from kinprint import errors
 from kinprint._util.plain import printable
@@ -22,7 +22,6 @@ from kinprint.results.context import FileReads
 from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance, Source
 from kinprint.text import Text
 
-R = TypeVar("R")
 Span = tuple[int, int]
 
 CHUNK_BYTES = 1 << 19
@@ -32,12 +31,12 @@ it, remote ones whole, and both give the same list."""
 OPEN, SIZE, IDENTITY, PREFETCH, READ, SMALL = "open", "size", "identity", "prefetch", "read", "small"
 
 
-# -- what is handed on: plain and frozen -------------------------------------------------------------------------------
+# -- records: plain and frozen -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that an answer was, by the name of its class in `kinprint.errors`. ``asked`` says which question failed."""
+    """An error instead of an answer, by the name of its class in `kinprint.errors`. ``asked`` says which question failed."""
 
     asked: str
     error: str
@@ -55,11 +54,9 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class RangeRead:
-    """Bytes ``start`` to ``end`` (exclusive) of a file, and their SHA-256."""
+class RangeRead(ByteRange):
+    """A range that was read of a file, and the SHA-256 of its bytes."""
 
-    start: int
-    end: int
     sha256: str
 
 
@@ -74,6 +71,11 @@ class FileRecord:
     absent: bool  # asked for whole, and not there
     failures: tuple[Failure, ...]
     ranges: tuple[RangeRead, ...]  # by offset
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The intervals that the ranges cover together."""
+        return merged([(item.start, item.end) for item in self.ranges])
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,20 @@ class SourceRecord:
     failure: Failure | None  # why it could not be opened
     files: tuple[FileRecord, ...]
 
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        """Name, kind and revision, which tell the sources of one record apart."""
+        return self.text, self.kind, self.revision
+
+    @property
+    def location(self) -> str:
+        """Path or address, as far as is known."""
+        return self.provenance.location if self.provenance is not None else self.text
+
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a name turned out to stand for: the number of a source, or a failure."""
+    """Answer to what a name stands for: the number of a source, or a failure."""
 
     what: str
     source: int | None
@@ -109,8 +121,12 @@ class ReadingRecord:
     lookups: tuple[Lookup, ...]
     delivered_before: int  # bytes that the session's budget had already spent
 
+    def files(self) -> Iterator[tuple[int, SourceRecord, FileRecord]]:
+        """Yield every file of every source, with the number of the source."""
+        return ((number, source, file) for number, source in enumerate(self.sources) for file in source.files)
 
-# -- while it is written ------------------------------------------------------------------------------------------------
+
+# -- entries, while reading -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -130,7 +146,7 @@ class _Opened:
     signed: bool
     provenance: Provenance | None = None
     names: tuple[str, ...] | None = None
-    failure: Failure | None = None
+    failures: dict[str, Failure] = field(default_factory=dict)
     files: dict[str, _OpenedFile] = field(default_factory=dict)
 
 
@@ -139,21 +155,15 @@ _Key = tuple[str, str, str, str]
 
 def _key(ref: ModelRef) -> _Key:
     # one address may stand for many files told apart by a query, which may be secret
-    secret = hashlib.sha256((ref.url or "").encode("utf-8", "surrogatepass")).hexdigest() if _is_signed(ref) else ""
+    signed = ref.url is not None and ref.url.rstrip("/") != ref.text.rstrip("/")
+    secret = hashlib.sha256((ref.url or "").encode("utf-8", "surrogatepass")).hexdigest() if signed else ""
     return ref.text, ref.kind, ref.revision or "", secret
 
 
-def _is_signed(ref: ModelRef) -> bool:
-    return ref.url is not None and ref.url.rstrip("/") != ref.text.rstrip("/")
+class Ledger(AbstractContextManager["Ledger"]):
+    """Record of what is read, for one comparison. Thread-safe.
 
-
-class Ledger:
-    """Keeps what is read, for one comparison. Thread-safe.
-
-    Parameters
-    ----------
-    keep
-        Keep the bytes too, in a temporary file that is gone when the ledger is closed.
+    With `keep`, the bytes are kept too, in a temporary file that is gone when the ledger is closed.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -166,43 +176,31 @@ class Ledger:
 
     @property
     def keeps(self) -> bool:
-        """Whether the bytes are kept too."""
+        """Whether bytes are kept too."""
         return self._spool is not None
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:
-        """Find out what a name stands for, and remember the answer."""
-        try:
+        """Find out what a name stands for, and record the answer."""
+        with self.recording_failure(self._lookups, OPEN, what):
             ref = look()
-        except KinprintError as error:
-            with self._lock:
-                self._lookups.setdefault(what, _failure(OPEN, error))
-            raise
         with self._lock:
-            key = self._enter(ref)
-            self._lookups.setdefault(what, key)
+            self._lookups.setdefault(what, self._enter(ref))
         return ref
 
     def open(self, ref: ModelRef, opener: Callable[[ModelRef], Folder]) -> RecordingFolder:
-        """Open a folder and remember where it is; what is read of it from now on is entered."""
+        """Open a folder and record where it is; what is read of it from now on is entered."""
         with self._lock:
-            key = self._enter(ref)
-        opened = self._opened[key]
-        try:
+            opened = self._opened[self._enter(ref)]
+        with self.recording_failure(opened.failures, OPEN):
             folder = opener(ref)
-        except KinprintError as error:
-            with self._lock:
-                opened.failure = opened.failure or _failure(OPEN, error)
-            raise
         with self._lock:
-            if opened.provenance not in (None, folder.provenance):
-                assert opened.provenance is not None
-                said = (
-                    f"{printable(ref.text)}: was commit {opened.provenance.commit}, is now {folder.provenance.commit}"
-                )
+            before, now = opened.provenance, folder.provenance
+            if before is not None and before != now:
+                said = f"{printable(ref.text)}: was commit {before.commit}, is now {now.commit}"
                 raise SourceChanged(said, hint="run it again")
-            opened.provenance = folder.provenance
+            opened.provenance = now
         return RecordingFolder(folder, self, opened)
 
     def _enter(self, ref: ModelRef) -> _Key:
@@ -215,18 +213,19 @@ class Ledger:
         with self._lock:
             return opened.files.setdefault(name, _OpenedFile())
 
-    def failed(self, entry: _OpenedFile, asked: str, error: KinprintError) -> None:
-        """Remember that a question about a file could not be answered."""
-        with self._lock:
-            entry.failures.setdefault(asked, _failure(asked, error))
-
-    def listed(self, opened: _Opened, names: frozenset[str] | None) -> None:
-        """Remember a listing: the first, if it changes."""
-        if names is not None and opened.names is None:
-            opened.names = tuple(sorted(names))
+    @contextmanager
+    def recording_failure(self, answers: dict[str, Any], asked: str, key: str | None = None) -> Iterator[None]:
+        """Enter the first failure of a question among its answers."""
+        try:
+            yield
+        except KinprintError as error:
+            failure = Failure(asked, type(error).__name__, error.reason, error.hint)
+            with self._lock:
+                answers.setdefault(asked if key is None else key, failure)
+            raise
 
     def enter(self, entry: _OpenedFile, label: str, start: int, data: memoryview) -> None:
-        """Enter bytes that were delivered; other bytes at the same place than before are an error."""
+        """Enter bytes that were delivered; bytes that differ from those read there before are an error."""
         for at in range(0, len(data), CHUNK_BYTES):
             piece = data[at : at + CHUNK_BYTES]
             span = (start + at, start + at + len(piece))
@@ -246,10 +245,8 @@ class Ledger:
             self._spool.seek(at)
             self._spool.write(piece)
         except OSError as error:
-            raise StorageError(
-                f"cannot keep what was read: {error.strerror}",
-                hint="free space in the folder for temporary files, or make the bundle without bytes",
-            ) from error
+            hint = "free space in the folder for temporary files, or make the bundle without bytes"
+            raise StorageError(f"cannot keep what was read: {error.strerror}", hint=hint) from error
         self._spooled += len(piece)
         return at
 
@@ -274,12 +271,11 @@ class Ledger:
                 file=file.name,
                 size=file.size,
                 identity=file.identity,
-                spans=(spans := merged([(item.start, item.end) for item in file.ranges])),
-                bytes_read=sum(end - start for start, end in spans),
+                spans=file.spans,
+                bytes_read=sum(end - start for start, end in file.spans),
                 sha256=digest_of(file.ranges),
             )
-            for source in self.record().sources
-            for file in source.files
+            for _, source, file in self.record().files()
             if file.ranges
         ]
         return tuple(sorted(found, key=lambda item: (item.model, item.file)))
@@ -301,16 +297,11 @@ class Ledger:
                 done = end
 
     def close(self) -> None:
-        """Let go of kept bytes."""
+        """Delete the bytes that were kept."""
         if self._spool is not None:
             self._spool.close()
 
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -318,12 +309,8 @@ class Ledger:
             self.close()
 
 
-def _failure(asked: str, error: KinprintError) -> Failure:
-    return Failure(asked, type(error).__name__, error.reason, error.hint)
-
-
 def _frozen(opened: _Opened) -> SourceRecord:
-    ref, where = opened.ref, opened.provenance
+    ref = opened.ref
     return SourceRecord(
         text=ref.text,
         kind=ref.kind,
@@ -331,9 +318,9 @@ def _frozen(opened: _Opened) -> SourceRecord:
         revision=ref.revision,
         file=ref.file,
         signed=opened.signed,
-        provenance=where,
+        provenance=opened.provenance,
         names=opened.names,
-        failure=opened.failure,
+        failure=opened.failures.get(OPEN),
         files=tuple(
             FileRecord(
                 name=name,
@@ -373,7 +360,7 @@ def digest_of(ranges: Sequence[RangeRead]) -> str:
     return hashlib.sha256("".join(f"{item.start} {item.end} {item.sha256}\n" for item in ranges).encode()).hexdigest()
 
 
-# -- folders and files that are watched ----------------------------------------------------------------------------------
+# -- folders and files that are recorded ---------------------------------------------------------------------------------
 
 
 class RecordingFolder:
@@ -385,28 +372,23 @@ class RecordingFolder:
 
     @property
     def names(self) -> frozenset[str] | None:
-        """The files there are, if something lists them."""
+        """All files, if something lists them. Of listings that differ the first is recorded."""
         names = self._inner.names
-        self._ledger.listed(self._opened, names)
+        if names is not None and self._opened.names is None:
+            self._opened.names = tuple(sorted(names))
         return names
 
     def open(self, name: str) -> Source:
         """Return a file whose ranges are entered as they are read."""
         entry = self._ledger.file(self._opened, name)
-        try:
+        with self._ledger.recording_failure(entry.failures, OPEN):
             return RecordingSource(self._inner.open(name), self._ledger, entry)
-        except KinprintError as error:
-            self._ledger.failed(entry, OPEN, error)
-            raise
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file, and enter it."""
         entry = self._ledger.file(self._opened, name)
-        try:
+        with self._ledger.recording_failure(entry.failures, SMALL):
             data = self._inner.read_small(name, cap)
-        except KinprintError as error:
-            self._ledger.failed(entry, SMALL, error)
-            raise
         if data is None:
             entry.absent = True
             return None
@@ -420,44 +402,33 @@ class RecordingSource:
 
     def __init__(self, inner: Source, ledger: Ledger, entry: _OpenedFile) -> None:
         self.inner, self._ledger, self._entry = inner, ledger, entry
+        self.label, self.at_hand = inner.label, inner.at_hand
         entry.label = inner.label
 
-    @property
-    def label(self) -> str:
-        """Name for messages."""
-        return self.inner.label
-
-    @property
-    def at_hand(self) -> bool:
-        """As of the file itself."""
-        return self.inner.at_hand
+    def _asking(self, what: str) -> AbstractContextManager[None]:
+        return self._ledger.recording_failure(self._entry.failures, what)
 
     @property
     def size(self) -> int:
         """Length in bytes."""
-        size = self._ask(SIZE, lambda: self.inner.size)
-        self._entry.size = size
+        with self._asking(SIZE):
+            self._entry.size = size = self.inner.size
         return size
 
     @property
     def identity(self) -> str:
-        """What tells this content from any other."""
-        identity = self._ask(IDENTITY, lambda: self.inner.identity)
-        self._entry.identity = identity
+        """Entity tag of the content, or the size."""
+        with self._asking(IDENTITY):
+            self._entry.identity = identity = self.inner.identity
         return identity
 
     def prefetch(self) -> None:
         """Do what a first read would have to do anyway."""
-        self._ask(PREFETCH, self.inner.prefetch)
+        with self._asking(PREFETCH):
+            self.inner.prefetch()
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer`, and enter what came."""
-        self._ask(READ, lambda: self.inner.read_into(span, buffer))
+        with self._asking(READ):
+            self.inner.read_into(span, buffer)
         self._ledger.enter(self._entry, self.label, span.start, buffer[: len(span)])
-
-    def _ask(self, what: str, answer: Callable[[], R]) -> R:
-        try:
-            return answer()
-        except KinprintError as error:
-            self._ledger.failed(self._entry, what, error)
-            raise

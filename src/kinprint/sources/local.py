@@ -1,4 +1,4 @@
-"""Files on this machine, and folders of them."""
+"""Read files on this machine, and folders of them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import stat
 import threading
 from pathlib import Path
 
-from kinprint.errors import FileTooLarge, NotFound, SourceChanged, SourceError
+from kinprint.errors import NotFound, SourceChanged, SourceError
 from kinprint.refs import ByteRange, check_member_name, needed_with
-from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole, too_large
+from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole
 from kinprint.text import Text
 
 # Not blocking: opening a pipe that an index names as a shard would otherwise wait for its writer for ever.
-_OPEN_FLAGS = os.O_RDONLY
-for _flag in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"):
-    _OPEN_FLAGS |= getattr(os, _flag, 0)
+_OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
 
 
 class LocalFile:
-    """One file on disk, read with pread into the caller's buffer. If it changes while it is read, that is an error."""
+    """One file on disk, read with pread into the caller's buffer. A file that changes while it is read is an error."""
+
+    at_hand = True
 
     def __init__(self, path: Path, label: str, traffic: Traffic) -> None:
-        self._label = label
+        self.label = label
         self._traffic = traffic
         self._lock = threading.Lock()
         try:
@@ -36,29 +36,12 @@ class LocalFile:
             os.close(self._fd)
             self._fd = -1
             raise SourceError(Text("{label}: is not a regular file", label=label))
-
-    @property
-    def label(self) -> str:
-        """Path, for messages."""
-        return self._label
-
-    @property
-    def size(self) -> int:
-        """Length in bytes when it was opened."""
-        return self._stat.st_size
-
-    @property
-    def identity(self) -> str:
-        """The size: hashing would read the whole file, and a time would tell copies of one file apart."""
-        return f"size:{self._stat.st_size}"
-
-    @property
-    def at_hand(self) -> bool:
-        """It is a file of this machine."""
-        return True
+        self.size = self._stat.st_size
+        # hashing would read the whole file, and a time would tell copies of one file apart
+        self.identity = f"size:{self.size}"
 
     def prefetch(self) -> None:
-        """Nothing to find out: the file is open."""
+        """Do nothing: the file is open."""
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer` with `span`; a file that shrank or was rewritten since it was opened is an error."""
@@ -67,16 +50,16 @@ class LocalFile:
             try:
                 got = self._pread(buffer[done : len(span)], span.start + done)
             except OSError as error:
-                said = Text("{label}: cannot be read: {why}", label=self._label, why=error.strerror)
+                said = Text("{label}: cannot be read: {why}", label=self.label, why=error.strerror)
                 raise SourceError(said) from error
             if got == 0:
                 end = span.start + done
-                said = Text("{label}: ends at byte {n}, expected at least {m}", label=self._label, n=end, m=span.end)
+                said = Text("{label}: ends at byte {n}, expected at least {m}", label=self.label, n=end, m=span.end)
                 raise SourceError(said)
             done += got
         now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
-            said = Text("{label}: the file changed while it was read", label=self._label)
+            said = Text("{label}: the file changed while it was read", label=self.label)
             raise SourceChanged(said, hint="run it again")
         self._traffic.add(local_bytes=done)
 
@@ -120,7 +103,4 @@ class LocalFolder:
         """Return a whole small file, or None if there is none."""
         if name not in self.names:
             return None
-        source = self.open(name)
-        if source.size > cap:
-            raise FileTooLarge(too_large(source.label, source.size, cap))
-        return read_whole(source)
+        return read_whole(self.open(name), cap)

@@ -1,4 +1,4 @@
-"""The network of this machine: which hosts are in it, and connections that do not lead there.
+"""Tell which hosts are in the network of this machine, and make connections that do not lead there.
 
 An address that a stranger wrote can lead to servers that only this machine can reach: by itself, by a redirect, or by a name that
 stands for something else when it is looked up a second time. So the check stands where the connection is made: a name is looked up
@@ -21,17 +21,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ALLOW_LOCAL = Text("give --allow-local, if you trust whoever made the bundle")
 
-_NEAR_NAMES = (".local", ".localhost", ".localdomain", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
+_LOCAL_ENDS = (".local", ".localhost", ".localdomain", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
 
 
-class NearHost(Exception):
-    """A host is in the network of this machine, and was not connected to. Never leaves this package."""
-
-    def __init__(self, host: str, kind: str) -> None:
-        super().__init__(host, kind)
-        self.host = host
-        self.kind = kind
+class PrivateHost(Exception):
+    """A host (first argument) is in the network of this machine, of a kind (second), and was not asked. Stays in this package."""
 
 
 def kind_of(address: Address) -> str | None:
@@ -44,22 +39,17 @@ def kind_of(address: Address) -> str | None:
             return kind_of(within)
         if address.is_site_local:
             return "private"
-    kinds = {
-        "loopback": address.is_loopback,
-        "link-local": address.is_link_local,
-        "multicast": address.is_multicast,
-        "unspecified": address.is_unspecified,
-        "reserved": address.is_reserved,
-        "private": not address.is_global,
-    }
-    return next((kind for kind, applies in kinds.items() if applies), None)
+    for kind in ("loopback", "link_local", "multicast", "unspecified", "reserved"):
+        if getattr(address, f"is_{kind}"):
+            return kind.replace("_", "-")
+    return None if address.is_global else "private"
 
 
 def kind_by_name(host: str) -> str | None:
     """Say what makes a host one of this machine or its network by what it is called alone, None if nothing does."""
     host = host.strip("[]").rstrip(".").lower()
     if "%" in host and ":" not in host:
-        return "written with %"  # who is asked reads another host than this
+        return "written with %"  # other programs read another host in such a name
     try:
         return kind_of(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
@@ -67,10 +57,10 @@ def kind_by_name(host: str) -> str | None:
     try:  # 127.1 and 0x7f000001 are addresses too, to whoever connects to them
         return kind_of(ipaddress.IPv4Address(socket.inet_aton(host)))
     except (OSError, UnicodeError, ValueError):
-        return "local" if "." not in host or host.endswith(_NEAR_NAMES) else None
+        return "local" if "." not in host or host.endswith(_LOCAL_ENDS) else None
 
 
-def is_near(host: str) -> bool:
+def is_private(host: str) -> bool:
     """Whether a host is this machine or in its own network, by its address or by what its name stands for now."""
     try:
         found = _look_up(host, None)
@@ -94,7 +84,7 @@ def _connect(connection: HTTPConnection) -> socket.socket:
     # one address of many is enough: whoever made the name may hope that it is the one taken
     kind = next((kind for address in found if (kind := kind_of(address))), None)
     if kind is not None:
-        raise NearHost(host, kind)
+        raise PrivateHost(host, kind)
     for address in found:
         try:
             return create_connection(
@@ -124,13 +114,8 @@ class PublicTlsConnection(HTTPSConnection):
         return _connect(self)
 
 
-class _PublicPool(HTTPConnectionPool):
-    ConnectionCls = PublicConnection
-
-
-class _PublicTlsPool(HTTPSConnectionPool):
-    ConnectionCls = PublicTlsConnection
-
-
-POOLS = {"http": _PublicPool, "https": _PublicTlsPool}
+POOLS = {
+    "http": type("PublicPool", (HTTPConnectionPool,), {"ConnectionCls": PublicConnection}),
+    "https": type("PublicTlsPool", (HTTPSConnectionPool,), {"ConnectionCls": PublicTlsConnection}),
+}
 """For urllib3's `PoolManager.pool_classes_by_scheme`."""

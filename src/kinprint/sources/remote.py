@@ -1,29 +1,20 @@
-"""A remote file read by range. The first read finds where the bytes are; later reads go there directly."""
+"""Read a remote file by range. The first read finds where the bytes are; later reads go there directly."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-
-from urllib3.exceptions import HTTPError
+from functools import partial
 
 from kinprint.errors import SourceChanged, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
-from kinprint.sources.http import (
-    HttpClient,
-    TryAgain,
-    content_length,
-    is_redirect,
-    plain_tag,
-    read_some,
-    spend,
-    status_error,
-    whole_number,
-)
+from kinprint.sources import http
+from kinprint.sources.http import HttpClient, TryAgain
 from kinprint.sources.http_connection import Response
 
 _CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)$")
+_FIRST = ByteRange(0, 1)  # asked for to learn about a file
 _UNSATISFIED = re.compile(r"^bytes \*/([0-9]{1,19})$")
 
 
@@ -35,10 +26,12 @@ class RemoteFile:
     size, and the hub's linked tag and commit.
     """
 
+    at_hand = False
+
     def __init__(self, client: HttpClient, url: str, label: str, *, commit: str | None = None) -> None:
-        self._client = client
+        self.client = client
+        self.label = label
         self._url = url
-        self._label = label
         self._commit = commit
         self._lock = threading.Lock()  # replies of several threads are compared with one record
         self._target: str | None = None
@@ -49,11 +42,6 @@ class RemoteFile:
         self._answered = False  # whether a ranged reply has come, with a tag or without
 
     @property
-    def label(self) -> str:
-        """Model and file, for messages."""
-        return self._label
-
-    @property
     def size(self) -> int:
         """Length in bytes; costs one exchange if no reply has told it yet."""
         if self._size is None:
@@ -61,7 +49,7 @@ class RemoteFile:
         if self._size is None:  # redirected without a linked size: only the target can tell
             self._probe()
         if self._size is None:
-            said = f"{self._label}: the server does not say how long the file is"
+            said = f"{self.label}: the server does not say how long the file is"
             raise TransferError(said, hint="download the file and give its path")
         return self._size
 
@@ -90,64 +78,50 @@ class RemoteFile:
         """Whether size and tag are known without asking for them."""
         return self._size is not None and self.has_tag
 
-    @property
-    def at_hand(self) -> bool:
-        """It is waited for."""
-        return False
-
     def prefetch(self) -> None:
         """Resolve the redirect, if there is one, without asking its target for anything."""
         if self._target is None and self._size is None:
-            self._client.retrying(self._label, self._resolve)
+            self.client.retrying(self.label, self._resolve)
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer` with `span`, or raise; nothing short, nothing mixed."""
         if len(span) == 0:
             return
-        self._client.retrying(self._label, lambda: self._exchange(span, buffer))
+        self.client.retrying(self.label, lambda: self._exchange(span, buffer))
 
     def _probe(self) -> None:
-        self._client.retrying(self._label, lambda: self._exchange(ByteRange(0, 1), None))
+        self.client.retrying(self.label, lambda: self._exchange(_FIRST, None))
 
     # -- one attempt --------------------------------------------------------------------------------------------------
 
     def _resolve(self) -> None:
-        reply = self._client.send("GET", self._url, begun_at=self._url, span=(0, 1))
-        if is_redirect(reply):
+        reply = self.client.send(self._url, begun_at=self._url, span=_FIRST)
+        if http.is_redirect(reply):
             self._learn_from_redirect(reply)
-            self._target = self._client.next_hop(self._url, reply, 1, self._label)
+            self._target = self.client.next_hop(self._url, reply, 1, self.label)
         else:
-            self._accept(reply, ByteRange(0, 1), None)
+            self._accept(reply, _FIRST, None)
 
     def _exchange(self, span: ByteRange, buffer: memoryview | None) -> None:
-        renewed = self._target is None
-        address, hops = self._target or self._url, 0
-        while True:
-            reply = self._client.send("GET", address, begun_at=self._url, span=(span.start, span.end))
-            if is_redirect(reply):
-                self._learn_from_redirect(reply)
-                hops += 1
-                address = self._client.next_hop(address, reply, hops, self._label)
-                continue
-            if reply.status in (401, 403) and not renewed:
-                # The kept target is a signed link that has run out: ask the origin for a fresh one, once.
-                spend(reply)
-                renewed, address = True, self._url
-                self._forget_target()
-                continue
-            self._accept(reply, span, buffer)
-            self._target = address
-            return
-
-    def _forget_target(self) -> None:
-        with self._lock:
-            self._target = None
-            if self._linked_tag:  # another mirror may tag its replies differently; the hub's tag still ties them
-                self._reply_tag = None
+        target = self._target
+        follow = partial(
+            self.client.follow, label=self.label, learn=self._learn_from_redirect, begun_at=self._url, span=span
+        )
+        reply, address = follow(target or self._url)
+        if reply.status in (401, 403) and target is not None:
+            # The kept target is a signed link that has run out: ask the origin for a fresh one, once.
+            http.spend(reply)
+            with self._lock:
+                self._target = None
+                if self._linked_tag:  # another mirror may tag its replies differently; the hub's tag still ties them
+                    self._reply_tag = None
+            reply, address = follow(self._url)
+        self._accept(reply, span, buffer)
+        self._target = address
 
     def _accept(self, reply: Response, span: ByteRange, buffer: memoryview | None) -> None:
         """Check a ranged reply and take its body. Anything off is an error before a byte is believed."""
-        label = self._label
+        label = self.label
         if reply.status == 416:
             self._unsatisfied(reply, span, probing=buffer is None)
             return
@@ -156,7 +130,7 @@ class RemoteFile:
             said = f"{label}: the server sent the whole file (HTTP 200) instead of bytes {span.start}-{span.end - 1}"
             raise TransferError(said, hint="this server does not serve ranges; download the file and give its path")
         if reply.status != 206:
-            raise status_error(reply, label=label, has_token=bool(self._client.settings.token))
+            raise http.status_error(reply, label=label, has_token=bool(self.client.settings.token))
         try:
             self._check_range(reply, span)
             self._learn("reply tag", reply.headers.get("ETag"))
@@ -165,27 +139,24 @@ class RemoteFile:
             reply.close()
             raise
         if buffer is None:
-            spend(reply)
+            http.spend(reply)
             return
         filled = 0
         began = time.monotonic()
         while filled < len(span):
-            chunk = read_some(reply, min(len(span) - filled, 1 << 20))
+            chunk = http.read_some(reply, min(len(span) - filled, 1 << 20))
             if not chunk:
                 reply.close()
                 raise TryAgain(f"the body ended after {filled} of {len(span)} bytes")
             buffer[filled : filled + len(chunk)] = chunk
             filled += len(chunk)
-            self._client.traffic.add(network_bytes=len(chunk))
+            self.client.traffic.add(network_bytes=len(chunk))
             if filled < len(span):
-                self._client.check_pace(reply, began, filled)
-        if content_length(reply) is not None and "Transfer-Encoding" not in reply.headers:
-            try:
-                reply.drain_conn()  # nothing is left: this hands the connection back
-            except HTTPError:
-                reply.close()
+                self.client.check_pace(reply, began, filled)
+        if http.content_length(reply) is not None and "Transfer-Encoding" not in reply.headers:
+            http.drain(reply)
             return
-        surplus = read_some(reply, 1)  # of undeclared length, so possibly without end
+        surplus = http.read_some(reply, 1)  # of undeclared length, so possibly without end
         reply.close()
         if surplus:
             raise TransferError(f"{label}: asked for {len(span)} bytes, the server sends more")
@@ -195,38 +166,38 @@ class RemoteFile:
         match = _CONTENT_RANGE.match(stated)
         encoding = reply.headers.get("Content-Encoding", "identity").lower()
         if encoding != "identity":
-            said = f"{self._label}: a ranged reply came encoded as {encoding[:40]!r}; expected plain bytes"
+            said = f"{self.label}: a ranged reply came encoded as {encoding[:40]!r}; expected plain bytes"
             raise TransferError(said)
         if not match:
-            raise TransferError(f"{self._label}: HTTP 206 with Content-Range {stated[:80]!r}; expected bytes a-b/size")
+            raise TransferError(f"{self.label}: HTTP 206 with Content-Range {stated[:80]!r}; expected bytes a-b/size")
         start, last = int(match[1]), int(match[2])
         if (start, last + 1) != (span.start, span.end):
-            said = f"{self._label}: asked for bytes {span.start}-{span.end - 1}, got Content-Range {stated[:80]!r}"
+            said = f"{self.label}: asked for bytes {span.start}-{span.end - 1}, got Content-Range {stated[:80]!r}"
             raise TransferError(said)
-        length = content_length(reply)
+        length = http.content_length(reply)
         if length is not None and length != len(span):
-            raise TransferError(f"{self._label}: asked for {len(span)} bytes, the reply declares {length}")
+            raise TransferError(f"{self.label}: asked for {len(span)} bytes, the reply declares {length}")
         if match[3] != "*":
             self._learn_size(int(match[3]))
 
     def _unsatisfied(self, reply: Response, span: ByteRange, *, probing: bool) -> None:
         match = _UNSATISFIED.match(reply.headers.get("Content-Range", ""))
-        spend(reply)
+        http.spend(reply)
         if probing and match:  # an empty file cannot answer even one byte
             self._learn_size(int(match[1]))
             return
         size = f"; the server says the file has {match[1]} bytes" if match else ""
-        raise TransferError(f"{self._label}: no bytes {span.start}-{span.end - 1} (HTTP 416){size}")
+        raise TransferError(f"{self.label}: no bytes {span.start}-{span.end - 1} (HTTP 416){size}")
 
     # -- what replies tell about the file ------------------------------------------------------------------------------
 
     def _learn_from_redirect(self, reply: Response) -> None:
         headers = reply.headers
         commit = headers.get("X-Repo-Commit")
-        size = whole_number(headers.get("X-Linked-Size", ""))
+        size = http.whole_number(headers.get("X-Linked-Size", ""))
         if self._commit and commit and commit != self._commit:
             reply.close()
-            said = f"{self._label}: asked for commit {self._commit}, the server answers with {commit[:64]!r}"
+            said = f"{self.label}: asked for commit {self._commit}, the server answers with {commit[:64]!r}"
             raise SourceChanged(said)
         try:
             self._learn("linked tag", headers.get("X-Linked-ETag"))
@@ -241,19 +212,19 @@ class RemoteFile:
             known = self._size
             self._size = size if known is None else known
         if known not in (None, size):
-            raise SourceChanged(f"{self._label}: was {known} bytes, is now {size} bytes", hint="run it again")
+            raise SourceChanged(f"{self.label}: was {known} bytes, is now {size} bytes", hint="run it again")
 
     def _learn(self, which: str, tag: str | None) -> None:
         if not tag:
             return
-        weak, tag = tag.startswith("W/"), plain_tag(tag)
+        weak, tag = tag.startswith("W/"), http.plain_tag(tag)
         attribute = "_linked_tag" if which == "linked tag" else "_reply_tag"
         with self._lock:
             known = getattr(self, attribute) or tag
             setattr(self, attribute, known)
             self._weak = self._weak or weak
         if known != tag:
-            said = f"{self._label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})"
+            said = f"{self.label}: the file changed while it was read ({which} {known[:70]!r}, then {tag[:70]!r})"
             raise SourceChanged(said, hint="run it again; nothing read so far has been mixed")
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A session that answers from a ledger's record and from bytes that were kept: the same comparison once more, elsewhere."""
+"""Replay a comparison: a session that answers from the record of a ledger and from bytes that were kept."""
 
 from __future__ import annotations
 
@@ -12,23 +12,11 @@ from typing import IO
 
 from kinprint._util.plain import printable
 from kinprint._util.sizes import format_size
-from kinprint.errors import FileTooLarge, NotRecorded, SourceError
+from kinprint.errors import NotRecorded, SourceError
 from kinprint.refs import ByteRange, ModelRef
-from kinprint.sources.base import SMALL_FILE_CAP, Folder, Request, Source, too_large
-from kinprint.sources.ledger import (
-    IDENTITY,
-    OPEN,
-    PREFETCH,
-    READ,
-    SIZE,
-    SMALL,
-    FileRecord,
-    Ledger,
-    ReadingRecord,
-    RecordingSource,
-    SourceRecord,
-    Span,
-)
+from kinprint.sources import ledger
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, Source, read_whole
+from kinprint.sources.ledger import FileRecord, Ledger, ReadingRecord, RecordingSource, SourceRecord, Span
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
@@ -37,7 +25,7 @@ READ_AGAIN = 8
 
 
 class SharedFile:
-    """An open file that several threads read at their own places."""
+    """An open file that several threads read and write at their own offsets."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -62,25 +50,20 @@ class SharedFile:
 
 
 class KeptBytes:
-    """What is kept of one file: some of its intervals, end to end in another file from byte `base` on."""
+    """Some intervals of one file, kept end to end in another file from byte `base` on: `length` bytes in all."""
 
     def __init__(self, file: SharedFile, base: int, spans: Sequence[Span]) -> None:
-        self._file, self._base = file, base
-        self._spans = spans
+        self._file, self._spans = file, spans
         self._starts = [start for start, _ in spans]
-        self._places = [0, *accumulate(end - start for start, end in spans)]
-
-    @property
-    def length(self) -> int:
-        """Bytes in all."""
-        return self._places[-1]
+        self._places = list(accumulate((end - start for start, end in spans), initial=base))
+        self.length = self._places[-1] - base
 
     def place(self, span: ByteRange) -> int | None:
         """Return where a range is, or None if not all of it is kept."""
         number = bisect_right(self._starts, span.start) - 1
         if number < 0 or span.end > self._spans[number][1]:
             return None
-        return self._base + self._places[number] + span.start - self._starts[number]
+        return self._places[number] + span.start - self._starts[number]
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> bool:
         """Fill `buffer`, or return False if not all of the range is kept."""
@@ -90,9 +73,15 @@ class KeptBytes:
         self._file.read_into(at, buffer[: len(span)])
         return True
 
+    def write(self, span: ByteRange, data: memoryview) -> None:
+        """Put the bytes of a range that is to be kept at their place."""
+        at = self.place(span)
+        assert at is not None
+        self._file.write(at, data)
+
 
 class RecordedFile:
-    """A file as a ledger recorded it. What was not read then is not there now."""
+    """A file as a ledger recorded it; only what was read then can be read now. `missing` notes what else is asked for."""
 
     at_hand = True
 
@@ -104,27 +93,27 @@ class RecordedFile:
     def size(self) -> int:
         """Length in bytes, as recorded."""
         if self._record.size is None:
-            self.fail(SIZE)
-            raise self.not_recorded("the size")
+            raise self.failure(ledger.SIZE, "the size")
         return self._record.size
 
     @property
     def identity(self) -> str:
-        """What tells the content from any other, as recorded."""
+        """Entity tag or size, as recorded."""
         if self._record.identity is None:
-            self.fail(IDENTITY)
-            raise self.not_recorded("the identity")
+            raise self.failure(ledger.IDENTITY, "the identity")
         return self._record.identity
 
     def prefetch(self) -> None:
         """Fail if it failed then."""
-        self.fail(PREFETCH)
+        self.fail(ledger.PREFETCH)
+
+    def _holds(self, span: ByteRange) -> bool:
+        return len(span) == 0 or (self._kept is not None and self._kept.place(span) is not None)
 
     def require(self, span: ByteRange) -> None:
-        """Raise what reading the range would raise, before room is made for it."""
-        if len(span) and (self._kept is None or self._kept.place(span) is None):
-            self.fail(READ)
-            raise self.not_recorded(f"bytes {span.start} to {span.end}")
+        """Raise what reading the range would raise, before memory is taken for it."""
+        if not self._holds(span):
+            raise self.failure(ledger.READ, f"bytes {span.start} to {span.end}")
 
     def read_into(self, span: ByteRange, buffer: memoryview) -> None:
         """Fill `buffer` with a range that was read then, or a part of one."""
@@ -135,18 +124,11 @@ class RecordedFile:
     def whole(self, cap: int) -> bytes:
         """Return the content, if all of it was read."""
         size = self._record.size
-        at_hand = size == 0 or (
-            size is not None and self._kept is not None and self._kept.place(ByteRange(0, size)) is not None
-        )
-        if size is None or not at_hand:
-            self.fail(SMALL)
-            raise self.not_recorded("the whole file")
+        if size is None or not self._holds(ByteRange(0, size)):
+            raise self.failure(ledger.SMALL, "the whole file")
         if size > cap:
-            self.fail(SMALL)
-            raise FileTooLarge(too_large(self.label, size, cap))
-        buffer = bytearray(size)
-        self.read_into(ByteRange(0, size), memoryview(buffer))
-        return bytes(buffer)
+            self.fail(ledger.SMALL)
+        return read_whole(self, cap)
 
     def fail(self, asked: str) -> None:
         """Raise what the same question raised then, if it did."""
@@ -154,10 +136,15 @@ class RecordedFile:
             if failure.asked == asked:
                 raise failure.again()
 
-    def not_recorded(self, what: str) -> NotRecorded:
-        """Return the error for a question that was not asked then, and note it."""
-        self._missing.append(f"{what} of {printable(self.label)}")
-        return NotRecorded(f"{printable(self.label)}: {what} was not read when this was recorded")
+    def failure(self, asked: str, what: str) -> NotRecorded:
+        """Raise what the same question raised then; return the error if it was not asked then."""
+        self.fail(asked)
+        return _not_recorded(self._missing, self.label, what)
+
+
+def _not_recorded(missing: list[str], label: str, what: str) -> NotRecorded:
+    missing.append(f"{what} of {printable(label)}")
+    return NotRecorded(f"{printable(label)}: {what} was not read when this was recorded")
 
 
 class RecordedFolder:
@@ -173,7 +160,7 @@ class RecordedFolder:
     def open(self, name: str) -> Source:
         """Return a file that was opened then."""
         found = self._file(name)
-        found.fail(OPEN)
+        found.fail(ledger.OPEN)
         return found
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
@@ -184,33 +171,20 @@ class RecordedFolder:
     def _file(self, name: str) -> RecordedFile:
         record = self._files.get(name)
         if record is None:
-            label = f"{self.provenance.reference}/{name}"
-            record = FileRecord(name, label, None, None, False, (), ())
-            raise RecordedFile(record, None, self._missing).not_recorded("anything")
+            raise _not_recorded(self._missing, f"{self.provenance.reference}/{name}", "anything")
         return RecordedFile(record, self._kept.get(name), self._missing)
 
 
-def _require(source: Source, span: ByteRange) -> None:
-    inner = source.inner if isinstance(source, RecordingSource) else source
-    if isinstance(inner, RecordedFile):
-        inner.require(span)
-
-
 class ReplaySession(Session):
-    """Answers what a ledger recorded, and nothing else: no disk but for the bytes kept, no network.
+    """Answer what a ledger recorded, and nothing else: no disk but for the bytes kept, no network.
 
-    Parameters
-    ----------
-    record : what a ledger holds.
-    kept : the bytes, by number of the source and name of the file.
-
-    `missing` lists what was asked for and is not in the record.
+    `kept` holds the bytes, by number of the source and name of the file; `missing` lists what was asked for and is not recorded.
     """
 
     def __init__(self, record: ReadingRecord, kept: Mapping[tuple[int, str], KeptBytes]) -> None:
         super().__init__(Settings(offline=True), ledger=Ledger())
         self.missing: list[str] = []
-        self._delivered = record.delivered_before
+        self.bytes_delivered = record.delivered_before
         self._lookups = {item.what: item for item in record.lookups}
         self._sources = record.sources
         self._kept = kept
@@ -224,22 +198,11 @@ class ReplaySession(Session):
             raise NotRecorded(f"{said}, more than was ever read when this was recorded")
         super().admit(count)
 
-    def read_here(self, source: Source, span: ByteRange) -> memoryview:
-        """Read a range that is there."""
-        _require(source, span)
-        return super().read_here(source, span)
-
-    def read(self, requests: Sequence[tuple[Source, ByteRange]]) -> list[memoryview]:
-        """Read ranges that are there."""
-        for source, span in requests:
-            _require(source, span)
-        return super().read(requests)
-
-    def read_through(self, requests: Sequence[Request]) -> None:
-        """Read ranges that are there, each into its sink."""
-        for source, span, _ in requests:
-            _require(source, span)
-        super().read_through(requests)
+    def require(self, source: Source, span: ByteRange) -> None:
+        """Refuse a range that was not read then."""
+        inner = source.inner if isinstance(source, RecordingSource) else source
+        if isinstance(inner, RecordedFile):
+            inner.require(span)
 
     def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:  # noqa: ARG002 - would look at this machine
         """Return what a name stood for then."""
@@ -255,22 +218,13 @@ class ReplaySession(Session):
             source = self._sources[found.source]
         if source is None:
             raise self._not_recorded(what)
-        place = source.provenance.location if source.provenance else source.text
-        local = source.kind in ("folder", "file")
-        return ModelRef(
-            source.text,
-            source.kind,
-            repo=source.repo,
-            revision=source.revision,
-            file=source.file,
-            path=Path(place) if local else None,
-            url=place if source.kind == "url" else None,
-        )
+        path = Path(source.location) if source.kind in ("folder", "file") else None
+        url = source.location if source.kind == "url" else None
+        return ModelRef(source.text, source.kind, source.repo, source.revision, source.file, path, url)
 
     def _open(self, ref: ModelRef) -> Folder:
-        wanted = (ref.text, ref.kind, ref.revision)
         for number, source in enumerate(self._sources):
-            if (source.text, source.kind, source.revision) == wanted:
+            if source.key == (ref.text, ref.kind, ref.revision):
                 if source.provenance is None:
                     raise source.failure.again() if source.failure else self._not_recorded(ref.text)
                 kept = {name: store for (owner, name), store in self._kept.items() if owner == number}

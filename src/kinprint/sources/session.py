@@ -1,4 +1,4 @@
-"""One run's resources: settings, connections, threads, the range cache, the count of bytes, and the budget."""
+"""Hold the resources of one run: settings, connections, threads, the range cache, the count of bytes, and the budget."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from operator import itemgetter
-from types import TracebackType
 from typing import TypeVar
 
 from kinprint._util.sizes import format_size
@@ -49,7 +48,7 @@ def running(
         yield run
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """Shared by all models of a run. Use as a context manager.
 
     Parameters
@@ -80,7 +79,7 @@ class Session:
         self.bases = tuple(bases)
         self.traffic = Traffic(on_traffic)
         self.memory = Recycler()
-        self._delivered = 0
+        self.bytes_delivered = 0  # of models, from wherever; what a retry read twice counts once
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._client = HttpClient(self.settings, self.traffic, self._stop)
@@ -96,7 +95,7 @@ class Session:
     def recording(self, ledger: Ledger) -> Iterator[None]:
         """Enter what is opened inside this context in `ledger`: one comparison of many in a session."""
         before, self.ledger = self.ledger, ledger
-        ledger.delivered_before = self._delivered
+        ledger.delivered_before = self.bytes_delivered
         try:
             yield
         finally:
@@ -112,7 +111,7 @@ class Session:
         name the wrong one.
         """
         own = (self.budget_bytes, self.files, self.bases)
-        limit = None if budget_bytes is None else self._delivered + budget_bytes
+        limit = None if budget_bytes is None else self.bytes_delivered + budget_bytes
         chosen = (limit, tuple(files), tuple(bases))
         for name, mine, given in zip(("budget_bytes", "files", "bases"), own, chosen, strict=True):
             if mine not in (None, (), given):
@@ -142,19 +141,16 @@ class Session:
         return self._open(ref) if self.ledger is None else self.ledger.open(ref, self._open)
 
     def _open(self, ref: ModelRef) -> Folder:
-        if ref.kind == "hub":
-            assert ref.repo is not None
-            return HubFolder(ref.text, ref.repo, ref.revision, self._client, self.cache, self.traffic)
-        if ref.kind == "url":
-            assert ref.url is not None
-            return WebFolder(ref.text, ref.url, self._client, self.cache, self.traffic)
+        if ref.kind == "hub" and ref.repo is not None:
+            return HubFolder(ref.text, ref.repo, ref.revision, self._client, self.cache)
+        if ref.kind == "url" and ref.url is not None:
+            return WebFolder(ref.text, ref.url, self._client, self.cache)
         assert ref.path is not None
-        if ref.kind == "file":
-            return LocalFolder(ref.text, ref.path.parent, self.traffic, only=ref.path.name)
-        return LocalFolder(ref.text, ref.path, self.traffic)
+        root, only = (ref.path.parent, ref.path.name) if ref.kind == "file" else (ref.path, None)
+        return LocalFolder(ref.text, root, self.traffic, only=only)
 
     def require_files(self, names: Sequence[str] | None = None) -> None:
-        """Refuse a file that the user named and no model has: a slip of the pen must not choose another one."""
+        """Refuse a file that the user named and no model has: a misspelt name must not choose another file."""
         missing = [name for name in (self.files if names is None else names) if name not in self.files_found]
         if missing:
             said = f"no model here has a file called {missing[0]!r}"
@@ -163,30 +159,28 @@ class Session:
     # -- budget -------------------------------------------------------------------------------------------------------
 
     @property
-    def bytes_delivered(self) -> int:
-        """Bytes of models handed out so far, from wherever; what a retry read twice counts once."""
-        return self._delivered
-
-    @property
     def remaining_bytes(self) -> int | None:
-        """What the budget still allows, or None without one."""
-        return None if self.budget_bytes is None else max(0, self.budget_bytes - self._delivered)
+        """Bytes that the budget still allows, or None without a budget."""
+        return None if self.budget_bytes is None else max(0, self.budget_bytes - self.bytes_delivered)
 
     def on_a_guess(self, wish: int, least: int = 0) -> int:
-        """Return how many bytes to read where it is a guess that they are needed: a tight budget is not to be spent on it.
+        """Return how many bytes to read on a guess that they are needed: a tight budget must not be spent on guesses.
 
-        A share of the whole budget, not of what is left of it just now: models are opened side by side, and what each reads must
-        not depend on which thread came first.
+        The limit is a share of the whole budget, not of what is left just now: models are opened side by side, and what each
+        reads must not depend on which thread came first.
         """
         return wish if self.budget_bytes is None else min(wish, max(self.budget_bytes // 32, least))
 
     def admit(self, count: int) -> None:
         """Take `count` bytes from the budget before they are read, or refuse."""
         with self._lock:
-            if self.budget_bytes is not None and self._delivered + count > self.budget_bytes:
+            if self.budget_bytes is not None and self.bytes_delivered + count > self.budget_bytes:
                 raise self._over_budget(Text("a read of {size} was planned", size=format_size(count)))
-            self._delivered += count
+            self.bytes_delivered += count
         self.traffic.add(expected_bytes=count)
+
+    def require(self, source: Source, span: ByteRange) -> None:
+        """Refuse a range that cannot be read, before memory is taken for it; here any range may be read."""
 
     def read_small(self, folder: Folder, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file within the budget, or None if the model has none."""
@@ -202,6 +196,7 @@ class Session:
 
     def read_here(self, source: Source, span: ByteRange) -> memoryview:
         """Read one range in the calling thread."""
+        self.require(source, span)
         self.admit(len(span))
         # Not a bytearray: it would be filled with zeros first, which takes as long as reading from the page cache.
         buffer = self.memory.take(len(span)).data
@@ -210,6 +205,8 @@ class Session:
 
     def read(self, requests: Sequence[tuple[Source, ByteRange]]) -> list[memoryview]:
         """Read ranges of any number of files together, with bounded concurrency, into buffers."""
+        for source, span in requests:
+            self.require(source, span)
         self.admit(sum(len(span) for _, span in requests))
         sinks = [Buffer(self.memory.take(len(span)).data) for _, span in requests]
         self.read_through([(source, span, sink) for (source, span), sink in zip(requests, sinks, strict=True)])
@@ -221,8 +218,10 @@ class Session:
         What has to be waited for is left to the session's threads. What is at hand is read in pieces that fit into a
         processor's cache with what a sink makes of them, by the calling thread and, where that is work, one on each core.
         """
+        for source, span, _ in requests:
+            self.require(source, span)
         far = [request for request in requests if not request[0].at_hand]
-        futures = [self._pool.submit(partial(_read_whole, *request)) for request in far]
+        futures = [self._pool.submit(partial(_read_piece, *request, 0, len(request[1]))) for request in far]
         try:
             self._work_off([request for request in requests if request[0].at_hand])
         except BaseException:
@@ -254,22 +253,15 @@ class Session:
             deque(work, maxlen=0)
             raise
         finally:
-            running = [helper for helper in helpers if not helper.cancel()]
-            for helper in running:
+            for helper in [helper for helper in helpers if not helper.cancel()]:
                 helper.result()
         if failures:
             raise min(failures, key=itemgetter(0))[1]
 
     def _over_budget(self, what: Text) -> BudgetExceeded:
-        return BudgetExceeded(
-            Text(
-                "{what}, but the budget of {budget} has only {left} left",
-                what=what,
-                budget=format_size(self.budget_bytes or 0),
-                left=format_size(self.remaining_bytes or 0),
-            ),
-            hint="give a larger --budget",
-        )
+        budget, left = format_size(self.budget_bytes or 0), format_size(self.remaining_bytes or 0)
+        said = Text("{what}, but the budget of {budget} has only {left} left", what=what, budget=budget, left=left)
+        return BudgetExceeded(said, hint="give a larger --budget")
 
     # -- threads ------------------------------------------------------------------------------------------------------
 
@@ -310,21 +302,10 @@ class Session:
         if self.cache is not None:
             self.cache.settle()
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
             self._stop.set()
         self.close()
-
-
-def _read_whole(source: Source, span: ByteRange, sink: Sink) -> None:
-    room = sink.room(0, len(span))
-    source.read_into(span, room)
-    sink.filled(0, room)
 
 
 def _pieces(_source: Source, span: ByteRange, sink: Sink) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Settings taken from the environment people already have: the hub's own variables, plus a few of ours."""
+"""Take settings from the environment: the variables of the hub's official client, and a few of kinprint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Settings:
     attempts: int = 5
     backoff_s: float = 0.5
     max_retry_after_s: float = 120.0
-    near: frozenset[str] | None = None  # of this machine's network only these may be asked, as host:port; None: all
+    private_servers: frozenset[str] | None = (
+        None  # of this machine's network only these may be asked, as host:port; None: all
+    )
 
     def __post_init__(self) -> None:
         # http.client would quote a header it cannot send, and with it the token, in its error.

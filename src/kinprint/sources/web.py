@@ -1,13 +1,13 @@
-"""A plain web folder or file: nothing lists it, so the usual names are asked for."""
+"""Read the files of a plain web folder, which nothing lists: the usual names are asked for."""
 
 from __future__ import annotations
 
 import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from kinprint.errors import AccessDenied, FileTooLarge, NotFound
+from kinprint.errors import AccessDenied, NotFound
 from kinprint.refs import check_member_name, is_weights, needed_with, shown
-from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, Traffic, read_whole, too_large
+from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Source, read_whole
 from kinprint.sources.cache import RangeCache
 from kinprint.sources.cached import CachedSource
 from kinprint.sources.http import HttpClient
@@ -17,12 +17,9 @@ from kinprint.sources.remote import RemoteFile
 class WebFolder:
     """A URL of a folder in the hub's layout, or of one weight file with its companions beside it."""
 
-    def __init__(
-        self, reference: str, url: str, client: HttpClient, cache: RangeCache | None, traffic: Traffic
-    ) -> None:
+    def __init__(self, reference: str, url: str, client: HttpClient, cache: RangeCache | None) -> None:
         self._client = client
         self._cache = cache
-        self._traffic = traffic
         parts = urlsplit(url)
         self._only: str | None = None
         self._only_url = url
@@ -49,11 +46,8 @@ class WebFolder:
         if self._cache is None:
             return remote
         # One path may stand for many files told apart by the query, which may be secret: it enters as a digest.
-        facts: dict[str, object] = {
-            "url": shown(url),
-            "url_sha256": hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest(),
-        }
-        return CachedSource(remote, self._cache, self._traffic, facts=facts, pinned=False)
+        digest = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
+        return CachedSource(remote, self._cache, facts={"url": shown(url), "url_sha256": digest}, pinned=False)
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file, or None if the server has none; by range, so that the cache serves it next time."""
@@ -61,9 +55,7 @@ class WebFolder:
             return None
         source = self.open(name)
         try:
-            size = source.size
+            _ = source.size
         except (NotFound, AccessDenied):  # a bucket that may not be listed answers 403 for what it does not have
             return None
-        if size > cap:
-            raise FileTooLarge(too_large(source.label, size, cap))
-        return read_whole(source)
+        return read_whole(source, cap)

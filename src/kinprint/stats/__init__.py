@@ -1,4 +1,4 @@
-"""Permutation nulls: what a metric would read if the two sides had nothing to do with each other.
+"""Compute permutation nulls: the distribution of a metric if the two sides are unrelated.
 
 Independent initialisation and training leave the order of exchangeable units (residual dimensions, neurons) without
 meaning, so one side's order is permuted and the metric's mean, spread and tail under all permutations are given, in
@@ -14,18 +14,6 @@ from kinprint.stats.nulls import KINDS, null_for, null_from_draws
 from kinprint.stats.shared import PermutationNulls
 
 __all__ = [
-    "KINDS",
-    "NullResult",
-    "PermutationNulls",
-    "RowGrid",
-    "block_nulls",
-    "check_range",
-    "draw_columns",
-    "joint_blocks",
-    "joint_independent",
-    "joint_tail",
-    "null_for",
-    "null_from_draws",
-    "row_grid",
-    "rows_taken",
-]
+    "KINDS", "NullResult", "PermutationNulls", "RowGrid", "block_nulls", "check_range", "draw_columns", "joint_blocks",
+    "joint_independent", "joint_tail", "null_for", "null_from_draws", "row_grid", "rows_taken",
+]  # fmt: skip

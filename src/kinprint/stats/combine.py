@@ -1,4 +1,4 @@
-"""Several p-values together, all as log10: corrections for many tries, and the sum of evidence.
+"""Correct log10 p-values for many tries, and combine independent ones.
 
 A p-value here may be an upper bound on the true one. Each rule below rises with every p-value it is given, so a result
 made from bounds is a bound as well.

@@ -1,4 +1,4 @@
-"""Exact permutation moments of sums of pairwise costs, after Hoeffding (1951).
+"""Compute exact permutation moments of sums of pairwise costs, after Hoeffding (1951).
 
 For T = Σ_j c(a_j, b_π(j)) over uniform permutations of d units::
 

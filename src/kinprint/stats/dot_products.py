@@ -1,4 +1,4 @@
-"""Nulls of metrics that are functions of a permuted dot product T = ⟨A, B∘π⟩: for one pair of stacks, or many of one shape.
+"""Compute nulls of metrics that are functions of a permuted dot product T = ⟨A, B∘π⟩, for pairs of one shape.
 
 All arrays are (pairs, m, d): the layers of a role are tested in one go, each by itself.
 """
@@ -34,8 +34,8 @@ DELTA = Text(
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a null is asked for, for each of several pairs; see `kinprint.stats.nulls.null_for`."""
+class NullRequest:
+    """Request for the null of each of several pairs; see `kinprint.stats.nulls.null_for`."""
 
     kind: str
     observed: Sequence[float]
@@ -44,6 +44,17 @@ class Ask:
     draws: int | None = None
     known: Sequence[NullResult] | None = None
     bound: bool = True
+    statistic: montecarlo.Statistic | None = None
+
+    @property
+    def value(self) -> float:
+        """Observation, where there is a single pair."""
+        return self.observed[0]
+
+    @property
+    def tail(self) -> str:
+        """Side of the null on which "closer" lies."""
+        return "greater" if self.higher_is_closer else "less"
 
 
 def affordable(draws: int, cost: int) -> int:
@@ -58,7 +69,9 @@ def log10_p_of_draws(values: FloatArray, observed: float, scale: float, *, great
     return log10_p_monte_carlo(int(np.count_nonzero(reached)), values.size)
 
 
-def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, rising: bool = True) -> list[NullResult]:
+def dot_nulls(
+    A: FloatArray, B: FloatArray, t: Sequence[float], ask: NullRequest, *, rising: bool = True
+) -> list[NullResult]:
     """Return the nulls of T = ⟨A, B∘π⟩ itself, at the observed `t`.
 
     `rising` says whether the metric rises with T; with the direction asked for it decides which tail of T is "closer".
@@ -80,16 +93,9 @@ def dot_nulls(A: FloatArray, B: FloatArray, t: Sequence[float], ask: Ask, *, ris
     chosen = slice(None) if len(varying) == len(found) else varying
     left, right = centred_rows(A[chosen]), centred_rows(B[chosen]) * side
     draws = ask.draws or affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape[1:]))
-    tails = each_log10_p_dot(
-        [side * one for one in z],
-        [_upper(moments[k], side) for k in varying],
-        left,
-        right,
-        floor=log10_p_monte_carlo(0, draws),
-        bound=ask.bound,
-    )
-    for place, k in enumerate(varying):
-        known_tail = tails[place]
+    upper = [side * one for one in z], [_upper(moments[k], side) for k in varying]
+    tails = each_log10_p_dot(*upper, left, right, floor=log10_p_monte_carlo(0, draws), bound=ask.bound)
+    for place, (k, known_tail) in enumerate(zip(varying, tails, strict=True)):
         if known_tail is not None:
             found[k] = replace(found[k], z=z[place], log10_p=known_tail[0], p_method=known_tail[1])
             continue
@@ -122,9 +128,7 @@ def moments_null(moments: Moments, kind: str, *, rows: int, tail: str = "greater
 
 def _upper(moments: Moments, side: float) -> Moments:
     """Return the moments of side·T."""
-    if side > 0 or moments.skewness is None:
-        return moments
-    return replace(moments, skewness=-moments.skewness)
+    return moments if side > 0 or moments.skewness is None else replace(moments, skewness=-moments.skewness)
 
 
 def _known_moments(A: FloatArray, B: FloatArray, known: Sequence[NullResult]) -> list[Moments]:
@@ -145,7 +149,7 @@ def _spreads(X: FloatArray) -> FloatArray:
     return np.where(spreads <= NEAR_CONSTANT * np.abs(X.mean(axis=(1, 2))), 0.0, spreads)
 
 
-def _angles(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+def _angles(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     """Nulls of ⟨A, B⟩/(‖A‖‖B‖): an exact linear map of the dot product, since norms do not see order."""
     left, right = each_safely_scaled(A), each_safely_scaled(B)
     norms_a, norms_b = each_norm(left), each_norm(right)
@@ -154,22 +158,22 @@ def _angles(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     return dot_nulls(left / norms_a[:, None, None], right / norms_b[:, None, None], ask.observed, ask)
 
 
-def _deviations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+def _deviations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     return _angles(A - 1.0, B - 1.0, ask)
 
 
-def _correlations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     # centred by the overall mean, which no permutation changes: the metric flattens matrices
     left, right = (centred_rows(each_safely_scaled(X).reshape(len(X), -1)).reshape(X.shape) for X in (A, B))
     return _angles(left, right, ask)
 
 
-def _rank_correlations(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+def _rank_correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     left, right = (np.stack([ranks(one) for one in X]) for X in (A, B))
     return _correlations(left, right, ask)
 
 
-def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
+def _distances(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     """Nulls of ‖A − B∘π‖/D = √(S − 2T)/D, with S = ‖A‖² + ‖B‖² and a denominator D that no permutation changes."""
     scale = np.ldexp(1.0, -each_exponent(A, B))
     left, right = (_settled(X * scale[:, None, None]) for X in (A, B))
@@ -184,21 +188,16 @@ def _distances(A: FloatArray, B: FloatArray, ask: Ask) -> list[NullResult]:
     totals = each_norm(left) ** 2 + each_norm(right) ** 2
     t = (totals - (np.asarray(ask.observed) * denominators) ** 2) / 2.0
     dots = dot_nulls(left, right, t.tolist(), ask, rising=False)
-    tail = "greater" if ask.higher_is_closer else "less"
     found = []
-    for null, total, denominator, observed in zip(
-        dots, totals.tolist(), denominators.tolist(), ask.observed, strict=True
-    ):
+    columns = (totals.tolist(), denominators.tolist(), ask.observed)
+    for null, total, denominator, observed in zip(dots, *columns, strict=True):
         centre = total - 2.0 * null.mean  # the mean squared distance
         if centre <= 0.0 or null.sd == 0.0:
-            found.append(replace(null, mean=observed, sd=0.0, tail=tail))
+            found.append(replace(null, mean=observed, sd=0.0, tail=ask.tail))
             continue
-        mean, sd = _root_moments(centre, null.sd, null.skewness or 0.0)
-        z = None if null.z is None else -null.z
-        assumptions = (*null.assumptions, DELTA)
-        found.append(
-            replace(null, mean=mean / denominator, sd=sd / denominator, z=z, tail=tail, assumptions=assumptions)
-        )
+        mean, sd = (figure / denominator for figure in _root_moments(centre, null.sd, null.skewness or 0.0))
+        z, assumptions = None if null.z is None else -null.z, (*null.assumptions, DELTA)
+        found.append(replace(null, mean=mean, sd=sd, z=z, tail=ask.tail, assumptions=assumptions))
     return found
 
 
@@ -216,7 +215,7 @@ def _root_moments(centre: float, sd: float, skewness: float) -> tuple[float, flo
     return max(0.0, mean), math.sqrt(max(0.0, variance))
 
 
-DOT_KINDS: dict[str, Callable[[FloatArray, FloatArray, Ask], list[NullResult]]] = {
+DOT_KINDS: dict[str, Callable[[FloatArray, FloatArray, NullRequest], list[NullResult]]] = {
     "cosine": _angles,
     "deviation": _deviations,
     "pearson": _correlations,

@@ -1,4 +1,4 @@
-"""Rows of A that have, among all rows of B, the one at their own place as the nearest: their number and what it is worth.
+"""Count rows of A whose nearest row of B stands at the same place (fixed points), and bound the p-value of the count.
 
 Rows that are units of a hidden axis (neurons, heads) come in an order without meaning. If the two sides are unrelated,
 the order of B's rows is uniformly random given everything else. Let g(i) be the place, in any reference order, of the row
@@ -11,7 +11,12 @@ since π is injective. The expected number of such sets, E[C(F, k)], is thus at 
 inequality P(F ≥ k) = P(C(F, k) ≥ 1) ≤ 1/k!, whatever the rows are: correlated, duplicated, or all drawn to one hub.
 Rows without a unique nearest row have no g and only make F smaller.
 
-Reference null, for g a bijection: F has mean 1 and standard deviation 1. For any other g neither is larger.
+Which side looks for its nearest rows must not matter. Let M be the mean of the two counts, from A's side and from B's. C(x, k),
+continued by 0 below x = k − 1, is convex in x, so E[C(M, k)] is at most the mean of the two expectations: every bound that holds
+for F holds for M, rounded down.
+
+Reference null, for g a bijection: F has mean 1 and standard deviation 1. With q = (rows that have a unique nearest one)/m,
+E F = q ≤ 1 and E F(F−1) ≤ q² for any other g, so that Var F ≤ q ≤ 1.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ _LN10 = math.log(10.0)
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Count of rows whose nearest row is the one at their own place, with a bound on its p-value."""
+    """Count of rows whose nearest row is the one at their own place, seen from both sides, with a bound on its p-value."""
 
     count: int
     n: int  # rows
@@ -58,6 +63,23 @@ class _TopTwo:
     best: FloatArray
     second: FloatArray
 
+    @classmethod
+    def nothing(cls, rows: int) -> _TopTwo:
+        return cls(np.full(rows, -1, dtype=np.intp), np.full(rows, -np.inf), np.full(rows, -np.inf))
+
+    def update(self, start: int, offset: int, scores: NDArray[Any]) -> None:
+        """Take in the scores of the rows from `start` on against candidates numbered from `offset` on."""
+        part, each = slice(start, start + len(scores)), np.arange(len(scores))
+        places = scores.argmax(axis=1)
+        first = scores[each, places]
+        scores[each, places] = -np.inf
+        others = scores.max(axis=1)
+        scores[each, places] = first
+        better = first > self.best[part]
+        self.second[part] = np.maximum(self.second[part], np.maximum(others, np.where(better, self.best[part], first)))
+        self.index[part] = np.where(better, offset + places, self.index[part])
+        self.best[part] = np.maximum(self.best[part], first)
+
     def unsure(self, tolerance: float) -> NDArray[np.bool_]:
         """Whether another row comes within `tolerance` of the best; true where there is none at all."""
         return self.second >= self.best - tolerance
@@ -68,12 +90,9 @@ def nearest_rows(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool 
 
     Parameters
     ----------
-    A, B
-        (m, d) and (n, d).
-    block
-        Rows of either side multiplied at a time. Beside the inputs, one copy of A and a tile of block² are held.
-    centre
-        Subtract each row's mean first: correlations in place of cosines.
+    A, B : (m, d) and (n, d).
+    block : Rows of either side multiplied at a time. Beside the inputs, one copy of A and a tile of block² are held.
+    centre : Subtract each row's mean first: correlations in place of cosines.
 
     Notes
     -----
@@ -82,23 +101,31 @@ def nearest_rows(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool 
     in which a processor adds. Large problems are done in float32 and again in float64 for the rows that leaves in
     doubt, by the same bound; the answer is that of float64.
     """
+    return _nearest_both(A, B, block, centre=centre)[0]
+
+
+def _nearest_both(A: ArrayLike, B: ArrayLike, block: int, *, centre: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the nearest rows of B for the rows of A, and those of A for the rows of B, from one pass over all products."""
     left, right = _checked(A, "a"), _checked(B, "b")
     if left.shape[1] != right.shape[1]:
         raise DegenerateInput(f"nearest rows: expected rows of equal length, got {left.shape} and {right.shape}")
     if block < 1:
         raise ValueError(f"nearest rows: expected a block of at least one row, got {block}")
     width = left.shape[1]
-    todo = np.arange(left.shape[0])
-    found = np.full(left.shape[0], -1, dtype=np.intp)
-    if left.shape[0] * right.shape[0] * width >= SINGLE_WORK and width <= SINGLE_WIDTH:
-        top = _top_two(left, right, np.dtype(np.float32), block, centre=centre)
-        unsure = top.unsure((width + 16) * float(np.finfo(np.float32).eps))
-        found[~unsure] = top.index[~unsure]
-        todo = np.flatnonzero(unsure)
-    if todo.size:
-        top = _top_two(left[todo], right, np.dtype(np.float64), block, centre=centre)
-        sure = ~top.unsure((width + 8) * float(np.finfo(np.float64).eps))
-        found[todo[sure]] = top.index[sure]
+    single = left.shape[0] * right.shape[0] * width >= SINGLE_WORK and width <= SINGLE_WIDTH
+    tops = _top_two(left, right, np.dtype(np.float32 if single else np.float64), block, centre=centre)
+    one, two = (_decided(top, width, np.float32 if single else np.float64) for top in tops)
+    if single:
+        for found, here, there in ((one, left, right), (two, right, left)):
+            if (todo := np.flatnonzero(found < 0)).size:
+                again = _top_two(here[todo], there, np.dtype(np.float64), block, centre=centre)[0]
+                found[todo] = _decided(again, width, np.float64)
+    return one, two
+
+
+def _decided(top: _TopTwo, width: int, dtype: type[np.floating[Any]]) -> NDArray[np.intp]:
+    """Return the nearest places, −1 where another row comes within rounding."""
+    found: NDArray[np.intp] = np.where(top.unsure((width + 16) * float(np.finfo(dtype).eps)), -1, top.index)
     return found
 
 
@@ -130,67 +157,41 @@ def _directions(X: NDArray[Any], *, centre: bool) -> tuple[FloatArray, NDArray[n
     return rows, valid
 
 
-def _top_two(A: NDArray[Any], B: NDArray[Any], dtype: np.dtype[Any], block: int, *, centre: bool) -> _TopTwo:
+def _top_two(
+    A: NDArray[Any], B: NDArray[Any], dtype: np.dtype[Any], block: int, *, centre: bool
+) -> tuple[_TopTwo, _TopTwo]:
+    """Return the best and second best rows of B for each row of A, and the other way round."""
     m, n = A.shape[0], B.shape[0]
     left, usable = np.empty(A.shape, dtype), np.empty(m, dtype=np.bool_)
     for start in range(0, m, block):
         part = slice(start, start + block)
         left[part], usable[part] = _directions(A[part], centre=centre)
-    index, best, second = np.full(m, -1, dtype=np.intp), np.full(m, -np.inf), np.full(m, -np.inf)
+    forth, back = _TopTwo.nothing(m), _TopTwo.nothing(n)
     for column in range(0, n, block):
         rows, valid = _directions(B[column : column + block], centre=centre)
         right = rows.astype(dtype, copy=False).T
         for start in range(0, m, block):
             part = slice(start, start + block)
             scores = left[part] @ right
-            scores[:, ~valid] = -np.inf
-            places = scores.argmax(axis=1)
-            each = np.arange(places.size)
-            first = scores[each, places].astype(np.float64)
-            scores[each, places] = -np.inf
-            better = first > best[part]
-            runner_up = np.maximum(scores.max(axis=1), np.where(better, best[part], first))
-            second[part] = np.maximum(second[part], runner_up)
-            index[part] = np.where(better, column + places, index[part])
-            best[part] = np.maximum(best[part], first)
-    best[~usable] = second[~usable] = -np.inf
-    return _TopTwo(index, best, second)
+            scores[:, ~valid] = scores[~usable[part]] = -np.inf
+            forth.update(start, column, scores)
+            back.update(column, start, scores.T)
+    return forth, back
 
 
 def fixed_points(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> FixedPoints:
-    """Count the rows of A whose nearest row of B is at the same place; log10 p = log10 1/count! (see the module).
+    """Count the rows whose nearest row of the other side is at the same place; log10 p = log10 1/count! (see the module).
 
-    Parameters are those of `nearest_rows`; both sides need the same number of rows. For counts of 0 and 1 p is 1.
+    The count is the mean of those from A's side and from B's, rounded down. Parameters are those of `nearest_rows`; both sides need
+    the same number of rows. For counts of 0 and 1 p is 1.
     """
     left, right = np.asarray(A), np.asarray(B)
     if left.shape != right.shape:
         raise DegenerateInput(f"fixed points: expected equal shapes, got {left.shape} and {right.shape}")
-    nearest = nearest_rows(left, right, block=block, centre=centre)
-    count = int(np.count_nonzero(nearest == np.arange(nearest.size)))
-    ties = int(np.count_nonzero(nearest < 0))
-    return FixedPoints(count, nearest.size, ties, min(0.0, least_log10_p(count)))
-
-
-def blocks_fixed_points(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> FixedPoints:
-    """Count fixed points among units of any shape, (units, …) on either side: heads, say, of (dimensions, width) each."""
-    left, right = np.asarray(A), np.asarray(B)
-    if left.ndim < 2 or left.size == 0 or left.shape != right.shape:
-        raise DegenerateInput(
-            f"fixed points: expected two non-empty arrays of one shape (units, …), got {left.shape} and {right.shape}"
-        )
-    units = left.shape[0]
-    return fixed_points(left.reshape(units, -1), right.reshape(units, -1), block=block, centre=centre)
-
-
-def null_mean_sd(n: int) -> tuple[float, float]:
-    """Return mean and standard deviation of the count under the reference null, a bijective nearest row: 1 and 1.
-
-    With q = (rows that have a unique nearest one)/n, E F = q ≤ 1 and E F(F−1) ≤ q² in general, so Var F ≤ q ≤ 1. A single
-    row is always fixed: its deviation is 0.
-    """
-    if n < 1:
-        raise ValueError(f"null_mean_sd: expected at least one row, got {n}")
-    return 1.0, 1.0 if n > 1 else 0.0
+    both = np.array(_nearest_both(left, right, block, centre=centre))
+    count = int(np.count_nonzero(both == np.arange(both.shape[1]))) // 2
+    ties = int(np.count_nonzero(both < 0)) // 2
+    return FixedPoints(count, both.shape[1], ties, min(0.0, least_log10_p(count)))
 
 
 def combined_fixed_points(counts: Sequence[int], sizes: Sequence[int]) -> float:

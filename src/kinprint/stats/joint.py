@@ -1,4 +1,4 @@
-"""Several blocks (layers) in one test: under one permutation they share, or each under its own."""
+"""Test several blocks (layers) at once, under one permutation for all or one for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni
-from kinprint.stats.dot_products import EXCHANGEABLE, SAMPLED, Ask, dot_nulls, moments_null
+from kinprint.stats.dot_products import EXCHANGEABLE, SAMPLED, NullRequest, dot_nulls, moments_null
 from kinprint.stats.moments import Moments, each_dot_moments, pairs_at_once
 from kinprint.stats.tails import DECISIVE, analytic_tail, least_log10_p
 from kinprint.text import Text
@@ -49,12 +49,8 @@ def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0
     rows = sum(len(one) for one, _ in thin)
     if bound.log10_p is None or bound.log10_p >= null.log10_p:
         return replace(null, log10_p=bonferroni(null.log10_p, 2))
-    return replace(
-        null,
-        log10_p=bonferroni(bound.log10_p, 2),
-        p_method=bound.p_method,
-        p_detail=Text("{method}, on {n} of the rows, doubled", method=bound.p_method.label, n=rows),
-    )
+    said = Text("{method}, on {n} of the rows, doubled", method=bound.p_method.label, n=rows)
+    return replace(null, log10_p=bonferroni(bound.log10_p, 2), p_method=bound.p_method, p_detail=said)
 
 
 def joint_blocks(
@@ -78,7 +74,7 @@ def joint_blocks(
         right.append(_unit(B, number) / len(blocks))
     stack_a, stack_b = np.concatenate(left), np.concatenate(right)
     observed = float(np.vdot(stack_a, stack_b))
-    ask = Ask("joint", (observed,), higher_is_closer=True, seed=seed, draws=draws, bound=bound)
+    ask = NullRequest("joint", (observed,), higher_is_closer=True, seed=seed, draws=draws, bound=bound)
     return dot_nulls(stack_a[None], stack_b[None], ask.observed, ask)[0]
 
 
@@ -103,11 +99,9 @@ def block_nulls(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[list[f
         step = pairs_at_once(shape[0], shape[1], AT_ONCE)
         for start in range(0, len(numbers), step):
             chunk = numbers[start : start + step]
-            left, right = (np.stack([units[k][side] for k in chunk]) for side in (0, 1))
-            moments = each_dot_moments(left, right)
-            nulls.update(
-                (k, moments_null(one, "pearson", rows=shape[0])) for k, one in zip(chunk, moments, strict=True)
-            )
+            moments = each_dot_moments(*(np.stack([units[k][side] for k in chunk]) for side in (0, 1)))
+            found = [moments_null(one, "pearson", rows=shape[0]) for one in moments]
+            nulls.update(zip(chunk, found, strict=True))
     return [float(np.vdot(one, two)) for one, two in units], [nulls[k] for k in range(len(units))]
 
 
@@ -120,38 +114,22 @@ def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) ->
     count = len(nulls)
     if not count:
         raise DegenerateInput("joint: nothing to test")
-    variances = [null.sd**2 for null in nulls]
-    total = sum(variances)
+    total = sum(null.sd**2 for null in nulls)
     mean = sum(null.mean for null in nulls) / count
     n = min(null.n for null in nulls)
     if total == 0.0:
         raise DegenerateInput("joint: every permutation gives the same value")
-    shape: tuple[float, float, float, float] | None = None
+    moments = Moments(mean, total / count**2, n, sampled=any(SAMPLED in null.assumptions for null in nulls))
     if all(None not in (null.skewness, null.excess_kurtosis, null.fourth, null.reach) for null in nulls):
-        shape = (
-            sum((null.skewness or 0.0) * null.sd**3 for null in nulls) / total**1.5,
-            sum((null.excess_kurtosis or 0.0) * null.sd**4 for null in nulls) / total**2,
-            sum((null.fourth or 0.0) * null.sd**4 for null in nulls) / total**2,
-            max((null.reach or 0.0) * null.sd for null in nulls) / math.sqrt(total),
+        moments = replace(
+            moments,
+            skewness=sum((null.skewness or 0.0) * null.sd**3 for null in nulls) / total**1.5,
+            excess_kurtosis=sum((null.excess_kurtosis or 0.0) * null.sd**4 for null in nulls) / total**2,
+            fourth=sum((null.fourth or 0.0) * null.sd**4 for null in nulls) / total**2,
+            reach=max((null.reach or 0.0) * null.sd for null in nulls) / math.sqrt(total),
         )
-    sampled = any(SAMPLED in null.assumptions for null in nulls)
-    moments = Moments(mean, total / count**2, n, sampled=sampled)
-    if shape is not None:
-        moments = replace(moments, skewness=shape[0], excess_kurtosis=shape[1], fourth=shape[2], reach=shape[3])
     z = (math.fsum(observed) / count - mean) / moments.sd
     log10_p, method = analytic_tail(z, moments, least=sum(least_log10_p(null.n) for null in nulls))
-    return NullResult(
-        name="joint",
-        mean=mean,
-        sd=moments.sd,
-        z=z,
-        log10_p=log10_p,
-        p_method=method,
-        tail="greater",
-        n=n,
-        skewness=moments.skewness,
-        excess_kurtosis=moments.excess_kurtosis,
-        fourth=moments.fourth,
-        reach=moments.reach,
-        assumptions=(EXCHANGEABLE, Text("each block has units of its own, permuted independently")),
-    )
+    assumptions = (EXCHANGEABLE, Text("each block has units of its own, permuted independently"))
+    null = moments_null(moments, "joint", rows=1)
+    return replace(null, z=z, log10_p=log10_p, p_method=method, assumptions=assumptions)

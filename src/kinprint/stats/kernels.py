@@ -1,4 +1,4 @@
-"""Exact permutation moments of linear CKA when the rows of one side are permuted."""
+"""Compute exact permutation moments of linear CKA when the rows of one side are permuted."""
 
 from __future__ import annotations
 

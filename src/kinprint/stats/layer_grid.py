@@ -1,4 +1,4 @@
-"""Every layer against every layer by matrix products."""
+"""Compare every layer with every layer: vectors, and row slices of matrices with one permutation of units for all rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot
 from kinprint.errors import DegenerateInput
 from kinprint.stats.moments import Moments, Powers, as_rows, check_range, shape_from_powers
 from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, analytic_tail, least_log10_p
@@ -56,7 +56,7 @@ def row_grid(A: ArrayLike, B: ArrayLike) -> RowGrid:
 
 @dataclass(frozen=True)
 class _RowSums:
-    """What the pairs of a row have in common, so that one matrix product is all that is left to do for them."""
+    """Sums over each row, shared by all its pairs: for these only one matrix product is left to do."""
 
     centred: FloatArray
     mean: FloatArray
@@ -119,3 +119,75 @@ def _tails(z: FloatArray, a: _RowSums, b: _RowSums, valid: NDArray[np.bool_]) ->
         moments = Moments(0.0, variance, d, *shape)  # type: ignore[arg-type]  # four floats, in the order of the fields
         log10_p[i, k] = analytic_tail(float(z[i, k]), moments)[0]
     return log10_p, normal
+
+
+@dataclass(frozen=True)
+class MatrixGrid:
+    """L×M arrays. NaN where a slice is constant (pearson, z) or zero throughout (cosine, cosine_null)."""
+
+    cosine: FloatArray
+    cosine_null: FloatArray
+    pearson: FloatArray
+    z: FloatArray
+
+
+def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
+    """Compare all slices of `A` (L×m×d) with all of `B` (M×m×d); the null permutes the last axis of one side.
+
+    With T = Σ aᵢⱼ bᵢπ₍ⱼ₎ and rows centred to A', B', the exact mean is d Σᵢ āᵢ b̄ᵢ and the exact variance
+    ⟨A'A'ᵀ, B'B'ᵀ⟩ / (d − 1): a sum over the rows' Gram matrices, so that all pairs are one matrix product. Cosine and
+    Pearson are linear in T and share z. For m = 1 this is `row_grid`.
+    """
+    if A.ndim != 3 or A.shape[1:] != B.shape[1:] or A.shape[2] < 4:
+        raise DegenerateInput(
+            "expected slices of equal shape, at least 4 wide; got {a} and {b}", a=str(A.shape), b=str(B.shape)
+        )
+    a, b = _CentredMatrices.of(A), _CentredMatrices.of(B)
+    count, units = A.shape[1] * A.shape[2], A.shape[2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = a.centred.reshape(len(A), -1) @ b.centred.reshape(len(B), -1).T
+        expected = units * (a.means @ b.means.T)
+        sd = np.sqrt(np.maximum(gram_products(a.centred, b.centred), 0.0) / (units - 1))
+        lengths = np.outer(a.length, b.length)
+        flat = beyond + expected - count * np.outer(a.mean, b.mean)
+        pearson = np.clip(flat / np.outer(a.spread, b.spread), -1.0, 1.0)
+        cosine, cosine_null = (np.clip(dots / lengths, -1.0, 1.0) for dots in (beyond + expected, expected))
+        z = beyond / sd
+    pearson[(constant := ~np.outer(a.varies, b.varies))] = math.nan
+    z[constant] = math.nan
+    return MatrixGrid(cosine, cosine_null, pearson, z)
+
+
+def gram_products(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return ⟨G_i, G_j⟩ for the m×m Gram matrices of all slices of `A` (L×m×d) and `B` (M×m×d), whose rows are centred.
+
+    Where rows outnumber units that is ‖A_iᵀB_j‖², and the Gram matrices, which would be larger than the slices, are not made.
+    """
+    m, d = A.shape[1:]
+    if m <= d:
+        left, right = (X @ X.transpose(0, 2, 1) for X in (A, B))
+        return left.reshape(len(A), -1) @ right.reshape(len(B), -1).T
+    beside = B.transpose(1, 0, 2).reshape(m, -1)
+    lines = [np.square(one.T @ beside).sum(axis=0).reshape(len(B), d).sum(axis=1) for one in A]
+    return np.array(lines)
+
+
+@dataclass(frozen=True)
+class _CentredMatrices:
+    centred: FloatArray  # each row less its mean
+    means: FloatArray  # of the rows
+    mean: FloatArray  # of the whole slice
+    spread: FloatArray
+    length: FloatArray
+    varies: np.ndarray
+
+    @classmethod
+    def of(cls, X: FloatArray) -> _CentredMatrices:
+        means = X.mean(axis=2)
+        centred = X - means[:, :, None]
+        mean = means.mean(axis=1)
+        within = each_dot(centred, centred)
+        length = np.sqrt(np.square(X).sum(axis=(1, 2)))
+        spread = np.sqrt(within + X.shape[2] * np.square(means - mean[:, None]).sum(axis=1))
+        varies = np.sqrt(within) > NEAR_CONSTANT * length
+        return cls(centred, means, mean, spread, length, varies)

@@ -1,4 +1,4 @@
-"""Exact permutation moments of a dot product, and the chance of exact identity.
+"""Compute exact permutation moments of a dot product, and the chance of exact identity.
 
 Notation: A and B have the shape (m, d); one permutation π of the last axis of B serves all m rows, and
 T = Σ_i Σ_j A_ij B_iπ(j) = Σ_j C_jπ(j) with C = AᵀB.
@@ -62,9 +62,8 @@ SAFE_MAGNITUDES = (1e-60, 1e60)
 
 def check_range(X: ArrayLike, side: str) -> None:
     """Refuse values whose powers would leave the range of float64."""
-    largest = float(np.abs(np.asarray(X)).max(initial=0.0))
-    if largest and not SAFE_MAGNITUDES[0] <= largest <= SAFE_MAGNITUDES[1]:
-        low, high = SAFE_MAGNITUDES
+    (low, high), largest = SAFE_MAGNITUDES, float(np.abs(np.asarray(X)).max(initial=0.0))
+    if largest and not low <= largest <= high:
         raise DegenerateInput(
             "the largest value of {side} is {largest:.3g}: expected between {low:g} and {high:g}",
             side=side,
@@ -229,12 +228,7 @@ def _sampled_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: Fl
     columns = np.einsum("lij,lij->lj", B, gram_a @ B)
     sums = np.array([_column_sums(*pair) for pair in zip(A, B, columns, strict=True)])
     return Powers(
-        sums[:, 0],
-        sums[:, 1],
-        each_dot(rows, rows),
-        each_dot(columns, columns),
-        _cycles(gram_a, gram_b),
-        sums[:, 2],
+        sums[:, 0], sums[:, 1], each_dot(rows, rows), each_dot(columns, columns), _cycles(gram_a, gram_b), sums[:, 2]
     )
 
 

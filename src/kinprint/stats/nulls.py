@@ -1,10 +1,10 @@
-"""From a metric's declared kind of null to its mean, spread and p-value, in the metric's own units."""
+"""Compute the null of a metric from its declared kind: mean, spread and p-value in the metric's own units."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from kinprint.stats.dot_products import (
     DOT_KINDS,
     EXCHANGEABLE,
     ONE_PERMUTATION,
-    Ask,
+    NullRequest,
     affordable,
     log10_p_of_draws,
 )
@@ -32,20 +32,7 @@ MATRIX_DRAWS = 99
 """Default numbers of draws: a vector's cost or an n×n alignment, a whole matrix."""
 
 
-@dataclass(frozen=True)
-class NullRequest:
-    """What a null is asked for; see `null_for`."""
-
-    kind: str
-    observed: float
-    higher_is_closer: bool
-    rng_seed: int
-    draws: int | None
-
-    @property
-    def tail(self) -> str:
-        """Side of the null on which "closer" lies."""
-        return "greater" if self.higher_is_closer else "less"
+Handler = Callable[[NDArray[Any], NDArray[Any], NullRequest], NullResult]
 
 
 def null_for(
@@ -58,26 +45,23 @@ def null_for(
     rng_seed: int = 0,
     draws: int | None = None,
     known: NullResult | None = None,
+    statistic: montecarlo.Statistic | None = None,
 ) -> NullResult:
     """Return the permutation null of a metric.
 
     Parameters
     ----------
-    kind
-        The metric's ``null``; one of `KINDS`.
-    A, B
-        The values the metric was given: a vector (d,), or (m, d) whose columns are permuted together. For "cka" and
+    kind : The metric's ``null``; one of `KINDS`.
+    A, B : The values the metric was given: a vector (d,), or (m, d) whose columns are permuted together. For "cka" and
         "cka_unbiased" (n, p) and (n, q), whose rows are permuted. For "ulp" the integers of
         ``kinprint.metrics.identity.ordinals`` in place of the values.
-    observed
-        The metric's value.
-    higher_is_closer
-        The metric's direction; the p-value is one-sided towards closer.
-    rng_seed, draws
-        For Monte-Carlo; by default 1,999 draws for dot products, 999 for costs of vectors and CKA, 99 for matrices.
-    known
-        A null already computed on the same data whose statistic is a function of the same dot product (the Pearson
+    observed : The metric's value.
+    higher_is_closer : The metric's direction; the p-value is one-sided towards closer.
+    rng_seed, draws : For Monte-Carlo; by default 1,999 draws for dot products, 999 for costs of vectors and CKA, 99 for
+        matrices.
+    known : A null already computed on the same data whose statistic is a function of the same dot product (the Pearson
         correlation, say) and was observed together with it: its z and p-value are taken over.
+    statistic : The metric itself; needed for "drawn", which evaluates it on drawn permutations and knows nothing else of it.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of null {kind!r}: expected one of {', '.join(KINDS)}")
@@ -98,80 +82,71 @@ def null_for(
             )
     if not kind.startswith("cka") and left.shape != right.shape:
         raise DegenerateInput(f"null {kind}: shapes differ: got {left.shape} and {right.shape}")
+    taken = None if known is None else (known,)
+    ask = NullRequest(kind, (float(observed),), higher_is_closer, rng_seed, draws, taken, statistic=statistic)
     if kind in DOT_KINDS:
-        ask = Ask(kind, (float(observed),), higher_is_closer, rng_seed, draws, None if known is None else (known,))
         return DOT_KINDS[kind](as_rows(left)[None], as_rows(right)[None], ask)[0]
-    return _HANDLERS[kind](left, right, NullRequest(kind, float(observed), higher_is_closer, rng_seed, draws))
-
-
-# --- pairwise costs ---------------------------------------------------------------------------------------------------
+    return _HANDLERS[kind](left, right, ask)
 
 
 def _cost(
     moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
     statistic: Callable[[FloatArray, FloatArray], FloatArray],
     cost: Callable[[FloatArray, FloatArray], NDArray[Any]],
-) -> Callable[[NDArray[Any], NDArray[Any], NullRequest], NullResult]:
+) -> Handler:
     """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
 
     `statistic` gives the mean of each row, `cost` that of every element, and may write into its second argument.
     """
 
-    def handler(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
+    def handler(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
         if A.ndim == 2 and A.shape[0] > 1:
-            draws = request.draws or MATRIX_DRAWS
-            drawn = montecarlo.draw_costs(A, B, cost, draws=draws, seed=request.rng_seed)
-            return null_from_draws(
-                request.kind,
-                drawn,
-                observed=request.observed,
-                higher_is_closer=request.higher_is_closer,
-                n=A.shape[1],
-            )
+            drawn = montecarlo.draw_costs(A, B, cost, draws=ask.draws or MATRIX_DRAWS, seed=ask.seed)
+            return null_from_draws(ask, drawn, A.shape[1])
         a, b = as_rows(A).ravel(), as_rows(B).ravel()
         with np.errstate(over="ignore", invalid="ignore"):
             exact = moments(a, b)
         if not (math.isfinite(exact.mean) and math.isfinite(exact.variance)):
-            raise DegenerateInput("null {kind}: the values are too large to be squared in float64", kind=request.kind)
-        mean, sd = exact.mean / exact.n, exact.sd / exact.n
-        base = NullResult(
-            request.kind, mean, sd, None, 0.0, PMethod.POINT, request.tail, exact.n, assumptions=(EXCHANGEABLE,)
-        )
-        if sd == 0.0:
-            return base
-        draws = request.draws or affordable(COST_DRAWS, a.size)
+            raise DegenerateInput("null {kind}: the values are too large to be squared in float64", kind=ask.kind)
+        base = _null(ask, exact.mean / exact.n, exact.sd / exact.n, exact.n)
+        draws = ask.draws or affordable(COST_DRAWS, a.size)
         return _bounded_or_drawn(
-            base, request, draws, lambda seed: montecarlo.draw_pairs(a, b, statistic, draws=draws, seed=seed)
+            base, ask, draws, lambda: montecarlo.draw_pairs(a, b, statistic, draws=draws, seed=ask.seed)
         )
 
     return handler
 
 
-def _bounded_or_drawn(
-    base: NullResult, request: NullRequest, draws: int, draw: Callable[[int], FloatArray]
-) -> NullResult:
+def _null(ask: NullRequest, mean: float, sd: float, n: int, **known: Any) -> NullResult:
+    """Return a null of which no more than these is known."""
+    told = {"z": None, "log10_p": 0.0, "p_method": PMethod.POINT, "assumptions": (EXCHANGEABLE,)} | known
+    return NullResult(ask.kind, mean, sd, tail=ask.tail, n=n, **told)
+
+
+def _bounded_or_drawn(base: NullResult, ask: NullRequest, draws: int, draw: Callable[[], FloatArray]) -> NullResult:
     """Complete `base` (exact mean and sd) by z and p: Cantelli's bound if below what `draws` could show, else draws."""
-    z = (request.observed - base.mean) / base.sd
-    bound = log10_p_moments(z if request.higher_is_closer else -z, None)
+    if base.sd == 0.0:
+        return base
+    z = (ask.value - base.mean) / base.sd
+    bound = log10_p_moments(z if ask.higher_is_closer else -z, None)
     if bound < log10_p_monte_carlo(0, draws):
         return replace(base, z=z, log10_p=bound, p_method=PMethod.MOMENT_BOUND)
-    drawn = log10_p_of_draws(draw(request.rng_seed), request.observed, base.sd, greater=request.higher_is_closer)
+    drawn = log10_p_of_draws(draw(), ask.value, base.sd, greater=ask.higher_is_closer)
     log10_p = max(drawn, least_log10_p(base.n))
     return replace(base, z=z, log10_p=log10_p, p_method=PMethod.MONTE_CARLO, n_draws=draws)
 
 
-def null_from_draws(name: str, values: FloatArray, *, observed: float, higher_is_closer: bool, n: int) -> NullResult:
+def null_from_draws(ask: NullRequest, values: FloatArray, n: int) -> NullResult:
     """Return the null of a statistic from its drawn values (see `montecarlo.draw_columns`); `n` units were permuted."""
     mean, sd = float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else 0.0
-    tail = "greater" if higher_is_closer else "less"
+    beyond = ask.value - mean
     assumptions = (EXCHANGEABLE, ONE_PERMUTATION, Text("mean and sd estimated from {n} draws", n=values.size))
+    base = _null(ask, mean, 0.0, n, n_draws=values.size, assumptions=assumptions)
     if sd <= 1e-12 * abs(mean):
-        closer = observed > mean if higher_is_closer else observed < mean
-        log10_p = log10_p_monte_carlo(0, values.size) if closer and abs(observed - mean) > 1e-12 * abs(mean) else 0.0
-        return NullResult(name, mean, 0.0, None, log10_p, PMethod.POINT, tail, n, values.size, assumptions=assumptions)
-    log10_p = log10_p_of_draws(values, observed, sd, greater=higher_is_closer)
-    z = (observed - mean) / sd
-    return NullResult(name, mean, sd, z, log10_p, PMethod.MONTE_CARLO, tail, n, values.size, assumptions=assumptions)
+        closer = (beyond if ask.higher_is_closer else -beyond) > 1e-12 * abs(mean)
+        return replace(base, log10_p=log10_p_monte_carlo(0, values.size) if closer else 0.0)
+    log10_p = log10_p_of_draws(values, ask.value, sd, greater=ask.higher_is_closer)
+    return replace(base, sd=sd, z=beyond / sd, log10_p=log10_p, p_method=PMethod.MONTE_CARLO)
 
 
 def _mean_gap(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -197,76 +172,67 @@ def _unequal(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
 _abs_null = _cost(costs.abs_cost_moments, _mean_gap, _gaps)
 
 
-def _ulp(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
+def _ulp(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     if A.dtype.kind != "i" or B.dtype.kind != "i":
         raise ValueError("null ulp: expected the integers of kinprint.metrics.identity.ordinals, got other numbers")
     # ordinals of F64 reach ±2⁶³: the least is subtracted modulo 2⁶⁴, before float64 could merge neighbours
     origin = np.int64(min(int(A.min()), int(B.min()))).view(np.uint64)
     left, right = ((X.astype(np.int64).view(np.uint64) - origin).astype(np.float64) for X in (A, B))
-    return _abs_null(left, right, request)
+    return _abs_null(left, right, ask)
 
 
-# --- the rest ---------------------------------------------------------------------------------------------------------
-
-
-def _identity(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
-    log_probability = identity_log_probability(A, B)
-    chance = math.exp(log_probability)
-    same = request.observed >= 1.0
-    return NullResult(
-        name=request.kind,
-        mean=chance,
-        sd=math.sqrt(chance * (1.0 - chance)),
-        z=None,  # a yes-or-no statistic has no useful distance from its mean
-        log10_p=log_probability / math.log(10.0) if same else 0.0,
-        p_method=PMethod.ORDERINGS,
-        tail=request.tail,
-        n=as_rows(A).shape[1],
-        assumptions=(EXCHANGEABLE,),
+def _drawn(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
+    """Return the null of any metric: its values on drawn permutations of the last axis."""
+    if ask.statistic is None:
+        raise ValueError("null drawn: expected the metric as `statistic`, got None")
+    draws, statistics = ask.draws or affordable(COST_DRAWS, A.size), {ask.kind: ask.statistic}
+    return null_from_draws(
+        ask, montecarlo.draw_columns(A, B, statistics, draws=draws, seed=ask.seed)[ask.kind], A.shape[-1]
     )
 
 
-def _shuffled(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
+def _identity(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
+    """Return the null of a yes-or-no statistic, which has no useful distance z from its mean."""
+    log_probability = identity_log_probability(A, B)
+    chance = math.exp(log_probability)
+    log10_p = log_probability / math.log(10.0) if ask.value >= 1.0 else 0.0
+    sd, n = math.sqrt(chance * (1.0 - chance)), as_rows(A).shape[1]
+    return _null(ask, chance, sd, n, log10_p=log10_p, p_method=PMethod.ORDERINGS)
+
+
+def _shuffled(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     """Null of a cosine that is itself a draw from it: where it lies is shown, but it tests nothing, so it has no p."""
     left, right = safely_scaled(as_rows(A)), safely_scaled(as_rows(B))
     length = float(np.linalg.norm(left) * np.linalg.norm(right))
     moments = dot_moments(left, right, shape=False)
     mean, sd = moments.mean / length, moments.sd / length
-    z = (request.observed - mean) / sd if sd > 0.0 else None
-    return NullResult(
-        request.kind, mean, sd, z, None, PMethod.OWN_DRAW, request.tail, moments.n, assumptions=(EXCHANGEABLE,)
-    )
+    z = (ask.value - mean) / sd if sd > 0.0 else None
+    return _null(ask, mean, sd, moments.n, z=z, log10_p=None, p_method=PMethod.OWN_DRAW)
 
 
-def _invariant(A: NDArray[Any], _B: NDArray[Any], request: NullRequest) -> NullResult:
-    return NullResult(request.kind, request.observed, 0.0, None, None, PMethod.BLIND, request.tail, as_rows(A).shape[1])
+def _invariant(A: NDArray[Any], _B: NDArray[Any], ask: NullRequest) -> NullResult:
+    return _null(ask, ask.value, 0.0, as_rows(A).shape[1], log10_p=None, p_method=PMethod.BLIND, assumptions=())
 
 
-def _cka(A: NDArray[Any], B: NDArray[Any], request: NullRequest) -> NullResult:
+def _cka(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     if A.ndim != 2 or A.shape[0] != B.shape[0]:
-        raise DegenerateInput(f"null {request.kind}: expected equal row counts, got {A.shape} and {B.shape}")
+        raise DegenerateInput(f"null {ask.kind}: expected equal row counts, got {A.shape} and {B.shape}")
     K, L = (kernels.centred_gram(X.astype(np.float64)) for X in (A, B))
-    if request.kind == "cka":
+    if ask.kind == "cka":
         moments = kernels.cka_moments(K, L)
     else:
         K, L = kernels.u_centred(K), kernels.u_centred(L)
         moments = kernels.unbiased_cka_moments(K.shape[0])
-    n = moments.n
-    base = NullResult(
-        request.kind, moments.mean, moments.sd, None, 0.0, PMethod.POINT, request.tail, n, assumptions=(EXCHANGEABLE,)
-    )
-    if moments.sd <= 1e-12:
-        return replace(base, sd=0.0)
-    draws = request.draws or affordable(COST_DRAWS, n * n)
-    return _bounded_or_drawn(
-        base, request, draws, lambda seed: montecarlo.draw_alignments(K, L, draws=draws, seed=seed)
-    )
+    base = _null(ask, moments.mean, moments.sd if moments.sd > 1e-12 else 0.0, moments.n)
+    draws = ask.draws or affordable(COST_DRAWS, moments.n**2)
+    return _bounded_or_drawn(base, ask, draws, lambda: montecarlo.draw_alignments(K, L, draws=draws, seed=ask.seed))
 
 
-_HANDLERS: dict[str, Callable[[NDArray[Any], NDArray[Any], NullRequest], NullResult]] = {
+_HANDLERS: dict[str, Handler] = {
     "abs_diff": _abs_null,
     "changed": _cost(costs.unequal_cost_moments, _mean_unequal, _unequal),
     "ulp": _ulp,
+    "drawn": _drawn,
     "identity": _identity,
     "shuffled": _shuffled,
     "invariant": _invariant,

@@ -1,4 +1,4 @@
-"""The nulls of many metrics on pairs of one shape, such as the layers of a role, with what they share computed once."""
+"""Compute the nulls of many metrics on pairs of one shape, such as the layers of a role, with shared parts computed once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from kinprint._util.numeric import FloatArray, each_dot, each_safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
-from kinprint.stats.dot_products import DOT_KINDS, Ask
+from kinprint.stats.dot_products import DOT_KINDS, NullRequest
+from kinprint.stats.montecarlo import Statistic
 from kinprint.stats.nulls import null_for
 
 DOT_FAMILY = frozenset({"pearson", "cosine", "deviation", "l2", "rel_l2_a", "rel_l2"})
@@ -33,23 +34,24 @@ class PermutationNulls:
         self._seed = seed
 
     def each(self, kind: str, *, observed: Sequence[float], higher_is_closer: bool) -> list[NullResult]:
-        """Return the nulls of `kind`, one of `DOT_KINDS`, for all pairs.
-
-        Raises
-        ------
-        DegenerateInput
-            If one of the pairs has none.
-        """
+        """Return the nulls of `kind`, one of `DOT_KINDS`, for all pairs; raise DegenerateInput if one of the pairs has none."""
         known = self._correlations if kind in DOT_FAMILY else None
         if known is None and kind in DOT_FAMILY and len(self._A) > 1:
             raise DegenerateInput(f"null {kind}: a side of one of the pairs is constant")
-        ask = Ask(kind, observed, higher_is_closer, self._seed, known=known)
+        ask = NullRequest(kind, observed, higher_is_closer, self._seed, known=known)
         return DOT_KINDS[kind](self._A, self._B, ask)
 
     def get(
-        self, kind: str, A: NDArray[Any], B: NDArray[Any], *, observed: float, higher_is_closer: bool
+        self,
+        kind: str,
+        A: NDArray[Any],
+        B: NDArray[Any],
+        *,
+        observed: float,
+        higher_is_closer: bool,
+        statistic: Statistic | None = None,
     ) -> NullResult:
-        """Return the null of `kind` of a single pair, for the arrays that its metric was given."""
+        """Return the null of `kind` of a single pair, for the arrays that its metric, the statistic, was given."""
         if kind in DOT_KINDS:
             return self.each(kind, observed=(observed,), higher_is_closer=higher_is_closer)[0]
         return null_for(
@@ -60,6 +62,7 @@ class PermutationNulls:
             higher_is_closer=higher_is_closer,
             rng_seed=self._seed,
             draws=KERNEL_DRAWS if kind.startswith("cka") else None,
+            statistic=statistic,
         )
 
     @cached_property
@@ -72,7 +75,7 @@ class PermutationNulls:
         if not lengths.all():
             return None
         observed = (each_dot(left, right) / lengths).tolist()
-        ask = Ask("pearson", observed, higher_is_closer=True, seed=self._seed)
+        ask = NullRequest("pearson", observed, higher_is_closer=True, seed=self._seed)
         try:
             return DOT_KINDS["pearson"](self._A, self._B, ask)
         except DegenerateInput:  # constant up to rounding

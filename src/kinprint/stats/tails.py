@@ -1,4 +1,4 @@
-"""From a statistic to a p-value in log space, and the choice of a method that deserves belief.
+"""Turn a statistic into a p-value in log space, by the most precise method that can be trusted.
 
 A normal tail at z = 60 reads 10⁻⁷⁸⁶, and is nonsense if two outliers happened to coincide. The choice for a permuted dot
 product therefore rests on its exact skewness γ and excess kurtosis κ (`kinprint.stats.moments`):
@@ -41,20 +41,11 @@ DECISIVE = -30.0
 _LN10 = math.log(10.0)
 
 
-def log10_p_normal(z: float, tail: str) -> float:
-    """Return log10 of the normal tail probability of `z`; `tail` is "greater", "less" or "two-sided".
-
-    Computed as the logarithm itself, so nothing underflows: z = 1000 gives −217151.
-    """
+def log10_p_normal(z: float) -> float:
+    """Return log10 of the upper normal tail beyond `z`, as a logarithm throughout: z = 1000 gives −217151."""
     from scipy.special import log_ndtr  # here, because it is slow to load
 
-    if tail == "greater":
-        return float(log_ndtr(-z)) / _LN10
-    if tail == "less":
-        return float(log_ndtr(z)) / _LN10
-    if tail == "two-sided":
-        return min(0.0, (float(log_ndtr(-abs(z))) + math.log(2.0)) / _LN10)
-    raise ValueError(f"unknown tail {tail!r}: expected greater, less or two-sided")
+    return float(log_ndtr(-z)) / _LN10
 
 
 def log10_p_monte_carlo(exceed: int, draws: int) -> float:
@@ -103,10 +94,7 @@ def is_trusted(z: float, moments: Moments) -> bool:
 
 
 def trusted_z(moments: Moments) -> float:
-    """Return the largest z ≥ 0 in the upper tail at which the normal tail is trusted; 0 if it is not at all.
-
-    For the lower tail negate the skewness.
-    """
+    """Return the largest z ≥ 0 in the upper tail at which the normal tail is trusted; 0 if it is not at all."""
     low, high = 0.0, 1.0
     while is_trusted(high, moments) and high < 1e6:
         low, high = high, 2.0 * high
@@ -143,7 +131,7 @@ def analytic_tail(z: float, moments: Moments, *, least: float | None = None) -> 
 
 
 def _corrected(z: float, moments: Moments) -> float:
-    return min(0.0, log10_p_normal(z, "greater") + tail_correction(z, moments) / _LN10)
+    return min(0.0, log10_p_normal(z) + tail_correction(z, moments) / _LN10)
 
 
 def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
@@ -160,11 +148,11 @@ def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatA
 
         ln E exp(θ a·(b∘π)) ≤ ½ Σ_j φ(2θa_j),   φ(u) = ln (1/d) Σ_k exp(u·b_k)
 
-    φ is convex, and so is exp: chords between knots lie above, so a few knots replace all a_j and b_k and the bound
-    still holds. Rows
-    combine by Jensen's inequality, exp of a weighted mean being at most the weighted mean of exps, with the weights
-    ‖a_i‖‖b_i‖. Then P(T ≥ t) ≤ exp(−θt)·E exp(θT); any θ is valid and the best of a grid is taken. For one row of
-    Gaussian values the exponent is half that of the normal tail.
+    φ is convex, and so is exp: chords between knots lie above, so a few knots replace all a_j and b_k and the bound still
+    holds. Rows combine by Jensen's inequality, exp of a weighted mean being at most the weighted mean of exps, with the
+    weights ‖a_i‖‖b_i‖. Then P(T ≥ t) ≤ exp(−θt)·E exp(θT); any θ is valid and the best of a grid is taken. For one row
+    of Gaussian values the exponent is half that of the normal tail. Either side may stand for a: that with the larger fourth
+    powers does, whichever was given first. Measured on log-normal rows: the smaller bound in 9 of 10, by a fifth of the exponent.
     """
     pairs, m, d = A.shape
     norms_a, norms_b = np.linalg.norm(A, axis=2), np.linalg.norm(B, axis=2)
@@ -174,8 +162,11 @@ def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatA
     used = np.flatnonzero((totals > 0.0) & (t > 0.0))
     if not used.size:
         return found
-    knots_a, shares_a = _knots(_unit_rows(A[used], norms_a[used]))
-    knots_b, shares_b = _knots(_unit_rows(B[used], norms_b[used]))
+    one, two = _unit_rows(A[used], norms_a[used]), _unit_rows(B[used], norms_b[used])
+    heavier = (
+        np.array([float(np.sum(a**4) - np.sum(b**4)) for a, b in zip(one, two, strict=True)])[:, None, None] >= 0.0
+    )
+    (knots_a, shares_a), (knots_b, shares_b) = _knots(np.where(heavier, one, two)), _knots(np.where(heavier, two, one))
     with np.errstate(divide="ignore"):  # a row of zeros has no weight
         log_weights = np.log(weights[used] / totals[used, None])
     aims = t[used] / totals[used]
@@ -269,28 +260,17 @@ def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def each_log10_p_dot(
-    z: Sequence[float],
-    moments: Sequence[Moments],
-    A: FloatArray,
-    B: FloatArray,
-    *,
-    floor: float,
-    bound: bool = True,
+    z: Sequence[float], moments: Sequence[Moments], A: FloatArray, B: FloatArray, *, floor: float, bound: bool = True
 ) -> list[tuple[float, PMethod] | None]:
     """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps.
 
     Parameters
     ----------
-    z
-        Standardised observations.
-    moments
-        Exact moments of the statistics in this orientation.
-    A, B
-        The row-centred stacks in this orientation, (pairs, m, d).
-    floor
-        log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
-    bound
-        Whether to compute the Chernoff bound where the normal tail is not trusted.
+    z : Standardised observations.
+    moments : Exact moments of the statistics in this orientation.
+    A, B : The row-centred stacks in this orientation, (pairs, m, d).
+    floor : log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
+    bound : Whether to compute the Chernoff bound where the normal tail is not trusted.
     """
     found = [analytic_tail(*pair) for pair in zip(z, moments, strict=True)]
     weak = [k for k, (log10_p, method) in enumerate(found) if method != PMethod.NORMAL and log10_p > DECISIVE]

@@ -1,1 +1,1 @@
-"""Studies: every experiment of the published analyses, on any models; published figures are checked, not repeated."""
+"""Repeat the experiments of the published analyses on any models, and check the published figures."""

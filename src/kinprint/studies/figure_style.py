@@ -1,24 +1,26 @@
-"""The look that all figures share, and how one becomes PNG and SVG bytes."""
+"""Draw figures in one style, and write them as PNG, SVG and GIF."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 from PIL import Image
 
 from kinprint._util.numeric import FloatArray
-from kinprint.studies.film import Film
 from kinprint.studies.studied_models import look
 
-DPI = 130
 NULL_COLOUR = "#BBBBBB"
 SIMILARITY_MAP = "cividis"  # readable without colour vision
 SIGNED_MAP = "RdBu_r"  # red against blue, white at zero: safe for the common kinds of colour blindness
@@ -26,46 +28,16 @@ NULL_SD = 1.96
 """Half-width of a null band in standard deviations: 95 % of independent pairs, point by point."""
 NULL_LABEL = "95 % of independent pairs"
 
-PAIR_LOOK = (
-    ("#222222", "o"),
-    ("#EE3377", "s"),
-    ("#997700", "^"),
-    ("#6F4C9B", "D"),
-    ("#4EB265", "v"),
-    ("#A50026", "P"),
-    ("#7BAFDE", "X"),
-    ("#F6C141", "<"),
-    ("#B07AA1", ">"),
-)
+NOTE_INCHES = 0.25
+
+_PAIR_COLOURS = ["#222222", "#EE3377", "#997700", "#6F4C9B", "#4EB265", "#A50026", "#7BAFDE", "#F6C141", "#B07AA1"]
+PAIR_LOOK = tuple(zip(_PAIR_COLOURS, "os^DvPX<>", strict=True))
 """Colour and marker of a pair of models, by position. A pair is no model: none of these is a model's own colour."""
 
-_STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.labelsize": 9.0,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 8.0,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 3.5,
-    "figure.dpi": DPI,
-    "savefig.dpi": DPI,
-    "text.parse_math": False,  # a model may be called a$b$
-    "svg.hashsalt": "kinprint",  # the same figure is the same file
-    "svg.fonttype": "path",
-}
 
-
-def house_style() -> AbstractContextManager[None]:
-    """Return a context in which figures are drawn and saved; it leaves the caller's own settings alone."""
-    context: AbstractContextManager[None] = mpl.rc_context(_STYLE)
-    return context
+def shared_style() -> AbstractContextManager[None]:
+    """Return a context in which figures are drawn and saved, without changing the caller's own settings."""
+    return cast(AbstractContextManager[None], mpl.rc_context(fname=Path(__file__).with_name("figures.mplstyle")))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -73,9 +45,9 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def layer_axis(axes: Axes, label: str = "layer") -> None:
+def layer_axis(axes: Axes) -> None:
     """Label the x axis, with whole numbers only."""
-    axes.set_xlabel(label)
+    axes.set_xlabel("layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -92,6 +64,12 @@ def finish(axes: Axes, title: str, y: str = "", *, x: str | None = "layer", lege
         axes.legend(loc=legend)
 
 
+def legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
+    """Write the legend of one panel below all panels, in one row unless `columns` are fewer."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
+
+
 def log_y(axes: Axes) -> None:
     """Make the y axis logarithmic, its numbers in plain figures: mathematical notation is switched off for the models' names."""
     axes.set_yscale("log")
@@ -99,9 +77,21 @@ def log_y(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
 
 
-def rendered(drawn: Figure | Film) -> Iterator[tuple[str, bytes]]:
-    """Yield (suffix, bytes) of a figure: png and svg; of a film: gif."""
-    with house_style():
+@dataclass(frozen=True)
+class Film:
+    """Frames of one figure; ``update`` draws frame number n on it."""
+
+    figure: Figure
+    frames: int
+    frames_per_second: int
+    update: Callable[[int], None]
+
+
+def rendered(drawn: Figure | Film, note: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield (suffix, bytes) of a figure: png and svg; of a film: gif. A note is written above it."""
+    with shared_style():
+        if note:
+            _head(drawn.figure if isinstance(drawn, Film) else drawn, note)
         if isinstance(drawn, Film):
             yield "gif", _gif(drawn)
             return
@@ -109,9 +99,19 @@ def rendered(drawn: Figure | Film) -> Iterator[tuple[str, bytes]]:
             stream = io.BytesIO()
             drawn.savefig(stream, format=suffix, metadata=metadata)
             yield suffix, stream.getvalue()
-            drawn.set_layout_engine(
-                "none"
-            )  # laid out once; doing it again for the second file takes as long as drawing
+            drawn.set_layout_engine("none")  # laying out again for the second file takes as long as drawing
+
+
+def _head(figure: Figure, note: str) -> None:
+    """Make a figure higher by one line, and write a note there, where no panel is laid out."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + NOTE_INCHES)
+    free = height / (height + NOTE_INCHES)
+    if isinstance(engine := figure.get_layout_engine(), ConstrainedLayoutEngine):
+        engine.set(rect=(0.0, 0.0, 1.0, free))
+    else:
+        figure.subplots_adjust(top=figure.subplotpars.top * free)
+    figure.text(0.99, 0.5 + free / 2, note, ha="right", va="center", fontsize=8, color="#8A3B00")
 
 
 def _gif(film: Film) -> bytes:
@@ -132,15 +132,11 @@ def _gif(film: Film) -> bytes:
     return stream.getvalue()
 
 
-# -- pieces that several figures use -----------------------------------------------------------------------------------
-
-
 def null_band(axes: Axes, x: ArrayLike, mean: ArrayLike, sd: ArrayLike, *, label: str | None = NULL_LABEL) -> None:
-    """Draw where independent pairs lie."""
+    """Draw the range of 95 % of independent pairs."""
     middle, half = np.asarray(mean, dtype=float), NULL_SD * np.asarray(sd, dtype=float)
-    axes.fill_between(
-        x, middle - half, middle + half, color=NULL_COLOUR, alpha=0.55, linewidth=0, label=label, zorder=0
-    )
+    grey = {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
+    axes.fill_between(x, middle - half, middle + half, label=label, **grey)
 
 
 def label_of(name: str) -> str:
@@ -169,15 +165,14 @@ def heat(
     """Draw a matrix; with `cells` (a format such as ".3f") its numbers too, in black or white as legibility asks."""
     image = axes.imshow(values, vmin=low, vmax=high, cmap=colours, aspect="auto", interpolation="nearest")
     axes.grid(visible=False)
-    for names, ticks, labels, turn in (
-        (columns, axes.set_xticks, axes.set_xticklabels, 40),
-        (rows, axes.set_yticks, axes.set_yticklabels, 0),
-    ):
+    for names, ticks, turn in ((columns, axes.set_xticks, 40), (rows, axes.set_yticks, 0)):
         if names is not None:
-            ticks(range(len(names)))
-            labels(names, rotation=turn, ha="right")
-    if cells is not None:
-        _write_cells(axes, values, image, cells)
+            ticks(range(len(names)), names, rotation=turn, ha="right")
+    for (row, column), value in np.ndenumerate(values) if cells else ():
+        there = np.isfinite(value)
+        colour = readable_on(image, value) if there else "#555555"
+        said = f"{value:{cells}}" if there else "–"
+        axes.text(column, row, said, ha="center", va="center", fontsize=7.5, color=colour)
     return image
 
 
@@ -185,11 +180,3 @@ def readable_on(image: mpl.image.AxesImage, value: float) -> str:
     """Return black or white, whichever is legible on the colour of a value."""
     red, green, blue, _ = image.cmap(image.norm(value))
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else "black"
-
-
-def _write_cells(axes: Axes, values: FloatArray, image: mpl.image.AxesImage, cells: str) -> None:
-    for (row, column), value in np.ndenumerate(values):
-        there = np.isfinite(value)
-        colour = readable_on(image, value) if there else "#555555"
-        said = format(value, cells) if there else "–"
-        axes.text(column, row, said, ha="center", va="center", fontsize=7.5, color=colour)

@@ -1,4 +1,4 @@
-"""The measured pair of the studies of norms: two models on the layers that both have, beside what independence predicts."""
+"""Compare the norm weights of two models layer by layer, beside what independence predicts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from kinprint.results.measurements import NullResult
 from kinprint.stats import RowGrid, joint_tail, row_grid
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Missing
-from kinprint.text import Text
-
-_BY_LAYER = {"null_mean": "cosine_null_mean", "null_sd": "cosine_null_sd"} | {
-    name: name for name in ("cosine", "pearson", "z", "log10_p")
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +42,19 @@ class LayerPair:
     def __post_init__(self) -> None:
         grid = row_grid(self.left, self.right)
         object.__setattr__(self, "grid", grid)
-        for name, of_grid in _BY_LAYER.items():
+        for name in ("cosine", "null_mean", "null_sd", "pearson", "z", "log10_p"):
+            of_grid = f"cosine_{name}" if name.startswith("null") else name
             object.__setattr__(self, name, np.diagonal(getattr(grid, of_grid)))
 
     @property
     def name(self) -> str:
         """The pair as tables name it."""
         return f"{self.a}–{self.b}"
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What sentences about the pair name."""
+        return {"a": self.a, "b": self.b, "role": self.role.value}
 
     @property
     def title(self) -> str:
@@ -74,16 +75,14 @@ class LayerPair:
     def best(self) -> int:
         """Position of the layer with the largest raw cosine; `Missing` if no layer has a cosine."""
         if not np.isfinite(self.cosine).any():
-            raise Missing(Text("{a} and {b} have no layer with a cosine: all are zero", a=self.a, b=self.b))
+            raise Missing("{a} and {b} have no layer with a cosine: all are zero", a=self.a, b=self.b)
         return int(np.nanargmax(self.cosine))
 
     def only(self, layers: Sequence[int]) -> LayerPair:
         """Return some of the layers; `Missing` if there are none."""
         rows = [self.layers.index(layer) for layer in layers if layer in self.layers]
         if not rows:
-            raise Missing(
-                Text("{a} and {b} share no layer with the role {role}", a=self.a, b=self.b, role=self.role.value)
-            )
+            raise Missing("{a} and {b} share no layer with the role {role}", **self.named)
         kept = tuple(self.layers[row] for row in rows)
         return LayerPair(self.a, self.b, self.role, kept, self.left[rows], self.right[rows])
 
@@ -100,14 +99,8 @@ class LayerPair:
         """
         usable = np.flatnonzero(np.isfinite(self.pearson))
         if not usable.size:
-            raise Missing(
-                Text(
-                    "{a} and {b}: no layer of {role} to test, as one side or the other is constant in each",
-                    a=self.a,
-                    b=self.b,
-                    role=self.role.value,
-                )
-            )
+            said = "{a} and {b}: no layer of {role} to test, as one side or the other is constant in each"
+            raise Missing(said, **self.named)
         return joint_tail([(self.left[i : i + 1], self.right[i : i + 1]) for i in usable], seed=seed)
 
 

@@ -1,8 +1,9 @@
-"""The models of a study, opened, and their tensors, each read once, by the one reader of `kinprint.model`."""
+"""Open the models of a study and read their tensors, each once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,13 +15,13 @@ from kinprint._util.numeric import FloatArray
 from kinprint._util.progress import Progress
 from kinprint.arch import Role, RoleTensor
 from kinprint.comparison.selection import parse_layers
-from kinprint.errors import DegenerateInput, KinprintError
+from kinprint.errors import DegenerateInput, KinprintError, NeedsExtra
 from kinprint.formats.dtypes import Array
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want, read_together
 from kinprint.sources.session import Session
 from kinprint.studies.outcome import Missing, ModelOutcome
-from kinprint.studies.studied_models import KnownModel, ModelChoice
+from kinprint.studies.studied_models import ModelChoice
 from kinprint.text import Text
 
 KEPT_RUNS_BYTES = 192_000_000  # of windows, which several pairs of models share; beyond, they are read again
@@ -33,36 +34,19 @@ ModelWant: TypeAlias = tuple[str, Want]
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked a study for.
+    """What the user asked a study for."""
 
-    Parameters
-    ----------
-    layers
-        Layers to look at; None for the study's own.
-    roles
-        Roles to look at; empty for the study's own.
-    full
-        The long settings of the original, where the study has shorter ones.
-    replicas
-        Whether the models are statistical replicas.
-    seed
-        Seed of every draw.
-    """
-
-    layers: tuple[int, ...] | None = None
-    roles: tuple[Role, ...] = ()
-    full: bool = False
-    replicas: bool = False
-    seed: int = 0
+    layers: tuple[int, ...] | None = None  # None: the study's own
+    roles: tuple[Role, ...] = ()  # empty: the study's own
+    full: bool = False  # the long settings of the original, where the study has shorter ones
+    replicas: bool = False  # whether the models are statistical replicas
+    seed: int = 0  # of every draw
 
 
 @dataclass(frozen=True)
-class OpenedModel:
+class OpenedModel(ModelChoice):
     """A model of a run; ``problem`` says why it could not be opened, if so."""
 
-    name: str
-    reference: str
-    known: KnownModel | None
     model: Model | None
     problem: str | None = None
 
@@ -80,7 +64,6 @@ class StudyRun:
     request: Request
     progress: Progress
     _read: dict[ModelWant, Array] = field(default_factory=dict, repr=False)
-    _parts: dict[str, dict[tuple[Role, int | None], RoleTensor]] = field(default_factory=dict, repr=False)
     _made: dict[str, object] = field(default_factory=dict, repr=False)
     _runs_bytes: int = 0
 
@@ -90,28 +73,22 @@ class StudyRun:
             self._made[name] = make()
         return cast(T, self._made[name])
 
-    # -- the models ------------------------------------------------------------------------------------------------------
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the models that could be opened, in the order given."""
         return tuple(one.name for one in self.models if one.model is not None)
 
-    def has(self, *names: str) -> bool:
-        """Whether all these models are open."""
-        return set(names) <= set(self.names)
-
     def original(self, *names: str) -> bool:
         """Whether all these models are open and are the published ones, or their replicas: published figures then apply."""
-        return self.has(*names) and set(names) <= {m.name for m in self.models if m.known and m.known.name == m.name}
+        return set(names) <= {one.name for one in self.models if one.model and one.known and one.known.name == one.name}
 
     def model(self, name: str) -> Model:
         """Return an open model; `Missing` if it is not part of this run, or could not be opened."""
         found = next((one for one in self.models if one.name == name), None)
         if found is None:
-            raise Missing(Text("{model} is not among the models of this run", model=name))
+            raise Missing("{model} is not among the models of this run", model=name)
         if found.model is None:
-            raise Missing(Text("{model} could not be opened: {why}", model=name, why=found.problem or ""))
+            raise Missing("{model} could not be opened: {why}", model=name, why=found.problem or "")
         return found.model
 
     def kind(self, name: str) -> str:
@@ -126,25 +103,18 @@ class StudyRun:
         """Return the width of the residual stream."""
         return self.model(name).hidden
 
-    # -- what they hold --------------------------------------------------------------------------------------------------
-
     def part(self, name: str, role: Role, layer: int | None) -> RoleTensor:
         """Return where a role is stored; `Missing` if the model has no such role, or no such layer."""
-        model = self.model(name)
-        if name not in self._parts:
-            kept = [part for part in model.naming.tensors if part.expert is None]
-            self._parts[name] = {(part.role, part.layer): part for part in kept}
-        found = self._parts[name].get((role, layer))
-        if found is not None:
-            return found
-        depth = self.depth(name)
+        parts, depth = self.model(name).parts, self.depth(name)
+        if (role, layer, None) in parts:
+            return parts[role, layer, None]
         if layer is not None and layer >= depth:
             said = "{model} has no layer {layer}: it has layers 0 to {last}"
-            raise Missing(Text(said, model=name, layer=layer, last=depth - 1))
-        if not any(key[0] is role for key in self._parts[name]):
-            raise Missing(Text("{model} has no tensor of the role {role}", model=name, role=role.value))
+            raise Missing(said, model=name, layer=layer, last=depth - 1)
+        if not any(of is role and expert is None for of, _, expert in parts):
+            raise Missing("{model} has no tensor of the role {role}", model=name, role=role.value)
         said = "{model} has no tensor of the role {role} in layer {layer}"
-        raise Missing(Text(said, model=name, role=role.value, layer=layer))
+        raise Missing(said, model=name, role=role.value, layer=layer)
 
     def holds(self, name: str, role: Role, layer: int | None) -> bool:
         """Whether the model has this tensor."""
@@ -152,14 +122,12 @@ class StudyRun:
 
     def layers(self, name: str, role: Role) -> tuple[int, ...]:
         """Return the layers in which the model has the role."""
-        parts = [part for part in self.model(name).naming.tensors if part.role is role and part.expert is None]
-        return tuple(sorted(part.layer for part in parts if part.layer is not None))
+        keys = self.model(name).parts
+        return tuple(sorted(layer for of, layer, expert in keys if of is role and expert is None and layer is not None))
 
     def stored(self, name: str, role: Role, layer: int | None) -> str:
         """Return the number format a tensor is stored in."""
         return self.model(name).checkpoint.tensors[self.part(name, role, layer).name].dtype
-
-    # -- reading -----------------------------------------------------------------------------------------------------------
 
     def read_ahead(self, wants: Iterable[ModelWant]) -> None:
         """Read whole tensors of all models together and keep them; what a model does not have is left out."""
@@ -200,8 +168,6 @@ class StudyRun:
             ahead = self.session.coordinate(partial(self.read, groups[number + 1])) if follows else None
             yield current
 
-    # -- values ------------------------------------------------------------------------------------------------------------
-
     def raw(self, name: str, role: Role, layer: int | None) -> Array:
         """Return a tensor as stored; `Missing` if the model does not have it, or it is not finite."""
         self.part(name, role, layer)
@@ -211,7 +177,7 @@ class StudyRun:
         values = self._read[want]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             said = "{model}: {role} of layer {layer} holds values that are not finite"
-            raise Missing(Text(said, model=name, role=role.value, layer=layer))
+            raise Missing(said, model=name, role=role.value, layer=layer)
         return values
 
     def values(self, name: str, role: Role, layer: int | None) -> FloatArray:
@@ -219,27 +185,21 @@ class StudyRun:
         return self.raw(name, role, layer).astype(np.float64) + self.part(name, role, layer).offset
 
     def stack(self, name: str, role: Role, layers: Iterable[int] | None = None) -> tuple[tuple[int, ...], FloatArray]:
-        """Return the layers that have the role, among `layers`, and their vectors as rows.
-
-        `Missing` if no layer has it, or the lengths differ.
-        """
+        """Return the layers among `layers` that have the role, and their vectors as rows; `Missing` if none, or lengths differ."""
         wanted = None if layers is None else set(layers)
         chosen = tuple(layer for layer in self.layers(name, role) if wanted is None or layer in wanted)
+        if not chosen and wanted is None:
+            raise Missing("{model} has no tensor of the role {role}", model=name, role=role.value)
         if not chosen:
-            if wanted is None:
-                raise Missing(Text("{model} has no tensor of the role {role}", model=name, role=role.value))
-            asked, said = ", ".join(map(str, sorted(wanted))), "{model} has no {role} in any of the layers {layers}"
-            raise Missing(Text(said, model=name, role=role.value, layers=asked))
+            asked, said = (
+                ", ".join(map(str, sorted(wanted or ()))),
+                "{model} has no {role} in any of the layers {layers}",
+            )
+            raise Missing(said, model=name, role=role.value, layers=asked)
         rows = [self.values(name, role, layer).ravel() for layer in chosen]
         if len({row.size for row in rows}) != 1:
-            raise Missing(Text("{model}: the layers' {role} differ in length", model=name, role=role.value))
+            raise Missing("{model}: the layers' {role} differ in length", model=name, role=role.value)
         return chosen, np.stack(rows)
-
-    def pair(self, a: str, b: str, role: Role, layer: int) -> tuple[FloatArray, FloatArray]:
-        """Return one layer of two models; `Missing` if one does not have it, or the shapes differ."""
-        left, right = self.values(a, role, layer), self.values(b, role, layer)
-        require_same_shape(a, left, b, right)
-        return left, right
 
     def stacks(self, a: str, b: str, role: Role) -> tuple[tuple[int, ...], FloatArray, FloatArray]:
         """Return the layers that both models have, and the vectors of each; `Missing` if there are none, or widths differ."""
@@ -247,7 +207,7 @@ class StudyRun:
         if self.request.layers is not None:
             shared = [layer for layer in shared if layer in self.request.layers]
         if not shared:
-            raise Missing(Text("{a} and {b} share no layer with the role {role}", a=a, b=b, role=role.value))
+            raise Missing("{a} and {b} share no layer with the role {role}", a=a, b=b, role=role.value)
         layers, left = self.stack(a, role, shared)
         _, right = self.stack(b, role, shared)
         require_same_shape(a, left, b, right)
@@ -258,19 +218,21 @@ def require_same_shape(a: str, left: Array, b: str, right: Array) -> None:
     """Refuse, with `Missing`, to compare what has different widths: a model of another width is not comparable by element."""
     if left.shape[-1:] != right.shape[-1:] or left.ndim != right.ndim:
         n, m = (side.shape[-1] if side.ndim else 0 for side in (left, right))
-        said = "{a} and {b} are not comparable: their vectors have {n} and {m} elements"
-        raise Missing(Text(said, a=a, b=b, n=n, m=m))
+        raise Missing("{a} and {b} are not comparable: their vectors have {n} and {m} elements", a=a, b=b, n=n, m=m)
 
 
-def is_vector(run: StudyRun, name: str, role: Role, layer: int) -> bool:
-    """Whether the model has this tensor and it has one dimension."""
-    return run.holds(name, role, layer) and len(run.part(name, role, layer).shape) == 1
+def vector_wants(run: StudyRun, roles: Iterable[Role], layers: Collection[int] | None = None) -> Iterator[ModelWant]:
+    """Yield the vectors that the models have of some roles, in all layers or some: what a study reads before its parts."""
+    for name, role in itertools.product(run.names, roles):
+        for layer in run.layers(name, role):
+            if (layers is None or layer in layers) and len(run.part(name, role, layer).shape) == 1:
+                yield name, Want(role, layer)
 
 
 def require_vector(run: StudyRun, name: str, role: Role, layer: int) -> None:
     """Refuse, with `Missing`, a tensor that the model does not have, or that is a matrix."""
     if len(run.part(name, role, layer).shape) != 1:
-        raise Missing(Text("{role} is a matrix: this study compares vectors", role=role.value))
+        raise Missing("{role} is a matrix: this study compares vectors", role=role.value)
 
 
 def open_run(choices: Sequence[ModelChoice], session: Session, request: Request, progress: Progress) -> StudyRun:
@@ -291,19 +253,9 @@ def describe(one: OpenedModel, *, replica: bool) -> ModelOutcome:
     """Return what RESULTS.md lists of a model."""
     if one.model is None:
         return ModelOutcome(one.name, one.reference, None, None, None, None, None, replica, one.problem)
-    summary = one.model.summary()
-    return ModelOutcome(
-        name=one.name,
-        reference=one.known.repo if replica and one.known else one.reference,
-        commit=summary.commit,
-        architecture=summary.architecture,
-        layers=summary.layers,
-        width=summary.hidden,
-        parameters=summary.parameters,
-        replica=replica,
-        problem=None,
-        notes=summary.notes,
-    )
+    made, reference = one.model.summary(), one.known.repo if replica and one.known else one.reference
+    shape = made.architecture, made.layers, made.hidden, made.parameters
+    return ModelOutcome(one.name, reference, made.commit, *shape, replica, None, made.notes)
 
 
 def read_layers(text: str | None) -> tuple[int, ...] | None:
@@ -321,15 +273,19 @@ def attempt(missing: list[Text], action: Callable[[], T], where: Text | None = N
         return action()
     except Missing as error:
         missing.append(error.text)
+    except NeedsExtra as error:
+        missing.append(Text("{why}; {hint}", why=error.reason, hint=error.hint or ""))
     except DegenerateInput as error:
         said = Text("not defined here: {why}", why=error.reason)
         missing.append(said if where is None else Text("{where}: {why}", where=where, why=said))
     return None
 
 
-def each(missing: list[Text], items: Iterable[S], action: Callable[[S], T | None]) -> list[T]:
+def each(
+    missing: list[Text], items: Iterable[S], action: Callable[[S], T | None], where: Callable[[S], Text] | None = None
+) -> list[T]:
     """Return what `action` gives for each item it can be done on; see `attempt`."""
-    found = [attempt(missing, partial(action, item)) for item in items]
+    found = [attempt(missing, partial(action, item), where(item) if where else None) for item in items]
     return [one for one in found if one is not None]
 
 

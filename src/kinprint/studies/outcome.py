@@ -1,4 +1,4 @@
-"""What a study finds: tables, checks against published figures, pictures, notes, and what is missing. Plain data."""
+"""Hold what a study finds as plain data: tables, checks against published figures, pictures, notes, and what is missing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from kinprint.errors import KinprintError, NeedsExtra
-from kinprint.text import Text
+from kinprint.text import Text, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kinprint.studies.film import Film
+    from kinprint.studies.figure_style import Film
 
 Cell: TypeAlias = float | int | str | bool | Text | None
 Trust: TypeAlias = Literal["measured", "derived", "text", "picture", "wrong"]
@@ -30,9 +30,9 @@ class Missing(KinprintError):
 
     exit_code = 7
 
-    def __init__(self, text: Text) -> None:
-        super().__init__(text.render())
-        self.text = text
+    def __init__(self, template: str, /, **values: Value) -> None:
+        self.text = Text(template, **values)
+        super().__init__(str(self.text))
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,14 @@ class Column:
     scientific: bool = False
 
 
-def column(key: str, heading: str, digits: int | None = None, *, scientific: bool = False) -> Column:
-    """Return a column with an English heading."""
-    return Column(key, Text(heading), digits, scientific)
-
-
 _COLUMN = re.compile(r"(\w+)(?:: (.+?))?(?: \.(\d)(e?))?")
 _SHARED: dict[str, Column] = {}
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """Return columns from ``key: heading .digits`` each, a semicolon between two.
+    """Return columns from ``key: heading .digits`` each, a semicolon between two; ``.2e``: two digits, scientific notation.
 
-    Keys of a measured pair (`SHARED`) have a heading and digits already, which may be said otherwise; other headings that are
-    their keys need not be said. ``e`` after the digits asks for scientific notation:
-    ``layer; cosine; null_mean; gap: mean absolute difference .2e``.
+    Without a heading a column has that of `SHARED`, or its key: ``layer; cosine; gap: mean absolute difference .2e``.
     """
     found = []
     for item in text.split(";"):
@@ -68,11 +61,8 @@ def columns(text: str) -> tuple[Column, ...]:
             raise ValueError(f"expected a column as 'key: heading .digits', got {item.strip()!r}")
         key, heading, digits, scientific = match.groups()
         usual = _SHARED.get(key, Column(key, Text(key)))
-        if heading is None and digits is None:
-            found.append(usual)
-        else:
-            shown = Text(heading) if heading else usual.heading
-            found.append(Column(key, shown, int(digits) if digits else None, bool(scientific)))
+        said = Column(key, Text(heading or usual.heading), int(digits) if digits else None, bool(scientific))
+        found.append(said if heading or digits else usual)
     return tuple(found)
 
 
@@ -97,10 +87,8 @@ class Table:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(
-                    f"table {self.name}: {len(self.columns)} columns, but a row of {len(row)} cells: {row}"
-                )
+            if len(row) != (n := len(self.columns)):
+                raise ValueError(f"table {self.name}: {n} columns, but a row of {len(row)} cells: {row}")
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -130,34 +118,20 @@ def table(name: str, title: Text, columns: Sequence[Column], rows: Iterable[Row]
 class Check:
     """One published figure beside the measured one.
 
-    Parameters
-    ----------
-    what
-        What the number is.
-    published, measured
-        The two numbers; ``measured`` is None where it could not be had.
-    digits
-        Decimals the publication printed: two numbers agree if they differ by at most half a unit of the last one, which is
-        what rounding hides, and `ROUNDING` more, for vectors that are stored in BF16.
-    trust
-        Where the published number comes from: measured by published code, computed from such numbers, only text, read off a
-        picture, or known wrong.
-    reason
-        For ``wrong``: what is wrong with it. Else a remark.
-    within
-        Another tolerance, where digits cannot be expected to agree; the reason should then say why.
-    comparable
-        False where the measured value is free (not fixed in replicas, or from another setting): it is shown without a result.
+    Two numbers agree if they differ by at most half a unit of the last printed digit, which is what rounding hides, and
+    `ROUNDING` more, for vectors that are stored in BF16.
     """
 
     what: Text
     published: float
-    measured: float | None
-    digits: int = 4
-    trust: Trust = "measured"
-    reason: Text | None = None
-    within: float | None = None
-    comparable: bool = True
+    measured: float | None  # None: could not be measured
+    digits: int = 4  # decimals that the publication printed
+    trust: Trust = (
+        "measured"  # by published code; computed from such numbers; only text; read off a picture; known wrong
+    )
+    reason: Text | None = None  # what is wrong with the published number, or a remark
+    within: float | None = None  # another tolerance, where digits cannot be expected to agree; the reason says why
+    comparable: bool = True  # False: not fixed in replicas, or from another setting; shown without a result
 
     @property
     def difference(self) -> float | None:
@@ -179,24 +153,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, drawn only when it is written: the function that draws it, by name, and the results it takes.
-
-    ``figure`` is ``study.module.function`` in `kinprint.studies`, so that tables can be had without matplotlib.
-    """
+    """A figure that is drawn only when it is written, so that tables can be had without matplotlib."""
 
     name: str
     caption: Text
-    figure: str
-    arguments: tuple[Any, ...]
+    figure: str  # the function that draws it: ``study.module.function`` in `kinprint.studies`
+    arguments: tuple[Any, ...]  # the results that the function takes
 
     def draw(self) -> Figure | Film:
-        """Return the figure.
-
-        Raises
-        ------
-        NeedsExtra
-            If matplotlib is not installed.
-        """
+        """Return the figure; `NeedsExtra` if matplotlib is not installed."""
         module, _, function = self.figure.rpartition(".")
         try:
             style = import_module("kinprint.studies.figure_style")
@@ -204,14 +169,9 @@ class Picture:
             if (error.name or "").startswith("kinprint"):
                 raise
             raise NeedsExtra("drawing figures", extra="plot") from error
-        with style.house_style():
+        with style.shared_style():
             drawn: Figure | Film = getattr(import_module(f"kinprint.studies.{module}"), function)(*self.arguments)
         return drawn
-
-
-def picture(name: str, caption: Text, figure: str, *arguments: Any) -> Picture:
-    """Return a picture of `arguments`, drawn by ``kinprint.studies.`` `figure`."""
-    return Picture(file_name(name), caption, figure, arguments)
 
 
 @dataclass
@@ -223,6 +183,8 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
     notes: list[Text] = field(default_factory=list)
     missing: list[Text] = field(default_factory=list)
+    values: dict[str, float | None] = field(default_factory=dict)  # numbers that claims name and no table holds
+    comparable: bool = True  # False if published figures are about other layers or models than these
 
     def add_table(
         self, name: str, title: Text, columns: Sequence[Column], rows: Iterable[Row], *, shown: int = 60
@@ -232,7 +194,12 @@ class Section:
 
     def add_picture(self, name: str, caption: Text, figure: str, *arguments: Any) -> None:
         """Add a picture of `arguments`, drawn by ``kinprint.studies.`` `figure`."""
-        self.pictures.append(picture(name, caption, figure, *arguments))
+        self.pictures.append(Picture(file_name(name), caption, figure, arguments))
+
+    def note(self, template: str, /, **values: Value) -> None:
+        """Add a sentence that explains the part's results, unless it is there."""
+        text = Text(template, **values)
+        self.notes += [] if text in self.notes else [text]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The published figures that studies are checked against, as data beside the table cells that measure them.
+"""Check measured figures against published ones.
 
 The numbers were printed in, or measured by the code of, four public repositories (January 2026); `published.json` names their
 commits and says for each group how it came about. ``claims.json`` beside a study lists, for each part, which figure is which
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import orjson
@@ -32,28 +32,6 @@ from kinprint.text import Text, places
 if TYPE_CHECKING:
     from kinprint.studies.opened import StudyRun
 
-NAMES = {
-    "solar": "Solar",
-    "glm": "GLM",
-    "phi": "Phi",
-    "qwen3_4b": "Qwen3-4B",
-    "qwen3_14b": "Qwen3-14B",
-    "input_layernorm": "input_norm",
-    "post_attention_layernorm": "post_attention_norm",
-    "k_proj": "attn_k",
-    "v_proj": "attn_v",
-    "norm_pre": "input_norm",
-    "norm_post": "post_attention_norm",
-}
-"""What the publications call models and roles, and what this program calls them."""
-
-WRONG_D2 = Text(
-    "Appendix D-2 fits no measurement: three independent readers agree with each other, not with it (layer 0: 0.127, not 0.950)"
-)
-WRONG_E3 = Text("Appendix E-3 says 0.94 and 0.01; two independent measurements give 0.986 and −0.002")
-MIXED = Text(
-    "a mixture: 0.95 for Solar is a mean over layers, 0.99 for Phi a best layer; on the same 32 layers all three are 0.93"
-)
 NEEDS_FULL = Text("published on more elements or draws: the long settings are needed to compare")
 
 
@@ -61,18 +39,16 @@ NEEDS_FULL = Text("published on more elements or draws: the long settings are ne
 def published() -> dict[str, Any]:
     """Return all published figures; ``layerwise`` has Solar against GLM by norm and layer."""
     found: dict[str, Any] = orjson.loads((Path(__file__).parent / "published.json").read_bytes())
-    rows = [dict(zip(found["anlgboy_sanity"]["cols"], row, strict=True)) for row in found["anlgboy_sanity"]["rows"]]
-    found["layerwise"] = {
-        category: {int(row["layer"]): row for row in rows if row["category"] == category}
-        for category in ("norm_pre", "norm_post")
-    }
+    found["layerwise"] = {"norm_pre": {}, "norm_post": {}}
+    for values in found["anlgboy_sanity"]["rows"]:
+        row = dict(zip(found["anlgboy_sanity"]["cols"], values, strict=True))
+        found["layerwise"][row["category"]][int(row["layer"])] = row
     return found
 
 
 def layerwise(category: str) -> dict[int, dict[str, float]]:
     """Return Solar against GLM by layer (``norm_pre`` or ``norm_post``): means, standard deviations, cosine, Pearson."""
-    found: dict[int, dict[str, float]] = published()["layerwise"][category]
-    return found
+    return cast(dict[int, dict[str, float]], published()["layerwise"][category])
 
 
 Bound: TypeAlias = dict[str, Any]
@@ -81,59 +57,34 @@ Bound: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Claim:
-    """A published figure, or several of one kind, and where a study measures it.
+    """A published figure, or several of one kind, and where a study measures it; see `Check` for digits, trust, reason, within.
 
-    Parameters
-    ----------
-    what
-        Sentence that says what the number is; names in braces are bound ones, those of ``texts``, or columns of the row.
-    figure
-        Path in published.json, or the number itself; with ``figure_of``, a summary of all numbers that the path stands for.
-    at
-        ``table.column``, or a name among the values that a part hands over.
-    where
-        Cells of the row; a list means any of these, ``{"up_to": n}`` any number that is not greater. Without a row
-        there is no check; a pair is found in either order.
-    of
-        ``count``, ``mean``, ``median``, ``sd``, ``min`` or ``max`` of all rows that fit; ``n`` is how many there have to be.
-    each
-        Names to bind, with the values of each: the claim is made for all combinations. ``n,layer`` binds two at a time.
-    digits, trust, reason, within
-        As in `kinprint.studies.outcome.Check`. Digits ``printed``: those of the number itself; ``small``: digits of numbers below
-        0.01, which then agree within half a unit and no more. ``within`` may be the name of a value.
-    models
-        Models that have to be the published ones; those that the path or ``where`` names have to be in any case.
-    texts
-        What ``what`` may name beside: words that have a translation.
-    free
-        Why replicas need not have this number: on them, the check has this remark and no result.
-    fitted
-        How far replicas were made to have this number: on them, the check has this remark.
-    full
-        Whether only the long settings measure it: otherwise it is shown without a measured value.
+    Rows of a table are found by the cells of ``where``: a list means any of these, ``{"up_to": n}`` any number that is not
+    greater, and a pair is found in either order. Without a row there is no check.
     """
 
-    what: str
-    figure: str | float
-    at: str
-    figure_of: str = ""
+    what: str  # what the number is; names in braces are bound ones, those of ``texts``, or columns of the row
+    figure: str | float  # path in published.json, or the number itself
+    at: str  # ``table.column``, or a name among the values that a part hands over
+    figure_of: str = ""  # summary of all numbers that the path stands for
     where: Bound = field(default_factory=dict)
-    of: str = ""
-    n: int | None = None
-    each: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    digits: int | str = 4
-    small: int | None = None
+    of: str = ""  # ``count``, ``mean``, ``median``, ``sd``, ``min`` or ``max`` of all rows that fit
+    n: int | None = None  # how many rows have to fit
+    each: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # names and values to bind, in all combinations
+    digits: int | str = 4  # ``printed``: those of the number itself
+    small: int | None = None  # digits of numbers below 0.01, which then agree within half a unit and no more
     trust: Trust = "measured"
     reason: str | None = None
-    within: float | str | None = None
-    models: Sequence[str] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
-    free: str | None = None
-    fitted: str | None = None
-    full: bool = False
+    within: float | str | None = None  # or the name of a value
+    models: Sequence[str] = ()  # that have to be the published ones, beside those that the path or ``where`` names
+    texts: Mapping[str, str] = field(default_factory=dict)  # words with a translation that ``what`` may name
+    free: str | None = None  # why replicas need not have this number: a remark without a result
+    fitted: str | None = None  # how far replicas were made to have this number: a remark
+    full: bool = False  # measured by the long settings only
+    compared: bool = True  # False: published for another setting; shown without a result
 
     def bindings(self) -> Iterator[Bound]:
-        """Yield the combinations of ``each``."""
+        """Yield the combinations of ``each``, of which ``n,layer`` binds two names at a time."""
         for values in itertools.product(*self.each.values()):
             bound: Bound = {}
             for names, value in zip(self.each, values, strict=True):
@@ -158,21 +109,15 @@ def claims(study: str) -> dict[str, list[Claim]]:
     return {part: [Claim(**claim) for claim in found] for part, found in data.items()}
 
 
-_SUMMARIES: dict[str, Callable[[Any], Any]] = {
-    "": itemgetter(0),
-    "count": len,
-    "mean": np.mean,
-    "median": np.median,
-    "sd": np.std,
-    "min": np.min,
-    "max": np.max,
-}
+_SUMMARIES: dict[str, Callable[[Any], Any]] = {"": itemgetter(0), "count": len, "mean": np.mean, "median": np.median}
+_SUMMARIES |= {"sd": np.std, "min": np.min, "max": np.max}
 
 
 def published_checks(
     run: StudyRun, section: Section, made: Iterable[Claim], values: Mapping[str, float | None] | None = None
 ) -> list[Check]:
-    """Return published figures beside the cells of the section's tables, or beside `values` by name."""
+    """Return published figures beside the cells of the section's tables, or beside `values` (the section's own) by name."""
+    values = section.values if values is None else values
     found = []
     for claim in made:
         for first in claim.bindings():
@@ -183,20 +128,14 @@ def published_checks(
                 where, models = _filled(claim.where, bound), _filled(list(claim.models), bound)
                 named = [name for name in (*models, *bound.values(), *where.values()) if isinstance(name, str)]
                 if run.original(*(name for name in named if name in KNOWN)):
-                    found.append(_check(run, section, claim, number, bound, where, values or {}))
+                    found.append(_check(run, section, claim, number, bound, values))
     return [check for check in found if check is not None]
 
 
 def _check(
-    run: StudyRun,
-    section: Section,
-    claim: Claim,
-    number: float,
-    bound: Bound,
-    where: Bound,
-    values: Mapping[str, float | None],
+    run: StudyRun, section: Section, claim: Claim, number: float, bound: Bound, values: Mapping[str, float | None]
 ) -> Check | None:
-    at, row = _filled(claim.at, bound), {}
+    at, where, row = _filled(claim.at, bound), _filled(claim.where, bound), {}
     if at in values:
         measured = values[at]
     else:
@@ -206,9 +145,9 @@ def _check(
         row, cell = rows[0], _SUMMARIES[_filled(claim.of, bound)]([row[column] for row in rows])
         measured = None if cell is None else float(cell)
     remark = (run.request.replicas and _filled(claim.fitted, bound)) or claim.reason
-    reason, comparable = remark and Text(remark), True
+    reason, comparable = remark and Text(remark), claim.compared
     if claim.full and not run.request.full:
-        measured, reason = None, NEEDS_FULL
+        measured, reason = None, reason if claim.trust == "wrong" else NEEDS_FULL
     if claim.free is not None and run.request.replicas:
         reason, comparable = Text(claim.free), False
     known = where | bound | row | {name: Text(text) for name, text in _filled(dict(claim.texts), bound).items()}
@@ -251,7 +190,7 @@ def _filled(value: Any, bound: Bound) -> Any:
         return {key: _filled(item, bound) for key, item in value.items()}
     if isinstance(value, list):
         return [_filled(item, bound) for item in value]
-    if not isinstance(value, str) or "{" not in value:
+    if not isinstance(value, str):
         return value
     whole = re.fullmatch(r"\{(\w+)\}", value)
     return bound[whole[1]] if whole else value.format(**bound)
@@ -279,4 +218,4 @@ def _figures(figure: str | float, first: Bound) -> Iterator[tuple[Bound, float]]
 
 
 def _read(text: str) -> str | int:
-    return int(text) if text.isdecimal() else NAMES.get(text, text)
+    return int(text) if text.isdecimal() else published()["_meta"]["names"].get(text, text)

@@ -1,4 +1,4 @@
-"""What a study is, which there are, and how one is run.
+"""Define, list and run studies.
 
 A study is a folder of this package: its ``__init__`` has a `STUDY` made of parts, which are functions of a `StudyRun` that return a
 `Section`. Beside it stand its figures (functions that take results and return a figure), what was published of it
@@ -7,23 +7,23 @@ A study is a folder of this package: its ``__init__`` has a `STUDY` made of part
 
 from __future__ import annotations
 
+import itertools
 import pkgutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.arch import Role
-from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.registry import Registry
 from kinprint.sources.session import Session
-from kinprint.studies.opened import ModelWant, Request, StudyRun, describe, open_run, read_layers
-from kinprint.studies.outcome import Missing, Outcome, PartOutcome, Section
+from kinprint.studies.opened import ModelWant, Request, StudyRun, attempt, describe, open_run, read_layers
+from kinprint.studies.outcome import Outcome, PartOutcome, Section
 from kinprint.studies.studied_models import choose_models
 from kinprint.text import Text
 
@@ -40,30 +40,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Study:
-    """A recipe.
-
-    Parameters
-    ----------
-    name, title, summary, source
-        How it is called, what it shows, and which publication it repeats.
-    models
-        Names (in `kinprint.studies.studied_models.KNOWN`) of the models of the original; empty if it needs none.
-    wants
-        Tensors that are read before any part runs, together. Pure.
-    parts
-        What is done, in order. A part that cannot be done is reported; the others go on.
-    replica_parts
-        What the replicas have to hold for this study; see `kinprint.lab.replicas`.
-    """
+    """A published analysis and its parts, run in order. A part that cannot be done is reported; the others go on."""
 
     name: str
     title: Text
     summary: Text
-    source: Text
-    models: tuple[str, ...]
-    wants: Callable[[StudyRun], Iterable[ModelWant]]
+    source: Text  # the publication that is repeated
+    models: tuple[str, ...]  # those of the original, by their names in `studied_models.KNOWN`; empty if none is needed
+    wants: Callable[[StudyRun], Iterable[ModelWant]]  # tensors that are read together before any part runs
     parts: tuple[Part, ...]
-    replica_parts: tuple[str, ...] = ("norms",)
+    replica_parts: tuple[str, ...] = ("norms",)  # what replicas have to hold; see `kinprint.lab.replicas`
 
 
 @cache
@@ -90,32 +76,16 @@ def study(
 ) -> Outcome:
     """Run a study and return what it found: tables, published figures beside measured ones, pictures.
 
-    Parameters
-    ----------
-    name
-        One of those that ``kinprint study --list`` shows.
-    models
-        Models to run it on: references, or names with references; empty for the original ones.
-    layers
-        Layers to look at, as numbers or as text (``0,5,10-20``); None for the study's own.
-    roles
-        Roles to look at, such as ``input_norm``; empty for the study's own.
-    full
-        Whether to use the long settings of the original where the study has shorter ones.
-    seed
-        Seed of every draw.
-    session
-        How to read; one with the usual settings is made, and closed, if none is given.
-    progress
-        Called with (stage, done, total).
+    `name` is one that ``kinprint study --list`` shows. `models` are references, or names with references; `layers` numbers, or text
+    such as ``0,5,10-20``; `roles` such as ``input_norm``: what is not given is the original's. `full` asks for the original's
+    long settings where the study has shorter ones; `seed` is that of every draw. Models are read through `session`, or one
+    made for this run. `progress` is called with (stage, done, total).
     """
     given = [f"{key}={value}" for key, value in models.items()] if isinstance(models, Mapping) else map(str, models)
     asked = read_layers(layers) if layers is None or isinstance(layers, str) else tuple(sorted(layers))
     request = Request(asked, tuple(Role(role) for role in roles), full, seed=seed)
-    if session is not None:
-        return run_study(name, session, models=tuple(given), request=request, progress=progress)
-    with Session() as own:
-        return run_study(name, own, models=tuple(given), request=request, progress=progress)
+    with Session() if session is None else nullcontext(session) as reading:
+        return run_study(name, reading, models=tuple(given), request=request, progress=progress)
 
 
 def run_study(
@@ -134,45 +104,26 @@ def run_study(
     parts = []
     for number, part in enumerate(recipe.parts):
         tell(part.name, number, len(recipe.parts))
-        parts.append(PartOutcome(part.name, part.title, _run_part(part, run), part.uses_models))
+        missing: list[Text] = []
+        section = attempt(missing, partial(part.run, run)) or Section(missing=missing)
+        parts.append(PartOutcome(part.name, part.title, section, part.uses_models))
     _distinct(parts)
-    return Outcome(
-        study=recipe.name,
-        title=recipe.title,
-        summary=recipe.summary,
-        source=recipe.source,
-        models=tuple(describe(one, replica=request.replicas) for one in run.models),
-        parts=tuple(parts),
-        settings={
-            "kinprint": __version__,
-            "seed": request.seed,
-            "layers": None if request.layers is None else list(request.layers),
-            "roles": [role.value for role in request.roles],
-            "full": request.full,
-            "replicas": request.replicas,
-        },
-        bytes_read=session.bytes_delivered,
-        seconds=time.monotonic() - started,
-    )
+    described = tuple(describe(one, replica=request.replicas) for one in run.models)
+    settings = {"kinprint": __version__} | asdict(request) | {"roles": [role.value for role in request.roles]}
+    taken = session.bytes_delivered, time.monotonic() - started
+    return Outcome(recipe.name, recipe.title, recipe.summary, recipe.source, described, tuple(parts), settings, *taken)
 
 
 def _distinct(parts: Sequence[PartOutcome]) -> None:
-    """Give tables and figures of one name (models a_b and c beside a and b_c) names of their own, also without capitals."""
+    """Give tables and figures of one name (models a_b and c beside a and b_c) names of their own, also without capitals.
+
+    Files of one name would overwrite each other, on some systems also if only capitals differ.
+    """
     for kind in ("tables", "pictures"):
-        seen: Counter[str] = Counter()
+        seen: set[str] = set()
         for found in (getattr(part.section, kind) for part in parts):
             for number, item in enumerate(found):
-                seen[item.name.casefold()] += 1
-                if (count := seen[item.name.casefold()]) > 1:
-                    found[number] = replace(item, name=f"{item.name}-{count}")
-
-
-def _run_part(part: Part, run: StudyRun) -> Section:
-    try:
-        return part.run(run)
-    except Missing as error:
-        return Section(missing=[error.text])
-    except DegenerateInput as error:
-        return Section(missing=[Text("not defined here: {why}", why=error.reason)])
-    except NeedsExtra as error:
-        return Section(missing=[Text("{why}; {hint}", why=error.reason, hint=error.hint or "")])
+                names = itertools.chain([item.name], (f"{item.name}-{count}" for count in itertools.count(2)))
+                name = next(name for name in names if name.casefold() not in seen)
+                seen.add(name.casefold())
+                found[number] = replace(item, name=name)

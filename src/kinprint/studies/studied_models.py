@@ -1,4 +1,4 @@
-"""The models of the published studies, and how each is drawn. Any other model can take their place."""
+"""Name the models of the published studies and how each is drawn; any other model can take their place."""
 
 from __future__ import annotations
 
@@ -22,27 +22,25 @@ class KnownModel:
     marker: str
 
 
-KNOWN = {
-    item.name: item
-    for item in (
-        KnownModel("Solar", "upstage/Solar-Open-100B", "moe", "#D55E00", "o"),
-        KnownModel("GLM", "zai-org/GLM-4.5-Air", "moe", "#0072B2", "s"),
-        KnownModel("INTELLECT", "PrimeIntellect/INTELLECT-3", "moe", "#56B4E9", "^"),
-        KnownModel("Phi", "microsoft/Phi-3.5-MoE-instruct", "moe", "#009E73", "D"),
-        KnownModel("Mixtral", "mistralai/Mixtral-8x7B-Instruct-v0.1", "moe", "#CC79A7", "v"),
-        KnownModel("Mistral", "mistralai/Mistral-7B-Instruct-v0.3", "dense", "#882255", "<"),
-        KnownModel("Yi-6B", "01-ai/Yi-1.5-6B-Chat", "dense", "#999933", ">"),
-        KnownModel("Yi-9B", "01-ai/Yi-1.5-9B-Chat", "dense", "#E69F00", "P"),
-        KnownModel("InternLM2", "internlm/internlm2-chat-7b", "dense", "#332288", "X"),
-        KnownModel("Qwen1.5", "Qwen/Qwen1.5-7B-Chat", "dense", "#777777", "*"),
-        KnownModel("Qwen3-4B", "Qwen/Qwen3-4B", "dense", "#44AA99", "p"),
-        KnownModel("Qwen3-14B", "Qwen/Qwen3-14B", "dense", "#117733", "h"),
-        KnownModel("Mixtral-8x22B", "mistralai/Mixtral-8x22B-Instruct-v0.1", "moe", "#AA4499", "d"),
-        KnownModel("DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V2-Lite", "moe", "#661100", "8"),
-        KnownModel("Qwen2.5-72B", "Qwen/Qwen2.5-72B-Instruct", "dense", "#000000", "H"),
-    )
-}
-_BY_REPO = {item.repo.lower(): item for item in KNOWN.values()}
+_MODELS = (
+    KnownModel("Solar", "upstage/Solar-Open-100B", "moe", "#D55E00", "o"),
+    KnownModel("GLM", "zai-org/GLM-4.5-Air", "moe", "#0072B2", "s"),
+    KnownModel("INTELLECT", "PrimeIntellect/INTELLECT-3", "moe", "#56B4E9", "^"),
+    KnownModel("Phi", "microsoft/Phi-3.5-MoE-instruct", "moe", "#009E73", "D"),
+    KnownModel("Mixtral", "mistralai/Mixtral-8x7B-Instruct-v0.1", "moe", "#CC79A7", "v"),
+    KnownModel("Mistral", "mistralai/Mistral-7B-Instruct-v0.3", "dense", "#882255", "<"),
+    KnownModel("Yi-6B", "01-ai/Yi-1.5-6B-Chat", "dense", "#999933", ">"),
+    KnownModel("Yi-9B", "01-ai/Yi-1.5-9B-Chat", "dense", "#E69F00", "P"),
+    KnownModel("InternLM2", "internlm/internlm2-chat-7b", "dense", "#332288", "X"),
+    KnownModel("Qwen1.5", "Qwen/Qwen1.5-7B-Chat", "dense", "#777777", "*"),
+    KnownModel("Qwen3-4B", "Qwen/Qwen3-4B", "dense", "#44AA99", "p"),
+    KnownModel("Qwen3-14B", "Qwen/Qwen3-14B", "dense", "#117733", "h"),
+    KnownModel("Mixtral-8x22B", "mistralai/Mixtral-8x22B-Instruct-v0.1", "moe", "#AA4499", "d"),
+    KnownModel("DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V2-Lite", "moe", "#661100", "8"),
+    KnownModel("Qwen2.5-72B", "Qwen/Qwen2.5-72B-Instruct", "dense", "#000000", "H"),
+)
+KNOWN = {item.name: item for item in _MODELS}
+_BY_REPO = {item.repo.lower(): item for item in _MODELS}
 SPARE = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 
 
@@ -61,11 +59,7 @@ def choose_models(
     """Return the models of a study: those given (``NAME=REFERENCE``, a known name, or a reference), else its own.
 
     A replica stands for the model whose name it bears, wherever it lies; any other model is known by its repository alone.
-
-    Raises
-    ------
-    BadSelection
-        If two models would have the same name.
+    `BadSelection` if two models would have the same name.
     """
     if not models:
         return tuple(ModelChoice(name, KNOWN[name].repo, KNOWN[name]) for name in default)
@@ -75,9 +69,8 @@ def choose_models(
     names = [item.name for item in chosen]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BadSelection(
-            f"two models are called {twice!r}: expected different names", hint=f"name one of them: {twice}-2=REFERENCE"
-        )
+        hint = f"name one of them: {twice}-2=REFERENCE"
+        raise BadSelection(f"two models are called {twice!r}: expected different names", hint=hint)
     return tuple(chosen)
 
 

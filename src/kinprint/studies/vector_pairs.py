@@ -1,11 +1,10 @@
-"""The measured pair of vectors: raw cosine and Pearson, each beside what independent vectors give, and summaries of such pairs."""
+"""Measure pairs of vectors by raw cosine and Pearson, each beside what independent vectors give, and summarise such pairs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,20 +16,15 @@ Vector: TypeAlias = tuple[str, int]
 """A vector of the role looked at: model and layer."""
 
 
-@dataclass(frozen=True)
-class VectorPair:
-    """Two vectors against each other.
-
-    ``null_mean`` and ``null_sd`` are those of the cosine over all orders of one side's elements: what the two coefficients of
-    variation alone predict.
-    """
+class VectorPair(NamedTuple):
+    """Two vectors against each other."""
 
     a: str
     layer_a: int
     b: str
     layer_b: int
     cosine: float
-    null_mean: float
+    null_mean: float  # of the cosine over all orders of one side's elements: what the spreads alone predict
     null_sd: float
     pearson: float
     pearson_sd: float
@@ -46,7 +40,7 @@ class VectorPair:
 
     @property
     def label(self) -> str:
-        """How tables and figures name it: the models with their layers in brackets."""
+        """The pair as tables and figures name it: the models with their layers in brackets."""
         return f"{self.a}[{self.layer_a}] – {self.b}[{self.layer_b}]"
 
     @property
@@ -58,8 +52,7 @@ class VectorPair:
 COLUMNS = columns("a; layer_a; b; layer_b; cosine; null_mean; null_sd; pearson; pearson_sd; z; log10_p; cv_a; cv_b")
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Mean and spread of some pairs' cosines (population standard deviation, as published), and their null."""
 
     n: int
@@ -78,11 +71,6 @@ class Spread:
         mean, sd, median, least, most = (float(f(cosines)) for f in (np.mean, np.std, np.median, np.min, np.max))
         null, pearson = (float(np.mean([getattr(pair, name) for pair in pairs])) for name in ("null_mean", "pearson"))
         return cls(len(pairs), mean, sd, median, least, most, null, pearson)
-
-    @property
-    def row(self) -> tuple[float, ...]:
-        """Cells under `SPREAD_COLUMNS`."""
-        return self.n, self.mean, self.sd, self.median, self.min, self.max, self.null_mean, self.pearson
 
 
 SPREAD_COLUMNS = columns(

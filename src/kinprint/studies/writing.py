@@ -1,13 +1,12 @@
-"""Writes a study: RESULTS.md in the language asked for, every table as CSV, everything as JSON, figures as PNG and SVG."""
+"""Write what a study found: RESULTS.md in one language, every table as CSV, everything as JSON, figures as PNG and SVG."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,26 +33,20 @@ def write_outcome(
     progress: Progress = quiet,
     pool: Executor | None = None,
 ) -> Path:
-    """Write everything into `folder` and return the path of RESULTS.md.
+    """Write everything into `folder` and return the path of RESULTS.md; `StorageError` if the folder cannot be written to.
 
     Drawing takes longest; with a `pool` of processes the figures are shared among them.
-
-    Raises
-    ------
-    StorageError
-        If the folder cannot be written to.
     """
-    names = [item.name for part in outcome.parts for item in part.section.tables]
+    tables = [item for part in outcome.parts for item in part.section.tables]
     pictures = [picture for part in outcome.parts for picture in part.section.pictures]
-    _refuse_duplicates(names)
-    _refuse_duplicates([picture.name for picture in pictures])
-    for part in outcome.parts:
-        for item in part.section.tables:
-            write_whole(folder / "tables" / f"{item.name}.csv", _csv(item))
+    synthetic = bool(outcome.settings.get("replicas") and outcome.models)
+    notes = [SYNTHETIC * (synthetic and part.uses_models) for part in outcome.parts for _ in part.section.pictures]
+    for item in tables:
+        write_whole(folder / "tables" / f"{item.name}.csv", _csv(item))
     write_whole(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
     drawn: dict[str, tuple[str, ...]] = {}
     undrawn: list[tuple[str, Text]] = []
-    rendered = (pool.map if pool else map)(_drawn, pictures)
+    rendered = (pool.map if pool else map)(_drawn, pictures, notes)
     for number, (picture, files) in enumerate(zip(pictures, rendered, strict=True)):
         progress("drawing", number, len(pictures))
         if isinstance(files, Text):
@@ -62,34 +55,25 @@ def write_outcome(
         for suffix, data in files:
             write_whole(folder / "figures" / f"{picture.name}.{suffix}", data)
         drawn[picture.name] = tuple(f"{picture.name}.{suffix}" for suffix, _ in files)
-    page = _Page(outcome, language, command, drawn, undrawn)
     target = folder / "RESULTS.md"
-    write_whole(target, page.text().encode())
+    write_whole(target, _Page(outcome, language, command, drawn, undrawn).text().encode())
     return target
 
 
-def _refuse_duplicates(names: Sequence[str]) -> None:
-    """Two results under one name would overwrite each other, on some systems also if only capitals differ: a bug."""
-    folded = [name.casefold() for name in names]
-    twice = sorted({name for name in names if folded.count(name.casefold()) > 1})
-    if twice:
-        raise ValueError(f"several tables or figures would be written as {', '.join(twice[:3])}")
-
+SYNTHETIC = "synthetic replicas, not the models themselves"
+"""What stands inside each picture of them."""
 
 Files = list[tuple[str, bytes]]  # suffix and content
 
 
-def _drawn(picture: Picture) -> Files | Text:
+def _drawn(picture: Picture, note: str = "") -> Files | Text:
     try:
         drawn = picture.draw()
     except NeedsExtra as error:
         return Text("{why}; {hint}", why=error.message, hint=error.hint or "")
     from kinprint.studies.figure_style import rendered  # needs matplotlib, which is there if the lines above passed
 
-    return list(rendered(drawn))
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
+    return list(rendered(drawn, note))
 
 
 def _csv(item: Table) -> bytes:
@@ -101,43 +85,27 @@ def _csv(item: Table) -> bytes:
 
 
 def _data(outcome: Outcome, command: str) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "study": outcome.study,
-        "title": outcome.title,
-        "source": outcome.source,
-        "command": command,
-        "settings": outcome.settings,
-        "models": [asdict(one) for one in outcome.models],
-        "parts": [
-            {
-                "name": part.name,
-                "title": part.title,
-                "notes": part.section.notes,
-                "missing": part.section.missing,
-                "tables": [_table_data(item) for item in part.section.tables],
-                "published": [_check_data(check) for check in part.section.checks],
-                "figures": [{"name": item.name, "caption": item.caption} for item in part.section.pictures],
-            }
-            for part in outcome.parts
-        ],
-        "bytes_read": outcome.bytes_read,
-    }
+    """Return everything as JSON knows it. A number that is not finite is null, as orjson writes it."""
+    first = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION} | _fields(outcome, "study", "title", "source")
+    rest = {"command": command, "settings": outcome.settings, "models": [asdict(one) for one in outcome.models]}
+    parts = []
+    for part, found in ((part, part.section) for part in outcome.parts):
+        tables = [
+            _fields(item, "name", "title") | {"columns": [column.key for column in item.columns], "rows": item.rows}
+            for item in found.tables
+        ]
+        lists = {"tables": tables, "published": [_fields(check, *_CHECK_FIELDS) for check in found.checks]}
+        figures = [_fields(item, "name", "caption") for item in found.pictures]
+        parts.append(_fields(part, "name", "title") | _fields(found, "notes", "missing") | lists | {"figures": figures})
+    return first | rest | {"parts": parts, "bytes_read": outcome.bytes_read}
 
 
-def _table_data(item: Table) -> dict[str, Any]:
-    """Return a table as data. JSON knows no NaN; a value that does not exist is null."""
-    rows = [[None if isinstance(x, float) and not math.isfinite(x) else x for x in row] for row in item.rows]
-    return {"name": item.name, "title": item.title, "columns": [column.key for column in item.columns], "rows": rows}
+_CHECK_FIELDS = ("what", "published", "measured", "difference", "tolerance", "trust", "agrees", "reason")
 
 
-def _check_data(check: Check) -> dict[str, Any]:
-    names = ("what", "published", "measured", "difference", "tolerance", "trust", "agrees", "reason")
-    return {name: getattr(check, name) for name in names}
+def _fields(item: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in names}
 
-
-# -- the page ----------------------------------------------------------------------------------------------------------
 
 _TRUST = {
     "measured": Text("measured by published code"),
@@ -148,20 +116,16 @@ _TRUST = {
 }
 
 
+@dataclass
 class _Page:
     """RESULTS.md, line by line."""
 
-    def __init__(
-        self,
-        outcome: Outcome,
-        language: str,
-        command: str,
-        drawn: dict[str, tuple[str, ...]],
-        undrawn: Sequence[tuple[str, Text]],
-    ) -> None:
-        self.outcome, self.language, self.command = outcome, language, command
-        self.drawn, self.undrawn = drawn, undrawn
-        self.lines: list[str] = []
+    outcome: Outcome
+    language: str
+    command: str
+    drawn: dict[str, tuple[str, ...]]  # files by figure
+    undrawn: Sequence[tuple[str, Text]]  # figures and why they could not be drawn
+    lines: list[str] = field(default_factory=list)
 
     def text(self) -> str:
         self._head()
@@ -177,7 +141,7 @@ class _Page:
         self.lines += [*lines, ""]
 
     def _head(self) -> None:
-        outcome = self.outcome
+        outcome, checks = self.outcome, self.outcome.checks
         self._add(f"# {self._say(outcome.title)}")
         self._add(self._say(outcome.summary))
         self._add(self._say(Text("Source: {source}.", source=outcome.source)))
@@ -186,7 +150,6 @@ class _Page:
         if outcome.models:
             head = columns("model; where; architecture; layers; width; parameters; commit")
             self._table(head, [_model_row(one) for one in outcome.models])
-        checks = outcome.checks
         if checks:
             sure = [check for check in checks if check.trust != "wrong" and check.agrees is not None]
             wrong = sum(check.trust == "wrong" for check in checks)
@@ -210,8 +173,8 @@ class _Page:
         for item in section.tables:
             self._add(f"### {self._say(item.title)}")
             self._table(item.columns, item.rows[: item.shown])
-            link = f"[{item.name}.csv](tables/{item.name}.csv)"
             if len(item.rows) > item.shown:
+                link = f"[{item.name}.csv](tables/{item.name}.csv)"
                 said = "The first {shown} of {all} rows; all are in {link}."
                 self._add(Text(said, shown=item.shown, all=len(item.rows), link=link).render(self.language))
         for picture in section.pictures:
@@ -252,23 +215,16 @@ class _Page:
         lines = ["| " + " | ".join(self._say(column.heading) for column in columns) + " |"]
         lines.append("|" + "---|" * len(columns))
         for row in rows:
-            shown = [self._cell(cell, column) for cell, column in zip(row, columns, strict=True)]
+            cells = zip(row, columns, strict=True)
+            shown = [self._say(x) if isinstance(x, Text) else _inline(show(x, column)) for x, column in cells]
             lines.append("| " + " | ".join(shown) + " |")
         self._add(*lines)
-
-    def _cell(self, cell: Cell, column: Column) -> str:
-        if isinstance(cell, Text):
-            return self._say(cell)
-        return _inline(show(cell, column))
 
     def _missing(self) -> None:
         self._add(f"## {self._say(Text('What is missing, and why'))}")
         found = [(self._say(part.title), self._say(text)) for part, text in self.outcome.missing]
         found += [(name, self._say(text)) for name, text in self.undrawn]
-        if not found:
-            self._add(self._say(Text("Nothing.")))
-            return
-        self._add(*[f"- {where}: {why}" for where, why in found])
+        self._add(*[f"- {where}: {why}" for where, why in found] or [self._say(Text("Nothing."))])
 
 
 REPLICAS = Text(
@@ -291,16 +247,11 @@ def show(cell: float | int | str | bool | None, column: Column) -> str:
     return str(cell)
 
 
-def _model_row(member: ModelOutcome) -> tuple[Cell, ...]:
-    problem = Text("could not be opened: {why}", why=member.problem) if member.problem else member.architecture
-    parameters = None if member.parameters is None else _count(member.parameters)
-    commit = member.commit[:12] if member.commit else None
-    return member.name, member.reference, problem, member.layers, member.width, parameters, commit
-
-
-def _count(parameters: int) -> str:
-    """Return a number of parameters as people say it."""
-    return f"{parameters / 1e9:.2f} B" if parameters >= 1e8 else f"{parameters / 1e6:.2f} M"
+def _model_row(one: ModelOutcome) -> tuple[Cell, ...]:
+    architecture = Text("could not be opened: {why}", why=one.problem) if one.problem else one.architecture
+    n, commit = one.parameters, one.commit[:12] if one.commit else None
+    parameters = None if n is None else f"{n / 1e9:.2f} B" if n >= 1e8 else f"{n / 1e6:.2f} M"
+    return one.name, one.reference, architecture, one.layers, one.width, parameters, commit
 
 
 def _inline(text: str) -> str:

@@ -1,19 +1,8 @@
-"""Family trees of several models: distances between related ones, hints at direction, and a least arborescence."""
+"""Infer family trees of several models from distances between related models and cues to direction."""
 
 from __future__ import annotations
 
-from kinprint.tree.all_pairs import PAIRS_OPTIONS, compare_many
-from kinprint.tree.driver import MAX_MODELS, TREE_OPTIONS, build_tree
-from kinprint.tree.facts import ModelFacts, PairFacts
-from kinprint.tree.infer import infer_tree
+from kinprint.tree.all_pairs import compare_many
+from kinprint.tree.driver import build_tree
 
-__all__ = [
-    "MAX_MODELS",
-    "PAIRS_OPTIONS",
-    "TREE_OPTIONS",
-    "ModelFacts",
-    "PairFacts",
-    "build_tree",
-    "compare_many",
-    "infer_tree",
-]
+__all__ = ["build_tree", "compare_many"]

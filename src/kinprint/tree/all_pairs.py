@@ -1,4 +1,4 @@
-"""All pairs of several models: the report that `kinprint compare A B C …` makes, with the tree beside it."""
+"""Compare all pairs of several models: the report of `kinprint compare A B C …`, with the family tree."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.results.options import Options
 from kinprint.results.report import Report
-from kinprint.results.tree import PAIRS_SCHEMA, PAIRS_SCHEMA_VERSION, FamilyTree, PairsReport, PairSummary
+from kinprint.results.result import SCHEMA_VERSION
+from kinprint.results.tree import FamilyTree, PairsReport, PairSummary
 from kinprint.tree.driver import METRICS, TREE_OPTIONS, OnReport, build_tree
-from kinprint.tree.facts import LINKED, RELATED, PairFacts, judged, over_pairs
+from kinprint.tree.facts import SHARING, PairFacts, judged, over_pairs, shared_fields
 
 PAIRS_OPTIONS = replace(TREE_OPTIONS, metrics=(*METRICS, "cosine"))
 """What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""
@@ -47,38 +47,25 @@ def compare_many(
             on_report(a, b, report)
 
     tree = build_tree(models, options or PAIRS_OPTIONS, on_report=keep, **wishes)
-    count = tree.settings.pairs
-    return PairsReport(
-        PAIRS_SCHEMA,
-        PAIRS_SCHEMA_VERSION,
-        clusters_of(tree),
-        tuple(corrected(pair, count) for pair in found),
-        tree,
-        stated[0],
-    )
+    pairs = tuple(corrected(pair, tree.settings.pairs) for pair in found)
+    return PairsReport(PairsReport.SCHEMA, SCHEMA_VERSION, clusters_of(tree), pairs, tree, stated[0])
 
 
 def summarise(a: int, b: int, report: Report) -> PairSummary:
-    """Keep what a table of many pairs shows of one report."""
+    """Reduce one report to what a table of many pairs shows."""
     verdict, evidence = judged(report)
     norms = next((line for role in NORMS for line in report.summary if line.role == role), None)
     controls = [item for item in evidence.controls if item.status != "not run"]
     return PairSummary(
+        **shared_fields(verdict, PairSummary),
         a=a,
         b=b,
-        class_=verdict.class_,
-        kind=verdict.kind,
-        variant=verdict.variant,
-        sentence=verdict.sentence,
-        log10_p=verdict.log10_p,
         log10_p_pairs=None,
         significant=False,
         norm_cosine=norms.median_cosine if norms else None,
         norm_cosine_null=norms.median_cosine_null if norms else None,
         components=evidence.components,
         declared=report.declared,
-        against=verdict.against,
-        untested=verdict.untested,
         controls_passed=sum(item.status == "passed" for item in controls),
         controls_run=len(controls),
         bytes_read=report.bytes_read,
@@ -87,8 +74,7 @@ def summarise(a: int, b: int, report: Report) -> PairSummary:
 
 def corrected(pair: PairSummary, pairs: int) -> PairSummary:
     """Correct for the number of pairs (Bonferroni), as the tree does before it draws an edge."""
-    facts = PairFacts(pair.a, pair.b, pair.class_, log10_p=pair.log10_p)
-    stands = pair.class_ in (*RELATED, *LINKED) and facts.significant(LOG10_ALPHA, pairs)
+    stands = pair.class_ in SHARING and PairFacts(pair.a, pair.b, pair.class_, log10_p=pair.log10_p).significant(pairs)
     return replace(pair, log10_p_pairs=over_pairs(pair.log10_p, pairs), significant=stands)
 
 

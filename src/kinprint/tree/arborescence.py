@@ -1,4 +1,4 @@
-"""Least trees on few nodes: the minimum arborescence of a directed graph, and the minimum spanning forest of distances.
+"""Find the minimum arborescence of a small directed graph, and the minimum spanning forest of pairwise distances.
 
 The arborescence is that of Chu & Liu (1965) and Edmonds (1967): every node takes its cheapest way in; a cycle of such
 choices becomes one node, whose ways in cost what they would cost more than the choice they replace; and so on.
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 Arc = tuple[int, int]  # from, to
 
 
+def pair_key(one: int, two: int) -> Arc:
+    """Return a pair of nodes without direction: the smaller number first."""
+    return (one, two) if one < two else (two, one)
+
+
 def minimum_arborescence(costs: Mapping[Arc, float], root: int) -> dict[int, int]:
-    """Return for every node but the root its parent, so that all hang on the root at the least total cost.
+    """Return the parent of every node but the root, at the least total cost; ValueError if a node cannot be reached.
 
     Equal costs are decided by the numbers of the nodes, so the answer does not depend on the order of the mapping.
-
-    Raises
-    ------
-    ValueError
-        If a node cannot be reached from the root.
     """
     nodes = sorted({node for arc in costs for node in arc} | {root})
     arcs = [(source, target, cost, (source, target)) for (source, target), cost in sorted(costs.items())]
@@ -33,8 +33,7 @@ _Named = tuple[int, int, float, Arc]  # ends among contracted nodes, cost, and t
 def _edmonds(nodes: Sequence[int], arcs: Sequence[_Named], root: int) -> list[Arc]:
     best: dict[int, _Named] = {}
     for arc in arcs:
-        if arc[1] not in best or arc[2] < best[arc[1]][2]:
-            best[arc[1]] = arc
+        best[arc[1]] = min(best.get(arc[1], arc), arc, key=lambda known: known[2])
     missing = [node for node in nodes if node != root and node not in best]
     if missing:
         raise ValueError(f"node {missing[0]} cannot be reached from {root}")
@@ -76,34 +75,32 @@ def _cycle(best: Mapping[int, _Named], nodes: Sequence[int]) -> list[int]:
 
 def spanning_forest(distances: Mapping[Arc, float]) -> list[Arc]:
     """Return the edges of the minimum spanning forest (Kruskal 1956), given each pair once, smaller number first."""
-    parent: dict[int, int] = {node: node for pair in distances for node in pair}
-
-    def find(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    kept = []
-    for pair, _ in sorted(distances.items(), key=lambda item: (item[1], item[0])):
-        one, two = find(pair[0]), find(pair[1])
-        if one != two:
-            parent[one] = two
-            kept.append(pair)
-    return kept
+    group = {node: {node} for pair in distances for node in pair}
+    return [pair for pair in sorted(distances, key=lambda pair: (distances[pair], pair)) if _join(group, *pair)]
 
 
 def components(nodes: Sequence[int], pairs: Sequence[Arc]) -> list[list[int]]:
     """Return the connected parts, each sorted, in the order of their least nodes."""
     group = {node: {node} for node in nodes}
-    for one, two in pairs:
-        if group[one] is not group[two]:
-            small, large = sorted((group[one], group[two]), key=len)
-            large |= small
-            for node in small:
-                group[node] = large
-    seen: list[set[int]] = []
-    for node in sorted(nodes):
-        if not any(group[node] is known for known in seen):
-            seen.append(group[node])
-    return [sorted(part) for part in seen]
+    for pair in pairs:
+        _join(group, *pair)
+    return sorted({id(part): sorted(part) for part in group.values()}.values())
+
+
+def _join(group: dict[int, set[int]], one: int, two: int) -> bool:
+    """Unite the groups of two nodes; return False if both are in one group already."""
+    small, large = sorted((group[one], group[two]), key=len)
+    if small is large:
+        return False
+    large |= small
+    group.update(dict.fromkeys(small, large))
+    return True
+
+
+def neighbours(edges: Sequence[Arc]) -> dict[int, list[int]]:
+    """Return the nodes next to each node."""
+    found: dict[int, list[int]] = {}
+    for one, two in edges:
+        found.setdefault(one, []).append(two)
+        found.setdefault(two, []).append(one)
+    return found

@@ -1,4 +1,4 @@
-"""One distance for each related pair, from whatever roles could be measured of it, and how firm the neighbourhoods are.
+"""Compute one distance for each related pair from the roles that were measured, and the support of each tree edge.
 
 The distance is −ln r, with r the correlation of weights in the same place. If every step of a lineage shrinks what it got and
 adds something independent, correlations multiply along a path and these distances add: the information distance of Gaussian
@@ -13,13 +13,13 @@ that was seen whole and one that was seen in part, the whole one is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 
-from kinprint.tree.arborescence import Arc, spanning_forest
+from kinprint.tree.arborescence import Arc, pair_key, spanning_forest
 from kinprint.tree.facts import PairFacts
 
 UNSEEN = 0.5
@@ -60,31 +60,35 @@ class Lengths:
         self.pairs = {pair.key: pair for pair in pairs}
         self.roles = sorted({role for pair in pairs for role in pair.distances})
         self.most = max((len(pair.distances) for pair in pairs), default=0)
-        self.scales = _scales(pairs)
+        self.scales = self._scales(pairs)
         self.lengths = {key: self._length(pair) for key, pair in self.pairs.items()}
-
-    def __getitem__(self, pair: Arc) -> Length:
-        one, two = pair
-        return self.lengths[(one, two) if one < two else (two, one)]
 
     def get(self, one: int, two: int) -> Length | None:
         """Return the distance of two models, None if they are not related."""
-        return self.lengths.get((one, two) if one < two else (two, one))
+        return self.lengths.get(pair_key(one, two))
+
+    def _scales(self, pairs: Sequence[PairFacts]) -> dict[str, float]:
+        """Return each role's distance relative to the mean over the roles of weights in place: a median over pairs."""
+        ratios: dict[str, list[float]] = {}
+        for pair in pairs:
+            mean = fmean(pair.distances.values()) if pair.distances else 0.0
+            if len(pair.distances) == self.most and mean > 0.0:
+                for role, value in (*pair.distances.items(), *pair.carried.items()):
+                    ratios.setdefault(role, []).append(value / mean)
+        low, high = _SCALES
+        return {role: min(high, max(low, median(values))) for role, values in ratios.items()}
 
     def _length(self, pair: PairFacts) -> Length:
-        if pair.distances:
-            return Length(self._scaled(pair.distances) * self._stretch(pair), len(pair.distances), False)
-        if pair.carried:
-            return Length(self._scaled(pair.carried) * self._stretch(pair) + REORDERED, len(pair.carried), True)
-        return Length(None, 0, False)
-
-    def _scaled(self, found: Mapping[str, float]) -> float:
-        return math.fsum(found.values()) / math.fsum(self.scales.get(role, 1.0) for role in found)
+        reordered, found = not pair.distances and bool(pair.carried), pair.distances or pair.carried
+        if not found:
+            return Length(None, 0, False)
+        scaled = math.fsum(found.values()) / math.fsum(self.scales.get(role, 1.0) for role in found)
+        return Length(scaled * self._stretch(pair) + (REORDERED if reordered else 0.0), len(found), reordered)
 
     def _stretch(self, pair: PairFacts) -> float:
         """Return the factor by which a pair that was seen in part is made longer."""
         unseen = 1.0 - len(pair.distances) / max(self.most, 1)
-        return 1.0 + UNSEEN * unseen + (MOVED if pair.moved else 0.0)
+        return 1.0 + UNSEEN * unseen + MOVED * pair.moved
 
     def support(self, *, seed: int) -> dict[Arc, float] | None:
         """Return how often each pair is an edge of the least tree when roles are drawn anew (Felsenstein 1985).
@@ -111,22 +115,8 @@ class Lengths:
         return {key: count / DRAWS for key, count in counts.items()}
 
 
-def _scales(pairs: Sequence[PairFacts]) -> dict[str, float]:
-    """Return each role's distance relative to the mean over the roles of weights in place: a median over pairs."""
-    ratios: dict[str, list[float]] = {}
-    most = max((len(pair.distances) for pair in pairs), default=0)
-    for pair in pairs:
-        mean = fmean(pair.distances.values()) if pair.distances else 0.0
-        if len(pair.distances) < most or mean <= 0.0:
-            continue
-        for role, value in (*pair.distances.items(), *pair.carried.items()):
-            ratios.setdefault(role, []).append(value / mean)
-    low, high = _SCALES
-    return {role: min(high, max(low, median(values))) for role, values in ratios.items()}
-
-
 def bend(lengths: Lengths, middle: int, one: int, two: int) -> float | None:
-    """Return how far a model lies off the path between two others, in units of the nearer one's distance.
+    """Return how far a model lies off the path between two others, relative to the distance of the nearer one.
 
     0: the middle one lies between them, or is their only common ancestor. Towards 1: the two share what the middle one has
     not, an ancestor that is not among the models. Below 0: they lie on a line through it, as when training went on alike.

@@ -1,11 +1,12 @@
-"""The work behind `kinprint tree`: open every model once, compare every pair, and hand the facts on."""
+"""Build the family tree of several models: open every model once, compare every pair, and infer the tree from the facts."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSelection, BadSetting, KinprintError
-from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_model
 from kinprint.refs import parse_ref, path_text
 from kinprint.results.findings import IDENTICAL
@@ -25,8 +25,8 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
 from kinprint.tree.cues import cues_of
-from kinprint.tree.facts import LINKED, RELATED, ModelFacts, PairFacts, pair_facts
-from kinprint.tree.infer import Wishes, infer_tree, with_run
+from kinprint.tree.facts import SHARING, PairFacts, pair_facts
+from kinprint.tree.infer import infer_tree
 from kinprint.tree.merges import find_mixes
 from kinprint.tree.model_samples import ModelSample, sample_model
 
@@ -36,18 +36,6 @@ METRICS = ("pearson",)  # all that the tree needs beside the evidence; the other
 TREE_OPTIONS = Options(budget_bytes=PAIR_BUDGET_BYTES, metrics=METRICS)  # for each pair
 
 OnReport = Callable[[int, int, Report], None]
-
-
-@dataclass(frozen=True)
-class _OpenedModel:
-    """A model that was opened: how to name it to the comparison, so that all pairs see the same commit."""
-
-    pinned: str
-    sample: ModelSample
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.sample.facts
 
 
 def build_tree(
@@ -75,10 +63,7 @@ def build_tree(
     on_report : called with the numbers of two models and the report on them, for every pair that was compared.
     chosen : options by name, instead of `options` or on top of them: ``build_tree(models, deep=True)``.
 
-    Raises
-    ------
-    BadSelection
-        If fewer than two different models are named, or more than `max_models`.
+    Fewer than two different models, or more than `max_models`, raise BadSelection.
     """
     clock, tell = time.monotonic(), progress or quiet
     options = Options.of(options or TREE_OPTIONS, **chosen)
@@ -90,17 +75,15 @@ def build_tree(
         members, notes = _open_all(references, run, options, tell)
         if options.files:
             run.require_files(options.files)
-        pairs = _compare_all(_Comparer(members, run, options, on_report), tell)
-        found = [member.facts for member in members]
-        count = len(found) * (len(found) - 1) // 2
-        shared = frozenset(
-            pair.key for pair in pairs if pair.found in (*RELATED, *LINKED) and pair.significant(LOG10_ALPHA, count)
-        )
+        pairs = _compare_all(members, run, options, on_report, tell)
+        count = math.comb(len(members), 2)
+        shared = frozenset(pair.key for pair in pairs if pair.found in SHARING and pair.significant(count))
         same = {pair.key[1] for pair in pairs if pair.found == IDENTICAL}
-        slices = [{} if number in same else member.sample.slices for number, member in enumerate(members)]
-        wishes = Wishes(options.budget_bytes, options.deep, trust_metadata, options.seed)
-        tree = infer_tree(found, pairs, find_mixes(slices, shared), wishes, notes=notes)
-        return with_run(tree, time.monotonic() - clock, run.bytes_delivered - before)
+        mixes = find_mixes([{} if number in same else each.slices for number, each in enumerate(members)], shared)
+        facts = [member.facts for member in members]
+        tree = infer_tree(facts, pairs, mixes, options, trust_metadata=trust_metadata, notes=notes)
+        elapsed_s, read = round(time.monotonic() - clock, 3), run.bytes_delivered - before
+        return replace(tree, run=replace(tree.run, elapsed_s=elapsed_s, bytes_read=read))
 
 
 def _check_count(references: Sequence[str], max_models: int, budget_bytes: int | None) -> None:
@@ -113,7 +96,7 @@ def _check_count(references: Sequence[str], max_models: int, budget_bytes: int |
     if max_models < 2:
         raise BadSetting(f"a tree of at most {max_models} models is none: expected 2 or more")
     if count > max_models:
-        pairs = count * (count - 1) // 2
+        pairs = math.comb(count, 2)
         most = "without limit" if budget_bytes is None else f"up to {format_size(pairs * budget_bytes)}"
         raise BadSelection(
             f"{count} models make {pairs} pairs, each to be compared: about {pairs * SECONDS_A_PAIR // 60 + 1} minutes if they "
@@ -124,7 +107,7 @@ def _check_count(references: Sequence[str], max_models: int, budget_bytes: int |
 
 def _open_all(
     references: Sequence[str], session: Session, options: Options, tell: Progress
-) -> tuple[list[_OpenedModel], list[Text]]:
+) -> tuple[list[ModelSample], list[Text]]:
     """Open the models in turn; one that is named twice, in whatever spelling, is taken once."""
     opened: list[tuple[str, Model]] = []
     seen: dict[tuple[object, ...], str] = {}
@@ -133,13 +116,8 @@ def _open_all(
         tell("opening models", number, len(references))
         with _blaming(reference), _within(session, options):
             model = open_model(reference, session)
-        where = model.checkpoint.provenance
-        key = (
-            where.kind,
-            where.location,
-            where.commit,
-            tuple((f.name, f.size, f.identity) for f in model.checkpoint.files),
-        )
+        where, files = model.checkpoint.provenance, model.checkpoint.files
+        key = (where.kind, where.location, where.commit, *((file.name, file.size, file.identity) for file in files))
         if key in seen:
             notes.append(Text("{a} is the same place as {b}, and was taken once", a=reference, b=seen[key]))
             continue
@@ -150,11 +128,11 @@ def _open_all(
             f"a tree needs two models or more, and all {len(references)} names mean {references[0]}",
             hint="name the models that may be related, one after another",
         )
-    members: list[_OpenedModel] = []
+    members: list[ModelSample] = []
     for (pinned, model), name in zip(opened, short_names([model.label for _, model in opened]), strict=True):
         tell("reading models", len(members), len(opened))
         with _blaming(model.label), _within(session, options):
-            members.append(_OpenedModel(pinned, sample_model(model, name, session.remaining_bytes)))
+            members.append(sample_model(model, name, pinned, session.remaining_bytes))
     return members, notes
 
 
@@ -171,51 +149,36 @@ def short_names(labels: Sequence[str]) -> list[str]:
     """Return the last part of each label, or as many parts as it takes to tell them apart."""
     parts = [[piece for piece in label.rstrip("/").split("/") if piece not in ("", ".")] or [label] for label in labels]
     names = []
-    for number, own in enumerate(parts):
-        others = [other for index, other in enumerate(parts) if index != number]
-        size = next((n for n in range(1, len(own) + 1) if all(own[-n:] != other[-n:] for other in others)), None)
-        names.append(labels[number] if size is None else "/".join(own[-size:]))
+    for label, own in zip(labels, parts, strict=True):
+        sizes = range(1, len(own) + 1)
+        size = next((n for n in sizes if sum(own[-n:] == other[-n:] for other in parts) == 1), None)
+        names.append(label if size is None else "/".join(own[-size:]))
     return names
 
 
-@dataclass(frozen=True)
-class _Comparer:
-    """What all comparisons have in common."""
-
-    members: Sequence[_OpenedModel]
-    session: Session
-    options: Options
-    on_report: OnReport | None
-
-    def pair(self, one: int, two: int) -> PairFacts:
-        """Compare two models, the dense and the shallow first: maps of layers and of experts are made for the second."""
-        first, second = sorted((one, two), key=self._size)
-        a, b = self.members[first], self.members[second]
-        with _blaming(f"{a.facts.name} and {b.facts.name}"):
-            report = compare(a.pinned, b.pinned, self.options, session=self.session)
-        if self.on_report is not None:
-            self.on_report(first, second, report)
-        names = a.facts.name, b.facts.name
-        return pair_facts(report, first, second, cues_of(report, a.facts, b.facts, names))
-
-    def _size(self, number: int) -> tuple[bool, int, int]:
-        facts = self.members[number].facts
-        return facts.experts > 0, facts.layers, number
-
-
-def _compare_all(comparer: _Comparer, tell: Progress) -> list[PairFacts]:
-    """Compare every pair once. A model that equals an earlier one needs no further comparison: it has that one's relations."""
+def _compare_all(
+    members: Sequence[ModelSample], session: Session, options: Options, on_report: OnReport | None, tell: Progress
+) -> list[PairFacts]:
+    """Compare every pair once; a model that equals an earlier one has the relations of that one, and is not compared again."""
     found: list[PairFacts] = []
     same: set[int] = set()
-    todo = list(combinations(range(len(comparer.members)), 2))
-    for done, (one, two) in enumerate(todo):
+    todo = list(combinations(range(len(members)), 2))
+    for done, pair in enumerate(todo):
         tell("comparing pairs", done, len(todo))
-        if one in same or two in same:
+        if not same.isdisjoint(pair):
             continue
-        pair = comparer.pair(one, two)
-        found.append(pair)
-        if pair.found == IDENTICAL:
-            same.add(two)
+        # the dense and the shallow first: maps of layers and of experts are made for the second
+        first, second = sorted(
+            pair, key=lambda number: (members[number].facts.experts > 0, members[number].facts.layers)
+        )
+        a, b = members[first], members[second]
+        with _blaming(f"{a.facts.name} and {b.facts.name}"):
+            report = compare(a.pinned, b.pinned, options, session=session)
+        if on_report is not None:
+            on_report(first, second, report)
+        found.append(pair_facts(report, first, second, cues_of(report, a.facts, b.facts)))
+        if found[-1].found == IDENTICAL:
+            same.add(pair[1])
     return found
 
 

@@ -1,16 +1,19 @@
-"""What the tree is made from: a few facts of each model and each compared pair, and how a Report is turned into them."""
+"""Reduce models and reports on pairs to the facts that a family tree is inferred from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
+from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.results.findings import DERIVED, IDENTICAL, SHARES_COMPONENTS, SHARES_INITIALISATION, Evidence, Verdict
 from kinprint.results.models import FileSummary
 from kinprint.results.report import Report
 from kinprint.results.tree import Cue
 from kinprint.text import Text, verbatim
+from kinprint.tree.arborescence import Arc, pair_key
 
 NO_SENTENCE = verbatim("")
 
@@ -18,6 +21,7 @@ RELATED = (IDENTICAL, DERIVED)
 """Verdicts that allow an edge: trained weights are shared in most layers."""
 
 LINKED = (SHARES_COMPONENTS, SHARES_INITIALISATION)
+SHARING = (*RELATED, *LINKED)
 
 CONFIG, CARD = "config", "model card"
 """Where a model may name its parent."""
@@ -35,7 +39,7 @@ CARRIED = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the tree needs of one model."""
+    """Facts of one model."""
 
     name: str  # short, as drawn
     reference: str = ""  # as the user named it
@@ -53,7 +57,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class PairFacts:
-    """What one comparison found. Cues are written as if A were the parent."""
+    """Result of one comparison. Cues are written as if A were the parent."""
 
     a: int
     b: int
@@ -68,16 +72,19 @@ class PairFacts:
     variant: str | None = None  # of the kind
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Arc:
         """The pair, smaller number first."""
-        return (self.a, self.b) if self.a < self.b else (self.b, self.a)
+        return pair_key(self.a, self.b)
 
-    def significant(self, log10_alpha: float, pairs: int) -> bool:
+    def significant(self, pairs: int) -> bool:
         """Whether the verdict stands after a further correction for the number of pairs (Bonferroni)."""
-        if self.found == IDENTICAL:
-            return True
         p = over_pairs(self.log10_p, pairs)
-        return p is not None and p <= log10_alpha
+        return self.found == IDENTICAL or (p is not None and p <= LOG10_ALPHA)
+
+
+def shared_fields(source: object, target: type) -> dict[str, Any]:
+    """Return the values of the fields that a dataclass has in common with another, by name."""
+    return {item.name: getattr(source, item.name) for item in fields(target) if hasattr(source, item.name)}
 
 
 def over_pairs(log10_p: float | None, pairs: int) -> float | None:
@@ -91,31 +98,27 @@ def log_distance(correlation: float) -> float:
 
 
 def judged(report: Report) -> tuple[Verdict, Evidence]:
-    """Return verdict and evidence of a comparison that was asked for them."""
+    """Return verdict and evidence of a report that has them."""
     assert report.verdict is not None
     assert report.evidence is not None
     return report.verdict, report.evidence
 
 
 def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> PairFacts:
-    """Keep what the tree needs of a report on models number `a` and `b`."""
+    """Reduce a report on models number `a` and `b` to the facts that the tree needs."""
     verdict, evidence = judged(report)
     distances = {}
     for item in evidence.edits:
-        if item.tensors and item.identical == item.tensors:
+        equal = item.tensors > 0 and item.identical == item.tensors
+        if equal or (item.correlation is None and item.edit == "identical"):
             distances[item.scope] = 0.0
         elif item.correlation is not None:
             distances[item.scope] = log_distance(item.correlation)
-        elif item.edit == "identical":
-            distances[item.scope] = 0.0
     return PairFacts(
+        **shared_fields(verdict, PairFacts),
         a=a,
         b=b,
         found=verdict.class_,
-        kind=verdict.kind,
-        variant=verdict.variant,
-        sentence=verdict.sentence,
-        log10_p=verdict.log10_p,
         distances=distances,
         carried=_carried(report),
         cues=cues,
@@ -124,22 +127,18 @@ def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> Pa
 
 
 def _carried(report: Report) -> dict[str, float]:
-    """Return distances of the parts that no reordering of neurons and heads moves, where they share at all.
+    """Return distances of the parts that no reordering of neurons and heads moves, where tests show sharing.
 
     Norms are compared layer by layer as numbered, which says nothing where layers were put in or taken out.
     """
-    assert report.evidence is not None
-    kept = {item.component for item in report.evidence.components if item.shared}
+    _, evidence = judged(report)
+    kept = {item.component for item in evidence.components if item.shared}
     if report.a.layers != report.b.layers:
         kept.discard("norms")
     found: dict[str, list[float]] = {}
     for item in report.comparisons:
-        part = next((name for name, roles in CARRIED.items() if item.role in roles), None)
-        if part is None or part not in kept:
-            continue
-        found.setdefault(part, []).extend(
-            measured.value
-            for measured in item.measurements
-            if measured.metric == "pearson" and measured.value is not None
-        )
+        part = next((name for name, roles in CARRIED.items() if name in kept and item.role in roles), None)
+        if part is not None:
+            values = [one.value for one in item.measurements if one.metric == "pearson" and one.value is not None]
+            found.setdefault(part, []).extend(values)
     return {part: log_distance(sum(values) / len(values)) for part, values in found.items() if values}

@@ -1,4 +1,4 @@
-"""Children of two parents: a model that is nearly all a weighted sum of two others, by least squares over common slices.
+"""Find models that are nearly a weighted sum of two others, by least squares over common slices of weights.
 
 If C = ½A + ½B then A = 2C − B as well: only the one whose coefficients are shares, both positive and below one, is read as
 the child. A model on a chain A–C–B is no merge: the two ends explain half of what the nearer one leaves, not nearly all.
@@ -13,9 +13,10 @@ from itertools import combinations
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.edits import MixtureSums
+from kinprint.edits.merging import MixtureSums
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.edit_kinds import LEAST_COEFFICIENT, MERGED_GAIN, MERGED_R2, SURE_ERRORS
+from kinprint.tree.arborescence import Arc, pair_key
 
 LARGEST_SHARE = 1.0 - LEAST_COEFFICIENT
 _ALIKE = 1e-9  # 1 − cosine² of parents below which they are one
@@ -34,27 +35,25 @@ class Mix:
     gain: float
 
     @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
+    def pairs(self) -> tuple[Arc, ...]:
         """Child with either parent, smaller number first."""
-        return tuple((min(self.child, parent), max(self.child, parent)) for parent in self.parents)
+        return tuple(pair_key(self.child, parent) for parent in self.parents)
 
 
-def find_mixes(slices: Sequence[Slices], related: frozenset[tuple[int, int]]) -> list[Mix]:
-    """Return for each model its best explanation as a merge of two others it is related to, where one is good enough.
+def find_mixes(slices: Sequence[Slices], related: frozenset[Arc]) -> list[Mix]:
+    """Find for each model the best explanation as a merge of two related models, where one is good enough.
 
     A model is a child in one mix at most, and no parent of a child's own parent: the best explained come first.
     """
     grams = _grams(slices)
     found: list[Mix] = []
     for child in range(len(slices)):
-        near = [other for other in range(len(slices)) if (min(child, other), max(child, other)) in related]
-        options = [mix for pair in combinations(near, 2) if (mix := _screened(grams, child, pair)) is not None]
-        sure = [mix for mix in options if _is_sure(slices, mix)]
-        if sure:
+        near = [other for other in range(len(slices)) if pair_key(child, other) in related]
+        options = [_screened(grams, child, pair) for pair in combinations(near, 2)]
+        if sure := [mix for mix in options if mix is not None and _is_sure(slices, mix)]:
             found.append(max(sure, key=lambda mix: (mix.gain, mix.r_squared)))
-    found.sort(key=lambda mix: -mix.gain)
     kept: list[Mix] = []
-    for mix in found:
+    for mix in sorted(found, key=lambda mix: -mix.gain):
         if not any(mix.child in other.parents and other.child in mix.parents for other in kept):
             kept.append(mix)
     return kept
@@ -100,7 +99,7 @@ def _screened(grams: Mapping[str, FloatArray], child: int, parents: tuple[int, i
 
 
 def _is_sure(slices: Sequence[Slices], mix: Mix) -> bool:
-    """Whether both shares stand clear of zero by errors that allow for slices which err alike."""
+    """Whether both shares differ from zero by several standard errors, which allow for correlated errors of slices."""
     sums = MixtureSums(2)
     for key, child in slices[mix.child].items():
         parents = [slices[number].get(key) for number in mix.parents]

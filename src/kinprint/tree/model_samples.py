@@ -1,4 +1,4 @@
-"""A few slices of each model, read once: for merges among three, for the shape of its weights, and what its card and config say."""
+"""Read a few slices of each model, for merges and kurtosis, and the parents that card and config declare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinprint.evidence.reading import read_probe
 from kinprint.model.cards import SHOWN
 from kinprint.model.model import Model
 from kinprint.model.reader import Want
-from kinprint.tree.facts import CARD, CONFIG, ModelFacts
+from kinprint.tree.facts import CARD, CONFIG, ModelFacts, shared_fields
 
 ROLES = (Role.ATTN_V, Role.ATTN_O, Role.MLP_UP, Role.MLP_DOWN, Role.MLP_GATE, Role.SHARED_UP, Role.ATTN_KV_A)
 LAYERS = 3
@@ -29,27 +29,19 @@ class ModelSample:
 
     facts: ModelFacts
     slices: Mapping[str, FloatArray]
+    pinned: str  # reference with the commit that was opened, so that all pairs see the same weights
 
 
-def sample_model(model: Model, name: str, allowance: int | None = ALLOWANCE) -> ModelSample:
+def sample_model(model: Model, name: str, pinned: str, allowance: int | None = ALLOWANCE) -> ModelSample:
     """Read leading rows of a few matrices of up to three layers, the card and the config."""
-    summary = model.summary()
     slices = _read(model, allowance)
     facts = ModelFacts(
+        **shared_fields(model.summary(), ModelFacts),
         name=name,
-        reference=summary.reference,
-        location=summary.location,
-        commit=summary.commit,
-        architecture=summary.architecture,
-        layers=summary.layers,
-        experts=summary.experts,
-        parameters=summary.parameters,
         kurtosis={key: found for key, values in slices.items() if (found := kurtosis(values)) is not None},
         declares=tuple(_declared(model)),
-        kind=summary.kind,
-        files=summary.files,
     )
-    return ModelSample(facts, slices)
+    return ModelSample(facts, slices, pinned)
 
 
 def _read(model: Model, allowance: int | None) -> dict[str, FloatArray]:

@@ -1,14 +1,15 @@
-"""Which way an edge runs, as far as cues tell: log-odds add up, a node has one parent, and doubt leaves an edge undirected."""
+"""Orient the edges of a tree by cues: log-odds add up, a node has one parent, and doubt leaves an edge undirected."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from statistics import median
 
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue
 from kinprint.text import Text
-from kinprint.tree.arborescence import Arc
+from kinprint.tree.arborescence import Arc, neighbours
 from kinprint.tree.cues import position, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 
@@ -27,7 +28,7 @@ STRAIGHT = 0.3  # bend up to which a hub counts as lying between its neighbours
 
 
 def log_odds(cues: Sequence[Cue]) -> float:
-    """Return the sum of what counts."""
+    """Return the summed strength of the cues that count."""
     return math.fsum(cue.strength for cue in cues if cue.counts)
 
 
@@ -45,21 +46,20 @@ def direction(chance: float) -> str:
 
 
 class Cues:
-    """All hints on all related pairs, readable from either end."""
+    """All cues on all related pairs, given by (from, to), each pair once; readable from either end."""
 
     def __init__(self, found: Mapping[Arc, Sequence[Cue]]) -> None:
-        """Take cues by (from, to), each pair once."""
         self._found = {pair: list(cues) for pair, cues in found.items()}
 
     def add(self, source: int, target: int, cue: Cue) -> None:
-        """Add one, written from `source` to `target`."""
+        """Add a cue, written from `source` to `target`."""
         if (target, source) in self._found:
             self._found[target, source].append(reversed_cue(cue))
         else:
             self._found.setdefault((source, target), []).append(cue)
 
     def of(self, source: int, target: int) -> tuple[Cue, ...]:
-        """Return the hints on a pair, written as if `source` were the parent."""
+        """Return the cues on a pair, written as if `source` were the parent."""
         if (source, target) in self._found:
             return tuple(self._found[source, target])
         return tuple(reversed_cue(cue) for cue in self._found.get((target, source), ()))
@@ -69,24 +69,14 @@ class Cues:
         return probability(log_odds(self.of(source, target)))
 
 
-def neighbours(edges: Sequence[Arc]) -> dict[int, list[int]]:
-    """Return who is next to whom."""
-    found: dict[int, list[int]] = {}
-    for one, two in edges:
-        found.setdefault(one, []).append(two)
-        found.setdefault(two, []).append(one)
-    return found
-
-
 def median_bend(lengths: Lengths, hub: int, around: Sequence[int]) -> float | None:
     """Return how far a model typically lies off the paths between its neighbours; None if nothing tells."""
-    pairs = [(one, two) for index, one in enumerate(around) for two in around[index + 1 :]]
-    found = [value for one, two in pairs if (value := bend(lengths, hub, one, two)) is not None]
+    found = [value for pair in combinations(around, 2) if (value := bend(lengths, hub, *pair)) is not None]
     return median(found) if found else None
 
 
 def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Callable[[int], str]) -> None:
-    """Add the hint that a hub which lies between its neighbours is the parent of all of them but one."""
+    """Add the cue that a hub which lies between its neighbours is the parent of all of them but one."""
     around = neighbours(edges)
     for hub, near in sorted(around.items()):
         off = median_bend(lengths, hub, near)
@@ -103,9 +93,9 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
 def add_single_parents(
     cues: Cues, edges: Sequence[Arc], name: Callable[[int], str], merged: frozenset[int] = frozenset()
 ) -> None:
-    """Where one edge surely runs into a node, the node's other edges run out of it: a model has one parent, unless merged.
+    """Direct the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged.
 
-    The hint is as strong as the edge that it follows from, and is handed on from node to node.
+    The cue is as strong as the edge from which the cue follows, and is handed on from node to node.
     """
     around = neighbours(edges)
     done: set[Arc] = set()
@@ -121,12 +111,8 @@ def add_single_parents(
             return
         done.update(ready)
         for parent, node in ready:
-            strength = min(log_odds(cues.of(parent, node)), _log_odds_at(SUREST))
+            strength = min(log_odds(cues.of(parent, node)), math.log(SUREST / (1.0 - SUREST)))
             text = Text("{a} is taken to be the parent of {b}, which has one only", a=name(parent), b=name(node))
             for other in around[node]:
                 if other != parent and direction(cues.chance(node, other)) == UNDIRECTED:
                     cues.add(node, other, position(strength, text))
-
-
-def _log_odds_at(chance: float) -> float:
-    return math.log(chance / (1.0 - chance))

@@ -5,7 +5,7 @@ import pytest
 
 from kinprint.errors import BudgetExceeded, FormatError, UnsupportedDtype
 from kinprint.formats.adapters.config import read_settings
-from kinprint.formats.checkpoint import open_checkpoint
+from kinprint.formats.checkpoint import execute_together, open_checkpoint
 from kinprint.formats.plan import plan_reads, rows, whole, windows
 from support.adapter_files import (
     CONFIG,
@@ -300,7 +300,7 @@ def test_some_rows_cost_their_rows_and_one_factor(adapter, session_for):
     before = session.bytes_delivered
     item = rows(found.tensors[f"{UP.format(0)}.weight"], [(10, 14)])
     assert item.nbytes == 4 * (4 * HIDDEN + 4 * RANK + RANK * HIDDEN)
-    found.execute(plan_reads([item], max_gap_bytes=0))
+    execute_together([(found, plan_reads([item], max_gap_bytes=0))])
     assert session.bytes_delivered - before == item.nbytes
 
 

@@ -10,8 +10,8 @@ from kinprint.formats.format import FORMATS, choose_files
 from kinprint.formats.gguf.metadata import Metadata
 from kinprint.formats.gguf.parser import GGUF, rank
 from kinprint.formats.plan import plan_reads, rows, whole, windows
-from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, ReorderedRotaryRows
 from kinprint.formats.tensors import TensorInfo
+from kinprint.formats.views import MAX_ROWS_IN_ORDER, ReorderedRotaryRows
 from kinprint.model.model import open_model
 from kinprint.model.tokenizers import compare_vocabularies
 from support.gguf_files import interleaved, write_gguf, write_sparse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kinprint.formats.quantised import modules
-from kinprint.formats.quantised.awq import _columns
+from kinprint.formats.quantised.gptq_awq import _awq_columns
 from kinprint.formats.safetensors.writer import spec_of
 from support.quantisers import awq
 
@@ -44,8 +44,8 @@ def test_the_eight_numbers_of_a_word():
     """A word by hand: outputs 0 to 7 with the codes 0 to 7, lowest bits first 0, 2, 4, 6, 1, 3, 5, 7."""
     words = np.array([[0x75316420]], np.uint32).view(np.int32)
 
-    assert _columns(words, 0, 8).tolist() == [[0, 1, 2, 3, 4, 5, 6, 7]]
-    assert _columns(words, 3, 6).tolist() == [[3, 4, 5]]
+    assert _awq_columns(words, 0, 8).tolist() == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert _awq_columns(words, 3, 6).tolist() == [[3, 4, 5]]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import plan_reads, rows, whole, windows
-from kinprint.formats.quantised import gptq as gptq_reader
+from kinprint.formats.quantised import gptq_awq as gptq_reader
 from kinprint.formats.quantised import modules
 from support.quantisers import bnb_4bit, bnb_int8, gptq, write_layers
 

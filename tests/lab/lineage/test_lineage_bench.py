@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from kinprint.cli.main import main
-from kinprint.lab.lineage.bench import null_of, run_benchmark
+from kinprint.lab.lineage.bench import null_of, open_or_build, run_benchmark
 from kinprint.lab.lineage.pages import write_report
 from kinprint.lab.lineage.running import RESULTS
 from kinprint.lab.lineage.scoring import MethodOutcome, auc, table, threshold
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial, trials_of
-from kinprint.lab.lineage.zoos import open_or_build, quick_plan
+from kinprint.lab.zoo.plan import QUICK
 from kinprint.lab.zoo.store import Zoo
 from support.places import FAMILY_MODELS
 
@@ -92,7 +92,7 @@ def test_a_merge_is_a_trial_of_each_parent_with_the_share_it_has(zoo):
 
 
 def test_the_quick_zoo_is_a_closed_part_of_the_full_one():
-    members = {member.name: member for member in quick_plan()}
+    members = {member.name: member for member in QUICK}
     assert all(link.parent in members for member in members.values() for link in member.links)
     assert 50 < len(members) < 200
 

@@ -341,7 +341,7 @@ def test_published_pairs_fix_deviations_means_and_quantiles(part):
 @pytest.mark.parametrize("part", ["k_proj", "v_proj"])
 def test_attention_matrices_meet_every_published_figure(part):
     made = attention.attention_matrices(part, 0)
-    stored = [from_bf16(made[attention.HW_NAMES[name], layer]).astype(np.float64) for name, layer in attention.MATRICES]
+    stored = [from_bf16(made[name, layer]).astype(np.float64) for name, layer in attention.MATRICES]
     inner, correlation = np.stack(stored) @ np.stack(stored).T, np.corrcoef(stored)
     norm = np.sqrt(np.diag(inner))
     measured = {

@@ -1,5 +1,6 @@
 """The replicas' norms have the published statistics, and nothing that was not published is odd."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from kinprint.formats.dtypes import decode
 from kinprint.lab.replicas import design as designing
 from kinprint.lab.replicas.descendant import descend, shares
-from kinprint.lab.replicas.design import LAYERS, WIDTHS, design, layer_correlation
+from kinprint.lab.replicas.design import LAYERS, design, layer_correlation
 from kinprint.lab.replicas.fits import correlation_of, cosine_of, fit_console
 from kinprint.lab.replicas.norms import replica_norms
 from kinprint.lab.replicas.published_figures import INPUT, KINDS, POST, console_pairs, hw_pairs, published
+from kinprint.lab.replicas.shapes import SHAPES
 from kinprint.lab.replicas.solver import Conditions, fit_vector, quantile_ranks, to_grid
 from kinprint.lab.replicas.targets import ASSUMED, targets
 
@@ -85,7 +87,7 @@ def test_appendix_d2_is_contradicted_as_by_the_measurements(norms):
 def test_shapes_and_types(norms):
     assert set(norms) == {(model, kind) for model in LAYERS for kind in KINDS}
     for (model, _), rows in norms.items():
-        assert rows.shape == (LAYERS[model], WIDTHS.get(model, 4096))
+        assert rows.shape == (LAYERS[model], SHAPES[model].hidden)
         assert rows.dtype == np.float32
         assert np.isfinite(rows).all()
 
@@ -239,10 +241,12 @@ def test_quantiles_have_the_published_differences_and_lie_on_the_grid():
     assert np.array_equal(to_grid(ends), ends)
 
 
-def test_a_shifted_quantile_is_refused():
-    a, b = ("Solar", INPUT, 10), ("GLM", INPUT, 10)
+def test_a_shifted_quantile_is_refused(monkeypatch):
+    cells = list(hw_pairs("p99_abs_diff"))
+    shifted = [(*cells[0][:3], cells[0][3] + 0.01), *cells[1:]]
+    monkeypatch.setattr(designing, "hw_pairs", lambda metric: iter(shifted))
     with pytest.raises(ValueError, match="no consistent"):
-        designing._check_quantiles({a: 0.4, b: 0.6}, {(a, b): 0.3})
+        designing._quantiles(dataclasses.replace(design(), quantiles={}))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,8 +10,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from kinprint.errors import NeedsExtra, SchemaError
-from kinprint.render.bom.pairs import pairs_cyclonedx
-from kinprint.render.bom.report import report_cyclonedx
+from kinprint.render.bom.report import pairs_cyclonedx, report_cyclonedx
 from kinprint.render.parentage import CONTRADICTED, UNKNOWN, direction, direction_among
 from kinprint.results.findings import CLASSES
 from kinprint.results.models import FileSummary

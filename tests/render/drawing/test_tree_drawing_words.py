@@ -8,7 +8,7 @@ import pytest
 
 from kinprint.render.content.tree import summary
 from kinprint.render.drawing.tree_svg import breadth, tree_svg
-from kinprint.render.page.pairs import pairs_html
+from kinprint.render.page.report import pairs_html
 from kinprint.render.texts.words import Words, in_myriads
 from kinprint.results.tree import FamilyTree
 from kinprint.tree.facts import ModelFacts, PairFacts

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from kinprint._util.plain import ranges
 from kinprint.errors import BadSetting
 from kinprint.render.page import page_html
 from kinprint.render.page.evidence_chart import BAND, Axis, evidence_chart
-from kinprint.render.page.markup import PageWords, middle_cut, powers, ranges
-from kinprint.render.page.payload import SCRIPT_WORDS, embedded
+from kinprint.render.page.markup import PageWords, middle_cut, powers
+from kinprint.render.page.payload import embedded
 from kinprint.render.texts.words import power_of_ten
 from kinprint.results.findings import CLASSES, ControlFinding
 from kinprint.results.measurements import NOT_COMPARABLE
@@ -422,4 +423,4 @@ def test_scripts_say_only_what_they_are_given() -> None:
     text = "".join(part.read_text(encoding="utf-8") for part in ASSETS.iterdir() if part.name.endswith(".js"))
     said = set(re.findall(r"say\('(js\.[a-z_.]+)'", text)) | {"js.axis.z", "js.axis.value", "js.axis.p"}
     said |= {"js.heat.cosine", "js.heat.pearson", "js.heat.z"}
-    assert said == set(SCRIPT_WORDS)
+    assert said == set(PageWords("en").templates("js."))

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kinprint.render.markdown.pairs import pairs_markdown
-from kinprint.render.page.pairs import pairs_command, pairs_html
+from kinprint.render.markdown.report import pairs_markdown
+from kinprint.render.page.report import pairs_command, pairs_html
 from kinprint.results.tree import PairsReport
 from kinprint.tree.all_pairs import clusters_of
 from support.reports import pairs_report

@@ -13,8 +13,7 @@ import pytest
 from jsonschema import Draft4Validator
 
 from kinprint.errors import SchemaError
-from kinprint.render.sarif.pairs import pairs_sarif
-from kinprint.render.sarif.report import report_sarif
+from kinprint.render.sarif.report import pairs_sarif, report_sarif
 from kinprint.results.findings import CLASSES
 from kinprint.results.models import FileSummary
 from kinprint.results.report import Report

@@ -16,8 +16,7 @@ from kinprint._util.plain import printable
 from kinprint.comparison.pipeline import compare
 from kinprint.model.inspection import inspect
 from kinprint.render.terminal.cache import print_cache
-from kinprint.render.terminal.inspection import print_inspection
-from kinprint.render.terminal.report import print_report
+from kinprint.render.terminal.report import print_inspection, print_report
 from kinprint.render.texts.words import Words, number
 from kinprint.results.measurements import Skipped
 from kinprint.results.options import Options
@@ -125,7 +124,8 @@ def test_words_of_strangers_anywhere_in_a_report(hostile):
         comparisons=tuple(replace(item, measurements=(), reason=evil) for item in report.comparisons),
     )
     assert_inert(shown(print_report, spoilt))
-    assert_inert(shown(lambda console: print_cache(f"/x/{evil}", 10, [({"url": evil}, 1, 2)], console)))
+    file = {"url": evil, "ranges": 1, "stored_bytes": 2}
+    assert_inert(shown(print_cache, {"folder": f"/x/{evil}", "cap_bytes": 10, "stored_bytes": 2, "files": [file]}))
     found = inspect(str(hostile / "n"), settings=Settings())
     assert_inert(shown(print_inspection, replace(found, model=side)))
 

@@ -12,8 +12,8 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 from kinprint.stats import null_for
 from kinprint.studies.bias import STUDY as BIAS
-from kinprint.studies.bias.facts import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
-from kinprint.studies.bias.path import joint_path
+from kinprint.studies.bias.shared import PUBLISHED_PAIRS, effective_layers, lag_one, naive_t, quartile_sample
+from kinprint.studies.bias.space import joint_path
 from kinprint.studies.opened import Request
 from kinprint.studies.outcome import Missing
 from kinprint.studies.published import layerwise, published
@@ -196,7 +196,7 @@ def test_ridges_say_what_the_original_would_have_cut(tmp_path):
 
 
 def test_bins_lie_on_the_grid_of_the_stored_numbers():
-    from kinprint.studies.bias.layer_figures import BINS, bin_edges
+    from kinprint.studies.bias.figures import BINS, bin_edges
 
     edges = bin_edges(-0.3, 2.6, 2.0**-6)
     assert edges[0] <= -0.3 < edges[1]

@@ -17,7 +17,7 @@ from kinprint.studies import metrics
 from kinprint.studies.metrics import plan as metrics_plan
 from kinprint.studies.metrics import tensor_pairs as metrics_pairs
 from kinprint.studies.opened import Request, open_run
-from kinprint.studies.outcome import Missing, picture
+from kinprint.studies.outcome import Missing, Picture
 from kinprint.studies.recipe import run_study
 from kinprint.studies.studied_models import ModelChoice
 from kinprint.text import Text
@@ -281,7 +281,7 @@ def test_gaps_in_a_matrix_are_drawn_as_gaps():
         metrics_plan.MeasureGrid("some", ("a", "b", "c"), values, values - 0.01, np.full((3, 3), 0.001)),
         metrics_plan.MeasureGrid("none", ("a", "b", "c"), nothing, gaps, gaps),
     ]
-    some, none = picture("x", Text("x"), "metrics.figures.matrices", [grids], "cosine", "title").draw().axes
+    some, none = Picture("x", Text("x"), "metrics.figures.matrices", ([grids], "cosine", "title")).draw().axes
     said = [text.get_text() for text in some.texts]
     assert (said.count("self"), said.count("–"), said.count("0.98")) == (3, 2, 2)
     assert [text.get_text() for text in none.texts] == ["not comparable"]

@@ -21,10 +21,10 @@ from kinprint.studies.origin import baselines as origin_baselines
 from kinprint.studies.origin import decay as origin_decay
 from kinprint.studies.origin import windows as origin_windows
 from kinprint.studies.origin.baselines import mismatched_places
-from kinprint.studies.origin.probe import score_table
 from kinprint.studies.origin.routers import aligned_cosine, gaussian_alignment, unit_rows
-from kinprint.studies.origin.scripts import byte_spelling, decode
 from kinprint.studies.origin.sigma import effect, probed_layers
+from kinprint.studies.origin.tokens import byte_spelling, decode
+from kinprint.studies.origin.windows import score
 from kinprint.studies.recipe import run_study
 from support.layouts import write_checkpoint
 
@@ -223,7 +223,7 @@ def test_decay_matrix_and_its_null():
     left = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
     right = 1 + rng.uniform(0.1, 2, 9)[:, None] * rng.standard_normal((9, 200))
     pair = LayerPair("a", "b", Role.INPUT_NORM, tuple(range(9)), left, right)
-    found = origin_decay.compute({Role.INPUT_NORM: pair}, draws=99, seed=0)
+    found = origin_decay.compute([pair], draws=99, seed=0)
     assert_allclose(found.diagonal, [METRICS["cosine"](x, y) for x, y in zip(left, right, strict=True)])
     assert_allclose(found.null_diagonal.mean(axis=0), pair.null_mean, atol=0.03)
     # independent rows of unlike spread: dominance is whatever the spreads make it, and the null knows
@@ -359,10 +359,10 @@ def test_whole_rows_drops_the_pieces_at_the_ends():
 
 
 def test_score_by_the_scripts_rules():
-    assert score_table(0.9676, 0.377, -0.0001, 0)[1] == 40
-    assert score_table(0.9676, 0.94, -0.0001, 0)[1] == 20
-    assert score_table(0.94, 0.377, 0.5, 3)[1] == 100
-    assert score_table(0.94, 0.377, None, 0)[1] == 0
+    assert score(0.9676, 0.377, -0.0001, 0)[-1][2] == 40
+    assert score(0.9676, 0.94, -0.0001, 0)[-1][2] == 20
+    assert score(0.94, 0.377, 0.5, 3)[-1][2] == 100
+    assert score(0.94, 0.377, None, 0)[-1][2] == 0
 
 
 # -- configs, tokens, embeddings -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinprint.studies.origin.shared import UNCONSTRAINED
+from kinprint.studies.origin.vocabulary import UNCONSTRAINED
 from kinprint.studies.published import NEEDS_FULL
 
 ON_AVERAGE = "the replicas have it on average only, and 50 pairs vary by 0.002"

@@ -6,10 +6,20 @@ import pytest
 
 from kinprint.studies.origin.config import scan
 from kinprint.studies.origin.embeddings import choose, random_pairs
-from kinprint.studies.origin.scripts import byte_spelling, decode, is_english, is_word, script, undecoded_class
-from kinprint.studies.origin.shared import count_check
-from kinprint.studies.origin.tokens import Tokenizer, compare, parse
-from kinprint.text import Text
+from kinprint.studies.origin.tokens import (
+    Tokenizer,
+    byte_spelling,
+    compare,
+    decode,
+    is_english,
+    is_word,
+    parse,
+    ranked,
+    script,
+    undecoded_class,
+)
+from kinprint.studies.origin.vocabulary import overlap_rows
+from kinprint.studies.published import claims
 
 SPELT = {value: character for character, value in byte_spelling().items()}
 
@@ -68,19 +78,25 @@ def test_tokenizer_counts():
     )
     b = Tokenizer("BPE", {token: number for number, token in enumerate("abcdez")} | {"x": 6}, ("a b", "d c"), 0)
     found = compare(a, b)
-    assert (found.common, found.union, found.same_id, found.close_id) == (6, 8, 0, 6)
-    assert found.dominant == (10, 5)
+    counts = {str(what): value for what, value in overlap_rows(found)}
+    assert (counts["tokens in common"], counts["tokens in either"]) == (6, 8)
+    assert (counts["tokens with the same id"], counts["tokens with ids within 100"]) == (0, 6)
+    assert ranked(found.shifts)[0] == (10, 5)
     assert found.longest_run(-10) == (5, 10)
     assert found.longest_run(99) == (0, None)
-    assert found.first_consistent == 5
-    assert (found.merges_common, found.first_merges_equal) == (1, 1)
+    assert found.first_at(10) == counts["of B’s first 1,000 ids, at the dominant shift in A"] == 5
+    assert counts["merges in common"] == counts["equal among the first 1,000 merges, place by place"] == 1
     assert found.only_a == ("f",)
     assert a.fingerprint(1) == hashlib.sha256(b"a b\n").hexdigest()
 
 
 def test_a_count_that_is_off_by_one_differs():
-    assert count_check(Text("tokens"), 1.0, 1.0).agrees
-    assert not count_check(Text("tokens"), 1.0, 0.0).agrees
+    """Half a unit of the last digit and rounding would let 0 pass for 1."""
+    counts = [
+        claim for part in claims("origin").values() for claim in part if claim.digits == 0 and claim.trust != "wrong"
+    ]
+    assert len(counts) > 30
+    assert {claim.within for claim in counts} == {0.5}
 
 
 def test_merges_in_both_spellings_and_added_tokens():

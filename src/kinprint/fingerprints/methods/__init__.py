@@ -1,1 +1,1 @@
-"""The methods, one file each."""
+"""Fingerprint methods, one file each."""

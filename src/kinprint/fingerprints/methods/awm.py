@@ -1,4 +1,4 @@
-"""AWM: residual dimensions paired by the tokens both models embed, then unbiased CKA of query and key matrices.
+"""AWM: pair residual dimensions by shared tokens' embeddings, then compare queries and keys by unbiased CKA.
 
 Zeng, Chen, He, Wang & Lin, "AWM: Accurate Weight-Matrix Fingerprint for Large Language Models", ICLR 2026, arXiv:2510.06738.
 With embeddings E, E' of the shared tokens (a row each), a linear assignment on 1 − |cos(column, column')| gives for each residual
@@ -15,7 +15,7 @@ the paper's 90 unrelated pairs have mean 0.0038 and sd 0.0028.
 Where depths differ, layers are paired by an assignment on the UCKA of `PROBE` residual dimensions; else by number. Where this
 differs from the paper: up to `TOKENS` shared tokens are taken, not all.
 
-The null permutes residual dimensions after they were paired. It is not exact: dimensions were paired because they treat tokens
+The null permutes residual dimensions after pairing. That null is not exact: dimensions were paired because they treat tokens
 alike, and two models trained on like text may agree a little after that. The variance of one UCKA is 2/(n(n−3)) exactly, and
 that of a mean of several under one permutation is at most that.
 """
@@ -32,20 +32,7 @@ from kinprint.align.neuron_assignment import assigned
 from kinprint.align.residual_basis import MAX_WIDTH
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    NEURON_PERMUTATION,
-    RESCALING,
-    RESIDUAL_PERMUTATION,
-    SIGN_FLIPS,
-    TOKENIZER,
-    WEIGHTS,
-    Chance,
-    Method,
-    Score,
-    register,
-)
-from kinprint.fingerprints.cka_null import cka_chance
+from kinprint.fingerprints.base import ROTATION, TOKENIZER, WEIGHTS, Method, Score, all_but, cka_chance, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.kernels import centred_gram, u_centred
@@ -66,8 +53,7 @@ class AWM(Method):
     name = "awm"
     title = verbatim("AWM")
     needs = (WEIGHTS, TOKENIZER)
-    invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
-    bounds = (-1.0, 1.0)
+    invariant_to = all_but(ROTATION)
     summary = Text(
         "Residual dimensions paired (with signs) by shared tokens' embeddings, then unbiased CKA of Wq and Wk over layers."
     )
@@ -84,23 +70,24 @@ class AWM(Method):
         found = {role: [_similarity((a, b), role, pair, pairing) for pair in pairs] for role in _ROLES}
         by_layer = np.mean([found[role] for role in _ROLES], axis=0)
         value = float(by_layer.mean())
-        best = int(by_layer.argmax())
         details = {
             "q": float(np.mean(found[Role.ATTN_Q])),
             "k": float(np.mean(found[Role.ATTN_K])),
-            "best_layer": float(by_layer[best]),
+            "best_layer": float(by_layer.max()),
             "worst_layer": float(by_layer.min()),
             "shared_tokens": float(pairing.tokens),
             "column_cosine": pairing.cosine,
         }
-        notes = () if a.vocabulary() and b.vocabulary() else (Text("tokens were paired by number: no tokenizer"),)
-        return Score(
-            value=value,
-            chance=_chance(value, pairing.size),
-            details=details,
-            layers={second: first for first, second in pairs},
-            notes=notes,
+        chance = cka_chance(
+            value,
+            pairing.size,
+            Text("residual dimensions permuted after alignment"),
+            Text("the alignment saw embeddings only, yet it pairs dimensions that treat tokens alike"),
+            Text("sd is that of one matrix, an upper bound for the mean of several"),
+            Text("normal tail"),
         )
+        notes = () if a.vocabulary() and b.vocabulary() else (Text("tokens were paired by number: no tokenizer"),)
+        return Score(value, chance, details, {second: first for first, second in pairs}, notes)
 
 
 class Pairing:
@@ -144,9 +131,6 @@ def _unit_columns(E: Matrix) -> Matrix:
     lengths = np.sqrt(np.sum(np.square(E, dtype=np.float64), axis=0)).astype(np.float32)
     unit: Matrix = np.divide(E, lengths, out=np.zeros_like(E), where=lengths > 0.0)
     return unit
-
-
-# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 def _layers_of(model: Weights) -> list[int]:
@@ -195,22 +179,5 @@ def _probes(
     model: Weights, layers: Sequence[int], columns: NDArray[np.intp], sign: Matrix | None = None
 ) -> Iterator[FloatArray]:
     for layer in layers:
-        grams = []
-        for role in _ROLES:
-            W = model.matrix(role, layer)[:, columns]
-            grams.append(_centred(W if sign is None else W * sign).ravel())
-        yield np.concatenate(grams)
-
-
-# --- chance -----------------------------------------------------------------------------------------------------------
-
-
-def _chance(value: float, size: int) -> Chance:
-    return cka_chance(
-        value,
-        size,
-        Text("residual dimensions permuted after alignment"),
-        Text("the alignment saw embeddings only, yet it pairs dimensions that treat tokens alike"),
-        Text("sd is that of one matrix, an upper bound for the mean of several"),
-        Text("normal tail"),
-    )
+        parts = [model.matrix(role, layer)[:, columns] for role in _ROLES]
+        yield np.concatenate([_centred(W if sign is None else W * sign).ravel() for W in parts])

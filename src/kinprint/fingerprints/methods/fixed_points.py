@@ -1,6 +1,6 @@
-"""Fixed points: neurons whose nearest neuron in the other model stands at the same place.
+"""Fixed points: count neurons whose nearest neuron in the other model stands at the same place.
 
-The evidence engine's test as a fingerprint. Of some layers the first 32 rows of gate and up are kept; a neuron is its gate row and
+Of some layers the first 32 rows of gate and up are kept; a neuron is its gate row and
 its up row, each at unit length, end to end. F counts the neurons whose nearest neuron of the other model, by cosine, has their own
 number. The order of neurons is arbitrary, so for unrelated models P(F ≥ k) ≤ 1/k! in one layer, whatever they were trained on, and
 layers combine exactly (`kinprint.stats.fixedpoints`). The score is F over the number of neurons; 1/32 is expected by chance.
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS, MlpRoles
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import SamplePair, row_test
+from kinprint.evidence.exact_tests import row_test
+from kinprint.evidence.probe import SamplePair
 from kinprint.fingerprints.base import HEAD_PERMUTATION, RESCALING, Chance, Features, PortableMethod, Score, register
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
@@ -53,10 +54,8 @@ class NeuronFixedPoints(PortableMethod):
             for back, (layer, (gate, up, _, expert)) in enumerate(chosen):
                 for name, role in (("gate", gate), ("up", up)):
                     if model.has(role, layer, expert):
-                        rows = min(ROWS, model.shape(role, layer, expert)[0])
-                        arrays[f"{end}.{back}.{name}"] = to_bf16(
-                            model.matrix(role, layer, expert=expert, rows=(0, rows))
-                        )
+                        rows = (0, min(ROWS, model.shape(role, layer, expert)[0]))
+                        arrays[f"{end}.{back}.{name}"] = to_bf16(model.matrix(role, layer, expert=expert, rows=rows))
                 arrays[f"{end}.{back}.layer"] = np.array([layer], dtype=np.int32)
         return Features(self.name, self.version, arrays, {"rows": ROWS, "layers": model.layers})
 
@@ -77,21 +76,10 @@ class NeuronFixedPoints(PortableMethod):
         if len(widths) > 1:
             raise DegenerateInput("rows have {n} different widths: expected one residual width", n=len(widths))
         test = row_test(Role.MLP_UP, places)
-        assert test.statistic is not None
-        assert test.n is not None
-        assert test.null_mean is not None
-        assert test.null_sd is not None
-        chance = Chance(
-            test.null or Text(""),
-            test.null_mean / test.n,
-            test.null_sd / test.n,
-            test.log10_p,
-            test.n,
-            True,
-            test.assumptions,
-        )
-        details = {"count": test.statistic, "neurons": float(test.n), "layers": float(test.blocks or 0)}
-        return Score(test.statistic / test.n, chance=chance, details=details, layers=layers)
+        count, mean, sd = (figure or 0.0 for figure in (test.statistic, test.null_mean, test.null_sd))
+        chance = Chance(test.null, mean / test.n, sd / test.n, test.log10_p, test.n, True, test.assumptions)
+        details = {"count": count, "neurons": float(test.n), "layers": float(test.blocks)}
+        return Score(count / test.n, chance=chance, details=details, layers=layers)
 
 
 def _mlp(model: Weights, layer: int) -> MlpRoles | None:

@@ -1,11 +1,11 @@
-"""HuRef: bilinear forms of the last layers on rare tokens' embeddings, which most changes of basis leave alone.
+"""HuRef: correlate bilinear forms of the last layers on rare tokens' embeddings, which withstand most changes of basis.
 
 Zeng et al., "HuRef: HUman-REadable Fingerprint for Large Language Models", NeurIPS 2024, arXiv:2312.04828. With X the embeddings
 of n rare tokens (a row each) and the matrices (out × in) of each of the last two layers::
 
     Ma = X Wq' Wk X'      Mb = X Wv' Wo' X'      Mf = X (Wg ∘ Wu)' Wd' X'
 
-n×n each. They are standardised one by one, and the invariant-terms cosine similarity (ICS) is 100 times the cosine of all of
+n×n each. Each is standardised, and the invariant-terms cosine similarity (ICS) is 100 times the cosine of all of
 them laid end to end: 100 times the mean of their Pearson correlations.
 
 A change of basis R of the residual stream turns X to XR and every W that reads the stream to WR, so R cancels in Ma and Mb;
@@ -31,15 +31,14 @@ from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    NEURON_PERMUTATION,
-    RESCALING,
-    RESIDUAL_PERMUTATION,
+    ROTATION,
+    SIGN_FLIPS,
     TOKENIZER,
     WEIGHTS,
     Features,
     PortableMethod,
     Score,
+    all_but,
     register,
 )
 from kinprint.model.tokens import Keys, common_rows
@@ -61,7 +60,7 @@ class HuRef(PortableMethod):
     name = "huref"
     title = verbatim("HuRef (ICS)")
     needs = (WEIGHTS, TOKENIZER)
-    invariant_to = (RESIDUAL_PERMUTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
+    invariant_to = all_but(SIGN_FLIPS, ROTATION)
     bounds = (-100.0, 100.0)
     summary = Text(
         "Bilinear forms of attention and MLP on rare tokens, last two layers; 100 times their mean correlation."
@@ -82,9 +81,7 @@ class HuRef(PortableMethod):
         if one.size < LEAST_TOKENS:
             raise DegenerateInput("{n} rare tokens in common: expected at least {m}", n=one.size, m=LEAST_TOKENS)
         found: dict[str, float] = {}
-        for term in TERMS:
-            if term not in a.arrays or term not in b.arrays:
-                continue
+        for term in [term for term in TERMS if term in a.arrays and term in b.arrays]:
             left, right = a.arrays[term], b.arrays[term]
             depth = min(len(left), len(right))
             each = [
@@ -95,9 +92,6 @@ class HuRef(PortableMethod):
         details = {**found, "ma_mb": (found["ma"] + found["mb"]) / 2.0, "tokens": float(one.size)}
         notes = () if "mf" in found else (Text("one of the two has no dense MLP: Ma and Mb only"),)
         return Score(math.fsum(found.values()) / len(found), details=details, notes=notes)
-
-
-# -- the terms ---------------------------------------------------------------------------------------------------------
 
 
 def invariant_terms(model: Weights, X: Matrix, layer: int) -> dict[str, Matrix]:
@@ -156,9 +150,6 @@ def _standardised(M: NDArray[Any], term: str) -> FloatArray:
 def _correlation(A: NDArray[Any], B: NDArray[Any], term: str) -> float:
     value = float(np.mean(_standardised(A, term) * _standardised(B, term)))
     return min(1.0, max(-1.0, value))
-
-
-# -- something to look at ----------------------------------------------------------------------------------------------
 
 
 def image(features: Features) -> bytes:

@@ -1,9 +1,9 @@
-"""kin: neurons recognised whatever was done to the residual basis and to their order. Kinprint's own robust test.
+"""kin: recognise neurons in any residual basis and any order. Kinprint's own robust test.
 
-First Gram profiles, exactly (see `gram`). If neurons do not stand in their order, a rotation is fitted on some layers, from labels
-that neither a rotation nor an order can change, and the neurons of OTHER layers are matched under it by gate and by up rows
-separately: the share on which both agree is the value. `kinprint.align.rotation` has the mathematics, `kinprint.evidence.rotation`
-the two stages; `compare --deep` uses the same code.
+First Gram profiles, exactly (see `gram`). If neurons are reordered, a rotation is fitted on some layers, from labels that neither
+a rotation nor an order can change, and the neurons of OTHER layers are matched under it by gate and by up rows separately: the
+share on which both agree is the value. Mathematics: `kinprint.align.rotation`; the two stages, as in `compare --deep`:
+`kinprint.evidence.rotation`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.base import CHANGES, Chance, Method, Score, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
+from kinprint.stats.combine import bonferroni
 from kinprint.text import Text, joined
 
 MOST_TOKENS = 4096
@@ -37,23 +38,15 @@ class Kin(Method):
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
         """Run both stages; the second only where the first finds nothing."""
-        null = load_null()
-        found = examine_rotation(a, b, null=null, log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
-        if found.share is None:
-            raise DegenerateInput(found.untested or Text("nothing could be tested"))
+        found = examine_rotation(a, b, null=load_null(), log10_alpha=LOG10_ALPHA, seed=seed, starts=_starts(a, b))
         tests = [test for test in found.tests if test.log10_p is not None]
-        if not tests:
+        if found.share is None or not tests:
             raise DegenerateInput(found.untested or Text("nothing could be tested"))
         best = min(tests, key=lambda test: test.log10_p or 0.0)
-        chance = Chance(
-            joined(part for part in (best.null, best.p_method and best.p_method.label) if part),
-            (best.null_mean or 0.0) / max(1, best.n),
-            (best.null_sd or 0.0) / max(1, best.n),
-            min(0.0, (best.log10_p or 0.0) + _log10(len(tests))),
-            best.n,
-            exact=best.name == GRAM,
-            assumptions=best.assumptions,
-        )
+        name = joined(part for part in (best.null, best.p_method and best.p_method.label) if part)
+        mean, sd = ((figure or 0.0) / max(1, best.n) for figure in (best.null_mean, best.null_sd))
+        log10_p = bonferroni(best.log10_p or 0.0, len(tests))
+        chance = Chance(name, mean, sd, log10_p, best.n, exact=best.name == GRAM, assumptions=best.assumptions)
         details = {"neurons in order": float(found.in_order)}
         gram = next((test for test in tests if test.name == GRAM), None)
         if gram is not None:
@@ -62,12 +55,6 @@ class Kin(Method):
             details["agreement where fitted"] = found.rotation.agreement
         notes = tuple(text for text in (found.untested, *(test.reason for test in found.tests)) if text)
         return Score(found.share, chance, details, dict(found.layers) if (best.log10_p or 0.0) < -6.0 else {}, notes)
-
-
-def _log10(count: int) -> float:
-    import math
-
-    return math.log10(max(1, count))
 
 
 def _starts(a: Weights, b: Weights) -> list[Rows]:

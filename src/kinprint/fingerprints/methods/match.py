@@ -1,4 +1,4 @@
-"""Neurons matched twice, by their gate rows and by their up rows: in a copy the two matchings agree.
+"""Match neurons by their gate rows and by their up rows: in a copy the two assignments agree.
 
 Zhu, Ahmed, Kuditipudi & Liang, "Independence Tests for Language Models", ICML 2025, arXiv:2502.12292, the statistic φ_MATCH. For
 gated MLPs with rows g_i, u_i (neuron i), the best one-to-one assignment on the cosines of gate rows gives π_g, that of up rows
@@ -31,13 +31,13 @@ from kinprint.align.neuron_assignment import assigned
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    NEURON_PERMUTATION,
-    RESCALING,
-    WEIGHTS,
+    RESIDUAL_PERMUTATION,
+    ROTATION,
+    SIGN_FLIPS,
     Chance,
     Method,
     Score,
+    all_but,
     register,
 )
 from kinprint.model.weights import Matrix, Weights
@@ -71,9 +71,7 @@ class Match(Method):
 
     name = "match"
     title = Text("Neuron matching")
-    needs = (WEIGHTS,)
-    invariant_to = (NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
-    bounds = (-1.0, 1.0)
+    invariant_to = all_but(RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION)
     summary = Text(
         "Spearman correlation of two assignments of MLP neurons, by gate rows and by up rows; finds which layer is which."
     )
@@ -81,18 +79,17 @@ class Match(Method):
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
         """Match gate rows and up rows of a few layers."""
-        sides = neurons_of(a), neurons_of(b)
-        return score_neurons(sides, seed=seed)
+        return score_neurons((neurons_of(a), neurons_of(b)), seed=seed)
 
 
 def neurons_of(model: Weights) -> NeuronRows:
     """Return the gate and up rows of a model, norms folded in; of a mixture its shared expert's, or the first expert's."""
-    places = {}
-    for layer in range(model.layers):
-        for gate, up, _, expert in MLPS:
-            if model.has(gate, layer, expert) and model.has(up, layer, expert):
-                places[layer] = gate, up, expert
-                break
+    places = {
+        layer: (gate, up, expert)
+        for layer in range(model.layers)
+        for gate, up, _, expert in reversed(MLPS)  # the first that a layer has is kept
+        if model.has(gate, layer, expert) and model.has(up, layer, expert)
+    }
     if not places:
         raise DegenerateInput("{name} has no layer with gate and up matrices", name=model.label)
     widths = {layer: model.shape(place[0], layer, place[2])[0] for layer, place in places.items()}
@@ -112,9 +109,6 @@ def unit_rows(X: Matrix) -> Matrix:
     return unit
 
 
-# --- the test ---------------------------------------------------------------------------------------------------------
-
-
 def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
     """Compare layers of equal number, or those that a search finds to belong together."""
     if sides[0].columns != sides[1].columns:
@@ -125,15 +119,12 @@ def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
     tries, located = 0, None
     measured: list[_Layer] = []
     if len(layers[0]) == len(layers[1]):
-        measured = _measure(
-            sides, evenly_spaced(list(zip(*layers, strict=True)), LAYERS, at="nearest"), avoid=0, seed=seed
-        )
-        tries = 1
+        measured, tries = _measure(sides, list(zip(*layers, strict=True)), avoid=0, seed=seed), 1
     if not measured or fisher([layer.log10_p for layer in measured]) > SHOWS:
         located = locate(sides, layers, seed=seed)
         if located or not measured:
             pairs = [(first, second) for second, (first, _) in located.items()] or _by_depth(layers)
-            measured = _measure(sides, evenly_spaced(pairs, LAYERS, at="nearest"), avoid=PROBE_NEURONS, seed=seed)
+            measured = _measure(sides, pairs, avoid=PROBE_NEURONS, seed=seed)
         tries += 1
     rho = [layer.rho for layer in measured]
     value, n = float(np.mean(rho)), min(layer.n for layer in measured)
@@ -149,16 +140,15 @@ def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
         "neurons": float(n),
         "layers": float(len(measured)),
     }
-    notes = () if located is None else (_told(located, len(layers[1])),)
-    return Score(value=value, chance=_chance(log10_p, n, len(measured)), details=details, layers=found, notes=notes)
-
-
-def _told(located: Mapping[int, tuple[int, float]], total: int) -> Text:
-    if not located:
-        return Text("the whole layer grid was searched and no pair stands out; layers of like depth were tested")
-    return Text(
-        "the whole layer grid was searched: {n} of {m} layers of B have a counterpart in A", n=len(located), m=total
-    )
+    if located is None:
+        return Score(value, _chance(log10_p, n, len(measured)), details, found)
+    said = Text("the whole layer grid was searched and no pair stands out; layers of like depth were tested")
+    if located:
+        count, total = len(located), len(layers[1])
+        said = Text(
+            "the whole layer grid was searched: {n} of {m} layers of B have a counterpart in A", n=count, m=total
+        )
+    return Score(value, _chance(log10_p, n, len(measured)), details, found, (said,))
 
 
 def _by_depth(layers: tuple[Sequence[int], Sequence[int]]) -> list[tuple[int, int]]:
@@ -178,9 +168,9 @@ class _Layer:
 def _measure(
     sides: tuple[NeuronRows, NeuronRows], pairs: Sequence[tuple[int, int]], *, avoid: int, seed: int
 ) -> list[_Layer]:
-    """Match the neurons of each pair of layers; the first `avoid` of the shuffled ones served a search and are left out."""
+    """Match neurons in some pairs of layers; the first `avoid` of the shuffled ones served a search and are left out."""
     measured = []
-    for pair in pairs:
+    for pair in evenly_spaced(pairs, LAYERS, at="nearest"):
         rows = [side.widths[layer] for side, layer in zip(sides, pair, strict=True)]
         order = _order(min(rows), seed)
         if order.size - avoid >= LEAST_NEURONS:
@@ -190,8 +180,7 @@ def _measure(
         gates, ups = zip(*(side.read(layer) for side, layer in zip(sides, pair, strict=True)), strict=True)
         narrow = 0 if rows[0] <= rows[1] else 1
         chosen = np.sort(order[:NEURONS])
-        by_gate = _assigned(gates[narrow][chosen], gates[1 - narrow])
-        by_up = _assigned(ups[narrow][chosen], ups[1 - narrow])
+        by_gate, by_up = (_assigned(rows[narrow][chosen], rows[1 - narrow]) for rows in (gates, ups))
         measured.append(_judged(pair, by_gate, by_up))
     return measured
 
@@ -215,26 +204,14 @@ def _judged(pair: tuple[int, int], by_gate: NDArray[np.intp], by_up: NDArray[np.
         raise DegenerateInput("{n} neurons were matched by gate and up: expected at least {m}", n=n, m=LEAST_NEURONS)
     rho = float(np.corrcoef(ranks(by_gate[both]), ranks(by_up[both]))[0, 1])
     # the normal tail is the larger one far out: ln(1−ρ²) ≤ −ρ²
-    log10_p = max(log10_p_normal(rho * math.sqrt(n - 1), "greater"), least_log10_p(n))
+    log10_p = max(log10_p_normal(rho * math.sqrt(n - 1)), least_log10_p(n))
     return _Layer(pair, rho, log10_p, float(np.mean(by_gate[both] == by_up[both])), n)
 
 
 def _chance(log10_p: float, n: int, layers: int) -> Chance:
-    return Chance(
-        name=Text("Spearman's test of the two assignments, Fisher over layers"),
-        mean=0.0,
-        sd=1.0 / math.sqrt(layers * (n - 1)),
-        log10_p=log10_p,
-        n=n * layers,
-        exact=False,
-        assumptions=(
-            Text("in independent models gate rows and up rows match neurons independently of each other"),
-            Text("layers are independent"),
-        ),
-    )
-
-
-# --- which layer is which ---------------------------------------------------------------------------------------------
+    name, sd = Text("Spearman's test of the two assignments, Fisher over layers"), 1.0 / math.sqrt(layers * (n - 1))
+    apart = Text("in independent models gate rows and up rows match neurons independently of each other")
+    return Chance(name, 0.0, sd, log10_p, n * layers, False, (apart, Text("layers are independent")))
 
 
 def locate(

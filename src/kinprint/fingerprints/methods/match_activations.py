@@ -1,4 +1,4 @@
-"""Neurons matched by what they do: the test of `match` on activations instead of weights.
+"""Match neurons by their activations on fixed prompts, with the test of `match`.
 
 Zhu, Ahmed, Kuditipudi & Liang, "Independence Tests for Language Models", ICML 2025, arXiv:2502.12292: H_gate and H_up are
 what a layer's gate and up maps give at the same places of the same text, a row for each neuron. Their rows are assigned, and
@@ -13,14 +13,14 @@ in both tokenizers, so that these may differ; at most `PLACES` of them, spread e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Method, Score, register
 from kinprint.fingerprints.forward import Runner, common_places
 from kinprint.fingerprints.methods.match import NeuronRows, score_neurons
-from kinprint.model.weights import Matrix, Weights
+from kinprint.model.weights import Weights
 from kinprint.text import Text
 
 PLACES, LEAST_PLACES = 1024, 64
@@ -34,7 +34,6 @@ class MatchActivations(Method):
     title = Text("Neuron matching (activations)")
     needs = (WEIGHTS, TOKENIZER, FORWARD)
     invariant_to = CHANGES
-    bounds = (-1.0, 1.0)
     summary = Text(
         "Neuron matching on what gate and up give at the tokens of fixed prompts; withstands a change of basis."
     )
@@ -49,12 +48,11 @@ class MatchActivations(Method):
                 "tokens of the two end together at {n} places: expected at least {m}", n=len(places), m=LEAST_PLACES
             )
         chosen = evenly_spaced(places, PLACES, at="nearest")
-        sides = tuple(
-            _neurons(runner.neurons([place[side] for place in chosen]), len(chosen))
-            for side, runner in enumerate(runners)
-        )
-        return score_neurons((sides[0], sides[1]), seed=seed)
+        one, two = (_neurons(runner, [place[side] for place in chosen]) for side, runner in enumerate(runners))
+        return score_neurons((one, two), seed=seed)
 
 
-def _neurons(values: Mapping[int, tuple[Matrix, Matrix]], columns: int) -> NeuronRows:
-    return NeuronRows({layer: int(gate.shape[0]) for layer, (gate, _) in values.items()}, columns, values.__getitem__)
+def _neurons(runner: Runner, places: Sequence[tuple[int, int]]) -> NeuronRows:
+    values = runner.neurons(places)
+    widths = {layer: int(gate.shape[0]) for layer, (gate, _) in values.items()}
+    return NeuronRows(widths, len(places), values.__getitem__)

@@ -1,4 +1,4 @@
-"""MDIR on embeddings: how near a permutation the best map between two residual bases is; for a reordered copy it is one.
+"""MDIR on embeddings: measure how near to a permutation the best map between two residual bases is.
 
 Zhang, "Matrix-Driven Instant Review: Confident Detection and Reconstruction of LLM Plagiarism on PC", 2025, arXiv:2508.06309. With
 E_a, E_b the embeddings of the tokens both models have (t×d), the orthogonal polar factor C = UV' of E_a'E_b = UΣV' is the rotation
@@ -34,15 +34,14 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    NEURON_PERMUTATION,
-    RESCALING,
-    RESIDUAL_PERMUTATION,
+    ROTATION,
+    SIGN_FLIPS,
     TOKENIZER,
     WEIGHTS,
     Chance,
     Method,
     Score,
+    all_but,
     register,
 )
 from kinprint.model.tokens import common_rows
@@ -64,8 +63,7 @@ class Mdir(Method):
     name = "mdir"
     title = Text("MDIR (embeddings)")
     needs = (WEIGHTS, TOKENIZER)
-    invariant_to = (RESIDUAL_PERMUTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
-    bounds = (-1.0, 1.0)
+    invariant_to = all_but(SIGN_FLIPS, ROTATION)
     summary = Text("How near a permutation the best rotation between the embeddings of shared tokens is.")
     references = ("Zhang 2025, Matrix-Driven Instant Review (MDIR), arXiv:2508.06309",)
 
@@ -79,17 +77,9 @@ class Mdir(Method):
             "signed": signed / width,
             "signed_log10_p": log10_p(signed, width, signs=True),
         }
-        chance = Chance(
-            name=Text("Haar-distributed polar factor, best of all permutations (large-deviation form)"),
-            mean=None,
-            sd=None,
-            log10_p=log10_p(total, width),
-            n=width,
-            exact=False,
-            assumptions=(
-                Text("the polar factor of unrelated models is Haar-distributed in the stored basis: not so in general"),
-            ),
-        )
+        name = Text("Haar-distributed polar factor, best of all permutations (large-deviation form)")
+        haar = Text("the polar factor of unrelated models is Haar-distributed in the stored basis: not so in general")
+        chance = Chance(name, None, None, log10_p(total, width), width, exact=False, assumptions=(haar,))
         return Score(total / width, chance=chance, details=details)
 
 

@@ -1,4 +1,4 @@
-"""Gram profiles: products of neurons with each other, which no change of the residual basis can alter. Kinprint's own.
+"""Gram profiles: recognise neurons by their products with each other, in any residual basis. Kinprint's own.
 
 For each of some layers, neurons are split into references and tested ones; the profile of a tested neuron is its cosines with
 the references, gate to gate, up to up and gate to up, of rows with the norm's scale folded in. Rotations, permutations and sign
@@ -9,22 +9,14 @@ unrelated, whatever they were trained on, and no vocabulary is needed. What brea
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.neuron_gram import GRAM_ROWS, GramSide, gram_side, gram_test, hold_gram
-from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    RESCALING,
-    RESIDUAL_PERMUTATION,
-    ROTATION,
-    SIGN_FLIPS,
-    Chance,
-    Features,
-    PortableMethod,
-    Score,
-    register,
-)
+from kinprint.fingerprints.base import NEURON_PERMUTATION, Chance, Features, PortableMethod, Score, all_but, register
 from kinprint.model.weights import Weights
 from kinprint.text import Text
 
@@ -39,23 +31,19 @@ class Gram(PortableMethod):
     name = "gram"
     title = Text("Gram profiles")
     bounds = (0.0, 1.0)
-    invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION, HEAD_PERMUTATION, RESCALING)
+    invariant_to = all_but(NEURON_PERMUTATION)
     summary = Text("Neurons recognised by their products with other neurons, in any residual basis; exact null.")
     references = ("kinprint, docs/fingerprints.md",)
 
     def extract(self, model: Weights) -> Features:
         """Return the profiles of up to four layers, at most 256 neurons each, in half precision."""
         side = gram_side(model, seed=SEED, count=LAYERS, rows=GRAM_ROWS)
-        return Features(
-            self.name,
-            self.version,
-            {
-                "profiles": np.stack(side.profiles).astype(np.float16),
-                "lengths": np.stack(side.lengths).astype(np.float32),
-                "layers": np.array(side.layers, dtype=np.int64),
-            },
-            {"rows": side.rows},
-        )
+        arrays: dict[str, NDArray[Any]] = {
+            "profiles": np.stack(side.profiles).astype(np.float16),
+            "lengths": np.stack(side.lengths).astype(np.float32),
+            "layers": np.array(side.layers, dtype=np.int64),
+        }
+        return Features(self.name, self.version, arrays, {"rows": side.rows})
 
     def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
         """Count fixed points in every pair of layers."""
@@ -66,7 +54,7 @@ class Gram(PortableMethod):
         return score_of(_side(a), _side(b))
 
     def score_models(self, a: Weights, b: Weights, *, seed: int = 0) -> Score:
-        """Do so with as many neurons as both have, and with more layers."""
+        """Count fixed points of as many neurons as both have, in more layers than a file holds."""
         sides = gram_side(a, seed=seed), gram_side(b, seed=seed)
         if sides[0].rows != sides[1].rows:
             rows = min(side.rows for side in sides)
@@ -75,16 +63,10 @@ class Gram(PortableMethod):
 
 
 def _side(features: Features) -> GramSide:
-    profiles, lengths, layers = (features.arrays.get(key) for key in ("profiles", "lengths", "layers"))
-    if (
-        profiles is None
-        or lengths is None
-        or layers is None
-        or profiles.ndim != 3
-        or lengths.ndim != 2
-        or layers.ndim != 1
-    ):
+    found = [features.arrays.get(key, np.empty(())) for key in ("profiles", "lengths", "layers")]
+    if [array.ndim for array in found] != [3, 2, 1]:
         raise DegenerateInput("gram: the fingerprint lacks its profiles")
+    profiles, lengths, layers = found
     if not len(profiles) == len(lengths) == len(layers) > 0:
         raise DegenerateInput("gram: the fingerprint's profiles and layers differ in number")
     rows = features.facts.get("rows")
@@ -99,17 +81,9 @@ def _side(features: Features) -> GramSide:
 def score_of(a: GramSide, b: GramSide) -> Score:
     """Return the best pair of layers beside its exact bound."""
     table = hold_gram(a, b)
-    test = gram_test(table)
-    best = table.counts.max(axis=0)
-    chance = Chance(
-        Text("a random order of neurons; factorial-moment bound, corrected for the pairs of layers"),
-        1.0 / table.tested,
-        1.0 / table.tested,
-        test.log10_p,
-        table.tested,
-        exact=True,
-        assumptions=test.assumptions,
-    )
+    test, best, expected = gram_test(table), table.counts.max(axis=0), 1.0 / table.tested
+    name = Text("a random order of neurons; factorial-moment bound, corrected for the pairs of layers")
+    chance = Chance(name, expected, expected, test.log10_p, table.tested, exact=True, assumptions=test.assumptions)
     layers = {
         layer: table.layers_a[int(table.counts[:, j].argmax())]
         for j, layer in enumerate(table.layers_b)

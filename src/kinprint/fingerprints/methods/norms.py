@@ -1,4 +1,4 @@
-"""Norm scales: the joint permutation test of the evidence engine as a fingerprint.
+"""Norm scales: correlate them over all layers, against one permutation of residual dimensions.
 
 Scales of all norms that act on the residual stream, in all layers. The score is the mean of the Pearson correlations of the pairs;
 its null permutes the residual dimensions of one model, ONE permutation for all layers and norms, because layers are strongly
@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.battery import SamplePair, norm_test
+from kinprint.evidence.exact_tests import norm_test
+from kinprint.evidence.probe import SamplePair
 from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    NEURON_PERMUTATION,
-    RESCALING,
-    SIGN_FLIPS,
+    RESIDUAL_PERMUTATION,
+    ROTATION,
     Chance,
     Features,
     PortableMethod,
     Score,
+    all_but,
     register,
 )
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
@@ -47,7 +47,7 @@ class Norms(PortableMethod):
 
     name = "norms"
     title = Text("Norm scales, jointly")
-    invariant_to = (SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
+    invariant_to = all_but(RESIDUAL_PERMUTATION, ROTATION)
     summary = Text("Mean correlation of norm scales, against one permutation of residual dimensions: exact.")
     references = ("kinprint, METHODS 1a: joint permutation test of norm scales",)
 
@@ -76,15 +76,8 @@ class Norms(PortableMethod):
         test = norm_test(group[0].role, group, ordered, seed)
         if test.statistic is None or test.n is None:
             raise DegenerateInput("every permutation gives the same value: there is no order to compare")
-        chance = Chance(
-            Text("one permutation of residual dimensions"),
-            test.null_mean,
-            test.null_sd,
-            test.log10_p,
-            test.n,
-            True,
-            test.assumptions,
-        )
+        name = Text("one permutation of residual dimensions")
+        chance = Chance(name, test.null_mean, test.null_sd, test.log10_p, test.n, True, test.assumptions)
         notes = [test.reason] if test.reason else []
         if a.facts["layers"] != b.facts["layers"]:
             notes.append(Text("depths differ: layers are paired by their number"))
@@ -94,22 +87,13 @@ class Norms(PortableMethod):
 
 def _pairs(role: Role, a: Features, b: Features) -> list[SamplePair]:
     one, two = _by_layer(role, a.arrays), _by_layer(role, b.arrays)
-    return [
-        SamplePair(role, None if layer < 0 else layer, None, _sample(one[layer]), _sample(two[layer]))
-        for layer in sorted(one.keys() & two.keys())
-    ]
+    common = sorted(one.keys() & two.keys())
+    return [SamplePair(role, None if layer < 0 else layer, None, one[layer], two[layer]) for layer in common]
 
 
-def _by_layer(role: Role, arrays: Mapping[str, NDArray[Any]]) -> dict[int, Matrix]:
-    values = unpack(arrays[role.value])
-    return {int(layer): values[row] for row, layer in enumerate(arrays[f"{role.value}.layers"])}
-
-
-def _sample(values: Matrix) -> Sample:
-    return Sample(values, "F32", values.shape)
-
-
-# -- storage, for the rows of `fixed_points` too -----------------------------------------------------------------------
+def _by_layer(role: Role, arrays: Mapping[str, NDArray[Any]]) -> dict[int, Sample]:
+    rows = zip(arrays[f"{role.value}.layers"], unpack(arrays[role.value]), strict=True)
+    return {int(layer): Sample(values, "F32", values.shape) for layer, values in rows}
 
 
 def pack(values: Matrix) -> NDArray[Any]:

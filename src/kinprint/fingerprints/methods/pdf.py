@@ -1,4 +1,4 @@
-"""PDF, the intrinsic fingerprint: how the spread of attention weights changes from layer to layer.
+"""PDF, the intrinsic fingerprint: correlate the spreads of attention weights over layers.
 
 Yoon et al., "Intrinsic Fingerprint of LLMs: Continue Training is NOT All You Need to Steal A Model!", 2025, arXiv:2507.03014. For
 each of Q, K, V, O the standard deviation of all its elements in layer l, σ_l, is normalised over layers to mean 0 and variance 1;
@@ -21,16 +21,7 @@ import numpy as np
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import (
-    HEAD_PERMUTATION,
-    NEURON_PERMUTATION,
-    RESIDUAL_PERMUTATION,
-    SIGN_FLIPS,
-    Features,
-    PortableMethod,
-    Score,
-    register,
-)
+from kinprint.fingerprints.base import RESCALING, ROTATION, Features, PortableMethod, Score, all_but, register
 from kinprint.model.weights import Weights
 from kinprint.text import Text
 
@@ -46,7 +37,7 @@ class IntrinsicSpread(PortableMethod):
 
     name = "pdf"
     title = Text("PDF (spread by layer)")
-    invariant_to = (RESIDUAL_PERMUTATION, SIGN_FLIPS, NEURON_PERMUTATION, HEAD_PERMUTATION)
+    invariant_to = all_but(ROTATION, RESCALING)
     summary = Text(
         "Standard deviations of Q, K, V, O over the layers, correlated; descriptive, without a null of its own."
     )
@@ -74,8 +65,7 @@ class IntrinsicSpread(PortableMethod):
         depths = len(a.arrays["q"]), len(b.arrays["q"])
         notes = [Text("layers are not exchangeable: a high value is no evidence by itself")]
         if depths[0] != depths[1]:
-            a_depth, b_depth = depths
-            notes.append(Text("depths {a} and {b}: the shorter is interpolated", a=a_depth, b=b_depth))
+            notes.append(Text("depths {a} and {b}: the shorter is interpolated", a=depths[0], b=depths[1]))
         details = {**found, "layers": float(max(depths))}
         return Score(math.fsum(found.values()) / len(found), details=details, notes=tuple(notes))
 

@@ -1,4 +1,4 @@
-"""REEF: what layers say at the last token of fixed prompts, compared by linear CKA.
+"""REEF: compare the outputs of layers at the last token of fixed prompts by linear CKA.
 
 Zhang et al., "REEF: Representation Encoding Fingerprints for Large Language Models", ICLR 2025, arXiv:2410.14273. X (n×d) are the
 outputs of a layer at the last token of n prompts, Y (n×d') those of a layer of the other model; K = XXᵀ, L = YYᵀ::
@@ -17,8 +17,8 @@ the score; that one layer (`published_layer`) and the best of all pairs of layer
 from the paper: the prompts are our own (`data/prompts.txt`), not TruthfulQA's; outputs are those of the blocks, before the
 final norm; at most `LAYERS` layers are kept, of each the centred Gram matrix of the prompts in half precision: all CKA needs.
 
-Two models that learnt the same language say like things of the same prompts, whoever trained them: the null of permuted prompts
-is far too strict, and only the empirical one, of independent models, says what a value means.
+Two models that learnt the same language represent the same prompts alike, whoever trained them: the null of permuted prompts is
+far too strict, and only the empirical null of independent models tells what a value means.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ from kinprint.fingerprints.base import (
     FORWARD,
     TOKENIZER,
     WEIGHTS,
-    Chance,
     Features,
     PortableMethod,
     Score,
+    cka_chance,
     register,
 )
-from kinprint.fingerprints.cka_null import cka_chance
 from kinprint.fingerprints.forward import Runner, prompts, prompts_digest
 from kinprint.model.weights import Weights
 from kinprint.stats.kernels import centred_gram, u_centred
@@ -59,7 +58,6 @@ class REEF(PortableMethod):
     title = verbatim("REEF")
     needs = (WEIGHTS, TOKENIZER, FORWARD)
     invariant_to = CHANGES
-    bounds = (-1.0, 1.0)
     summary = Text(
         "Unbiased linear CKA of layers' outputs at the last token of 200 fixed prompts; widths and tokenizers may differ."
     )
@@ -70,17 +68,12 @@ class REEF(PortableMethod):
         outputs = list(Runner(model).last_tokens())
         chosen = evenly_spaced(range(len(outputs)), LAYERS, at="nearest")
         grams = np.array([packed(outputs[layer]) for layer in chosen])
-        return Features(
-            self.name,
-            self.version,
-            {"grams": grams, "layers": np.array(chosen, dtype=np.int32)},
-            {"depth": len(outputs), "prompts": prompts_digest()},
-        )
+        arrays = {"grams": grams, "layers": np.array(chosen, dtype=np.int32)}
+        return Features(self.name, self.version, arrays, {"depth": len(outputs), "prompts": prompts_digest()})
 
     def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
         """Compare all kept layers with all."""
         sides = _checked(a), _checked(b)
-        n = sides[0][0].shape[0]
         biased = _layer_grid(sides[0], sides[1])
         unbiased = _layer_grid([u_centred(K) for K in sides[0]], [u_centred(L) for L in sides[1]])
         depths = _depths(a), _depths(b)
@@ -100,10 +93,14 @@ class REEF(PortableMethod):
         }
         nearest = unbiased.argmax(axis=0)
         layers = {int(layer): int(layers_a[nearest[place]]) for place, layer in enumerate(layers_b)}
-        return Score(value=value, chance=_chance(value, n), details=details, layers=layers)
-
-
-# --- Gram matrices ----------------------------------------------------------------------------------------------------
+        chance = cka_chance(
+            value,
+            sides[0][0].shape[0],
+            Text("prompts permuted"),
+            Text("none holds for language models: prompts have a meaning, which independent models share"),
+            Text("sd is that of one pair of layers, an upper bound for the mean of several; normal tail"),
+        )
+        return Score(value, chance, details, layers)
 
 
 def packed(X: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -143,9 +140,6 @@ def _layer_grid(left: list[FloatArray], right: list[FloatArray]) -> FloatArray:
     return np.clip(products, -1.0, 1.0)
 
 
-# --- layers and chance ------------------------------------------------------------------------------------------------
-
-
 def _depths(features: Features) -> FloatArray:
     """Return how deep in its model each kept layer is, the last at 1."""
     depth = float(features.facts["depth"])
@@ -158,13 +152,3 @@ def _matched(a: FloatArray, b: FloatArray) -> tuple[NDArray[np.intp], NDArray[np
     if a.size <= b.size:
         return np.arange(a.size), np.abs(a[:, None] - b[None, :]).argmin(axis=1)
     return np.abs(a[:, None] - b[None, :]).argmin(axis=0), np.arange(b.size)
-
-
-def _chance(value: float, n: int) -> Chance:
-    return cka_chance(
-        value,
-        n,
-        Text("prompts permuted"),
-        Text("none holds for language models: prompts have a meaning, which independent models share"),
-        Text("sd is that of one pair of layers, an upper bound for the mean of several; normal tail"),
-    )

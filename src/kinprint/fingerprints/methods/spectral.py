@@ -1,4 +1,4 @@
-"""Spectral fingerprint: singular values of the attention products, layer by layer, after a monotone alignment of layers.
+"""Spectral fingerprint: compare singular values of the attention products, layers aligned in order.
 
 After GhostSpec (Wang et al., "Ghost in the Transformer: Tracing LLM Lineage with SVD-Fingerprint", AAAI 2026, arXiv:2511.06390).
 For each layer the singular values of the d×d products::

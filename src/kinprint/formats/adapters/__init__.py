@@ -1,1 +1,1 @@
-"""Low-rank adapters in PEFT's layout."""
+"""Read low-rank adapters in PEFT's layout."""

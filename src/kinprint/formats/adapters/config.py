@@ -1,7 +1,7 @@
-"""What an adapter_config.json (PEFT) says: kind, rank and scale of an adapter, and which model it belongs to.
+"""Read from an adapter_config.json (PEFT) the kind, rank and scale of an adapter, and the model it belongs to.
 
-Everything in it was written by a stranger. What would change the meaning of the stored matrices and is not known here is
-refused by name; regular expressions in it are not run.
+The config is untrusted. A setting that would change the meaning of the stored matrices and is not known is refused by name;
+regular expressions are not run.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _REVISION = re.compile(r"[^\s@/]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """A LoRA adapter's settings."""
+    """Settings of a LoRA adapter."""
 
     # rank, alpha: of modules that no pattern names.
     rank: int
     alpha: float
     # rank_pattern, alpha_pattern: ends of module paths with their own value; a leading ``^`` means the whole path. No
-    # pattern of ranks (None) means that it holds regular expressions: the shapes tell the ranks anyhow.
+    # pattern of ranks (None) stands for regular expressions: the shapes tell the ranks.
     rank_pattern: Mapping[str, float] | None = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     by_root: bool = False  # whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023)
@@ -79,7 +79,7 @@ def _looked_up(pattern: Mapping[str, float], path: str, default: float) -> float
 
 
 def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
-    """Check an adapter's config. Raise FormatError if it is of a kind that cannot be merged, or makes no sense."""
+    """Check an adapter's config. Raise FormatError for a kind that cannot be merged, and for impossible values."""
     where = f"{label}: {ADAPTER_CONFIG}"
     kind = document.get("peft_type")
     if kind != "LORA":
@@ -96,12 +96,15 @@ def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
     rank = _number(document.get("r"), f"{where}: r", least=1, most=MAX_RANK)
     if rank != int(rank):
         raise FormatError(f"{where}: r is {rank}, expected an integer")
-    saved, alphas = document.get("modules_to_save"), document.get("alpha_pattern")
+    saved, alphas = document.get("modules_to_save"), _pattern(document.get("alpha_pattern"), f"{where}: alpha_pattern")
+    if alphas is None:
+        said = f"{where}: alpha_pattern holds regular expressions, which are not run; expected names of modules"
+        raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
     return LoraSettings(
         rank=int(rank),
         alpha=_number(document.get("lora_alpha"), f"{where}: lora_alpha"),
         rank_pattern=_pattern(document.get("rank_pattern"), f"{where}: rank_pattern"),
-        alpha_pattern=_needed(_pattern(alphas, f"{where}: alpha_pattern"), f"{where}: alpha_pattern"),
+        alpha_pattern=alphas,
         by_root=bool(document.get("use_rslora")),
         transposed=bool(document.get("fan_in_fan_out")),
         magnitudes=bool(document.get("use_dora")),
@@ -149,18 +152,11 @@ def _pattern(value: object, where: str) -> dict[str, float] | None:
     return found
 
 
-def _needed(pattern: dict[str, float] | None, where: str) -> dict[str, float]:
-    if pattern is None:
-        said = f"{where} holds regular expressions, which are not run; expected names of modules"
-        raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
-    return pattern
-
-
 def base_reference(name: str, revision: str | None, *, here: bool, label: str, endpoint: str) -> ModelRef:
-    """Return where an adapter's declared base is; a path of this machine only if the adapter is `here`, on it, too.
+    """Return where an adapter's declared base is; a path of this machine only for an adapter that is on it, too (`here`).
 
     Raise BadReference or NotFound if it names no model that may be opened. An address is not followed: it could be any host,
-    chosen by a stranger.
+    chosen by whoever wrote the config.
     """
     if "://" in name and not name.startswith("hf://"):
         said = f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed"

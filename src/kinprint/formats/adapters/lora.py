@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) as PEFT stores them: a base's tensors with scale·B·A added when they are read.
+"""Merge low-rank adapters (LoRA, Hu et al. 2021) as PEFT stores them: add scale·B·A to a base's tensors when these are read.
 
 Nothing is merged on disk or in memory as a whole: some rows of an adapted matrix need those rows of W and of B, and A.
 """
@@ -17,7 +17,7 @@ from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, LoraSettings
 from kinprint.formats.dtypes import FLOATS, ITEM_BYTES, Array
 from kinprint.formats.format import FORMATS
-from kinprint.formats.plan import TensorSlice, rows, whole
+from kinprint.formats.plan import TensorSlice, columns, rows, whole
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.text import Text, joined
 
@@ -43,7 +43,7 @@ _AGAIN = "the adapter's file and its config do not belong together, or are damag
 
 
 def has_full_weights(listed: Collection[str]) -> bool:
-    """Whether a folder that may hold an adapter holds a whole model. What trainers leave behind is no model."""
+    """Whether a folder that may hold an adapter holds a whole model, beside what trainers leave behind."""
     for name in listed:
         if "/" in name or name in ADAPTER_FILES:
             continue
@@ -87,7 +87,7 @@ class Adapter:
     replaced: Mapping[str, TensorInfo]
 
     def describe(self, settings: LoraSettings) -> Text:
-        """Return rank, alpha and targets in words."""
+        """Describe rank, alpha and targets."""
         ranks = sorted({target.rank for target in self.targets})
         alphas = sorted({settings.alpha_of(target.path) for target in self.targets})
         names = sorted({target.path.rsplit(".", 1)[-1] for target in self.targets})
@@ -96,7 +96,11 @@ class Adapter:
             shown = Text("{names} and {k} more", names=shown, k=len(names) - _SHOWN)
         layers = len({index for target in self.targets if (index := _layer(target.path)) is not None})
         kinds = [word for word, on in (("DoRA", settings.magnitudes), ("rsLoRA", settings.by_root)) if on]
-        kind, rank, alpha = " and ".join(kinds) or "LoRA", _ranks(ranks), _alphas(alphas)
+        kind = " and ".join(kinds) or "LoRA"
+        rank = Text("ranks {x:g} to {y:g}", x=ranks[0], y=ranks[-1]) if ranks[1:] else Text("rank {x:g}", x=ranks[0])
+        alpha = (
+            Text("alphas {x:g} to {y:g}", x=alphas[0], y=alphas[-1]) if alphas[1:] else Text("alpha {x:g}", x=alphas[0])
+        )
         text = Text("{kind} adapter: {rank}, {alpha}, targets {names}", kind=kind, rank=rank, alpha=alpha, names=shown)
         if layers == 1:
             text = Text("{what} in 1 layer", what=text)
@@ -106,18 +110,6 @@ class Adapter:
             return text
         stored = printable(", ".join(sorted(self.replaced)[:3]), 200) + (", …" if len(self.replaced) > 3 else "")
         return joined((text, Text("{n} tensors stored whole ({names})", n=len(self.replaced), names=stored)))
-
-
-def _ranks(values: Sequence[float]) -> Text:
-    if len(values) == 1:
-        return Text("rank {x:g}", x=values[0])
-    return Text("ranks {x:g} to {y:g}", x=values[0], y=values[-1])
-
-
-def _alphas(values: Sequence[float]) -> Text:
-    if len(values) == 1:
-        return Text("alpha {x:g}", x=values[0])
-    return Text("alphas {x:g} to {y:g}", x=values[0], y=values[-1])
 
 
 def _layer(path: str) -> str | None:
@@ -192,18 +184,18 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """How names of the adapter become names of the base: one beginning for another."""
+    """Replacement of one prefix of names, from the adapter's to the base's."""
 
     old: str = ""
     new: str = ""
 
     def __call__(self, name: str) -> str:
-        """Return the base's name; names that begin differently stay as they are."""
+        """Return the base's name; names without the prefix stay as they are."""
         return self.new + name[len(self.old) :] if name.startswith(self.old) else name
 
 
 def find_renaming(names: Sequence[str], base: Collection[str], label: str, base_label: str) -> Renaming:
-    """Find how the base calls the adapted tensors: as the adapter does, or with another beginning.
+    """Find the names of the adapted tensors in the base: those of the adapter, or with another prefix.
 
     Classes wrap each other: a Llama's layers are ``model.layers`` or ``layers``, GPT-2's ``transformer.h`` or ``h``. Raise
     FormatError if the base does not have them.
@@ -226,7 +218,7 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
     bits = name.split(".")
     for dropped in range(min(len(bits) - 2, MAX_DROPPED)):
         if dropped and _INDEX.fullmatch(bits[dropped - 1]):
-            return  # what is left no longer says which layer it is of
+            return  # the rest of the name no longer tells the layer
         old, rest = "".join(f"{bit}." for bit in bits[:dropped]), ".".join(bits[dropped:])
         if dropped and rest in base:
             yield Renaming(old)
@@ -240,7 +232,7 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
 
 @dataclass(frozen=True, slots=True)
 class LowRankSum:
-    """W + scale·B·A, with rows brought to the lengths in `magnitude` if there are any (DoRA)."""
+    """W + scale·B·A, with rows scaled to the norms in `magnitude` if there are any (DoRA)."""
 
     # weight, down, up: W, A (rank × in) and B (out × rank).
     weight: TensorInfo
@@ -248,15 +240,15 @@ class LowRankSum:
     up: TensorInfo
     scale: float  # factor of the product
     transposed: bool  # whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added
-    magnitude: TensorInfo | None = None  # length of each output's row of weights
+    magnitude: TensorInfo | None = None  # norm of each output's row of weights
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return rows of W and of one factor, and the other factor whole; lengths of columns need all rows."""
+        """Select rows of W and of one factor, and the other factor whole; norms of columns need all rows."""
         if self.transposed and self.magnitude is not None:
             start, stop = 0, self.weight.shape[0]
         own = rows(self.weight, [(start, stop)])
         if self.transposed:
-            found = [own, _columns(self.down, start, stop), whole(self.up)]
+            found = [own, columns(self.down, start, stop), whole(self.up)]
         else:
             found = [own, rows(self.up, [(start, stop)]), whole(self.down)]
         if self.magnitude is not None:
@@ -265,7 +257,7 @@ class LowRankSum:
         return found
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Return the rows. A row comes out the same, bit for bit, whichever others are read with it."""
+        """Compute the rows. A row is the same, bit for bit, whichever others are read with it."""
         weight, one, other = parts[:3]
         rank, flat = self.down.shape[0], weight.reshape(weight.shape[0], -1)
         if self.transposed:
@@ -287,15 +279,6 @@ class LowRankSum:
         return built.reshape(-1, *self.weight.shape[1:])
 
 
-def _columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
-    """Select columns of a matrix."""
-    count, width = tensor.shape
-    if (start, stop) == (0, width):
-        return whole(tensor)
-    runs = tuple((row * width + start, row * width + stop) for row in range(count))
-    return TensorSlice(tensor, runs, (count, stop - start))
-
-
 def _low_rank_sum(weight: Array, left: Array, right: FloatArray, scale: float) -> FloatArray:
     """Return weight + scale·left·right.
 
@@ -313,7 +296,7 @@ def _low_rank_sum(weight: Array, left: Array, right: FloatArray, scale: float) -
 
 
 def _factors(values: Array, lengths: Array, *, axis: int) -> FloatArray:
-    """Return what brings rows (or columns) to the lengths asked for; those of length zero stay as they are."""
+    """Return the factors that scale rows (or columns) to the norms asked for; those of norm zero stay zero."""
     norms = np.sqrt(np.square(values, dtype=np.float64).sum(axis=axis))
     factors = np.zeros(norms.shape)
     np.divide(lengths.reshape(-1), norms, out=factors, where=norms > 0.0)
@@ -363,7 +346,7 @@ def _tied_head(base: Tensors) -> str | None:
 def _replacement(
     tensor: TensorInfo, name: str, base: Mapping[str, Row | TensorInfo], settings: LoraSettings, label: str
 ) -> TensorInfo:
-    """Return a tensor that takes another's place; a vocabulary may have grown, a head may be new."""
+    """Return a tensor that replaces one of the base; a vocabulary may have grown, a head may be new."""
     known = base.get(name)
     if known is None and not set(name.split(".")) & set(settings.saved) and name != "lm_head.weight":
         raise FormatError(
@@ -377,7 +360,7 @@ def _replacement(
 
 
 def _stored_transposed(base: Tensors, targets: Mapping[str, LoraTarget], renaming: Renaming, *, default: bool) -> bool:
-    """Tell whether matrices are stored in × out. Where a shape can tell it does, for all: the setting is often wrong."""
+    """Whether matrices are stored in × out: by their shapes where these differ, else by the setting, which is often wrong."""
     seen = set()
     for name, target in targets.items():
         shape, form = base[renaming(name)].shape, (target.up.shape[0], target.down.shape[1])

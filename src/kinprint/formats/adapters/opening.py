@@ -1,4 +1,4 @@
-"""Opening an adapter: by itself, or merged into the base that it declares or that was given."""
+"""Open an adapter: by itself, or merged into the base that it declares or that was given."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from dataclasses import dataclass, replace
 
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference, FormatError, NotFound, SourceError
-from kinprint.formats.adapters.config import (
-    ADAPTER_CONFIG,
-    ADAPTER_FILES,
-    GIVE_BASE,
-    LoraSettings,
-    base_reference,
-    declared_base,
-    read_settings,
-)
+from kinprint.formats.adapters import config
+from kinprint.formats.adapters.config import ADAPTER_CONFIG, ADAPTER_FILES, GIVE_BASE, LoraSettings, read_settings
 from kinprint.formats.adapters.lora import has_full_weights, merge, read_adapter
-from kinprint.formats.checkpoint import Checkpoint, WeightFile, load_file, open_checkpoint, read_json_of
-from kinprint.formats.format import FIRST_READ
+from kinprint.formats.checkpoint import Checkpoint, WeightFile, open_checkpoint, read_json_of
+from kinprint.formats.format import FIRST_READ, load_file
 from kinprint.formats.tensors import Tensors
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
 from kinprint.sources.session import Session
@@ -30,7 +23,7 @@ _LOCAL = ("folder", "file")
 
 @dataclass(frozen=True)
 class AdapterFiles:
-    """An adapter's config and its file, of which nothing has been read yet."""
+    """Config and weight file of an adapter; nothing of the weights has been read yet."""
 
     folder: Folder
     document: Mapping[str, object]
@@ -46,7 +39,7 @@ class AdapterFiles:
 def find_adapter(
     folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False
 ) -> AdapterFiles | None:
-    """Return the adapter that a folder, or the `wanted` file in it, is read for, if it is one.
+    """Return the adapter in a folder, or that the `wanted` file belongs to; None if there is none.
 
     With `unlisted`, ask for an adapter's usual files in a folder that nothing lists.
     """
@@ -107,27 +100,18 @@ def _open_alone(found: AdapterFiles, session: Session) -> Checkpoint:
     try:
         settings = read_settings(found.document, found.label)
         text = read_adapter(shard.rows, settings, found.label).describe(settings)
-    except FormatError as error:  # which forbids to merge it, not to look at it
+    except FormatError as error:  # the adapter cannot be merged, but can be inspected
         text = error.reason
-    base = declared_base(found.document)
-    if base:
-        note = Text(
-            "{adapter}; its base, {base} (declared), was not read: see --base", adapter=text, base=printable(base, 120)
-        )
-    else:
-        note = Text("{adapter}; it does not name its base: see --base", adapter=text)
-    file = WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)
-    return Checkpoint(
-        found.folder.provenance,
-        {},
-        (file,),
-        Tensors(shard.rows),
-        (note, *shard.notes),
-        session,
-        found.folder,
-        (found.source,),
-        adapter=True,
+    note, base = (
+        Text("{adapter}; it does not name its base: see --base", adapter=text),
+        config.declared_base(found.document),
     )
+    if base:
+        base = printable(base, 120)
+        note = Text("{adapter}; its base, {base} (declared), was not read: see --base", adapter=text, base=base)
+    file = WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)
+    tensors, notes, folder = Tensors(shard.rows), (note, *shard.notes), found.folder
+    return Checkpoint(folder.provenance, {}, (file,), tensors, notes, session, folder, (found.source,), adapter=True)
 
 
 def _declared(found: AdapterFiles, settings: LoraSettings, session: Session) -> Checkpoint:
@@ -139,7 +123,7 @@ def _declared(found: AdapterFiles, settings: LoraSettings, session: Session) -> 
     endpoint = session.settings.endpoint
     ref = session.look_up(
         f"base of {label}: {name}",  # which may be a path that is there or not
-        lambda: base_reference(name, settings.revision, here=here, label=label, endpoint=endpoint),
+        lambda: config.base_reference(name, settings.revision, here=here, label=label, endpoint=endpoint),
     )
     try:
         return open_checkpoint(ref, session, alone=True)
@@ -149,7 +133,7 @@ def _declared(found: AdapterFiles, settings: LoraSettings, session: Session) -> 
 
 
 def _merged(base: Checkpoint, how: str, found: AdapterFiles, settings: LoraSettings, session: Session) -> Checkpoint:
-    """Add an adapter to its base. Its file comes after the base's, whose numbers are known to tensors made of others."""
+    """Add an adapter to its base. The adapter's file comes last: tensors made of others know the base's files by number."""
     folder, label = found.folder, found.label
     if base.adapter:
         raise FormatError(f"{label}: its base, {printable(base.label)} ({how}), is an adapter itself", hint=GIVE_BASE)
@@ -157,12 +141,9 @@ def _merged(base: Checkpoint, how: str, found: AdapterFiles, settings: LoraSetti
     adapter = read_adapter(shard.rows, settings, label)
     tied = base.config.get("tie_word_embeddings") is not False
     rows, notes = merge(base.tensors, adapter, settings, tied=tied, label=label, base_label=base.label)
-    adapted = adapter.describe(settings)
-    name = printable(base.label)
-    if how == "declared":
-        said = Text("{adapter}; merged into {base} (declared)", adapter=adapted, base=name)
-    else:
-        said = Text("{adapter}; merged into {base} (given)", adapter=adapted, base=name)
+    adapted, name = adapter.describe(settings), printable(base.label)
+    declared = Text("{adapter}; merged into {base} (declared)", adapter=adapted, base=name)
+    said = declared if how == "declared" else Text("{adapter}; merged into {base} (given)", adapter=adapted, base=name)
     # a single file's companions are listed whether they are there or not
     own_tokenizer = "tokenizer.json" in (folder.names or ()) and folder.provenance.kind != "url-file"
     return replace(
@@ -180,7 +161,7 @@ def _merged(base: Checkpoint, how: str, found: AdapterFiles, settings: LoraSetti
 
 
 def shared_base(a: Checkpoint, b: Checkpoint) -> Text | None:
-    """Say so if the two are equal by construction but for an adapter."""
+    """Say that two models are equal by construction but for an adapter; None if they are not."""
     why = Text("all that no adapter changes is equal by construction, and shows nothing about how they were trained")
     if a.base is not None and b.base is not None and _same_files(a.base, b.base):
         name = printable(a.base.label)

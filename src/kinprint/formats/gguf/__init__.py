@@ -1,1 +1,1 @@
-"""GGUF, the format of llama.cpp."""
+"""Read GGUF, the format of llama.cpp."""

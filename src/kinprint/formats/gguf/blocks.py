@@ -1,4 +1,4 @@
-"""The number formats of GGUF files: blocks of quantised weights, decoded a few thousand blocks at a time.
+"""Decode the number formats of GGUF files: blocks of quantised weights, a few thousand blocks at a time.
 
 The layouts are those of ggml's own C headers (ggml-common.h, ggml-quants.c of the llama.cpp project); MXFP4 is the format of
 the "OCP Microscaling Formats (MX) Specification" 1.0. Each value is computed in float32 with the operations in the order of
@@ -8,7 +8,7 @@ these are decoded by the `gguf` package, which carries the tables, where it is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,38 +59,27 @@ def _half(stored: NDArray[Any]) -> Floats:
 # -- 32 weights with a scale -------------------------------------------------------------------------------------------
 
 
-def _q4_0(blocks: Blocks, out: Floats) -> None:
-    codes = _nibbles(blocks["q"]).reshape(-1, 32).view(np.int8)
-    codes -= 8
+def _centred(codes: Bytes, middle: int, blocks: Blocks, out: Floats) -> None:
+    """Write codes less the middle one, times the blocks' scales."""
+    signed = codes.view(np.int8)
+    signed -= middle
+    _scaled(signed, _half(blocks["d"]), out)
+
+
+def _raised(codes: Bytes, blocks: Blocks, out: Floats) -> None:
+    """Write codes times the blocks' scales, plus their minima."""
     _scaled(codes, _half(blocks["d"]), out)
-
-
-def _q4_1(blocks: Blocks, out: Floats) -> None:
-    _scaled(_nibbles(blocks["q"]).reshape(-1, 32), _half(blocks["d"]), out)
     out += _half(blocks["m"])[:, None]
+
+
+def _four_bits(blocks: Blocks) -> Bytes:
+    return _nibbles(blocks["q"]).reshape(-1, 32)
 
 
 def _five_bits(blocks: Blocks) -> Bytes:
-    codes = _nibbles(blocks["q"]).reshape(-1, 32)
-    high = np.unpackbits(np.ascontiguousarray(blocks["h"]), axis=-1, bitorder="little")
-    high <<= 4
-    codes |= high
+    codes = _four_bits(blocks)
+    codes |= np.unpackbits(np.ascontiguousarray(blocks["h"]), axis=-1, bitorder="little") << 4
     return codes
-
-
-def _q5_0(blocks: Blocks, out: Floats) -> None:
-    codes = _five_bits(blocks).view(np.int8)
-    codes -= 16
-    _scaled(codes, _half(blocks["d"]), out)
-
-
-def _q5_1(blocks: Blocks, out: Floats) -> None:
-    _scaled(_five_bits(blocks), _half(blocks["d"]), out)
-    out += _half(blocks["m"])[:, None]
-
-
-def _q8_0(blocks: Blocks, out: Floats) -> None:
-    _scaled(blocks["q"], _half(blocks["d"]), out)
 
 
 # -- K-quants: 256 weights with a scale (and a minimum) for each 16 or 32 ------------------------------------------------
@@ -140,10 +129,6 @@ def _with_minima(codes: Bytes, blocks: Blocks, out: Floats) -> None:
     groups -= minima[..., None]
 
 
-def _q4_k(blocks: Blocks, out: Floats) -> None:
-    _with_minima(_nibbles(blocks["q"]), blocks, out)
-
-
 def _q5_k(blocks: Blocks, out: Floats) -> None:
     codes = _nibbles(blocks["q"]).reshape(-1, 8, 32)
     high = _fields(blocks["h"], 1)
@@ -178,15 +163,7 @@ def _trits(packed: Bytes, count: int) -> Bytes:
 def _tq1_0(blocks: Blocks, out: Floats) -> None:
     packed = blocks["q"]
     parts = [_trits(packed[:, :32], 5), _trits(packed[:, 32:], 5), _trits(blocks["h"], 4)]
-    codes = np.concatenate(parts, axis=1).view(np.int8)
-    codes -= 1
-    _scaled(codes, _half(blocks["d"]), out)
-
-
-def _tq2_0(blocks: Blocks, out: Floats) -> None:
-    codes = _fields(blocks["q"], 2).reshape(-1, 256).view(np.int8)
-    codes -= 1
-    _scaled(codes, _half(blocks["d"]), out)
+    _centred(np.concatenate(parts, axis=1), 1, blocks, out)
 
 
 # -- four bits that number the entries of a table -------------------------------------------------------------------------
@@ -215,23 +192,11 @@ def _looked_up(packed: Bytes, table: Floats, scales: Floats, out: Floats) -> Non
     groups *= scales[..., None, None]
 
 
-def _iq4_nl(blocks: Blocks, out: Floats) -> None:
-    _looked_up(blocks["q"], _IQ4, _half(blocks["d"]), out)
-
-
 def _iq4_xs(blocks: Blocks, out: Floats) -> None:
     low = (blocks["s"][:, :, None] >> np.array([0, 4], np.uint8)).reshape(-1, 8) & 15
     high = (blocks["h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16)).astype(np.uint8) & 3
     steps = (low | (high << 4)).view(np.int8) - np.int8(32)
     _looked_up(blocks["q"], _IQ4, _half(blocks["d"])[:, None] * steps.astype(np.float32), out)
-
-
-def _mxfp4(blocks: Blocks, out: Floats) -> None:
-    _looked_up(blocks["q"], _E2M1, _HALF_E8M0[blocks["e"]], out)
-
-
-def _nvfp4(blocks: Blocks, out: Floats) -> None:
-    _looked_up(blocks["q"], _E2M1, _HALF_E4M3[blocks["s"]], out)
 
 
 # -- the table of all types ----------------------------------------------------------------------------------------------
@@ -249,30 +214,37 @@ class _Coded(NamedTuple):
     number: int
     name: str
     elements: int
-    layout: Sequence[tuple[str, str] | tuple[str, str, tuple[int, ...]]]
+    fields: str  # d: scale, m: minimum, s, e: scales of groups, q: codes, h: their high bits
+    layout: str  # numpy's types of the fields
     kernel: Kernel
 
 
-_F2, _U1 = "<f2", "u1"
 _CODED = (
-    _Coded(2, "Q4_0", 32, [("d", _F2), ("q", _U1, (16,))], _q4_0),
-    _Coded(3, "Q4_1", 32, [("d", _F2), ("m", _F2), ("q", _U1, (16,))], _q4_1),
-    _Coded(6, "Q5_0", 32, [("d", _F2), ("h", _U1, (4,)), ("q", _U1, (16,))], _q5_0),
-    _Coded(7, "Q5_1", 32, [("d", _F2), ("m", _F2), ("h", _U1, (4,)), ("q", _U1, (16,))], _q5_1),
-    _Coded(8, "Q8_0", 32, [("d", _F2), ("q", "i1", (32,))], _q8_0),
-    _Coded(10, "Q2_K", SUPER, [("s", _U1, (16,)), ("q", _U1, (2, 32)), ("d", _F2), ("m", _F2)], _q2_k),
-    _Coded(11, "Q3_K", SUPER, [("h", _U1, (32,)), ("q", _U1, (2, 32)), ("s", _U1, (12,)), ("d", _F2)], _q3_k),
-    _Coded(12, "Q4_K", SUPER, [("d", _F2), ("m", _F2), ("s", _U1, (12,)), ("q", _U1, (4, 32))], _q4_k),
+    _Coded(2, "Q4_0", 32, "dq", "<f2, 16u1", lambda b, out: _centred(_four_bits(b), 8, b, out)),
+    _Coded(3, "Q4_1", 32, "dmq", "<f2, <f2, 16u1", lambda b, out: _raised(_four_bits(b), b, out)),
+    _Coded(6, "Q5_0", 32, "dhq", "<f2, 4u1, 16u1", lambda b, out: _centred(_five_bits(b), 16, b, out)),
+    _Coded(7, "Q5_1", 32, "dmhq", "<f2, <f2, 4u1, 16u1", lambda b, out: _raised(_five_bits(b), b, out)),
+    _Coded(8, "Q8_0", 32, "dq", "<f2, 32i1", lambda b, out: _scaled(b["q"], _half(b["d"]), out)),
+    _Coded(10, "Q2_K", SUPER, "sqdm", "16u1, (2,32)u1, <f2, <f2", _q2_k),
+    _Coded(11, "Q3_K", SUPER, "hqsd", "32u1, (2,32)u1, 12u1, <f2", _q3_k),
     _Coded(
-        13, "Q5_K", SUPER, [("d", _F2), ("m", _F2), ("s", _U1, (12,)), ("h", _U1, (32,)), ("q", _U1, (4, 32))], _q5_k
+        12, "Q4_K", SUPER, "dmsq", "<f2, <f2, 12u1, (4,32)u1", lambda b, out: _with_minima(_nibbles(b["q"]), b, out)
     ),
-    _Coded(14, "Q6_K", SUPER, [("q", _U1, (2, 64)), ("h", _U1, (2, 32)), ("s", "i1", (16,)), ("d", _F2)], _q6_k),
-    _Coded(20, "IQ4_NL", 32, [("d", _F2), ("q", _U1, (16,))], _iq4_nl),
-    _Coded(23, "IQ4_XS", SUPER, [("d", _F2), ("h", "<u2"), ("s", _U1, (4,)), ("q", _U1, (8, 16))], _iq4_xs),
-    _Coded(34, "TQ1_0", SUPER, [("q", _U1, (48,)), ("h", _U1, (4,)), ("d", _F2)], _tq1_0),
-    _Coded(35, "TQ2_0", SUPER, [("q", _U1, (2, 32)), ("d", _F2)], _tq2_0),
-    _Coded(39, "MXFP4", 32, [("e", _U1), ("q", _U1, (16,))], _mxfp4),
-    _Coded(40, "NVFP4", 64, [("s", _U1, (4,)), ("q", _U1, (4, 8))], _nvfp4),
+    _Coded(13, "Q5_K", SUPER, "dmshq", "<f2, <f2, 12u1, 32u1, (4,32)u1", _q5_k),
+    _Coded(14, "Q6_K", SUPER, "qhsd", "(2,64)u1, (2,32)u1, 16i1, <f2", _q6_k),
+    _Coded(20, "IQ4_NL", 32, "dq", "<f2, 16u1", lambda b, out: _looked_up(b["q"], _IQ4, _half(b["d"]), out)),
+    _Coded(23, "IQ4_XS", SUPER, "dhsq", "<f2, <u2, 4u1, (8,16)u1", _iq4_xs),
+    _Coded(34, "TQ1_0", SUPER, "qhd", "48u1, 4u1, <f2", _tq1_0),
+    _Coded(
+        35,
+        "TQ2_0",
+        SUPER,
+        "qd",
+        "(2,32)u1, <f2",
+        lambda b, out: _centred(_fields(b["q"], 2).reshape(-1, 256), 1, b, out),
+    ),
+    _Coded(39, "MXFP4", 32, "eq", "u1, 16u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E8M0[b["e"]], out)),
+    _Coded(40, "NVFP4", 64, "sq", "4u1, (4,8)u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E4M3[b["s"]], out)),
 )
 _PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
 _TABLED = {
@@ -312,8 +284,9 @@ def _decode_by_package(name: str, size: int, raw: memoryview) -> Array:
 
 def _register() -> dict[int, GgmlType]:
     types = {number: GgmlType(name, 1, ITEM_BYTES[name]) for number, name in _PLAIN.items()}
-    for number, name, elements, fields, kernel in _CODED:
-        layout = np.dtype(list(fields))
+    for number, name, elements, fields, types_of_fields, kernel in _CODED:
+        layout = np.dtype(types_of_fields)
+        layout.names = tuple(fields)
         add_block_format(name, elements, layout.itemsize, partial(_decode, kernel, layout, elements))
         types[number] = GgmlType(name, elements, layout.itemsize)
     for number, (name, size) in _TABLED.items():

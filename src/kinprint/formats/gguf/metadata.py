@@ -1,4 +1,4 @@
-"""Metadata of a GGUF file: where each value is in the header, decoded when asked for."""
+"""Decode metadata values of a GGUF file when they are asked for."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ class Metadata:
 
 
 def _plain(kind: int, value: Number) -> Number:
-    """Spell a float32 as people do: 1e-06, not 9.999999974752427e-07, which no other file says."""
+    """Round a float32 to the decimal that configs write: 1e-06, not 9.999999974752427e-07."""
     return float(f"{value:.7g}") if kind == _F32 else value

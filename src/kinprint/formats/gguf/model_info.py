@@ -1,6 +1,6 @@
-"""What a GGUF file says about its model, in the spelling of other checkpoints: config, tokenizer, order of rows, experts.
+"""Translate what a GGUF file says about its model to the spelling of other checkpoints: config, tokenizer, rows, experts.
 
-The facts about what a conversion does to tensors are those of llama.cpp's converter (convert_hf_to_gguf.py, since 2026 the
+What a conversion does to tensors is known from llama.cpp's converter (convert_hf_to_gguf.py, since 2026 the
 modules of conversion/): `LlamaModel.permute` and the classes that use it, the stacking of experts, the tokens of WordPiece, and
 norms stored with the one added, so that no offset is left here: gemma, gemma2, gemma3, gemma-embedding, nemotron, qwen3next,
 qwen35, qwen35moe, minimax-m3 (not gemma3n, gemma4, nemotron_h; plamo2 adds other numbers). The architecture files of these
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from kinprint.errors import FormatError
 from kinprint.formats.gguf.metadata import Metadata, Number
-from kinprint.formats.rotary_order import MAX_ROWS_IN_ORDER, in_hugging_face_order
 from kinprint.formats.tensors import TensorInfo
+from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order, one_of
 from kinprint.text import Text
 
 MAX_LAYERS = 9_999
@@ -97,7 +97,7 @@ def origin_of(metadata: Metadata) -> dict[str, object]:
 # -- tokenizer ---------------------------------------------------------------------------------------------------------
 
 _KINDS = {"gpt2": "BPE", "llama": "BPE", "bert": "WordPiece", "t5": "Unigram"}
-_CONTROL = (2, 3, 4)  # unknown, control, added by the user: spelt as they are
+_CONTROL = (2, 3, 4)  # unknown, control, added by the user: without a mark
 _SPACE = "▁"
 
 
@@ -140,7 +140,9 @@ def unstacked(tensors: Mapping[str, TensorInfo], label: str) -> dict[str, Tensor
     for name, tensor in tensors.items():
         stack = _STACKED.match(name)
         if stack is not None and len(tensor.shape) == 3 and 0 < tensor.shape[0] <= MAX_EXPERTS:
-            found |= _experts(stack[1], tensor)
+            for number in range(tensor.shape[0]):
+                expert = f"{stack[1]}.{number}.weight"
+                found[expert] = one_of(tensor, number)._replace(name=expert)
         elif len(tensor.shape) == 1 and _SINGLE.match(name):
             found[name] = tensor._replace(shape=(1, *tensor.shape))  # ggml drops sides of one
         else:
@@ -153,23 +155,10 @@ def unstacked(tensors: Mapping[str, TensorInfo], label: str) -> dict[str, Tensor
     return found
 
 
-def _experts(stem: str, tensor: TensorInfo) -> dict[str, TensorInfo]:
-    count, shape = tensor.shape[0], tensor.shape[1:]
-    size = tensor.nbytes // count
-    names = [f"{stem}.{number}.weight" for number in range(count)]
-    return {
-        name: TensorInfo(
-            name, tensor.dtype, shape, tensor.file, tensor.start + at * size, tensor.start + (at + 1) * size
-        )
-        for at, name in enumerate(names)
-    }
-
-
 # -- order of rows -------------------------------------------------------------------------------------------------------
 
-# Architectures whose rotary embedding turns neighbouring rows in llama.cpp, and rows half a head apart where they come from.
-# Those that turn neighbours already (command-r, chatglm, deepseek2, llama4, ernie4_5), or keep the halves, are converted as
-# they are.
+# Architectures whose rotary pairs are neighbouring rows in llama.cpp, and rows half a head apart in the original. Those with
+# neighbours in both (command-r, chatglm, deepseek2, llama4, ernie4_5), or with halves in both, are converted without reordering.
 _ARCHITECTURES = (
     "llama llama-embed mistral3 deci baichuan xverse internlm2 minicpm olmo arctic deepseek granite granitemoe granitehybrid "
     "chameleon bailingmoe smollm3 arcee llada nanbeige"
@@ -203,10 +192,8 @@ def in_original_order(
         elif tensor.shape[0]:
             found[name] = in_hugging_face_order(tensor, count)
     for why, names in left.items():
-        count = len(names)
+        n, name = len(names), names[0]
         notes.append(
-            Text(
-                "{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", n=count, name=names[0], why=why
-            )
+            Text("{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", n=n, name=name, why=why)
         )
     return found

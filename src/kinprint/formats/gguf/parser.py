@@ -1,4 +1,4 @@
-"""The reader of GGUF files (llama.cpp's format): header, metadata and table of tensors. Hostile until proven otherwise.
+"""Read the header, the metadata and the table of tensors of a GGUF file (llama.cpp's format), which is untrusted.
 
 Format, versions 2 and 3 (ggml's docs/gguf.md): the magic bytes, the version, the numbers of tensors and of metadata entries;
 the entries (name, type, value); the tensors (name, sides with the shortest stride first, type, offset); then the data, aligned.
@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import DAMAGED, damaged, refuse_lfs_pointer, too_large
 from kinprint.formats.format import ORIGIN, Format, Shard
 from kinprint.formats.gguf.blocks import type_of
 from kinprint.formats.gguf.metadata import FIXED, STRING, Metadata, MetadataValue
@@ -36,7 +37,6 @@ MAX_TENSORS = 1 << 16  # the largest has some two thousand
 MAX_STEPS = 1 << 22  # strings of an array: tokens, merges; the largest vocabularies have half a million of either
 MAX_NAME = (1 << 16) - 1  # what the format allows a key
 MAX_SIDES = 4
-MAX_COUNT = 1 << 59  # numpy counts bytes in 63 bits
 MAX_ALIGNMENT = 1 << 20
 LEAST_GROWTH = 1 << 18
 
@@ -51,12 +51,10 @@ _LEAST_TENSOR = 24
 _REST_OF_TOKENIZER = 8  # bytes for each token that follow the tokens: scores and kinds
 _MERGES = 17  # and those of a byte-pair tokenizer's merges
 _TENSOR_ENTRY = 80
-_AGAIN = "the file is truncated or damaged; fetch it again"
-_LFS_POINTER = b"version https://git-lfs"
 
 
 class Head:
-    """The beginning of a file, as far as it has been needed."""
+    """The beginning of a file, as far as it has been read."""
 
     def __init__(self, session: Session, source: Source, first: int) -> None:
         self._session, self._source = session, source
@@ -68,15 +66,13 @@ class Head:
         self.data += bytes(self._session.read_here(self._source, ByteRange(len(self.data), end)))
 
     def reach(self, end: int, wish: int = 0) -> None:
-        """Read on, at least to byte `end` and if there is no harm in it to `wish`."""
+        """Read on, at least to byte `end`, and to `wish` where the session allows a guess."""
         if end <= len(self.data):
             return
         if end > self.size:
-            said = f"{self.label}: the header goes on to byte {end}, the file ends at {self.size}"
-            raise FormatError(said, hint=_AGAIN)
+            raise damaged(f"{self.label}: the header goes on to byte {end}, the file ends at {self.size}")
         if end > HEADER_CAP:
-            said = f"{self.label}: the header goes on to byte {end}, more than the cap of {HEADER_CAP}"
-            raise FormatError(said, hint=_AGAIN)
+            raise damaged(f"{self.label}: the header goes on to byte {end}, more than the cap of {HEADER_CAP}")
         have = len(self.data)
         target = have + self._session.on_a_guess(max(wish - have, have, LEAST_GROWTH))
         self._extend(min(max(end, target), self.size, HEADER_CAP))
@@ -86,13 +82,12 @@ class Head:
         self.reach(at + 8)
         length = _U64.unpack_from(self.data, at)[0]
         if not 0 < length <= MAX_NAME:
-            said = f"{self.label}: {what} has a name of {length} bytes, expected 1 to {MAX_NAME}"
-            raise FormatError(said, hint=_AGAIN)
+            raise damaged(f"{self.label}: {what} has a name of {length} bytes, expected 1 to {MAX_NAME}")
         self.reach(at + 8 + length)
         try:
             return self.data[at + 8 : at + 8 + length].decode(), at + 8 + length
         except UnicodeDecodeError as error:
-            raise FormatError(f"{self.label}: the name of {what} is not UTF-8: {error.reason}", hint=_AGAIN) from None
+            raise damaged(f"{self.label}: the name of {what} is not UTF-8: {error.reason}") from None
 
 
 class Start(NamedTuple):
@@ -104,19 +99,16 @@ class Start(NamedTuple):
 
 
 def read_start(head: Head) -> Start:
-    """Check the magic bytes and the version, and that the counts could be true."""
+    """Check the magic bytes, the version, and that the counts fit the size of the file."""
     label, size = head.label, head.size
     if size < _START.size:
-        raise FormatError(f"{label}: {size} bytes, too short to be a GGUF file", hint=_AGAIN)
+        raise damaged(f"{label}: {size} bytes, too short to be a GGUF file")
     head.reach(_START.size)
     magic, version, tensors, entries = _START.unpack_from(head.data)
     if magic != MAGIC:
-        pointer = head.data.startswith(_LFS_POINTER)
-        what = (
-            "a Git LFS pointer instead of the weights" if pointer else f"it begins with {magic!r}, expected {MAGIC!r}"
-        )
-        hint = "fetch the weights themselves: git lfs pull" if pointer else "check that this is the GGUF file itself"
-        raise FormatError(f"{label}: not a GGUF file: {what}", hint=hint)
+        refuse_lfs_pointer(head.data, label)
+        said = f"{label}: not a GGUF file: it begins with {magic!r}, expected {MAGIC!r}"
+        raise FormatError(said, hint="check that this is the GGUF file itself")
     if version not in VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
         if swapped in (1, *VERSIONS):
@@ -124,14 +116,14 @@ def read_start(head: Head) -> Start:
                 f"{label}: a big-endian GGUF file of version {swapped}; only little-endian ones are read",
                 hint="convert it with gguf_convert_endian.py of llama.cpp, or fetch a little-endian copy",
             )
-        hint = "files of version 1 date from August 2023; fetch a newer copy" if version == 1 else _AGAIN
+        hint = "files of version 1 date from August 2023; fetch a newer copy" if version == 1 else DAMAGED
         raise FormatError(f"{label}: GGUF version {version}; versions 2 and 3 are read", hint=hint)
     for what, count, most, least in (
         ("tensors", tensors, MAX_TENSORS, _LEAST_TENSOR),
         ("metadata entries", entries, MAX_ENTRIES, _LEAST_ENTRY),
     ):
         if count > most or count * least > size:
-            raise FormatError(f"{label}: claims {count} {what} in {size} bytes, expected at most {most}", hint=_AGAIN)
+            raise damaged(f"{label}: claims {count} {what} in {size} bytes, expected at most {most}")
     return Start(version, tensors, entries)
 
 
@@ -145,7 +137,7 @@ def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tupl
     for _ in range(start.entries):
         key, at = head.text(at, "a metadata entry")
         if key in found:
-            raise FormatError(f"{head.label}: the metadata has {key[:200]!r} twice", hint=_AGAIN)
+            raise damaged(f"{head.label}: the metadata has {key[:200]!r} twice")
         if heads_only and key.startswith("tokenizer.") and any(each.endswith(_HEADS) for each in found):
             break
         head.reach(at + 4)
@@ -166,7 +158,7 @@ def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tupl
             at = _skip_strings(head, at, count, ahead)
         else:
             what = "an array of arrays" if kind == _ARRAY else f"of the unknown type {kind}"
-            raise FormatError(f"{head.label}: metadata entry {key[:200]!r} is {what}", hint=_AGAIN)
+            raise damaged(f"{head.label}: metadata entry {key[:200]!r} is {what}")
         found[key] = entry
     return Metadata(head.data, found, head.label), at
 
@@ -183,7 +175,7 @@ def _expected_after(found: Mapping[str, MetadataValue], head: Head, key: str, co
 def _skip_strings(head: Head, at: int, count: int, ahead: int) -> int:
     """Return where so many strings end. The loop is what opening a large vocabulary costs: some 130 ns a string."""
     if count > MAX_STEPS or count * 8 > head.size - at:
-        raise FormatError(f"{head.label}: {count} strings claimed at byte {at} of {head.size}", hint=_AGAIN)
+        raise damaged(f"{head.label}: {count} strings claimed at byte {at} of {head.size}")
     unpack, begun, left = _U64.unpack_from, at, count
     while left:
         data = head.data
@@ -199,17 +191,7 @@ def _skip_strings(head: Head, at: int, count: int, ahead: int) -> int:
     return at
 
 
-class TensorEntry(NamedTuple):
-    """A tensor as the table has it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
-
-
-def read_table(head: Head, start: Start, metadata: Metadata, at: int) -> tuple[list[TensorEntry], int]:
+def read_table(head: Head, start: Start, metadata: Metadata, at: int, file: int) -> tuple[list[TensorInfo], int]:
     """Read and check the table of tensors; return it and where the header ends."""
     label = head.label
     rows: dict[str, tuple[tuple[int, ...], int, int]] = {}
@@ -218,12 +200,11 @@ def read_table(head: Head, start: Start, metadata: Metadata, at: int) -> tuple[l
     for _ in range(start.tensors):
         name, at = head.text(at, "a tensor")
         if name in rows:
-            raise FormatError(f"{label}: tensor {name[:200]!r} is there twice", hint=_AGAIN)
+            raise damaged(f"{label}: tensor {name[:200]!r} is there twice")
         head.reach(at + 4)
         sides = _U32.unpack_from(head.data, at)[0]
         if sides > MAX_SIDES:
-            said = f"{label}: tensor {name[:200]!r} has {sides} sides, at most {MAX_SIDES} expected"
-            raise FormatError(said, hint=_AGAIN)
+            raise damaged(f"{label}: tensor {name[:200]!r} has {sides} sides, at most {MAX_SIDES} expected")
         place = _PLACES[sides]
         head.reach(at + 4 + place.size)
         *reversed_shape, kind, offset = place.unpack_from(head.data, at + 4)
@@ -231,7 +212,7 @@ def read_table(head: Head, start: Start, metadata: Metadata, at: int) -> tuple[l
         at += 4 + place.size
     alignment = _alignment(metadata, label)
     base = -(-at // alignment) * alignment
-    places = [_place(name, *row, alignment, base, head.size, label) for name, row in rows.items()]
+    places = [_place(name, *row, file, alignment, base, head.size, label) for name, row in rows.items()]
     _refuse_overlaps(places, label)
     return places, at
 
@@ -240,36 +221,43 @@ def _alignment(metadata: Metadata, label: str) -> int:
     stated = metadata.number("general.alignment")
     alignment = 32 if stated is None else stated
     if not isinstance(alignment, int) or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-        said = f"{label}: general.alignment is {alignment}, expected a power of two up to {MAX_ALIGNMENT}"
-        raise FormatError(said, hint=_AGAIN)
+        raise damaged(f"{label}: general.alignment is {alignment}, expected a power of two up to {MAX_ALIGNMENT}")
     return alignment
 
 
 def _place(
-    name: str, shape: tuple[int, ...], kind: int, offset: int, alignment: int, base: int, size: int, label: str
-) -> TensorEntry:
+    name: str,
+    shape: tuple[int, ...],
+    kind: int,
+    offset: int,
+    file: int,
+    alignment: int,
+    base: int,
+    size: int,
+    label: str,
+) -> TensorInfo:
     dtype, elements, block = type_of(kind, tensor=name, label=label)
     where = f"{label}: tensor {name[:200]!r}"
-    if math.prod(max(side, 1) for side in shape) > MAX_COUNT:
-        raise FormatError(f"{where} has the shape {reprlib.repr(shape)}, more than an array can have", hint=_AGAIN)
+    if too_large(shape):
+        raise damaged(f"{where} has the shape {reprlib.repr(shape)}, more than an array can have")
     if (shape[-1] if shape else 1) % elements:
         said = f"{where} of shape {reprlib.repr(shape)} is stored as {dtype}; its rows are no multiple of {elements}"
-        raise FormatError(said, hint=_AGAIN)
+        raise damaged(said)
     if offset % alignment:
-        raise FormatError(f"{where} begins at byte {offset} of the data, no multiple of {alignment}", hint=_AGAIN)
+        raise damaged(f"{where} begins at byte {offset} of the data, no multiple of {alignment}")
     start = base + offset
     end = start + math.prod(shape) // elements * block
     if end > size:
-        raise FormatError(f"{where} lies at bytes {start} to {end}, the file has {size}", hint=_AGAIN)
-    return TensorEntry(name, dtype, shape, start, end)
+        raise damaged(f"{where} lies at bytes {start} to {end}, the file has {size}")
+    return TensorInfo(name, dtype, shape, file, start, end)
 
 
-def _refuse_overlaps(places: list[TensorEntry], label: str) -> None:
+def _refuse_overlaps(places: list[TensorInfo], label: str) -> None:
     stored = sorted((place.start, place.end, place.name) for place in places if place.end > place.start)
     for (_, end, first), (begins, _, second) in pairwise(stored):
         if begins < end:
             said = f"{label}: tensor {second[:200]!r} begins at byte {begins}, but {first[:200]!r} ends at {end}"
-            raise FormatError(said, hint=_AGAIN)
+            raise damaged(said)
 
 
 def load(session: Session, folder: Folder, source: Source, number: int, guess: int) -> Shard:
@@ -277,16 +265,18 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     head = Head(session, source, guess)
     start = read_start(head)
     metadata, at = read_metadata(head, start)
-    places, end = read_table(head, start, metadata, at)
+    places, end = read_table(head, start, metadata, at, number)
     part = part_of(metadata, start.tensors, source.label)
-    rows = {place.name: TensorInfo(place.name, place.dtype, place.shape, number, *place[3:]) for place in places}
-    rows = unstacked(rows, source.label)
+    rows = unstacked({place.name: place for place in places}, source.label)
     states = metadata.text("general.architecture") is not None
     notes: list[Text] = []
     described = metadata
     if part is not None and part.number > 1 and any(".attn_q." in name or ".attn_k." in name for name in rows):
         described = _of_first_part(session, folder, source, guess)
     rows = in_original_order(rows, described, notes)
+    documents: dict[str, Callable[[], dict[str, object]]] = {ORIGIN: lambda: origin_of(metadata)}
+    if _TOKENS in metadata:
+        documents["tokenizer.json"] = lambda: tokenizer_of(metadata)
     kind = metadata.text("general.type")
     if kind not in (None, "model"):
         name = source.label.rsplit("/", 1)[-1]
@@ -297,30 +287,20 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
         end,
         rows,
         config=config_of(metadata, rows, whole=part is None) if states else None,
-        documents=_documents(metadata),
+        documents=documents,
         notes=tuple(notes),
         part=part,
         check=check_parts,
     )
 
 
-def _documents(metadata: Metadata) -> dict[str, Callable[[], dict[str, object]]]:
-    found: dict[str, Callable[[], dict[str, object]]] = {ORIGIN: lambda: origin_of(metadata)}
-    if _TOKENS in metadata:
-        found["tokenizer.json"] = lambda: tokenizer_of(metadata)
-    return found
-
-
 def _of_first_part(session: Session, folder: Folder, source: Source, guess: int) -> Metadata:
     """Return the metadata of the first part, which alone says what the model is."""
-    listed = folder.names
     tail = re.sub(r"-\d{5}(?=-of-\d{5}\.gguf$)", "-00001", source.label, flags=re.IGNORECASE)
-    names = [name for name in listed or () if tail.endswith(f"/{name}")] or [tail.rsplit("/", 1)[-1]]
+    names = [name for name in folder.names or () if tail.endswith(f"/{name}")] or [tail.rsplit("/", 1)[-1]]
     first = folder.open(max(names, key=len))
     head = Head(session, first, guess)
-    start = read_start(head)
-    metadata, _ = read_metadata(head, start, heads_only=True)
-    return metadata
+    return read_metadata(head, read_start(head), heads_only=True)[0]
 
 
 # -- which of several files is best -----------------------------------------------------------------------------------------

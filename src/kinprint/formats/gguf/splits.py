@@ -1,4 +1,4 @@
-"""Split GGUF files: which part of how many a file is, and whether parts that lie together belong together.
+"""Check that the parts of a split GGUF file belong to one model.
 
 Only the first part says what the model is; all of them say which part they are (``split.no``, from 0), how many there are
 (``split.count``) and how many tensors they hold between them (``split.tensors.count``). So parts of different models show by
@@ -27,12 +27,12 @@ _APART = (
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """What a file says about itself and the model it is a part of; None where it says nothing."""
+    """What one part of a split file says about itself and the model; None where it says nothing."""
 
-    # number, count: which part it is, from 1, and how many there are.
+    # number, count: the part, from 1, and how many there are.
     number: int
     count: int
-    # tensors, total: the tensors it holds, and what it says that all parts hold.
+    # tensors, total: tensors of the part, and of all parts as stated.
     tensors: int
     total: int | None
     # architecture, layers, width: the model, which the first part describes and others may.
@@ -42,7 +42,7 @@ class SplitPart:
 
 
 def part_of(metadata: Metadata, tensors: int, label: str) -> SplitPart | None:
-    """Return which part a file is, or None for one that is whole; its name has to agree."""
+    """Return which part a file is, None for a whole one. Refuse a file whose name says otherwise."""
     count, number = metadata.number("split.count"), metadata.number("split.no")
     found = PART.search(label)
     if not isinstance(count, int) or count < 2:
@@ -73,7 +73,7 @@ def part_of(metadata: Metadata, tensors: int, label: str) -> SplitPart | None:
 
 
 def check_parts(shards: Sequence[Shard]) -> None:
-    """Refuse parts that do not make one model, and name two that do not go together.
+    """Refuse parts that do not make one model, naming two that contradict each other.
 
     Raise FormatError if they contradict each other, or hold another number of tensors than they say.
     """
@@ -90,14 +90,14 @@ def check_parts(shards: Sequence[Shard]) -> None:
             ("a width", said.width, part.width),
         ):
             if one is not None and other is not None and one != other:
-                raise _apart(first, shard, f"the one says {_named(what, one)}, the other {_named(what, other)}")
+                raise _not_one_model(first, shard, f"the one says {_named(what, one)}, the other {_named(what, other)}")
     layers = next((part.layers for _, part in parts if part.layers is not None), None)
     width = next((part.width for _, part in parts if part.width is not None), None)
     for shard, _ in parts:
-        problem = _stranger(shard.rows, layers, width)
+        problem = _unfitting_tensor(shard.rows, layers, width)
         if problem is not None:
             speaker = next((one for one, part in parts if part.layers is not None or part.width is not None), first)
-            raise _apart(speaker, shard, problem)
+            raise _not_one_model(speaker, shard, problem)
     stored = sum(part.tensors for _, part in parts)
     total = next((part.total for _, part in parts if part.total is not None), None)
     if total is not None and stored != total:
@@ -105,8 +105,8 @@ def check_parts(shards: Sequence[Shard]) -> None:
         raise FormatError(wrong, hint=_APART)
 
 
-def _stranger(rows: Mapping[str, Row | TensorInfo], layers: int | None, width: int | None) -> str | None:
-    """Say what in a part cannot be of a model with so many layers and this width."""
+def _unfitting_tensor(rows: Mapping[str, Row | TensorInfo], layers: int | None, width: int | None) -> str | None:
+    """Say which tensor of a part does not fit a model with so many layers and this width."""
     for name, row in rows.items():
         block = _BLOCK.match(name)
         if block is not None and layers is not None and int(block["layer"]) >= layers:
@@ -126,7 +126,7 @@ def _named(what: str, value: int | str) -> str:
     )
 
 
-def _apart(one: Shard, other: Shard, why: str) -> FormatError:
+def _not_one_model(one: Shard, other: Shard, why: str) -> FormatError:
     return FormatError(f"{_short(one)} and {_short(other)} do not belong together: {why}", hint=_APART)
 
 

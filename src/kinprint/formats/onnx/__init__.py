@@ -1,1 +1,1 @@
-"""ONNX graphs."""
+"""Read the weights of ONNX graphs."""

@@ -1,4 +1,4 @@
-"""Tensors that ONNX stores in another form than the model has them: transposed, as codes with scales, as varints."""
+"""Decode tensors that ONNX stores transposed, as codes with scales, or as varints."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinprint.errors import FormatError
+from kinprint.formats.checks import damaged
+from kinprint.formats.dequantiser import by_row, dequantised, entire
 from kinprint.formats.dtypes import Array, add_block_format, decode
-from kinprint.formats.plan import TensorSlice, rows, whole
+from kinprint.formats.plan import TensorSlice, columns, rows, whole
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
@@ -32,20 +33,9 @@ add_block_format("U4", 2, 1, _halves)
 add_block_format("I4", 2, 1, _signed_halves)
 
 
-def columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
+def near_columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
     """Select columns of a matrix; all of them, where the others lie so near that they would be read anyway."""
-    height, width = tensor.shape
-    if stop - start == width or tensor.nbytes <= WHOLE_BYTES:
-        return whole(tensor)
-    runs = tuple((row * width + start, row * width + stop) for row in range(height if stop > start else 0))
-    return TensorSlice(tensor, runs, (len(runs), stop - start))
-
-
-def transposed(values: Array, start: int, stop: int) -> Array:
-    """Return what `columns` selected as rows."""
-    if values.shape[1] != stop - start:
-        values = values[:, start:stop]
-    return values.T
+    return whole(tensor) if tensor.nbytes <= WHOLE_BYTES else columns(tensor, start, stop)
 
 
 def flat(tensor: TensorInfo) -> TensorInfo:
@@ -64,11 +54,12 @@ class Transposed:
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return the stored columns that rows `start` to `stop` are."""
-        return [columns(self.stored, start, stop)]
+        return [near_columns(self.stored, start, stop)]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Transpose them."""
-        return transposed(parts[0], start, stop)
+        """Transpose the columns."""
+        values = parts[0]
+        return (values if values.shape[1] == stop - start else values[:, start:stop]).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +68,11 @@ class Varints:
 
     stored: TensorInfo  # the bytes
     dtype: str  # what the numbers are: of floats narrower than 32 bits, the bits
-    # count, width: how many there are, and how many in a row.
     count: int
-    width: int
+    width: int  # numbers in a row
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Ask for all bytes, unless for no row."""
+        """Select all bytes, or none for no row."""
         return [whole(self.stored) if stop > start else rows(self.stored, [(0, 0)])]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
@@ -94,8 +84,7 @@ class Varints:
         starts = np.concatenate(([0], ends[:-1] + 1)) if ends.size else ends
         lengths = ends - starts + 1
         if ends.size != self.count or (raw.size and raw[-1] >= 0x80) or (lengths.size and lengths.max() > 10):
-            said = f"tensor {self.stored.name[:200]!r} holds {ends.size} numbers, expected {self.count}"
-            raise FormatError(said, hint="the file is damaged; fetch it again")
+            raise damaged(f"tensor {self.stored.name[:200]!r} holds {ends.size} numbers, expected {self.count}")
         values = np.zeros(self.count, dtype=np.uint64)
         for place in range(int(lengths.max()) if lengths.size else 0):
             more = lengths > place
@@ -108,123 +97,93 @@ class Varints:
 _BYTES = {"I64": "<u8", "I32": "<u4", "I16": "<u2", "F16": "<u2", "BF16": "<u2"}
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledCodes:
-    """Codes less a zero point, times a scale: one for all, one for each index of an axis, or one for each block of it."""
+def scaled_codes(
+    codes: TensorInfo,
+    scale: TensorInfo,
+    zero: TensorInfo | None,
+    axis: int | None,
+    block: int,
+    name: str,
+    *,
+    across: bool,
+) -> TensorInfo:
+    """Describe codes less a zero point, times a scale: one for all, or one for each index or block of a stored axis.
 
-    # codes, scale, zero: as stored; scale and zero as vectors, unless there are blocks.
-    codes: TensorInfo
-    scale: TensorInfo
-    zero: TensorInfo | None
-    axis: int | None  # the stored axis along which scales differ; None for one scale
-    block: int  # indices of the axis that share a scale; 0 if each has its own
-    across: bool  # whether the codes are stored in × out
+    Scale and zero point are vectors, unless there are blocks. `axis` is None for one scale; `block` counts the indices that share
+    a scale, 0 if each has its own; `across` says that the codes are stored in × out.
+    """
+    row_axis = 1 if across else 0
 
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        kind = kind_of(self.codes.dtype)
-        if self.axis is None:
-            return Text("{kind} with scales: one scale", kind=kind)
-        if self.block:
-            return Text("{kind} with scales: blocks of {n}", kind=kind, n=self.block)
-        return Text("{kind} with scales: a scale a channel", kind=kind)
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the codes of rows `start` to `stop`, and their scales and zero points."""
-        if self.across:
-            found = [columns(self.codes, start, stop)]
-        else:
-            found = [rows(self.codes, [(start, stop)]) if self.codes.shape else whole(self.codes)]
-        by_row = self._by_row()
-        for each in (self.scale, self.zero):
-            if each is not None:
-                found.append(rows(each, [(start, stop)]) if by_row and each.elements > 1 else whole(each))
-        return found
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Put them together. A difference of codes is exact in float32, so that only the product is rounded."""
-        codes = parts[0]
-        if self.across and codes.shape[1] != stop - start:
-            codes = codes[:, start:stop]
-        values = codes.astype(np.float32)
-        with np.errstate(all="ignore"):  # a damaged scale may be anything
-            if self.zero is not None:
-                values -= self._spread(parts[2], values.shape, start, stop)
-            values *= self._spread(parts[1], values.shape, start, stop)
-        return values.T if self.across else values
-
-    def _by_row(self) -> bool:
-        """Whether a row has its own scale, so that only the rows' own are read."""
-        return not self.block and self.axis == (1 if self.across else 0)
-
-    def _spread(self, given: Array, shape: tuple[int, ...], start: int, stop: int) -> Array:
+    def spread(given: Array, sides: int, start: int, stop: int) -> Array:
         """Return scales or zero points in a shape that numpy spreads over the codes at hand."""
         values = given.astype(np.float32)
-        if values.size == 1 or self.axis is None:
+        if values.size == 1 or axis is None:
             return values.reshape(())
-        row_axis = 1 if self.across else 0
-        if self.block:
-            at_hand = (start, stop) if self.axis == row_axis else (0, self.codes.shape[self.axis])
-            if self.axis != row_axis:
-                values = np.take(values, np.arange(start, stop), axis=row_axis)
-            return np.take(values, np.arange(*at_hand) // self.block, axis=self.axis)
-        sides = [1] * len(shape)
-        sides[self.axis] = values.size
-        return values.reshape(sides)
+        if not block:
+            return values.reshape([values.size if side == axis else 1 for side in range(sides)])
+        at_hand = (start, stop) if axis == row_axis else (0, codes.shape[axis])
+        if axis != row_axis:
+            values = np.take(values, np.arange(start, stop), axis=row_axis)
+        return np.take(values, np.arange(*at_hand) // block, axis=axis)
+
+    def decode(start: int, stop: int, stored: Array, scales: Array, zeros: Array | None) -> Array:
+        """Dequantise. A difference of codes is exact in float32, so that only the product is rounded."""
+        values = (stored[:, start:stop] if across and stored.shape[1] != stop - start else stored).astype(np.float32)
+        if zeros is not None:
+            values -= spread(zeros, values.ndim, start, stop)
+        values *= spread(scales, values.ndim, start, stop)
+        return values.T if across else values
+
+    kind = kind_of(codes.dtype)
+    if axis is None:
+        method = Text("{kind} with scales: one scale", kind=kind)
+    elif block:
+        method = Text("{kind} with scales: blocks of {n}", kind=kind, n=block)
+    else:
+        method = Text("{kind} with scales: a scale a channel", kind=kind)
+    own = not block and axis == row_axis  # each row has its own scale, so that only the rows' own are read
+    inputs = [(part, by_row if own and part is not None and part.elements > 1 else entire) for part in (scale, zero)]
+    select = near_columns if across else by_row if codes.shape else entire
+    shape = codes.shape[::-1] if across else codes.shape
+    return dequantised(name, f"{kind} with scales", method, shape, decode, (codes, select), *inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedBlocks:
-    """Weights of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale and maybe a zero point."""
+def packed_blocks(
+    codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, bits: int, block: int, width: int, name: str
+) -> TensorInfo:
+    """Describe a weight of MatMulNBits: rows of blocks, each of so many codes packed into bytes, with a scale.
 
-    codes: TensorInfo  # (rows, blocks, bytes of a block)
-    scale: TensorInfo  # one for each block, row by row
-    # Packed like the codes, each row beginning on a byte; or a number for each block; or None for the middle code.
-    zero: TensorInfo | None
-    # bits, block, width: bits of a code, codes of a block, columns of the weight.
-    bits: int
-    block: int
-    width: int
+    Codes are (rows, blocks, bytes of a block). Zero points are packed like the codes, each row beginning on a byte; or there is a
+    number for each block; or none, for the middle code.
+    """
+    rows_in_all, count, size = codes.shape
 
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        return Text("{bits}-bit with scales: blocks of {n}", bits=self.bits, n=self.block)
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the codes of rows `start` to `stop`, and their scales and zero points."""
-        height, count, _ = self.codes.shape
-        found = [rows(self.codes, [(start, stop)]), rows(self.scale, [(start * count, stop * count)])]
-        if self.zero is not None:
-            each = self.zero.elements // height
-            found.append(rows(self.zero, [(start * each, stop * each)]))
-        return found
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Put them together."""
-        _, count, size = self.codes.shape
-        height = stop - start
-        codes = self._unpacked(parts[0].reshape(height * count, size), self.block)
-        values = codes.astype(np.float32).reshape(height, count, self.block)
-        with np.errstate(all="ignore"):  # a damaged scale may be anything
-            if self.zero is None:
-                values -= np.float32(1 << (self.bits - 1))
-            elif parts[2].dtype.kind == "f":
-                values -= parts[2].astype(np.float32).reshape(height, count, 1)
-            else:
-                packed = parts[2].reshape(height, self.zero.elements // self.codes.shape[0])
-                values -= self._unpacked(packed, count).astype(np.float32).reshape(height, count, 1)
-            values *= parts[1].astype(np.float32).reshape(height, count, 1)
-        return values.reshape(height, count * self.block)[:, : self.width]
-
-    def _unpacked(self, raw: Array, count: int) -> Array:
+    def unpacked(raw: Array, count: int) -> Array:
         """Return `count` codes from each row of bytes, the lowest bits first."""
-        if self.bits == 8:
+        if bits == 8:
             return raw[:, :count]
-        shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
-        codes: Array = (raw[:, :, None] >> shifts) & np.uint8((1 << self.bits) - 1)
-        return codes.reshape(raw.shape[0], raw.shape[1] * shifts.size)[:, :count]
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        found: Array = (raw[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
+        return found.reshape(raw.shape[0], raw.shape[1] * shifts.size)[:, :count]
+
+    def decode(start: int, stop: int, stored: Array, scales: Array, zeros: Array | None) -> Array:
+        height = stop - start
+        values = unpacked(stored.reshape(height * count, size), block).astype(np.float32).reshape(height, count, block)
+        if zeros is None:
+            values -= np.float32(1 << (bits - 1))
+        else:
+            each = zeros if zeros.dtype.kind == "f" else unpacked(zeros.reshape(height, -1), count)
+            values -= each.astype(np.float32).reshape(height, count, 1)
+        values *= scales.astype(np.float32).reshape(height, count, 1)
+        return values.reshape(height, count * block)[:, :width]
+
+    def part_of(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+        each = stored.elements // rows_in_all
+        return rows(stored, [(start * each, stop * each)])
+
+    method = Text("{bits}-bit with scales: blocks of {n}", bits=bits, n=block)
+    inputs = (codes, by_row), (scale, part_of), (zero, part_of)
+    return dequantised(name, f"{bits}-bit with scales", method, (rows_in_all, width), decode, *inputs)
 
 
 def kind_of(dtype: str) -> str:

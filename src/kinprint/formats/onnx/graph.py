@@ -1,4 +1,4 @@
-"""What an ONNX graph tells about its tensors: which are codes and by what they are scaled, and the names that exporters lost.
+"""Find in an ONNX graph which tensors are codes, what scales them, and the parameter names that exporters dropped.
 
 torch's exporters keep the name of a parameter that is used as it is. The weight of a linear layer is transposed for MatMul, and
 then called onnx::MatMul_856 or val_49. Its module is in the node's name ("/encoder/layer.0/output/dense/MatMul"), in the
@@ -49,7 +49,7 @@ _NAMED_ZEROS = ("_zero_point", "_zero_points", "_zp")
 
 
 class Coding(NamedTuple):
-    """How codes become numbers; see `kinprint.formats.onnx.decoding`. ``packed`` holds bits, block and columns of MatMulNBits."""
+    """The scale and zero point of codes. ``packed`` holds bits, block and columns of MatMulNBits."""
 
     scale: str
     zero: str | None
@@ -69,10 +69,10 @@ class _Derived(NamedTuple):
 
 @dataclass
 class Findings:
-    """What the graph tells."""
+    """Codings, names and config that a graph shows."""
 
     codings: dict[str, Coding] = field(default_factory=dict)  # by the stored tensor of codes
-    # The parameter that a stored tensor is, and whether it is stored in × out.
+    # By stored tensor: the name of the parameter, and whether the storage is in × out.
     names: dict[str, tuple[str, bool]] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)  # further parameters that are the same stored tensor
     config: dict[str, object] = field(default_factory=dict)  # numbers of heads, as far as reshaping shows them
@@ -85,7 +85,7 @@ def is_anonymous(name: str) -> bool:
 
 
 def study_graph(contents: Contents) -> Findings:
-    """Find out what the nodes tell about the tensors."""
+    """Find codings, names and numbers of heads from the nodes."""
     return _Study(contents).run()
 
 
@@ -176,7 +176,7 @@ class _Study:
         zero = self._derived.get(_input(node, places.zero))
         packed = None
         if node.operator == "MatMulNBits":
-            bits = 0 if _input(node, 4) else node.attribute("bits", 4)  # with an order of columns, it is not known
+            bits = 0 if _input(node, 4) else node.attribute("bits", 4)  # an order of columns is not supported
             packed = (bits, node.attribute("block_size", 0), node.attribute("K", 0))
         self._found.codings[source.base] = Coding(scale.base, zero.base if zero else None, -1, 0, packed)
 
@@ -200,7 +200,7 @@ class _Study:
         elif ".MatMul.weight" in name:  # the builder of onnxruntime-genai
             self._found.names[base] = (name.replace(".MatMul.weight", ".weight"), across)
         elif across and base in self._found.codings and name.split(".")[-2:][0] not in _IN_BY_OUT:
-            # onnxruntime turns a linear layer's weight before it quantises the layer, and leaves it its name.
+            # onnxruntime transposes a linear layer's weight before quantising, under the same name.
             self._found.names[base] = (name, True)
 
     def _given(self, base: str, value: str) -> str:
@@ -218,7 +218,7 @@ class _Study:
         return named.removesuffix(".bias") or path
 
     def _added(self, node: GraphNode) -> str:
-        """Return the name of the bias that is added to what a node puts out."""
+        """Return the name of the bias that is added to the output of a node."""
         for step in self._onwards(node):
             if step.operator == "Add":
                 names = [name for name in step.inputs if name in self._derived and name.endswith(".bias")]
@@ -235,9 +235,8 @@ class _Study:
             yield node
 
     def _heads(self, node: GraphNode, module: str, base: str, across: bool) -> None:
-        """Learn the number of heads from the shape that queries and keys are given."""
-        part = module.rsplit(".", 1)[-1]
-        key = {"query": "num_attention_heads", "key": "num_key_value_heads"}.get(_PARTS.get(part, ""))
+        """Learn the number of heads from the shape that queries and keys are reshaped to."""
+        key = _HEAD_COUNTS.get(module.rsplit(".", 1)[-1])
         if key is None or key in self._found.config:
             return
         reshape = next((step for step in self._onwards(node) if step.operator == "Reshape"), None)
@@ -285,7 +284,7 @@ class _Study:
             self._found.names[base] = (self._given(base, values.get(base, "")), False)
 
     def _copies(self) -> None:
-        """Find parameters that the exporter made one because they are equal."""
+        """Find parameters that the exporter stored once because they are equal."""
         for node in self._nodes:
             source = self._derived.get(node.outputs[0])
             name = node.outputs[0]
@@ -295,9 +294,9 @@ class _Study:
                 self._found.copies[name] = source.base
 
 
-_PARTS = {
-    **dict.fromkeys(("query", "q_proj", "q_lin", "q"), "query"),
-    **dict.fromkeys(("key", "k_proj", "k_lin", "k"), "key"),
+_HEAD_COUNTS = {
+    **dict.fromkeys(("query", "q_proj", "q_lin", "q"), "num_attention_heads"),
+    **dict.fromkeys(("key", "k_proj", "k_lin", "k"), "num_key_value_heads"),
 }
 
 

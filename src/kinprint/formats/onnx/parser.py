@@ -1,4 +1,4 @@
-"""ONNX models: the tensors of the graph, by the names that the model had before it was exported.
+"""Read the tensors of an ONNX model under the names that they had before the export.
 
 A file is walked over without its tensors' data (`kinprint.formats.onnx.protobuf`). Each tensor's place is known only when the one
 before has been found, so opening a remote file takes a request for each large one. The nodes are read because they hold what the
@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
 from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
+from kinprint.formats.checks import refuse_lfs_pointer
+from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import stored_bytes
 from kinprint.formats.format import Format, Shard
-from kinprint.formats.onnx.decoding import PackedBlocks, ScaledCodes, Transposed, Varints, flat, kind_of
-from kinprint.formats.onnx.graph import (
-    CODES,
-    FLOATS,
-    Coding,
-    Findings,
-    is_anonymous,
-    scale_axis,
-    study_graph,
-    wrapper_of,
-)
+from kinprint.formats.onnx import graph
+from kinprint.formats.onnx.decoding import Transposed, Varints, flat, packed_blocks, scaled_codes
+from kinprint.formats.onnx.graph import CODES, FLOATS, Coding, Findings, is_anonymous
 from kinprint.formats.onnx.protobuf import Window
 from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
 from kinprint.formats.tensors import TensorInfo
@@ -35,24 +30,21 @@ from kinprint.sources.base import CONFIG_CAP, Folder, Source, too_many_brackets
 from kinprint.sources.session import Session
 from kinprint.text import Text
 
-MAX_VARINTS = 16 << 20  # bytes; they are decoded together, and take many times that
+MAX_VARINTS = 16 << 20  # bytes, decoded together to many times as many
 MAX_FURTHER = 4096
-_LFS_POINTER = b"version https://git-lfs"
 _CONFIG = "config.json"
 _PART_OF_MANY = re.compile(r"-\d{5}-of-\d{5}\.onnx$", re.IGNORECASE)
 _BITS = (2, 4, 8)
 
 
 def load(session: Session, folder: Folder, source: Source, number: int, first_read: int) -> Shard:
-    """Read the description of a model's tensors, and find out what they are called."""
+    """Read the description of a model's tensors, and find their names."""
     window = Window(session, source, first_read)
-    if window.size >= len(_LFS_POINTER) and window.take(0, len(_LFS_POINTER)) == _LFS_POINTER:
-        said = f"{window.label}: {window.size} bytes, a Git LFS pointer instead of the weights"
-        raise FormatError(said, hint="fetch the weights themselves: git lfs pull")
+    refuse_lfs_pointer(window.take(0, min(64, window.size)), window.label)
     contents = read_model(window)
     places = _TensorFiles(folder, source, number)
     stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
-    findings = study_graph(contents)
+    findings = graph.study_graph(contents)
     notes: list[Text] = []
     rows = _named(_Builder(stored, findings, window.label), contents, findings, notes)
     return Shard(
@@ -82,7 +74,7 @@ class _TensorFiles:
         self._size = source.size
 
     def of(self, tensor: StoredTensor) -> TensorInfo:
-        """Return where a tensor is, its length held against its shape."""
+        """Return where a tensor is, its length checked against its shape."""
         where = f"{self._source.label}: tensor {tensor.name[:200]!r}"
         if tensor.varints:
             return self._varints(tensor, where)
@@ -138,7 +130,7 @@ class _TensorFiles:
             raise FormatError(said, hint="no sound model does this; fetch it from a source you trust") from error
         try:
             source = self._folder.open(_beside(self._folder, self._source) + location)
-            _ = source.size  # of a remote file, this is where it shows that there is none
+            _ = source.size  # a missing remote file is noticed here
         except NotFound as error:
             raise FormatError(f"{where}: its data are in {location[:200]!r}, which is not there", hint=hint) from error
         return source
@@ -186,7 +178,7 @@ class _Builder:
         if coding.packed is not None:
             return self._packed(codes, flat(scale), flat(zero) if zero else None, coding.packed, name)
         try:
-            axis = scale_axis(codes.shape, scale.shape, coding)
+            axis = graph.scale_axis(codes.shape, scale.shape, coding)
         except ValueError as error:
             raise self.misfit(codes, str(error)) from error
         if scale.dtype not in FLOATS:
@@ -196,10 +188,7 @@ class _Builder:
         block = coding.block if axis is not None else 0
         if not block:
             scale, zero = flat(scale), flat(zero) if zero else None
-        made = ScaledCodes(codes, scale, zero, axis, block, across)
-        size = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
-        shape = codes.shape[::-1] if across else codes.shape
-        return TensorInfo(name, f"{kind_of(codes.dtype)} with scales", shape, codes.file, 0, size, made)
+        return scaled_codes(codes, scale, zero, axis, block, name, across=across)
 
     def _packed(
         self, codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, form: tuple[int, int, int], name: str
@@ -216,18 +205,16 @@ class _Builder:
         packed_zeros = height * -(-count * bits // 8)
         if zero is not None and zero.elements != (height * count if zero.dtype in FLOATS else packed_zeros):
             raise self.misfit(codes, f"{zero.elements} zero points for {height} rows of {count} blocks")
-        made = PackedBlocks(codes, scale, zero, bits, block, width)
-        total = codes.nbytes + scale.nbytes + (zero.nbytes if zero else 0)
-        return TensorInfo(name, f"{bits}-bit with scales", (height, width), codes.file, 0, total, made)
+        return packed_blocks(codes, scale, zero, bits, block, width, name)
 
     def misfit(self, codes: TensorInfo, why: str) -> UnsupportedDtype:
-        """Say that codes cannot be decoded."""
+        """Return the error for codes that cannot be decoded."""
         said = f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}"
         return UnsupportedDtype(said, hint="compare a copy of the model that is not quantised")
 
 
 def _named(builder: _Builder, contents: Contents, findings: Findings, notes: list[Text]) -> dict[str, TensorInfo]:
-    """Return the model's tensors by name, and say what was done."""
+    """Return the model's tensors by name, and add notes."""
     helpers = {name for coding in findings.codings.values() for name in (coding.scale, coding.zero)}
     rows: dict[str, TensorInfo] = {}
     recovered = constants = 0
@@ -246,7 +233,7 @@ def _named(builder: _Builder, contents: Contents, findings: Findings, notes: lis
     for name, base in findings.copies.items():
         if name not in rows and not _is_constant(name, contents.tensors[base]):
             rows[name] = builder.make(base, name, across=False)
-    wrapper = wrapper_of(rows)
+    wrapper = graph.wrapper_of(rows)
     if wrapper and len({name.removeprefix(wrapper) for name in rows}) == len(rows):
         rows = {name.removeprefix(wrapper): row._replace(name=name.removeprefix(wrapper)) for name, row in rows.items()}
         module = repr(wrapper[:200])
@@ -276,10 +263,7 @@ def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, c
         notes.append(
             Text("{n} weights had lost their names in the export; the graph tells which they are", n=recovered)
         )
-    methods: dict[Text, int] = {}
-    for row in rows.values():
-        if isinstance(row.made, (ScaledCodes, PackedBlocks)):
-            methods[row.made.method] = methods.get(row.made.method, 0) + 1
+    methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, Dequantiser))
     notes += [
         Text("{n} tensors are quantised ({how}); they are decoded when read", n=count, how=method)
         for method, count in methods.items()
@@ -312,7 +296,7 @@ def _config_above(session: Session, folder: Folder) -> dict[str, object] | None:
     elif kind in ("file", "folder"):
         path = Path(location).parent if kind == "file" else Path(location)
         last = path.absolute().name
-        # As it was written: what is recorded of it can be read elsewhere.
+        # The path as written, so that a recording can be read on another machine.
         path = path.parent if path.name else path / ".."
         above = ModelRef(str(path), "folder", path=path)
     else:

@@ -1,4 +1,4 @@
-"""A walker over protobuf messages in a file that is read by range: what is not looked at is not read.
+"""Walk over protobuf messages in a file that is read by range, without reading the fields that are skipped.
 
 Wire format: a message is a row of fields, each a varint key (number << 3 | type) and a value: a varint, 4 or 8 bytes, or a
 length and so many bytes. Groups are of an older time, and no file of weights has them.
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import damaged
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Source
 from kinprint.sources.session import Session
@@ -23,7 +24,6 @@ MAX_TEXT = 1 << 16
 LEAST_STRETCH = 8192  # after a jump over a tensor: the next one's description, and what small ones follow
 MOST_STRETCH = 1 << 18
 _VARINT_BYTES = 10
-_AGAIN = "the file is truncated or damaged; fetch it again"
 
 
 class Field(NamedTuple):
@@ -36,22 +36,14 @@ class Field(NamedTuple):
 
 
 class Window:
-    """A file's bytes where they are needed: one stretch at a time, the longer the further reading goes without a jump.
-
-    Parameters
-    ----------
-    session, source
-        What is read.
-    first
-        Length of the first stretch.
-    """
+    """One stretch of a file's bytes at a time, longer after each one that was read without a jump; `first` bytes at first."""
 
     def __init__(self, session: Session, source: Source, first: int) -> None:
         self.label, self.size = source.label, source.size
         self.bytes_read = 0
         self._session, self._source = session, source
         self._begin, self._data = 0, b""
-        self._stretch = max(first, LEAST_STRETCH) // 2  # the first continues the nothing before it, and so is doubled
+        self._stretch = max(first, LEAST_STRETCH) // 2  # doubled for the first stretch
         self._fields = 0
 
     def take(self, start: int, end: int) -> bytes:
@@ -68,7 +60,7 @@ class Window:
         try:
             return self.take(field.start, field.end).decode()
         except UnicodeDecodeError as error:
-            raise FormatError(f"{self.label}: {what} at byte {field.start} is not UTF-8", hint=_AGAIN) from error
+            raise damaged(f"{self.label}: {what} at byte {field.start} is not UTF-8") from error
 
     def expect(self, field: Field, kind: int, what: str) -> None:
         """Refuse a field of another type."""
@@ -86,10 +78,9 @@ class Window:
             key, at = self._varint(at, end)
             number, kind = key >> 3, key & 7
             if number == 0 or kind not in (VARINT, FIXED64, LENGTH, FIXED32):
-                said = (
+                raise damaged(
                     f"{self.label}: field {number} of wire type {kind} before byte {at}; no such thing is written today"
                 )
-                raise FormatError(said, hint=_AGAIN)
             if kind == VARINT:
                 value, at = self._varint(at, end)
                 yield Field(number, kind, value, at)
@@ -99,7 +90,7 @@ class Window:
                 length, at = self._varint(at, end)
             if length > end - at:
                 said = f"{self.label}: field {number} at byte {at} has {length} bytes, but its message ends after {end - at}"
-                raise FormatError(said, hint=_AGAIN)
+                raise damaged(said)
             yield Field(number, kind, at, at + length)
             at += length
 
@@ -118,11 +109,11 @@ class Window:
             if byte < 0x80:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1 + self._begin
             shift += 7
-        raise FormatError(f"{self.label}: the number at byte {at} does not end", hint=_AGAIN)
+        raise damaged(f"{self.label}: the number at byte {at} does not end")
 
     def _fetch(self, start: int, end: int) -> None:
         if end > self.size:
-            raise FormatError(f"{self.label}: ends at byte {self.size}, expected at least {end}", hint=_AGAIN)
+            raise damaged(f"{self.label}: ends at byte {self.size}, expected at least {end}")
         known = self._begin + len(self._data)
         near = self._begin <= start <= known + self._stretch
         self._stretch = min(2 * self._stretch, max(MOST_STRETCH, self._stretch)) if near else LEAST_STRETCH

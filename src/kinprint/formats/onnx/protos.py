@@ -1,4 +1,4 @@
-"""What an ONNX file says, without its tensors' data: the tensors, where their data are, and the nodes that use them.
+"""Read from an ONNX file, without its tensors' data, where these data are and which nodes use them.
 
 Field numbers are those of onnx.proto (ModelProto, GraphProto, NodeProto, AttributeProto, TensorProto).
 """
@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.checks import MAX_SIDES, too_large
 from kinprint.formats.onnx.protobuf import LENGTH, VARINT, Field, Window, signed
 from kinprint.text import Text
 
 MAX_TENSORS = 1 << 15  # a mixture of experts taken apart has 18,000
 MAX_NODES = 1 << 16  # of the kinds that are looked at; a large language model has 10,000
 MAX_INPUTS = 12
-MAX_SIDES = 64  # numpy's limit
-MAX_COUNT = 1 << 59  # numpy counts bytes in 63 bits
 MAX_DEPTH = 8  # graphs inside nodes inside graphs
 SMALL = 64  # bytes of an integer constant that is read: a shape
 LEAST_WEIGHT = 64  # elements of a constant inside a node that counts as a weight
@@ -38,7 +37,7 @@ _NAMES = [
     "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2",
 ]  # fmt: skip
 _TEXT, _UNSIGNED = 8, frozenset({4, 12, 13})
-LEAST_CODES = 4096  # elements of whole numbers from which on they may be weights
+LEAST_CODES = 4096  # elements of an integer tensor that may be weights
 _FLOAT_DATA, _INT32_DATA, _INT64_DATA, _RAW_DATA, _DOUBLE_DATA = 4, 5, 7, 9, 10
 _PLAIN = {_FLOAT_DATA: "F32", _DOUBLE_DATA: "F64"}  # stored as in memory; the other lists are of varints
 _NOT_IN_VARINTS = ("F32", "F64", "U4", "I4")
@@ -47,7 +46,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def dtype_name(code: int) -> str:
-    """Return what ONNX calls a type of number."""
+    """Return ONNX's name of a number format."""
     return _NAMES[code] if 0 < code < len(_NAMES) else f"type {code}"
 
 
@@ -70,7 +69,7 @@ class StoredTensor(NamedTuple):
 
 
 class GraphNode(NamedTuple):
-    """A step of the graph: operator, name, the names of what goes in and out, whole-number attributes, module it is in."""
+    """A node of the graph: operator, name, names of inputs and outputs, integer attributes, and the module it is in."""
 
     operator: str
     name: str
@@ -86,26 +85,26 @@ class GraphNode(NamedTuple):
 
 @dataclass
 class Contents:
-    """What was found in a file."""
+    """Tensors, nodes and constants of a file."""
 
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
     nodes: list[GraphNode] = field(default_factory=list)
     constants: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    left_out: dict[Text, int] = field(default_factory=dict)  # what is not read, and how often it is there
+    left_out: dict[Text, int] = field(default_factory=dict)  # kinds of tensors that are not read, with their counts
     graphs: int = 0
 
     def skip(self, what: Text) -> None:
-        """Count what is not read."""
+        """Count a kind of tensor that is not read."""
         self.left_out[what] = self.left_out.get(what, 0) + 1
 
     def count(self, have: int, most: int, what: str, label: str) -> None:
-        """Refuse more of a thing than any model has."""
+        """Refuse more tensors, nodes or constants than any model has."""
         if have >= most:
             raise FormatError(f"{label}: more than {most} {what}; no model has so many")
 
 
 def read_model(window: Window) -> Contents:
-    """Walk over a file."""
+    """Read the graph of a file."""
     found = Contents()
     for item in window.fields(0, window.size):
         if item.number == 7:
@@ -229,7 +228,7 @@ def _scopes(window: Window, whole: Field) -> str:
 
 
 def _tensor(window: Window, whole: Field, found: Contents) -> StoredTensor | None:
-    """Read a tensor's description; None for what is not weights anyway."""
+    """Read a tensor's description; None for types that no weight has."""
     name, code, elsewhere = "", 0, 0
     sides: list[int] = []
     data: list[Field] = []
@@ -264,7 +263,7 @@ def _described(
     window: Window, name: str, code: int, shape: tuple[int, ...], data: list[Field], outside: Mapping[str, str] | None
 ) -> StoredTensor:
     where = f"{window.label}: tensor {name[:200]!r}"
-    if any(side < 0 for side in shape) or math.prod(max(side, 1) for side in shape) > MAX_COUNT:
+    if any(side < 0 for side in shape) or too_large(shape):
         raise FormatError(f"{where} has a shape that no array can have: {str(shape)[:200]}")
     if code not in DTYPES:
         said = f"{where} is stored as {dtype_name(code)}; supported: {', '.join(dtype_name(known) for known in DTYPES)}"
@@ -276,17 +275,15 @@ def _described(
     if outside is not None or not data:
         return StoredTensor(name, dtype, shape, 0, 0, False, outside, None)
     item = data[0]
-    if item.number == (_INT64_DATA if dtype == "I64" else _INT32_DATA) and dtype not in _NOT_IN_VARINTS:
-        values = _small(window, item, dtype, varints=True)
-        return StoredTensor(name, dtype, shape, item.start, item.end, True, None, values)
-    if item.number != _RAW_DATA and _PLAIN.get(item.number) != dtype:
+    varints = item.number == (_INT64_DATA if dtype == "I64" else _INT32_DATA) and dtype not in _NOT_IN_VARINTS
+    if not varints and item.number != _RAW_DATA and _PLAIN.get(item.number) != dtype:
         raise FormatError(f"{where} is of {dtype_name(code)}, but has its data in field {item.number}")
-    values = _small(window, item, dtype, varints=False)
-    return StoredTensor(name, dtype, shape, item.start, item.end, False, None, values)
+    values = _small(window, item, dtype, varints=varints)
+    return StoredTensor(name, dtype, shape, item.start, item.end, varints, None, values)
 
 
 def _small(window: Window, item: Field, dtype: str, *, varints: bool) -> tuple[int, ...] | None:
-    """Return the values of a short list of whole numbers, which is a shape or an axis."""
+    """Return the values of a short list of integers, which is a shape or an axis."""
     size = item.end - item.start
     if dtype != "I64" or size > SMALL:
         return None
@@ -297,7 +294,7 @@ def _small(window: Window, item: Field, dtype: str, *, varints: bool) -> tuple[i
 
 
 def _numbers(window: Window, item: Field) -> list[int]:
-    """Return a repeated number: one of them, or several packed."""
+    """Return the values of a repeated integer field: one of them, or several packed."""
     if item.kind == VARINT:
         return [signed(item.start)]
     window.expect(item, LENGTH, "a list of numbers")

@@ -1,1 +1,1 @@
-"""PyTorch archives, read without unpickling."""
+"""Read PyTorch archives without unpickling."""

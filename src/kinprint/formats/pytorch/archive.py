@@ -1,4 +1,4 @@
-"""PyTorch's zip archives (.bin, .pt, .pth): a pickle that describes tensors, and their storages as stored members.
+"""Read PyTorch's zip archives (.bin, .pt, .pth): a pickle that describes tensors, and their storages as stored members.
 
 The pickle is read by `kinprint.formats.pytorch.pickles`, which runs nothing. Storages are read by range; a remote file is opened by
 its end (the directory) and its beginning (the pickle), whatever lies between.
@@ -11,40 +11,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from kinprint.errors import FormatError
+from kinprint.formats import zip_directory
+from kinprint.formats.checks import MAX_COUNT, MAX_SIDES, damaged, refuse_lfs_pointer, too_large
 from kinprint.formats.dtypes import item_bytes
 from kinprint.formats.format import FIRST_READ, MAGIC_BYTES, Format, Shard
-from kinprint.formats.pytorch.pickles import (
-    PICKLE_CAP,
-    Global,
-    PickledValue,
-    Refusal,
-    Vocabulary,
-    add_items,
-    read_pickle,
-)
+from kinprint.formats.pytorch import pickles
+from kinprint.formats.pytorch.pickles import Global, PickledValue, Refusal
 from kinprint.formats.tensors import Row, TensorInfo
-from kinprint.formats.zip_directory import (
-    ZIP_MAGIC,
-    Directory,
-    Placed,
-    Reader,
-    ZipMember,
-    contents,
-    is_contiguous,
-    locate,
-    placed_tensor,
-    read_directory,
-)
+from kinprint.formats.zip_directory import ZIP_MAGIC, Directory, Placed, Reader, ZipMember
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text
 
-MAX_SIDES = 64
-MAX_COUNT = 1 << 59
 NEWEST_VERSION = 10
 _DEEPEST = 32
 _LONGEST_NAME = 1000
@@ -120,7 +103,7 @@ def _storage(described: object) -> _Storage:
     return _Storage(kind.dtype, key, count)
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_COUNT
 
 
@@ -130,7 +113,7 @@ def _counts(value: object) -> tuple[int, ...]:
     return value
 
 
-def _described(storage: object, offset: object, size: object, stride: object, dtype: str | None) -> _Tensor:
+def _tensor(storage: object, offset: object, size: object, stride: object, *, dtype: str | None = None) -> _Tensor:
     if not isinstance(storage, _Storage) or not _is_count(offset):
         raise Refusal("makes a tensor of something that is no storage")
     shape, strides = _counts(size), _counts(stride)
@@ -139,7 +122,6 @@ def _described(storage: object, offset: object, size: object, stride: object, dt
     dtype = dtype or storage.dtype
     if dtype is None:
         raise Refusal("makes a tensor of a storage without a type")
-    assert isinstance(offset, int)
     return _Tensor(storage, dtype, offset, shape, strides)
 
 
@@ -150,22 +132,18 @@ def _plain_metadata(metadata: Sequence[object]) -> None:
             raise Refusal("describes a tensor with metadata (negated or conjugated), which is not supported")
 
 
-def _tensor(storage: object, offset: object, size: object, stride: object) -> _Tensor:
-    return _described(storage, offset, size, stride, None)
-
-
 def _tensor_v2(storage: object, offset: object, size: object, stride: object, *rest: object) -> _Tensor:
-    if not 2 <= len(rest) <= 3:  # whether it learns, hooks, metadata
+    if not 2 <= len(rest) <= 3:  # requires_grad, hooks, metadata
         raise Refusal(f"describes a tensor by {4 + len(rest)} values, expected 6 or 7")
     _plain_metadata(rest[2:])
-    return _described(storage, offset, size, stride, None)
+    return _tensor(storage, offset, size, stride)
 
 
 def _tensor_v3(storage: object, offset: object, size: object, stride: object, *rest: object) -> _Tensor:
     if not 3 <= len(rest) <= 4 or not isinstance(rest[2], _Dtype):  # as above, with the type before the metadata
         raise Refusal("describes a tensor without its type")
     _plain_metadata(rest[3:])
-    return _described(storage, offset, size, stride, rest[2].name)
+    return _tensor(storage, offset, size, stride, dtype=rest[2].name)
 
 
 def _parameter(data: object, _grad: object, _hooks: object, _state: object = None) -> _Tensor:
@@ -175,7 +153,7 @@ def _parameter(data: object, _grad: object, _hooks: object, _state: object = Non
 
 
 def _of_type(function: object, kind: object, arguments: object, _state: object) -> _Tensor:
-    """Take a tensor that carries attributes: how it was made comes as arguments."""
+    """Take a tensor that carries attributes: the arguments of its own rebuild function come as a tuple."""
     rebuild = _REBUILDS.get(function.name) if isinstance(function, Global) else None
     if rebuild is None or not isinstance(kind, _Class) or not isinstance(arguments, tuple) or len(arguments) > 8:
         raise Refusal("makes a tensor of a class that is not supported")
@@ -188,7 +166,7 @@ def _ordered(items: object = ()) -> dict[object, object]:
         raise Refusal("makes an ordered dictionary of something that is no list")
     if not all(isinstance(item, (list, tuple)) and len(item) == 2 for item in items):
         raise Refusal("makes an ordered dictionary of something that is no list of pairs")
-    add_items(found, [(key, value) for key, value in items])
+    pickles.add_items(found, [(key, value) for key, value in items])
     return found
 
 
@@ -209,7 +187,7 @@ _OPAQUE = frozenset({
     "builtins.frozenset", "builtins.complex", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar",
     "numpy.dtype", "_codecs.encode", "torch.device",
 })  # fmt: skip
-VOCABULARY = Vocabulary(
+VOCABULARY = pickles.Vocabulary(
     calls={
         **_REBUILDS,
         "torch._tensor._rebuild_from_type_v2": _of_type,
@@ -239,13 +217,9 @@ def _walk(
     if isinstance(value, _Tensor):
         yield path, value
         return
-    items: Iterator[tuple[object, object]]
-    if isinstance(value, dict):
-        items = iter(value.items())
-    elif isinstance(value, (list, tuple)):
-        items = iter(enumerate(value))
-    else:
+    if not isinstance(value, (dict, list, tuple)):
         return
+    items: Iterable[tuple[object, object]] = value.items() if isinstance(value, dict) else enumerate(value)
     if len(path) >= _DEEPEST:
         said = f"{label}: the pickle nests values more than {_DEEPEST} deep"
         raise FormatError(said, hint="save the state dict alone")
@@ -291,22 +265,20 @@ def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[s
 def _check(
     name: str, tensor: _Tensor, members: Mapping[str, ZipMember], root: str, label: str
 ) -> tuple[ZipMember, int]:
-    """Hold a tensor against its storage; return the storage's member and the elements from first to last."""
+    """Check a tensor against its storage; return the storage's member and the elements from first to last."""
     storage, where = tensor.storage, f"{label}: tensor {name[:200]!r}"
     item = item_bytes(tensor.dtype, tensor=name, label=label)
     size = storage.count * (1 if storage.dtype is None else item_bytes(storage.dtype, tensor=name, label=label))
     member = members.get(f"{root}/data/{storage.key}")
     if member is None:
-        said = f"{where} is in the storage {storage.key!r}, which is not in the archive"
-        raise FormatError(said, hint="fetch it again")
+        raise damaged(f"{where} is in the storage {storage.key!r}, which is not in the archive")
     if not member.is_stored:
         said = f"{where} is in a compressed member of the archive; expected stored ones, as torch writes"
         raise FormatError(said, hint="unpack the archive and pack it without compression, or save the model again")
     if member.size != size:
-        said = f"{where} is in a storage of {size} bytes, of which the archive has {member.size}"
-        raise FormatError(said, hint="fetch it again")
+        raise damaged(f"{where} is in a storage of {size} bytes, of which the archive has {member.size}")
     elements = math.prod(tensor.shape)
-    if math.prod(max(side, 1) for side in tensor.shape) > MAX_COUNT:
+    if too_large(tensor.shape):
         raise FormatError(f"{where} has more elements than an array can have")
     if not elements:
         return member, 0
@@ -314,7 +286,7 @@ def _check(
     room = size // item
     if tensor.offset + extent > room:
         said = f"{where} takes elements {tensor.offset} to {tensor.offset + extent} of a storage that has {room}"
-        raise FormatError(said, hint="the file is damaged; fetch it again")
+        raise damaged(said)
     if elements > max(extent, _VIEW_ELEMENTS):
         said = f"{where} repeats {extent} stored elements {elements} times over; expected each of them once"
         raise FormatError(said, hint="save the model again with .contiguous() tensors")
@@ -328,9 +300,9 @@ def _rows(
     checked = {name: _check(name, tensor, members, root, label) for name, tensor in named.items()}
     starts = {member.name: member.expected_start() for member, extent in checked.values() if extent}
     if any(member.expected_start() is None for member in members.values() if member.size):
-        starts = dict.fromkeys(starts)  # another writer's layout: what seems to fit it may do so by chance
+        starts = dict.fromkeys(starts)  # another writer's layout: starts that fit may do so by chance
     unsure = [members[name] for name, start in starts.items() if start is None]
-    known = dict(zip((member.name for member in unsure), locate(reader, unsure), strict=True))
+    known = dict(zip((member.name for member in unsure), zip_directory.locate(reader, unsure), strict=True))
     rows: dict[str, Row | TensorInfo] = {}
     for name, (member, extent) in checked.items():
         tensor = named[name]
@@ -341,13 +313,13 @@ def _rows(
         base = known[member.name] if predicted is None else predicted
         item = item_bytes(tensor.dtype, tensor=name)
         start = base + tensor.offset * item
-        if predicted is None and is_contiguous(tensor.shape, tensor.strides):
+        if predicted is None and zip_directory.is_contiguous(tensor.shape, tensor.strides):
             rows[name] = TensorInfo(name, tensor.dtype, tensor.shape, number, start, start + extent * item)
             continue
         flat = TensorInfo(name, tensor.dtype, (extent,), number, start, start + extent * item)
         head = TensorInfo(f"header of {member.name}", "U8", (base - member.offset,), number, member.offset, base)
         header = None if predicted is None else head
-        rows[name] = placed_tensor(Placed(flat, tensor.shape, tensor.strides, header, member, label))
+        rows[name] = zip_directory.placed_tensor(Placed(flat, tensor.shape, tensor.strides, header, member, label))
     return rows
 
 
@@ -355,14 +327,12 @@ def _rows(
 
 
 def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
-    """Say what a file that is no zip archive is instead."""
+    """Return the error for a file that is no zip archive."""
     head = bytes(reader.read(0, min(MAGIC_BYTES, reader.size)))
     label = reader.label
     if head.startswith(ZIP_MAGIC):
         return error
-    if head.startswith(b"version https://git-lfs"):
-        said = f"{label}: a Git LFS pointer instead of the weights"
-        return FormatError(said, hint="fetch the weights themselves: git lfs pull")
+    refuse_lfs_pointer(head, label)
     if head[:1] == b"\x80" or head.startswith((b"ctorch", b"ccollections")):
         said = f"{label}: a legacy PyTorch file, one bare pickle (torch before 1.6), which is not read"
         return FormatError(said, hint=_CONVERT)
@@ -428,15 +398,17 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     reader = Reader(session, source)
     label = reader.label
     try:
-        directory = read_directory(reader, min(guess, FIRST_READ))
+        directory = zip_directory.read_directory(reader, min(guess, FIRST_READ))
     except FormatError as error:
         raise _not_an_archive(reader, error) from error
     root = _root(directory, label)
     small = [name for name in ("data.pkl", "byteorder", "version") if f"{root}/{name}" in directory.members]
-    read = contents(reader, [directory.members[f"{root}/{name}"] for name in small], cap=PICKLE_CAP)
+    read = zip_directory.contents(
+        reader, [directory.members[f"{root}/{name}"] for name in small], cap=pickles.PICKLE_CAP
+    )
     records = dict(zip(small, read, strict=True))
     _check_records({name: bytes(records[name][:64]) for name in small[1:]}, label)
-    outcome = read_pickle(records["data.pkl"], VOCABULARY, label=label)
+    outcome = pickles.read_pickle(records["data.pkl"], VOCABULARY, label=label)
     named, wrapper = _named(outcome, len(records["data.pkl"]), label)
     if not named:
         raise FormatError(f"{label}: the archive describes no tensor", hint="name the file of weights itself")

@@ -1,8 +1,8 @@
-"""A reader of pickles that runs nothing: a small stack machine that makes plain descriptions.
+"""Read pickles without running them: a small stack machine that makes plain descriptions.
 
-A pickle is a program. Python's own reader imports whatever it names and calls it; this one knows a table of instructions
-and a vocabulary of names, each of which stands for a function of this package that makes a description. Nothing is looked
-up in any module. A name or an instruction outside the tables is refused by name.
+A pickle is a program. Python's own reader imports whatever it names and calls it; the machine here knows a table of
+instructions and a vocabulary of names, each of which stands for a function of this package that makes a description. Nothing is
+looked up in any module. A name or an instruction outside the tables is refused by name.
 
 Memory is charged for as values are made, so that a short program cannot make large ones, and keys of dictionaries are
 plain, so that no value is hashed or compared in depth.
@@ -27,7 +27,7 @@ _NO_CODE = "nothing of it was run; fetch the weights as safetensors, or from a s
 
 
 class Refusal(ValueError):
-    """What a vocabulary's function raises for arguments it does not take; the reader adds where."""
+    """Arguments that a function of the vocabulary does not take; the reader adds the place in the pickle."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,17 +46,17 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a pickle may name."""
+    """The names that a pickle may use."""
 
-    calls: Mapping[str, Callable[..., object]]  # names it may call, with the functions that describe the result
-    constants: Mapping[str, object]  # names it may mention, with what they stand for
+    calls: Mapping[str, Callable[..., object]]  # names that may be called, with the functions that describe the result
+    constants: Mapping[str, object]  # names that may be mentioned, with their values
     opaque: frozenset[str]  # names whose results are passed over
     persistent: Callable[[object], object]  # describes what a persistent id stands for
 
 
 @dataclass(frozen=True, slots=True)
 class PickledValue:
-    """What a pickle describes, how many instructions it took, and which names were passed over."""
+    """The value that a pickle describes, the count of instructions, and the names that were passed over."""
 
     value: object
     instructions: int
@@ -64,7 +64,7 @@ class PickledValue:
 
 
 def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str) -> PickledValue:
-    """Return what a pickle describes.
+    """Return the value that a pickle describes.
 
     Raise FormatError if it is cut off or malformed, names what is not in the vocabulary, or makes more than a description
     needs.
@@ -78,7 +78,7 @@ def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str)
 
 
 class _Machine:
-    """One run of one pickle."""
+    """A stack machine for one pickle."""
 
     def __init__(self, data: memoryview, vocabulary: Vocabulary, label: str) -> None:
         self._data, self._vocabulary, self._label = data, vocabulary, label
@@ -141,15 +141,17 @@ class _Machine:
         self._charge(cost + 8)
         self._stack.append(value)
 
-    def _pop(self) -> object:
-        if not self._stack:
-            raise Refusal("takes a value where there is none")
-        return self._stack.pop()
-
     def _top(self) -> object:
         if not self._stack:
             raise Refusal("takes a value where there is none")
         return self._stack[-1]
+
+    def _pop(self) -> object:
+        self._top()
+        return self._stack.pop()
+
+    def _last(self, count: int) -> list[object]:
+        return [self._pop() for _ in range(count)][::-1]
 
     def _since_mark(self) -> list[object]:
         if not self._marks:
@@ -170,21 +172,12 @@ class _Machine:
         if length > len(self._data) - self._at:
             raise Refusal(f"declares a frame of {length} bytes, {len(self._data) - self._at} are left")
 
-    def stop(self) -> None:
-        """End; `run` checks what is left."""
-
     def mark(self) -> None:
         if len(self._marks) >= _DEEPEST:
             raise Refusal(f"nests more than {_DEEPEST} deep")
         self._charge(80)
         self._marks.append(self._stack)
         self._stack = []
-
-    def pop(self) -> None:
-        self._pop()
-
-    def pop_mark(self) -> None:
-        self._since_mark()
 
     def put(self, index: int) -> None:
         value = self._top()
@@ -218,20 +211,9 @@ class _Machine:
             raise Refusal(f"has a number of {length} bytes")
         self._push(int.from_bytes(self._take(length), "little", signed=True), 48)
 
-    def signed(self) -> None:
-        self._push(int.from_bytes(self._take(4), "little", signed=True))
-
-    def real(self) -> None:
-        self._push(struct.unpack(">d", self._take(8))[0])
-
     # ---- containers ----
 
-    def tuple_of(self, count: int) -> None:
-        items = [self._pop() for _ in range(count)]
-        self._push(tuple(reversed(items)), 60 + 8 * count)
-
-    def tuple_since_mark(self) -> None:
-        items = self._since_mark()
+    def tuple_of(self, items: list[object]) -> None:
         self._push(tuple(items), 60 + 8 * len(items))
 
     def dict_since_mark(self) -> None:
@@ -239,18 +221,9 @@ class _Machine:
         self._push({}, 100)
         self._set(items)
 
-    def some_set(self) -> None:
-        self._push(Opaque("set"), 60)
-
     def frozen_set(self) -> None:
         self._since_mark()
         self._push(Opaque("frozenset"), 60)
-
-    def append(self) -> None:
-        self._add([self._pop()])
-
-    def appends(self) -> None:
-        self._add(self._since_mark())
 
     def _add(self, items: list[object]) -> None:
         target = self._top()
@@ -259,13 +232,6 @@ class _Machine:
             target += items
         elif not isinstance(target, Opaque):
             raise Refusal(f"appends to {_kind(target)}")
-
-    def set_item(self) -> None:
-        value = self._pop()
-        self._set([self._pop(), value])
-
-    def set_items(self) -> None:
-        self._set(self._since_mark())
 
     def _set(self, items: list[object]) -> None:
         target = self._top()
@@ -341,9 +307,6 @@ class _Machine:
         if not (isinstance(target, Opaque) or (isinstance(target, dict) and plain)):
             raise Refusal(f"sets the state of {_kind(target)} to {_kind(state)}")
 
-    def persistent(self) -> None:
-        self._push(self._vocabulary.persistent(self._pop()), 100)
-
 
 MAX_ODD_KEYS = 4096
 
@@ -366,21 +329,21 @@ def _is_plain(value: object) -> bool:
 
 
 def _kind(value: object) -> str:
-    """Say what a value is without showing what is in it."""
+    """Name the type of a value without showing its content."""
     if isinstance(value, (Global, Opaque)):
         return value.name
     return "nothing" if value is None else f"a {type(value).__name__.strip('_').lower()}"
 
 
 def _name(raw: bytes) -> str:
-    """Return a module's or an attribute's name, which is ASCII and printable where it is honest."""
+    """Return the name of a module or an attribute; refuse one that is not ASCII, or holds other signs than names have."""
     text = raw.decode("ascii", "replace")
     if not text or not all(char.isalnum() or char in "._" for char in text) or not text.isascii():
         raise Refusal(f"names {text[:80]!r}, which is no name")
     return text
 
 
-_Action = Callable[[_Machine], None]
+_Action = Callable[[_Machine], object]
 _M = _Machine
 _STOP = 0x2E
 
@@ -392,10 +355,10 @@ def _pushes(make: Callable[[], object], cost: int) -> _Action:
 _ACTIONS: dict[int, _Action] = {
     0x80: _M.proto,
     0x95: _M.frame,
-    _STOP: _M.stop,
+    _STOP: lambda _: None,  # `run` checks what is left
     ord("("): _M.mark,
-    ord("0"): _M.pop,
-    ord("1"): _M.pop_mark,
+    ord("0"): lambda m: m._last(1),
+    ord("1"): lambda m: m._since_mark(),
     ord("q"): lambda m: m.put(m._number(1)),
     ord("r"): lambda m: m.put(m._number(4)),
     0x94: lambda m: m.put(len(m._memo)),
@@ -406,9 +369,9 @@ _ACTIONS: dict[int, _Action] = {
     0x89: _pushes(lambda: False, 0),
     ord("K"): lambda m: m._push(m._number(1), 0),  # Python keeps one of each of these
     ord("M"): lambda m: m._push(m._number(2)),
-    ord("J"): _M.signed,
+    ord("J"): lambda m: m._push(int.from_bytes(m._take(4), "little", signed=True)),
     0x8A: _M.long1,
-    ord("G"): _M.real,
+    ord("G"): lambda m: m._push(struct.unpack(">d", m._take(8))[0]),
     0x8C: lambda m: m.text(1),
     ord("X"): lambda m: m.text(4),
     0x8D: lambda m: m.text(8),
@@ -416,19 +379,19 @@ _ACTIONS: dict[int, _Action] = {
     ord("B"): lambda m: m.binary(4),
     0x8E: lambda m: m.binary(8),
     ord(")"): _pushes(tuple, 0),
-    0x85: lambda m: m.tuple_of(1),
-    0x86: lambda m: m.tuple_of(2),
-    0x87: lambda m: m.tuple_of(3),
-    ord("t"): _M.tuple_since_mark,
+    0x85: lambda m: m.tuple_of(m._last(1)),
+    0x86: lambda m: m.tuple_of(m._last(2)),
+    0x87: lambda m: m.tuple_of(m._last(3)),
+    ord("t"): lambda m: m.tuple_of(m._since_mark()),
     ord("]"): _pushes(list, 100),
-    ord("a"): _M.append,
-    ord("e"): _M.appends,
+    ord("a"): lambda m: m._add(m._last(1)),
+    ord("e"): lambda m: m._add(m._since_mark()),
     ord("}"): _pushes(dict, 100),
     ord("d"): _M.dict_since_mark,
-    ord("s"): _M.set_item,
-    ord("u"): _M.set_items,
-    0x8F: _M.some_set,
-    0x90: _M.appends,
+    ord("s"): lambda m: m._set(m._last(2)),
+    ord("u"): lambda m: m._set(m._since_mark()),
+    0x8F: _pushes(lambda: Opaque("set"), 60),
+    0x90: lambda m: m._add(m._since_mark()),
     0x91: _M.frozen_set,
     ord("c"): _M.named,
     0x93: _M.named_on_stack,
@@ -436,10 +399,10 @@ _ACTIONS: dict[int, _Action] = {
     0x81: _M.call,
     0x92: _M.new_with_names,
     ord("b"): _M.build,
-    ord("Q"): _M.persistent,
+    ord("Q"): lambda m: m._push(m._vocabulary.persistent(m._pop()), 100),
 }
 
-# Known, and refused: they make code reachable by other ways, or belong to protocols before 2.
+# Known and refused: instructions that reach code by other ways, or belong to protocols before 2.
 _REFUSED = {
     ord("i"): "INST", ord("o"): "OBJ", ord("P"): "PERSID", ord("I"): "INT", ord("L"): "LONG", ord("F"): "FLOAT",
     ord("S"): "STRING", ord("T"): "BINSTRING", ord("U"): "SHORT_BINSTRING", ord("V"): "UNICODE",

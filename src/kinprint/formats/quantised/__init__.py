@@ -1,25 +1,26 @@
-"""Quantised checkpoints: codes, scales and zeros become one tensor ``X.weight`` that is dequantised when it is read.
+"""Replace the codes, scales and zeros of quantised layers by one tensor ``X.weight`` that is dequantised when it is read.
 
-What a layer is stored as shows in the names and shapes of its tensors; the config only settles what these leave open. Where
-something is missing, contradicts itself or is not known, the stored tensors stay as they are, and a note says why.
+The method of quantisation shows in the names and shapes of a layer's tensors; the config only settles what these leave open.
+Where something is missing, contradicts itself or is not known, the stored tensors stay as they are, and a note says why.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.formats.plan import TensorSlice, whole
-from kinprint.formats.quantised import awq, bitsandbytes, fp8, gptq, mlx, mxfp4, packed
-from kinprint.formats.quantised.conv1d import as_conv1d
-from kinprint.formats.quantised.modules import QuantisationSettings, QuantisedLayer
-from kinprint.formats.quantised.settings import is_known, settings_of
-from kinprint.formats.tensors import Dequantised, Row, TensorInfo, Tensors
+from kinprint.formats.quantised import bitsandbytes, fp8, gptq_awq, mlx, mxfp4, packed
+from kinprint.formats.quantised.conv1d import TransposedConv1D, as_conv1d
+from kinprint.formats.quantised.modules import QuantisedLayer
+from kinprint.formats.quantised.settings import KNOWN_METHODS, QuantisationSettings, settings_of
+from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.text import Text
 
 __all__ = ["assemble"]
@@ -32,9 +33,9 @@ _SUFFIXES = frozenset({
     "weight_scale_inv", "weight_scale_2", "weight_global_scale", "weight_zero_point", "weight_packed",
     "weight_shape", "weight_g_idx", "pre_quant_scale",
 })  # fmt: skip
-_OF_WEIGHT = frozenset(["absmax", "quant_map", "nested_absmax", "nested_quant_map"])
-# Of activations and of the cache of keys and values: they scale what is computed, not what is stored.
-_ASIDE = frozenset({
+_OF_WEIGHT = frozenset({"absmax", "quant_map", "nested_absmax", "nested_quant_map"})
+# Scales of activations and of the cache of keys and values, not of what is stored.
+_ACTIVATION_SCALES = frozenset({
     "input_scale", "input_zero_point", "input_global_scale", "output_scale", "output_zero_point", "q_scale",
     "k_scale", "v_scale",
 })  # fmt: skip
@@ -44,26 +45,14 @@ _LINES = 6
 MAX_TENSORS = 1 << 18  # with the experts of the largest models one by one: 70,000
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A form of quantisation: the parts that mark it, what else has to hold, all parts it may have, and its reader."""
+class _Method(NamedTuple):
+    """A method of quantisation: its name, suffixes that mark it, other suffixes it may have, reader, further condition."""
 
     name: str
-    mark: frozenset[str]
-    parts: frozenset[str]
+    marks: Set[str]
+    others: Set[str]
     describe: Callable[[QuantisedLayer], TensorInfo | list[TensorInfo]]
-    fits: Callable[[Mapping[str, TensorInfo]], bool] | None = None
-
-
-def _form(
-    name: str,
-    mark: str,
-    others: str,
-    describe: Callable[[QuantisedLayer], TensorInfo | list[TensorInfo]],
-    fits: Callable[[Mapping[str, TensorInfo]], bool] | None = None,
-) -> _Form:
-    marks = frozenset(mark.split())
-    return _Form(name, marks, marks | frozenset(others.split()), describe, fits)
+    fits: Callable[[Mapping[str, TensorInfo]], bool] = lambda _: True
 
 
 def _packs_outputs(parts: Mapping[str, TensorInfo]) -> bool:
@@ -76,24 +65,19 @@ def _holds(suffix: str, dtype: str) -> Callable[[Mapping[str, TensorInfo]], bool
     return lambda parts: suffix in parts and parts[suffix].dtype == dtype
 
 
-_NESTED = "weight.absmax weight.quant_map weight.nested_absmax weight.nested_quant_map"
-_FORMS = (  # the first that fits is taken
-    _form("MXFP4", "blocks", "scales", mxfp4.describe_experts),
-    _form("AWQ", "qweight", "qzeros scales", awq.describe, _packs_outputs),
-    _form("GPTQ", "qweight", "qzeros scales g_idx", gptq.describe),
-    _form("bitsandbytes 4-bit", f"{_NESTED} {' '.join(bitsandbytes.STATES)}", "weight", bitsandbytes.describe_4bit),
-    _form("bitsandbytes int8", "SCB", "weight weight_format", bitsandbytes.describe_int8),
-    _form(
-        "compressed-tensors",
-        "weight_packed",
-        "weight_scale weight_zero_point weight_shape weight_g_idx",
-        packed.describe,
-        _holds("weight_packed", "I32"),
-    ),
-    _form("FP4", "weight_packed", "weight_scale weight_global_scale", mxfp4.describe),
-    _form("FP4", "weight_scale", "weight weight_scale_2", mxfp4.describe, _holds("weight", "U8")),
-    _form("MLX", "scales", "weight biases", mlx.describe, _holds("weight", "U32")),
-    _form("FP8", "weight_scale weight_scale_inv", "weight weight_zero_point", fp8.describe),
+_NESTED_PARTS = {f"weight.{last}" for last in _OF_WEIGHT}
+_PACKED_PARTS = {"weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"}
+_METHODS = (  # the first that fits is taken
+    _Method("MXFP4", {"blocks"}, {"scales"}, mxfp4.describe_experts),
+    _Method("AWQ", {"qweight"}, {"qzeros", "scales"}, gptq_awq.describe_awq, _packs_outputs),
+    _Method("GPTQ", {"qweight"}, {"qzeros", "scales", "g_idx"}, gptq_awq.describe_gptq),
+    _Method("bitsandbytes 4-bit", {*_NESTED_PARTS, *bitsandbytes.STATES}, {"weight"}, bitsandbytes.describe_4bit),
+    _Method("bitsandbytes int8", {"SCB"}, {"weight", "weight_format"}, bitsandbytes.describe_int8),
+    _Method("compressed-tensors", {"weight_packed"}, _PACKED_PARTS, packed.describe, _holds("weight_packed", "I32")),
+    _Method("FP4", {"weight_packed"}, {"weight_scale", "weight_global_scale"}, mxfp4.describe),
+    _Method("FP4", {"weight_scale"}, {"weight", "weight_scale_2"}, mxfp4.describe, _holds("weight", "U8")),
+    _Method("MLX", {"scales"}, {"weight", "biases"}, mlx.describe, _holds("weight", "U32")),
+    _Method("FP8", {"weight_scale", "weight_scale_inv"}, {"weight", "weight_zero_point"}, fp8.describe),
 )
 
 
@@ -108,33 +92,29 @@ def assemble(
     if tensors.dtypes() <= _PLAIN:  # every form of quantisation stores integers or 8-bit floats
         return tensors, ()
     settings = settings_of(config)
-    if settings.method is not None and not is_known(settings.method):
+    if settings.method is not None and settings.method not in KNOWN_METHODS:
         return tensors, _unknown(tensors, settings.method)
-    layers, aside = _layers(tensors, settings)
+    layers, unused = _layers(tensors, settings)
     if not layers:
         return tensors, ()
-    _look_at_shapes(layers, read)
+    _read_shapes(layers, read)
     made: dict[str, tuple[TensorInfo, ...]] = {}  # by stem
     refused: dict[Text, list[str]] = {}
+    unreadable: dict[str, TensorInfo] = {}
     for stem, layer in layers.items():
         try:
             made[stem] = _described(layer)
         except FormatError as error:
             refused.setdefault(error.reason, []).append(stem)
-    sealed = {
-        tensor.name: tensor
-        for reason, stems in refused.items()
-        for stem in stems
-        if (tensor := mlx.sealed(layers[stem], reason)) is not None
-    }
-    found, clashes = _replaced(tensors, layers, made, aside)
-    if sealed:
-        found = {name: sealed.get(name, row) for name, row in found.items()}
+            unreadable |= mlx.unreadable(layer, error.reason)
+    found, clashes = _replaced(tensors, layers, made, unused)
+    if unreadable:
+        found = {name: unreadable.get(name, row) for name, row in found.items()}
     for stem in clashes:
         refused.setdefault(Text("a tensor with the name of the result is stored too"), []).append(stem)
     notes = _notes([made[stem] for stem in made if stem not in clashes], refused)
-    if len(made) > len(clashes) and aside:
-        notes += (Text("{n} scales of activations, which say nothing about weights, are left out", n=len(aside)),)
+    if len(made) > len(clashes) and unused:
+        notes += (Text("{n} scales of activations, which say nothing about weights, are left out", n=len(unused)),)
     return found, notes
 
 
@@ -154,29 +134,29 @@ def _split(name: str) -> tuple[str, str] | None:
 
 
 def _layers(tensors: Tensors, settings: QuantisationSettings) -> tuple[dict[str, QuantisedLayer], set[str]]:
-    """Gather the tensors of quantised layers, and the names of scales that belong to no weight."""
+    """Group the tensors of quantised layers, and find the names of scales that belong to no weight."""
     parts: dict[str, dict[str, str]] = {}
-    aside: set[str] = set()
+    unused: set[str] = set()
     for name in tensors:
         split = _split(name)
         if split is not None:
             parts.setdefault(split[0], {})[split[1]] = name
-        elif name.rpartition(".")[2] in _ASIDE:
-            aside.add(name)
-    several = {stem: found for stem, found in parts.items() if found.keys() != {"weight"}}
+        elif name.rpartition(".")[2] in _ACTIVATION_SCALES:
+            unused.add(name)
     layers = {
         stem: QuantisedLayer(stem, {suffix: tensors[name] for suffix, name in found.items()}, settings)
-        for stem, found in several.items()
+        for stem, found in parts.items()
+        if found.keys() != {"weight"}
     }
-    # Scales beside a weight of plain floats are what a quantiser left behind when it was undone.
-    codes = {stem for stem, layer in layers.items() if any(part.dtype not in _PLAIN for part in layer.parts.values())}
-    return {stem: layers[stem] for stem in layers if stem in codes}, aside
+    # Scales beside a weight of plain floats are left over from a quantisation that was undone.
+    coded = {s: layer for s, layer in layers.items() if any(part.dtype not in _PLAIN for part in layer.parts.values())}
+    return coded, unused
 
 
-def _look_at_shapes(layers: dict[str, QuantisedLayer], read: Read) -> None:
+def _read_shapes(layers: dict[str, QuantisedLayer], read: Read) -> None:
     """Read the small tensors that hold shapes: one for all layers whose names differ in numbers only and whose parts are alike.
 
-    That the others say the same is checked when they are read.
+    Whether the others say the same is checked when these are read.
     """
     groups: dict[tuple[object, ...], tuple[TensorInfo, list[str]]] = {}
     for stem, layer in layers.items():
@@ -195,22 +175,22 @@ def _look_at_shapes(layers: dict[str, QuantisedLayer], read: Read) -> None:
 
 
 def _described(layer: QuantisedLayer) -> tuple[TensorInfo, ...]:
-    """Tell by the parts which form a layer has, and describe what it stands for."""
+    """Find the method of quantisation of a layer by its parts, and describe its weight."""
     parts = layer.parts
-    form = next((form for form in _FORMS if form.mark & parts.keys() and (form.fits is None or form.fits(parts))), None)
-    if form is None:
+    method = next((each for each in _METHODS if each.marks & parts.keys() and each.fits(parts)), None)
+    if method is None:
         raise FormatError(Text("no form of quantisation is known for {names}", names=", ".join(sorted(parts))))
-    extra = sorted(suffix for suffix in parts if suffix not in form.parts)
-    if extra:  # it might change what the others stand for
-        raise FormatError(Text("{name} does not go with {names}", name=form.name, names=", ".join(extra)))
-    found = form.describe(layer)
+    extra = sorted(parts.keys() - method.marks - method.others)
+    if extra:  # an unknown part might change what the others stand for
+        raise FormatError(Text("{name} does not go with {names}", name=method.name, names=", ".join(extra)))
+    found = method.describe(layer)
     return (as_conv1d(found, layer),) if isinstance(found, TensorInfo) else tuple(found)
 
 
 def _replaced(
-    tensors: Tensors, layers: Mapping[str, QuantisedLayer], made: Mapping[str, tuple[TensorInfo, ...]], aside: set[str]
+    tensors: Tensors, layers: Mapping[str, QuantisedLayer], made: Mapping[str, tuple[TensorInfo, ...]], unused: set[str]
 ) -> tuple[Mapping[str, Row | TensorInfo], set[str]]:
-    """Put each result in the place of its layer's first part; leave layers alone whose result has a name that is taken."""
+    """Put each weight in the place of its layer's first part; leave layers as stored whose weight has a name that is taken."""
     owner = {part.name: stem for stem in made for part in layers[stem].parts.values()}
     claimed = Counter(tensor.name for stem in made for tensor in made[stem])
     clashes = {
@@ -224,7 +204,7 @@ def _replaced(
     for name, row in tensors.stored().items():
         stem = owner.get(name)
         if stem is None or stem in clashes:
-            if name not in aside or len(made) == len(clashes):
+            if name not in unused or len(made) == len(clashes):
                 found[name] = row
         elif stem not in placed:
             placed.add(stem)
@@ -235,7 +215,8 @@ def _replaced(
 
 
 def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[Text, Sequence[str]]) -> tuple[Text, ...]:
-    methods = Counter(cast(Dequantised, tensor.made).method for each in made for tensor in each)
+    makers = [tensor.made for each in made for tensor in each]
+    methods = Counter(maker.method for maker in makers if isinstance(maker, (Dequantiser, TransposedConv1D)))
     lines = [
         Text("{n} weights are dequantised when read: {how}", n=count, how=method)
         for method, count in methods.most_common(_LINES)
@@ -244,10 +225,9 @@ def _notes(made: Sequence[tuple[TensorInfo, ...]], refused: Mapping[Text, Sequen
         lines.append(Text("and {n} more forms of quantisation", n=len(methods) - _LINES))
     for why, stems in list(refused.items())[:_LINES]:
         n, name = len(stems), stems[0][:80]
-        if n > 1:
-            lines.append(Text("{n} quantised layers are left as stored, e.g. {name}: {why}", n=n, name=name, why=why))
-        else:
-            lines.append(Text("1 quantised layer is left as stored, e.g. {name}: {why}", name=name, why=why))
+        one = Text("1 quantised layer is left as stored, e.g. {name}: {why}", name=name, why=why)
+        many = Text("{n} quantised layers are left as stored, e.g. {name}: {why}", n=n, name=name, why=why)
+        lines.append(one if n == 1 else many)
     if len(refused) > _LINES:
         n, more = sum(map(len, list(refused.values())[_LINES:])), len(refused) - _LINES
         lines.append(Text("{n} more quantised layers are left as stored, for {m} more reasons", n=n, m=more))

@@ -1,4 +1,4 @@
-"""bitsandbytes: rows of 8-bit integers with a scale each, or blocks of 4-bit codes with a table of values.
+"""Read bitsandbytes weights: rows of 8-bit integers with a scale each, or blocks of 4-bit codes with a table of values.
 
 int8 (Dettmers et al. 2022, "LLM.int8()"): ``weight`` (out × in) and ``SCB`` (out), the rows' largest magnitudes; a weight is
 code · SCB / 127. ``weight_format`` says how the codes are laid out: 0 stands for rows, the others are for certain GPUs.
@@ -12,18 +12,19 @@ nested_absmax[block] + nested_offset. Shape, block sizes and offset are in a sma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeGuard
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.dequantiser import Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks, flat, made_tensor
+from kinprint.formats.plan import TensorSlice
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, flat, in_chunks
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, verbatim
 
@@ -37,36 +38,16 @@ _MAX_BLOCK = 1 << 16
 # -- int8 ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Int8:
-    """A matrix from integers and the rows' scales."""
-
-    codes: TensorInfo
-    scales: TensorInfo
-    layout: TensorInfo | None
-
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        return verbatim("bitsandbytes int8")
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the rows' codes and scales, and how the codes are laid out."""
-        found = [rows(self.codes, [(start, stop)]), flat(self.scales, start, stop)]
-        return found if self.layout is None else [*found, whole(self.layout)]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - the parts are the rows
-        """Scale the codes."""
-        if len(parts) > 2 and int(parts[2].reshape(-1)[0]) != 0:
-            number = int(parts[2].reshape(-1)[0])
-            raise UnsupportedDtype(
-                f"{self.codes.name}: bitsandbytes int8 laid out as {_LAYOUTS.get(number, number)!r}; supported: 'row'",
-                hint="save the model again with a newer bitsandbytes, or compare a copy that is not quantised",
-            )
-        with np.errstate(all="ignore"):
-            values: FloatArray = parts[0].astype(np.float32)
-            values *= (parts[1].astype(np.float32) / np.float32(127))[:, None]
-        return values
+def _decode_int8(name: str, _start: int, _stop: int, codes: Array, scales: Array, layout: Array | None) -> Array:
+    number = 0 if layout is None else int(layout.reshape(-1)[0])
+    if number != 0:
+        raise UnsupportedDtype(
+            f"{name}: bitsandbytes int8 laid out as {_LAYOUTS.get(number, number)!r}; supported: 'row'",
+            hint="save the model again with a newer bitsandbytes, or compare a copy that is not quantised",
+        )
+    values: FloatArray = codes.astype(np.float32)
+    values *= (scales.astype(np.float32) / np.float32(127))[:, None]
+    return values
 
 
 def describe_int8(layer: QuantisedLayer) -> TensorInfo:
@@ -78,16 +59,16 @@ def describe_int8(layer: QuantisedLayer) -> TensorInfo:
         raise FormatError(Text("SCB has {n} scales for {m} rows", n=scales.elements, m=codes.shape[0]))
     if layout is not None and layout.elements != 1:
         raise FormatError(Text("weight_format has {n} entries, expected one", n=layout.elements))
-    made = Int8(codes, scales, layout)
-    return made_tensor(codes.name, "bitsandbytes int8", codes.shape, made, codes, scales, layout)
+    decode, method = partial(_decode_int8, codes.name), verbatim("bitsandbytes int8")
+    inputs = (codes, by_row), (scales, flat), (layout, entire)
+    return dequantised(codes.name, method, method, codes.shape, decode, *inputs)
 
 
 # -- 4-bit ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class QuantState:
-    """What the JSON beside a 4-bit weight says."""
+class QuantState(NamedTuple):
+    """The JSON beside a 4-bit weight: shape, block sizes and offset."""
 
     shape: tuple[int, ...]
     block: int
@@ -96,7 +77,7 @@ class QuantState:
 
 
 def read_state(raw: Array, name: str) -> QuantState:
-    """Parse the JSON and check its types; whether it fits the tensors is for the caller to see."""
+    """Parse the JSON and check its types; the caller checks that it fits the tensors."""
     try:
         value = orjson.loads(np.asarray(raw, dtype=np.uint8).tobytes())
     except orjson.JSONDecodeError as error:
@@ -124,72 +105,49 @@ def _counts(value: object, most: int) -> TypeGuard[int]:
     return type(value) is int and 0 < value <= most
 
 
-@dataclass(frozen=True, slots=True)
-class FourBit:
-    """A matrix from 4-bit codes in blocks. Blocks run through rows; those that touch the rows asked for are read."""
+@lru_cache
+def _blocks(width: int, size: int) -> Select:
+    """Select the elements of a vector that has one for each `size` elements of a matrix of so many columns."""
 
-    codes: TensorInfo  # as bytes
-    absmax: TensorInfo
-    table: TensorInfo
-    nested_absmax: TensorInfo | None
-    nested_table: TensorInfo | None
-    state_bytes: TensorInfo
-    state: QuantState
-    kind: str
+    def select(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+        return flat(stored, start * width // size, -(-stop * width // size))
 
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        kind, block = self.kind, self.state.block
-        if self.nested_absmax is None:
-            return Text("bitsandbytes {kind}, blocks of {n}", kind=kind, n=block)
-        return Text("bitsandbytes {kind}, blocks of {n}, scales quantised too", kind=kind, n=block)
+    return select
 
-    def _spans(self, start: int, stop: int) -> tuple[int, int, int, int]:
-        """Return the elements of some rows, and the blocks that hold them."""
-        width = math.prod(self.state.shape[1:])
-        first, last = start * width, stop * width
-        return first, last, first // self.state.block, -(-last // self.state.block)
 
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the bytes and blocks of the rows, the tables, and the state."""
-        if start >= stop:
-            return []
-        first, last, low, high = self._spans(start, stop)
-        found = [flat(self.codes, first // 2, -(-last // 2)), flat(self.absmax, low, high), whole(self.table)]
-        if self.nested_absmax is not None and self.nested_table is not None:
-            size = self.state.nested_block
-            found += [flat(self.nested_absmax, low // size, -(-high // size)), whole(self.nested_table)]
-        return [*found, whole(self.state_bytes)]
+@lru_cache
+def _decoder(expected: QuantState) -> Callable[..., Array]:
+    """Return a function that looks 4-bit codes up and scales them. Blocks run through rows."""
+    width = math.prod(expected.shape[1:])
 
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Look the codes up and scale them."""
-        width = math.prod(self.state.shape[1:])
-        built: FloatArray = np.empty((stop - start, width), np.float32)
-        if not parts:
-            return built
-        state = read_state(parts[-1], self.codes.name)
-        if replace(state, offset=self.state.offset) != self.state:
+    def decode(
+        name: str, start: int, stop: int, codes: Array, absmax: Array, table: Array, raw: Array, *nested: Array | None
+    ) -> Array:
+        state = read_state(raw, name)
+        if state._replace(offset=expected.offset) != expected:
             raise FormatError(
-                f"{self.codes.name}: its quant_state says shape {list(state.shape)} in blocks of {state.block}, that of a "
-                f"like weight says {list(self.state.shape)} in blocks of {self.state.block}",
+                f"{name}: its quant_state says shape {list(state.shape)} in blocks of {state.block}, that of a "
+                f"like weight says {list(expected.shape)} in blocks of {expected.block}",
                 hint="compare a copy of the model that is not quantised",
             )
-        codes, scales, table = parts[0], parts[1], parts[2].astype(np.float32)
-        first, _, low, _ = self._spans(start, stop)
-        with np.errstate(all="ignore"):
-            if self.nested_absmax is not None:
-                blocks = np.arange(low, low + scales.size) // state.nested_block - low // state.nested_block
-                scales = parts[4].astype(np.float32)[scales] * parts[3][blocks] + np.float32(state.offset)
-            pairs = np.stack([np.repeat(table, 16), np.tile(table, 16)], axis=1)  # both values of each byte
-            for at, end in chunks(start, stop, width):
-                begin, finish = at * width, end * width
-                skipped = first // 2
-                values = pairs[codes[begin // 2 - skipped : -(-finish // 2) - skipped]].reshape(-1)
-                values = values[begin % 2 : begin % 2 + finish - begin]
-                values *= _spread(scales, begin, finish, state.block, low)
-                built[at - start : end - start] = values.reshape(-1, width)
-        return built.reshape(stop - start, *self.state.shape[1:])
+        low, skipped = start * width // state.block, start * width // 2
+        scales, (nested_absmax, nested_table) = absmax, nested
+        if nested_absmax is not None and nested_table is not None:
+            blocks = np.arange(low, low + scales.size) // state.nested_block - low // state.nested_block
+            scales = nested_table.astype(np.float32)[scales] * nested_absmax[blocks] + np.float32(state.offset)
+        values_of_code = table.astype(np.float32)
+        pairs = np.stack([np.repeat(values_of_code, 16), np.tile(values_of_code, 16)], axis=1)  # of each byte
+
+        def piece(at: int, end: int) -> Array:
+            begin, finish = at * width, end * width
+            values = pairs[codes[begin // 2 - skipped : -(-finish // 2) - skipped]].reshape(-1)
+            values = values[begin % 2 : begin % 2 + finish - begin]
+            values *= _spread(scales, begin, finish, state.block, low)
+            return values.reshape(-1, width)
+
+        return in_chunks(start, stop, width, piece).reshape(stop - start, *expected.shape[1:])
+
+    return decode
 
 
 def _spread(scales: Array, begin: int, finish: int, block: int, low: int) -> npt.NDArray[np.float32]:
@@ -213,8 +171,8 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     if codes is None:
         raise FormatError(Text("no {name} is stored", name="weight"))
     if codes.made is None:
-        codes = codes._replace(dtype="U8", shape=(codes.nbytes,))  # it may be stored as any type; its bytes count
-    elif codes.dtype != "U8":  # in an archive: its bytes come decoded, which codes of another type do not survive
+        codes = codes._replace(dtype="U8", shape=(codes.nbytes,))  # the stored type is arbitrary
+    elif codes.dtype != "U8":  # values of an archive are decoded, which codes of another type do not survive
         raise FormatError(Text("4-bit codes stored as {dtype} in an archive; known: U8", dtype=codes.dtype))
     state_bytes = state_tensor(layer)
     if state_bytes is None or layer.seen is None:
@@ -233,15 +191,16 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     if nested_absmax is not None and nested_table is not None:
         fits = fits and nested_absmax.elements == -(-blocks // state.nested_block) and nested_table.elements == 256
     if not fits:
-        raise FormatError(
-            Text(
-                "shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales",
-                shape=str(list(state.shape)),
-                n=state.block,
-                m=codes.nbytes,
-                k=absmax.elements,
-            )
+        shape, n, m, k = str(list(state.shape)), state.block, codes.nbytes, absmax.elements
+        said = Text(
+            "shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales", shape=shape, n=n, m=m, k=k
         )
-    made = FourBit(codes, absmax, table, nested_absmax, nested_table, state_bytes, state, kind)
-    others = absmax, table, nested_absmax, nested_table, state_bytes
-    return made_tensor(codes.name, f"bitsandbytes {kind}", state.shape, made, codes, *others)
+        raise FormatError(said)
+    method = Text("bitsandbytes {kind}, blocks of {n}", kind=kind, n=state.block)
+    if nested_absmax is not None:
+        method = Text("bitsandbytes {kind}, blocks of {n}, scales quantised too", kind=kind, n=state.block)
+    width = math.prod(state.shape[1:])
+    nested = (nested_absmax, _blocks(width, state.block * state.nested_block)), (nested_table, entire)
+    inputs = (codes, _blocks(width, 2)), (absmax, _blocks(width, state.block)), (table, entire), (state_bytes, entire)
+    decode = partial(_decoder(state), codes.name)
+    return dequantised(codes.name, f"bitsandbytes {kind}", method, state.shape, decode, *inputs, *nested)

@@ -1,4 +1,4 @@
-"""MLX: codes in 32-bit words along the input axis, with scales (and biases) for groups of inputs.
+"""Read MLX weights: codes in 32-bit words along the input axis, with scales (and biases) for groups of inputs.
 
 ``weight`` (out × in·bits/32, U32) is one stream of bits for each row, the lowest bits first: with 3, 5 or 6 bits a code may lie
 in two words. ``scales`` and, in the mode "affine", ``biases`` are out × groups; a weight is scale · code + bias. The other modes
@@ -6,33 +6,27 @@ are floats without biases: "mxfp4" and "mxfp8" (groups of 32, scales E8M0), "nvf
 bits stored as U8. Bits and group size cannot be told from the shapes, so they are taken from the config (``quantization``), which
 may name a layer. MLX rounds what it computes to the type of the scales; here nothing is rounded.
 
-Reference: mlx.core.quantize; the packing was held against mlx 0.32 for every width and mode.
+Reference: mlx.core.quantize; the packing was checked against mlx 0.32 for every width and mode.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.dequantiser import by_row, dequantised
 from kinprint.formats.dtypes import Array, e8m0_table, fp8_table
-from kinprint.formats.expert_stacks import one_of
 from kinprint.formats.plan import TensorSlice, rows
-from kinprint.formats.quantised.modules import (
-    SCALE_DTYPES,
-    WORD_BITS,
-    FloatArray,
-    QuantisedLayer,
-    chunks,
-    made_tensor,
-    unlike_shapes,
-    unpack_words,
-)
+from kinprint.formats.quantised import modules
+from kinprint.formats.quantised.modules import WORD_BITS, QuantisedLayer, in_chunks, shape_of
 from kinprint.formats.quantised.mxfp4 import scaled
-from kinprint.formats.tensors import Made, TensorInfo
+from kinprint.formats.tensors import TensorInfo
+from kinprint.formats.views import one_of
 from kinprint.text import Text, verbatim
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -41,96 +35,66 @@ MAX_EXPERTS = 4096
 _EXPERTS = re.compile(r"(?P<stem>.+)\.switch_mlp\.(?P<which>gate_proj|up_proj|down_proj)")
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """A matrix from integers, scales and biases."""
+@lru_cache
+def _affine(bits: int, size: int) -> Callable[..., Array]:
+    """Return a function that makes rows from integers, scales and biases."""
 
-    codes: TensorInfo
-    scales: TensorInfo
-    biases: TensorInfo
-    bits: int
-    size: int
+    def decode(start: int, stop: int, codes: Array, scales: Array, biases: Array) -> Array:
+        def piece(low: int, high: int) -> Array:
+            values = modules.unpack_words(codes[low:high].T, bits).T.reshape(high - low, -1, size)
+            found: Array = np.multiply(values, scales[low:high, :, None], dtype=np.float32, casting="unsafe")
+            found += biases[low:high, :, None].astype(np.float32, copy=False)
+            return found.reshape(high - low, -1)
 
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        return Text("{name} {bits}-bit, groups of {n}", name="MLX", bits=self.bits, n=self.size)
+        return in_chunks(0, stop - start, scales.shape[1] * size, piece)
 
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the rows' words, scales and biases."""
-        return [rows(tensor, [(start, stop)]) for tensor in (self.codes, self.scales, self.biases)]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Unpack the codes and scale them."""
-        codes, scales, biases = parts
-        count, groups = stop - start, self.scales.shape[1]
-        built: FloatArray = np.empty((count, groups, self.size), np.float32)
-        with np.errstate(all="ignore"):
-            for low, high in chunks(0, count, groups * self.size):
-                values = unpack_words(codes[low:high].T, self.bits).T.reshape(high - low, groups, self.size)
-                np.multiply(values, scales[low:high, :, None], out=built[low:high], dtype=np.float32, casting="unsafe")
-                built[low:high] += biases[low:high, :, None].astype(np.float32, copy=False)
-        return built.reshape(count, groups * self.size)
+    return decode
 
 
-@dataclass(frozen=True, slots=True)
-class Floats:
-    """A matrix from small floats and scales."""
+@lru_cache
+def _floats(mode: str) -> Callable[..., Array]:
+    """Return a function that makes rows from small floats and scales."""
 
-    codes: TensorInfo
-    scales: TensorInfo
-    mode: str
+    def decode(start: int, stop: int, words: Array, bits: Array) -> Array:
+        scales = (fp8_table(4, 3) if mode == "nvfp4" else e8m0_table())[bits]
+        codes = np.ascontiguousarray(words).view(np.uint8).reshape(stop - start, -1)
 
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        return verbatim("MLX " + self.mode.upper())
+        def piece(low: int, high: int) -> Array:
+            values = fp8_table(4, 3)[codes[low:high]].reshape(high - low, -1, MODES[mode][1])
+            return np.multiply(values, scales[low:high, :, None]).reshape(high - low, -1)
 
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the rows' words and scales."""
-        return [rows(tensor, [(start, stop)]) for tensor in (self.codes, self.scales)]
+        if mode == "mxfp8":
+            return in_chunks(0, stop - start, codes.shape[1], piece)
+        return scaled(codes, scales, MODES[mode][1])
 
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Look the codes up and scale them."""
-        words, bits = parts
-        size = MODES[self.mode][1]
-        scales = (fp8_table(4, 3) if self.mode == "nvfp4" else e8m0_table())[bits]
-        codes = np.ascontiguousarray(words).view(np.uint8).reshape(stop - start, self.codes.shape[1] * 4)
-        if self.mode != "mxfp8":
-            return scaled(codes, scales, size)
-        built: FloatArray = np.empty((stop - start, self.scales.shape[1], size), np.float32)
-        with np.errstate(all="ignore"):
-            for low, high in chunks(0, stop - start, codes.shape[1]):
-                values = fp8_table(4, 3)[codes[low:high]].reshape(high - low, -1, size)
-                np.multiply(values, scales[low:high, :, None], out=built[low:high])
-        return built.reshape(codes.shape)
+    return decode
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """Packed codes that there is no reader for: they have a place and a shape, and no numbers."""
+class Unreadable:
+    """Packed codes that cannot be dequantised: a place and a shape without numbers."""
 
     stored: TensorInfo
     reason: str
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return what would have to be read."""
+        """Select the codes."""
         return [rows(self.stored, [(start, stop)])]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - there is nothing to build
-        """Refuse."""
+        """Refuse with the reason."""
         raise UnsupportedDtype(
             f"tensor {self.stored.name[:200]!r} holds packed codes that cannot be dequantised: {self.reason}",
             hint="compare a copy of the model that is not quantised, or quantised in another way",
         )
 
 
-def sealed(layer: QuantisedLayer, reason: str) -> TensorInfo | None:
-    """Return the packed codes of a layer as a tensor that says, when it is read, why it cannot be."""
+def unreadable(layer: QuantisedLayer, reason: str) -> dict[str, TensorInfo]:
+    """Return the packed codes of a layer by name, as a tensor that refuses to be read with the reason."""
     codes = layer.parts.get("weight")
     if codes is None or codes.dtype != "U32" or not codes.shape:
-        return None
-    return codes._replace(start=0, end=codes.nbytes, made=Sealed(codes, reason))
+        return {}
+    return {codes.name: codes._replace(start=0, end=codes.nbytes, made=Unreadable(codes, reason))}
 
 
 def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:
@@ -141,8 +105,8 @@ def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:
     found = _EXPERTS.fullmatch(layer.stem)
     count = codes.shape[0]
     if found is None or count > MAX_EXPERTS or any(part.shape[:1] != (count,) for part in layer.parts.values()):
-        shape = str(list(codes.shape))
-        raise FormatError(Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=shape))
+        said = Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=shape_of(codes))
+        raise FormatError(said)
     experts = []
     for number in range(count):
         parts = {suffix: one_of(part, number) for suffix, part in layer.parts.items()}
@@ -158,39 +122,39 @@ def _matrix(layer: QuantisedLayer) -> TensorInfo:
         why = Text("packed codes as MLX has them, and no config that says how many bits and which group size")
         raise FormatError(why)
     bits, size, mode = stated
-    name = f"{layer.stem}.weight"
+    name, out = f"{layer.stem}.weight", codes.shape[0]
     if mode in MODES:
         scales = layer.need("scales", ("U8",), (2,))
         if "biases" in layer.parts:
             raise FormatError(Text("MLX in the mode {mode} has no biases", mode=repr(mode)))
-        width = _width(codes, scales, *MODES[mode])
-        made: Made = Floats(codes, scales, mode)
-        return made_tensor(name, f"MLX {mode.upper()}", (codes.shape[0], width), made, codes, scales)
+        shape, method = (out, _width(codes, scales, *MODES[mode])), verbatim("MLX " + mode.upper())
+        return dequantised(name, method, method, shape, _floats(mode), (codes, by_row), (scales, by_row))
     if mode != "affine":
         known = ", ".join(("affine", *MODES))
         raise FormatError(Text("MLX in the mode {mode}; known: {known}", mode=repr(mode[:40]), known=known))
     if bits not in BITS:
         known = ", ".join(map(str, BITS))
         raise FormatError(Text("{name} with {n} bits; known: {known}", name="MLX", n=bits, known=known))
-    scales, biases = (layer.need(suffix, SCALE_DTYPES, (2,)) for suffix in ("scales", "biases"))
-    width = _width(codes, scales, bits, size)
+    scales, biases = (layer.need(suffix, modules.SCALE_DTYPES, (2,)) for suffix in ("scales", "biases"))
+    shape = out, _width(codes, scales, bits, size)
     if biases.shape != scales.shape:
-        raise FormatError(unlike_shapes("biases", biases, scales))
-    made = Affine(codes, scales, biases, bits, size)
-    return made_tensor(name, f"MLX {bits}-bit", (codes.shape[0], width), made, codes, scales, biases)
+        raise modules.unlike_shapes("biases", biases, scales)
+    method = Text("{name} {bits}-bit, groups of {n}", name="MLX", bits=bits, n=size)
+    inputs = [(part, by_row) for part in (codes, scales, biases)]
+    return dequantised(name, f"MLX {bits}-bit", method, shape, _affine(bits, size), *inputs)
 
 
 def _width(codes: TensorInfo, scales: TensorInfo, bits: int, size: int) -> int:
-    """Return the columns that the codes have."""
+    """Return the number of columns; refuse codes and scales that do not fit each other."""
     (out, words), (tall, groups) = codes.shape, scales.shape
     if tall != out or groups * size * bits != words * WORD_BITS:
-        raise FormatError(
-            Text(
-                "MLX {bits}-bit in groups of {n}: codes of shape {a} do not fit scales of shape {b}",
-                bits=bits,
-                n=size,
-                a=str(list(codes.shape)),
-                b=str(list(scales.shape)),
-            )
+        a, b = shape_of(codes), shape_of(scales)
+        said = Text(
+            "MLX {bits}-bit in groups of {n}: codes of shape {a} do not fit scales of shape {b}",
+            bits=bits,
+            n=size,
+            a=a,
+            b=b,
         )
+        raise FormatError(said)
     return groups * size

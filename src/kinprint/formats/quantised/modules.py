@@ -1,22 +1,24 @@
-"""What all quantised formats share: the tensors of one layer by their suffix, what the config says, packed integers.
+"""Provide what readers of quantised layers share: stored tensors by suffix, groups of columns, packed integers.
 
-A layer (``model.layers.0.mlp.up_proj``) that a quantiser has been at is several stored tensors: codes, scales and more. Each
-format's module turns them into one tensor that is dequantised when it is read, or says with a FormatError why it cannot.
+A quantised layer (``model.layers.0.mlp.up_proj``) is stored as several tensors: codes, scales and more. The module of each
+method describes the one tensor that they stand for, which is dequantised when it is read, or raises a FormatError with the reason.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import damaged
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import TensorSlice
-from kinprint.formats.tensors import Made, TensorInfo
+from kinprint.formats.quantised.settings import QuantisationSettings
+from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text
 
 FloatArray = npt.NDArray[np.float32]
@@ -28,82 +30,47 @@ INDEX_DTYPES = ("I32", "I64")
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisationSettings:
-    """What a config says about quantisation. All of it is optional, and none of it is believed against the shapes."""
-
-    method: str | None = None  # ``quant_method``, in lower case
-    # ``checkpoint_format`` of GPTQ, ``version`` of AWQ, ``packing_format`` of AutoRound, ``format`` of compressed-tensors.
-    layout: str | None = None
-    # bits, groups, blocks: widths, group sizes and block sizes (out, in) that are named anywhere.
-    bits: tuple[int, ...] = ()
-    groups: tuple[int, ...] = ()
-    blocks: tuple[tuple[int, int], ...] = ()
-    # Bits, group size and mode as MLX states them: of layers by name, and under "" of all others.
-    layers: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
-    model_type: str = ""  # the model's
-
-
-@dataclass(frozen=True, slots=True)
 class QuantisedLayer:
-    """The stored tensors of one layer, by suffix (``qweight``, ``weight.absmax``), and what was read of them at opening."""
+    """The stored tensors of one layer, by suffix (``qweight``, ``weight.absmax``)."""
 
     stem: str
     parts: Mapping[str, TensorInfo]
     settings: QuantisationSettings = field(default_factory=QuantisationSettings)
-    seen: Array | None = None
+    seen: Array | None = None  # values of the small tensor that holds the weight's shape, read at opening
 
     def need(self, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo:
         """Return a part that has to be there, in one of these dtypes and with one of these numbers of axes."""
-        tensor = self.parts.get(suffix)
+        tensor = self.optional(suffix, dtypes, axes)
         if tensor is None:
             raise FormatError(Text("no {name} is stored", name=suffix))
-        return checked(tensor, suffix, dtypes, axes)
+        return tensor
 
     def optional(self, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo | None:
-        """Return a part that may be there."""
+        """Return a part that may be absent; refuse one that is empty or has another form."""
         tensor = self.parts.get(suffix)
-        return None if tensor is None else checked(tensor, suffix, dtypes, axes)
-
-
-def checked(tensor: TensorInfo, suffix: str, dtypes: Sequence[str], axes: Sequence[int]) -> TensorInfo:
-    """Return the tensor if it has the form expected and is not empty."""
-    if tensor.dtype not in dtypes or len(tensor.shape) not in axes or not tensor.elements:
+        if tensor is None or (tensor.dtype in dtypes and len(tensor.shape) in axes and tensor.elements):
+            return tensor
         raise FormatError(
             Text(
                 "{name} is {dtype} of shape {shape}, expected {dtypes} with {axes} axes",
                 name=suffix,
                 dtype=tensor.dtype,
-                shape=str(list(tensor.shape)),
+                shape=shape_of(tensor),
                 dtypes=" or ".join(dtypes),
                 axes=" or ".join(map(str, axes)),
             )
         )
-    return tensor
 
 
-def unfitting_shapes(codes: TensorInfo, zeros: TensorInfo, scales: TensorInfo) -> Text:
-    """Say that the parts of GPTQ's and AWQ's form do not belong together."""
-    shapes = [str(list(part.shape)) for part in (codes, zeros, scales)]
-    return Text("qweight, qzeros and scales of shapes {shapes:and} do not belong together", shapes=tuple(shapes))
+def shape_of(tensor: TensorInfo) -> str:
+    """Return a shape as messages show it: [64, 128]."""
+    return str(list(tensor.shape))
 
 
-def unknown_layout(name: str, layout: str, known: str) -> Text:
-    """Say that a form of quantisation is laid out in a way that is not known."""
-    return Text("{name} in the layout {layout}; known: {known}", name=name, layout=repr(layout[:40]), known=known)
-
-
-def unlike_shapes(name: str, tensor: TensorInfo, scales: TensorInfo) -> Text:
-    """Say that a part does not fit the scales beside it."""
-    a, b = str(list(tensor.shape)), str(list(scales.shape))
-    return Text("{name} of shape {a} beside scales of shape {b}", name=name, a=a, b=b)
-
-
-def made_tensor(
-    name: str, dtype: str, shape: tuple[int, ...], made: Made, codes: TensorInfo, *others: TensorInfo | None
-) -> TensorInfo:
-    """Describe a tensor that is made of codes and others, of which some may not be there."""
-    size = sum(part.nbytes for part in (codes, *others) if part is not None)
-    return TensorInfo(name, dtype, shape, codes.file, 0, size, made)
+def unlike_shapes(name: str, tensor: TensorInfo, scales: TensorInfo) -> FormatError:
+    """Return the error for a part that does not fit the scales beside it."""
+    a, b = shape_of(tensor), shape_of(scales)
+    return FormatError(Text("{name} of shape {a} beside scales of shape {b}", name=name, a=a, b=b))
 
 
 def flat(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
@@ -113,21 +80,20 @@ def flat(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
 
 def group_size(settings: QuantisationSettings, width: int, groups: int) -> int:
     """Return how many columns share a scale, given the number of groups."""
-    if width % groups == 0 and (groups == 1 or width // groups in settings.groups or not settings.groups):
-        return width // groups
-    fitting = [size for size in settings.groups if size > 0 and -(-width // size) == groups]
-    if fitting:
-        return fitting[0]
-    if width % groups == 0:
-        return width // groups
-    raise FormatError(Text("{n} groups of scales do not fit {m} columns", n=groups, m=width))
+    even = width // groups if width % groups == 0 else 0
+    if even and (groups == 1 or even in settings.groups):
+        return even
+    fitting = [size for size in settings.groups if -(-width // size) == groups]
+    if not fitting and not even:
+        raise FormatError(Text("{n} groups of scales do not fit {m} columns", n=groups, m=width))
+    return fitting[0] if fitting else even
 
 
 def group_numbers(given: Array | None, width: int, groups: int, size: int, name: str) -> npt.NDArray[np.intp]:
     """Return the group of each column: as stored, or in order.
 
-    An index that was never filled in (all zero, or −1) stands for the order. Columns out of order are what GPTQ's act-order
-    leaves behind.
+    An index that was never filled in (all zero, or −1) stands for the order. GPTQ's act-order leaves columns out
+    of order.
     """
     in_order = np.arange(width) // size
     if given is None:
@@ -136,8 +102,7 @@ def group_numbers(given: Array | None, width: int, groups: int, size: int, name:
     if (numbers == -1).any() or (groups > 1 and not numbers.any()):
         return in_order
     if numbers.min() < 0 or numbers.max() >= groups:
-        said = f"{name}: its g_idx runs from {numbers.min()} to {numbers.max()}, expected 0 to {groups - 1}"
-        raise FormatError(said, hint="the file is damaged; fetch it again")
+        raise damaged(f"{name}: its g_idx runs from {numbers.min()} to {numbers.max()}, expected 0 to {groups - 1}")
     return numbers.astype(np.intp)
 
 
@@ -174,3 +139,11 @@ def chunks(start: int, stop: int, width: int, step: int = 1) -> Iterator[tuple[i
         end = min(stop, (at // step) * step + size)
         yield at, end
         at = end
+
+
+def in_chunks(start: int, stop: int, width: int, piece: Callable[[int, int], Array], step: int = 1) -> FloatArray:
+    """Build rows `start` to `stop` of a matrix piece by piece, so that temporaries stay small."""
+    built: FloatArray = np.empty((stop - start, width), np.float32)
+    for low, high in chunks(start, stop, width, step):
+        built[low - start : high - start] = piece(low, high)
+    return built

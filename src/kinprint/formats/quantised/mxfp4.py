@@ -1,4 +1,4 @@
-"""Four-bit floats (E2M1) with a scale for each short run of a row: MXFP4 and NVFP4.
+"""Read MXFP4 and NVFP4 weights: 4-bit floats (E2M1) with a scale for each short run of a row.
 
 Two codes lie in a byte, the first in the low half. MXFP4 (OCP Microscaling Formats, version 1.0): 32 numbers share a scale that
 is a power of two, stored as its exponent plus 127 (E8M0; 255 is NaN). NVFP4: 16 numbers share a scale in FP8 E4M3, and a number
@@ -11,8 +11,6 @@ names that other mixtures give them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
@@ -20,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kinprint.errors import FormatError
+from kinprint.formats.dequantiser import Dequantiser, Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array, e8m0_table
-from kinprint.formats.plan import TensorSlice, rows, whole
-from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, chunks, made_tensor, unlike_shapes
+from kinprint.formats.plan import TensorSlice
+from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, in_chunks, shape_of, unlike_shapes
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, verbatim
 
@@ -40,53 +39,27 @@ def pairs() -> npt.NDArray[np.float32]:
 
 def scaled(codes: Array, scales: FloatArray, group: int) -> FloatArray:
     """Return rows of numbers from rows of bytes and of scales."""
-    built: FloatArray = np.empty((len(codes), codes.shape[1] * 2), np.float32)
-    with np.errstate(all="ignore"):
-        for low, high in chunks(0, len(codes), built.shape[1]):
-            values = pairs()[codes[low:high]].reshape(high - low, -1, group)
-            values *= scales[low:high, :, None]
-            built[low:high] = values.reshape(high - low, -1)
-    return built
+
+    def piece(low: int, high: int) -> Array:
+        values = pairs()[codes[low:high]].reshape(high - low, -1, group)
+        values *= scales[low:high, :, None]
+        return values.reshape(high - low, -1)
+
+    return in_chunks(0, len(codes), codes.shape[1] * 2, piece)
 
 
-# -- experts of gpt-oss --------------------------------------------------------------------------------------------------
+def _every(step: int, first: int) -> Select:
+    """Select every `step`-th row from `first` on of the rows of all experts, laid end to end.
 
-
-@dataclass(frozen=True, slots=True)
-class ExpertRows:
-    """Every `step`-th row from `first` on of the rows of all experts, laid end to end.
-
-    Rows between those asked for are read too, and left out: as ranges they would cost more than as bytes.
+    Rows between those are read too, and left out: as ranges they would cost more than as bytes.
     """
 
-    codes: TensorInfo
-    scales: TensorInfo
-    first: int
-    step: int
+    def select(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
+        low, high = first + start * step, first + (stop - 1) * step + 1
+        width = stored.elements // (stored.shape[0] * stored.shape[1])
+        return TensorSlice(stored, ((low * width, high * width),), (high - low, width))
 
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        return verbatim("MXFP4")
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the rows' bytes and scales."""
-        if start >= stop:
-            return []
-        low, high = self.first + start * self.step, self.first + (stop - 1) * self.step + 1
-        found = []
-        for tensor, axes in ((self.codes, 2), (self.scales, 1)):
-            width = tensor.elements // (tensor.shape[0] * tensor.shape[1])
-            shape = (high - low, *tensor.shape[-axes:])
-            found.append(TensorSlice(tensor, ((low * width, high * width),), shape))
-        return found
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Look the codes up and scale them."""
-        if not parts:
-            return np.empty((0, self.codes.shape[2] * MX_GROUP), np.float32)
-        codes, scales = (part[:: self.step] for part in parts)
-        return scaled(codes.reshape(stop - start, -1), e8m0_table()[scales], MX_GROUP)
+    return select
 
 
 def describe_experts(layer: QuantisedLayer) -> list[TensorInfo]:
@@ -95,54 +68,24 @@ def describe_experts(layer: QuantisedLayer) -> list[TensorInfo]:
     scales = layer.need("scales", ("U8",), (3,))
     count, out, groups, size = codes.shape
     if size != MX_GROUP // 2 or scales.shape != (count, out, groups) or count > MAX_EXPERTS:
-        raise FormatError(unlike_shapes("blocks", codes, scales))
+        raise unlike_shapes("blocks", codes, scales)
     stem, _, which = layer.stem.rpartition(".")
     names = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(which)
     if names is None or not stem.endswith("experts") or out % len(names):
         raise FormatError(Text("these are not the gate_up_proj or down_proj of gpt-oss's experts"))
     step = len(names)
     share = (codes.nbytes + scales.nbytes) // (count * step)
-    shape = out // step, groups * MX_GROUP
+    shape, method = (out // step, groups * MX_GROUP), verbatim("MXFP4")
+
+    def decode(_start: int, _stop: int, codes: Array, scales: Array) -> Array:
+        return scaled(codes[::step], e8m0_table()[scales[::step]], MX_GROUP)
+
     found = []
     for expert, (at, name) in product(range(count), enumerate(names)):
-        made = ExpertRows(codes, scales, expert * out + at, step)
+        select = _every(step, expert * out + at)
+        made = Dequantiser(method, shape, (codes, scales), (select, select), decode)
         found.append(TensorInfo(f"{stem}.{expert}.{name}.weight", "MXFP4", shape, codes.file, 0, share, made))
     return found
-
-
-# -- matrices of their own -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FourBitFloats:
-    """A matrix in MXFP4 or NVFP4."""
-
-    codes: TensorInfo
-    scales: TensorInfo
-    common: TensorInfo | None
-    divides: bool
-    group: int
-
-    @property
-    def method(self) -> Text:
-        """What is done, for the report."""
-        return verbatim("MXFP4" if self.group == MX_GROUP else "NVFP4")
-
-    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the rows' bytes and scales, and the scale they share."""
-        found = [rows(self.codes, [(start, stop)]), rows(self.scales, [(start, stop)])]
-        return found if self.common is None else [*found, whole(self.common)]
-
-    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Look the codes up and scale them."""
-        codes, scales = parts[0], parts[1]
-        bits = self.scales.dtype == "U8"
-        factors: FloatArray = e8m0_table()[scales] if bits else scales.astype(np.float32)
-        if len(parts) > 2:
-            common = parts[2].astype(np.float32).reshape(-1)[0]
-            with np.errstate(all="ignore"):
-                factors = factors / common if self.divides else factors * common
-        return scaled(codes.reshape(stop - start, self.codes.shape[1]), factors, self.group)
 
 
 def describe(layer: QuantisedLayer) -> TensorInfo:
@@ -158,10 +101,19 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
             raise FormatError(Text("{n} common scales, expected one", n=common.elements))
     out, width = codes.shape[0], codes.shape[1] * 2
     if scales.shape != (out, width // group) or width % group:
-        shape = str(list(scales.shape))
+        shape = shape_of(scales)
         said = Text(
             "scales of shape {shape} for {n} rows of {m} in groups of {k}", shape=shape, n=out, m=width, k=group
         )
         raise FormatError(said)
-    made = FourBitFloats(codes, scales, common, divides, group)
-    return made_tensor(f"{layer.stem}.weight", made.method, (out, width), made, codes, scales, common)
+
+    def decode(_start: int, _stop: int, codes: Array, scales: Array, common: Array | None) -> Array:
+        factors: FloatArray = e8m0_table()[scales] if scales.dtype == np.uint8 else scales.astype(np.float32)
+        if common is not None:
+            factor = common.astype(np.float32).reshape(-1)[0]
+            factors = factors / factor if divides else factors * factor
+        return scaled(codes, factors, group)
+
+    method = verbatim("MXFP4" if group == MX_GROUP else "NVFP4")
+    inputs = (codes, by_row), (scales, by_row), (common, entire)
+    return dequantised(f"{layer.stem}.weight", method, method, (out, width), decode, *inputs)

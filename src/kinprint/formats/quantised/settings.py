@@ -1,14 +1,13 @@
-"""What a config says about quantisation, under the names that the tools have for it. Configs come from strangers."""
+"""Read what a config says about quantisation, under the names that each tool gives it. Configs are untrusted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-
-from kinprint.formats.quantised.modules import QuantisationSettings
+from dataclasses import dataclass, field
 
 _KEYS = ("quantization_config", "compression_config", "quantization")  # the last is MLX's
 _NESTED = ("text_config", "llm_config", "language_config")
-_METHODS = frozenset({
+KNOWN_METHODS = frozenset({
     "gptq", "awq", "bitsandbytes", "fp8", "fbgemm_fp8", "compressed-tensors", "compressed_tensors", "mxfp4",
     "modelopt", "auto-round", "intel/auto-round",
 })  # fmt: skip
@@ -17,47 +16,53 @@ _DEPTH = 4
 _LARGEST = 1 << 20
 
 
-def is_known(method: str) -> bool:
-    """Whether there is a reader for tensors of this method."""
-    return method in _METHODS
+@dataclass(frozen=True, slots=True)
+class QuantisationSettings:
+    """What a config says about quantisation. Every field is optional, and shapes overrule it."""
+
+    method: str | None = None  # ``quant_method``, in lower case
+    # ``checkpoint_format`` of GPTQ, ``version`` of AWQ, ``packing_format`` of AutoRound, ``format`` of compressed-tensors.
+    layout: str | None = None
+    # bits, groups, blocks: widths, group sizes and block sizes (out, in) that are named anywhere.
+    bits: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    # Bits, group size and mode as MLX states them: of layers by name, and under "" of all others.
+    layers: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
+    model_type: str = ""  # the model's
 
 
 def settings_of(config: Mapping[str, object]) -> QuantisationSettings:
-    """Gather what a config says; whatever makes no sense counts as absent."""
-    kind = config.get("model_type")
-    model_type = kind.lower() if isinstance(kind, str) else ""
+    """Gather the settings of a config; impossible values count as absent."""
+    model_type = _lower(config.get("model_type")) or ""
     stated = _stated(config)
     if stated is None:
         return QuantisationSettings(model_type=model_type)
-    method = stated.get("quant_method")
     layout = next((stated[key] for key in _LAYOUTS if isinstance(stated.get(key), str)), None)
-    if stated.get("is_marlin_format") is True:
-        layout = "marlin"
-    bits: dict[int, None] = {}
-    groups: dict[int, None] = {}
-    blocks: dict[tuple[int, int], None] = {}
-    for entry in _entries(stated, _DEPTH):
-        bits.update((size, None) for key in ("bits", "num_bits", "w_bit") if (size := _count(entry.get(key))))
-        groups.update((size, None) for key in ("group_size", "q_group_size") if (size := _count(entry.get(key))))
-        for key in ("weight_block_size", "block_structure"):
-            sides = entry.get(key)
-            if isinstance(sides, list) and len(sides) == 2:
-                tall, wide = map(_count, sides)
-                if tall and wide:
-                    blocks[tall, wide] = None
+    entries = list(_entries(stated, _DEPTH))
+    pairs = [entry.get(key) for entry in entries for key in ("weight_block_size", "block_structure")]
+    blocks = [tuple(map(_count, pair)) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+
+    def sizes(*keys: str) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(size for entry in entries for key in keys if (size := _count(entry.get(key)))))
+
     return QuantisationSettings(
-        method=method.lower() if isinstance(method, str) else None,
-        layout=layout.lower() if isinstance(layout, str) else None,
-        bits=tuple(bits),
-        groups=tuple(groups),
-        blocks=tuple(blocks),
+        method=_lower(stated.get("quant_method")),
+        layout="marlin" if stated.get("is_marlin_format") is True else _lower(layout),
+        bits=sizes("bits", "num_bits", "w_bit"),
+        groups=sizes("group_size", "q_group_size"),
+        blocks=tuple(dict.fromkeys((tall, wide) for tall, wide in blocks if tall and wide)),
         layers=_by_layer(stated),
         model_type=model_type,
     )
 
 
+def _lower(value: object) -> str | None:
+    return value.lower() if isinstance(value, str) else None
+
+
 def _by_layer(stated: Mapping[str, object]) -> dict[str, tuple[int, int, str]]:
-    """Return what MLX says of layers by their names, and under "" of all others."""
+    """Return the settings that MLX states for layers by name, and under "" for all others."""
     found = {}
     for name, entry in (("", stated), *stated.items()):
         if not isinstance(entry, Mapping):
@@ -65,19 +70,13 @@ def _by_layer(stated: Mapping[str, object]) -> dict[str, tuple[int, int, str]]:
         bits, size = _count(entry.get("bits")), _count(entry.get("group_size"))
         mode = entry.get("mode", stated.get("mode", "affine"))
         if bits and size:
-            found[name] = (bits, size, mode.lower() if isinstance(mode, str) else "affine")
+            found[name] = (bits, size, _lower(mode) or "affine")
     return found
 
 
 def _stated(config: Mapping[str, object]) -> Mapping[str, object] | None:
-    places = [config, *(config[key] for key in _NESTED if isinstance(config.get(key), Mapping))]
-    for place in places:
-        assert isinstance(place, Mapping)
-        for key in _KEYS:
-            if isinstance(place.get(key), Mapping):
-                found: Mapping[str, object] = place[key]
-                return found
-    return None
+    places = [place for place in (config, *map(config.get, _NESTED)) if isinstance(place, Mapping)]
+    return next((place[key] for place in places for key in _KEYS if isinstance(place.get(key), Mapping)), None)
 
 
 def _entries(value: Mapping[str, object], depth: int) -> Iterator[Mapping[str, object]]:

@@ -1,1 +1,1 @@
-"""safetensors: the parser of headers and a writer without torch."""
+"""Parse headers of safetensors files, and write such files without torch."""

@@ -1,4 +1,4 @@
-"""The one parser of safetensors headers, for local and remote files alike. A header is hostile until proven otherwise.
+"""Parse safetensors headers, of local and remote files alike. A header is untrusted.
 
 Format: 8 bytes little-endian length N, then N bytes of JSON ``{name: {dtype, shape, data_offsets}}`` with an optional
 ``__metadata__``, then the data; offsets are relative to byte 8+N. Tensors must tile the data without hole or overlap,
@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from kinprint.errors import FormatError
+from kinprint.formats.checks import damaged, refuse_lfs_pointer, too_large
 from kinprint.formats.dtypes import item_bytes
 from kinprint.formats.format import Format, Shard
 from kinprint.formats.tensors import Row, TensorInfo
@@ -27,9 +28,6 @@ from kinprint.sources.session import Session
 
 LENGTH_BYTES = 8
 HEADER_CAP = 100_000_000  # the cap of the format's own library
-MAX_SIDES = 64  # numpy's limit
-MAX_COUNT = 1 << 59  # numpy counts bytes in 63 bits, whichever sides are zero
-_LFS_POINTER = b"version https://git-lfs"
 
 
 def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> int:
@@ -37,9 +35,7 @@ def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> i
     if file_size < LENGTH_BYTES or len(first) < LENGTH_BYTES:
         said = f"{label}: {file_size} bytes, too short to be a safetensors file"
         raise FormatError(said, hint="the download may be incomplete; fetch the file again")
-    if bytes(first[: len(_LFS_POINTER)]) == _LFS_POINTER:
-        said = f"{label}: {file_size} bytes, a Git LFS pointer instead of the weights"
-        raise FormatError(said, hint="fetch the weights themselves: git lfs pull")
+    refuse_lfs_pointer(first, label)
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if length > HEADER_CAP:
         raise FormatError(
@@ -47,8 +43,7 @@ def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> i
             hint="check that this is the .safetensors file itself, not a page or an archive, and fetch it again",
         )
     if LENGTH_BYTES + length > file_size:
-        said = f"{label}: the header claims {length} bytes, but the file has only {file_size}"
-        raise FormatError(said, hint="the file is truncated; fetch it again")
+        raise damaged(f"{label}: the header claims {length} bytes, but the file has only {file_size}")
     return length
 
 
@@ -77,7 +72,7 @@ def parse_header(
 def parse_rows(
     raw: bytes | memoryview, *, file: int, file_size: int, label: str
 ) -> tuple[Sequence[Row | TensorInfo], dict[str, str]]:
-    """Do what `parse_header` does, and leave it to `Tensors` to give the fields their names."""
+    """Do what `parse_header` does, without making a TensorInfo of each row."""
     entries = _load(bytes(raw), label)
     metadata = entries.pop("__metadata__", {})
     base = LENGTH_BYTES + len(raw)
@@ -110,7 +105,7 @@ def _plain_entries(entries: Mapping[str, object], file: int, base: int, file_siz
 
 
 def _any_entries(entries: Mapping[str, object], file: int, base: int, file_size: int, label: str) -> list[TensorInfo]:
-    """Make the tensors of any header, one by one, or say what is wrong with it."""
+    """Make the tensors of any header, one by one; refuse an unsound one with the reason."""
     forms: _Forms = {}
     data_bytes = file_size - base
     tensors = [_entry(name, entry, forms, file, base, data_bytes, label) for name, entry in entries.items()]
@@ -123,8 +118,7 @@ def _any_entries(entries: Mapping[str, object], file: int, base: int, file_size:
             raise FormatError(said)
         at = tensor.end
     if at != file_size:
-        said = f"{label}: the tensors end at byte {at}, the file at {file_size}"
-        raise FormatError(said, hint="the file is damaged; fetch it again")
+        raise damaged(f"{label}: the tensors end at byte {at}, the file at {file_size}")
     return tensors
 
 
@@ -161,7 +155,7 @@ def _load(raw: bytes, label: str) -> dict[str, object]:
 
 
 def _quotes(entries: dict[str, object]) -> int:
-    """Return how many quotation marks spell these entries if nothing is there twice."""
+    """Return how many quotation marks spell these entries if no key occurs twice."""
     quotes = 10 * len(entries)
     if "__metadata__" in entries:
         quotes -= 8
@@ -176,8 +170,7 @@ def _refuse_duplicates(raw: bytes, label: str) -> None:
         seen: dict[str, object] = {}
         for key, value in pairs:
             if key in seen:
-                said = f"{label}: the header names {key[:200]!r} twice"
-                raise FormatError(said, hint="the file is damaged; fetch it again")
+                raise damaged(f"{label}: the header names {key[:200]!r} twice")
             seen[key] = value
         return seen
 
@@ -210,7 +203,7 @@ def _entry(name: str, entry: object, forms: _Forms, file: int, base: int, data_b
         raise _not_described(name, entry, label)
     if not 0 <= start <= end <= data_bytes:
         said = f"{label}: tensor {name[:200]!r} lies at bytes {start} to {end}, outside the {data_bytes} bytes of data"
-        raise FormatError(said, hint="the file is truncated or damaged; fetch it again")
+        raise damaged(said)
     shape, needed = forms[key]
     if end - start != needed:
         raise FormatError(
@@ -227,7 +220,7 @@ def _form(name: str, dtype: object, shape: object, label: str) -> tuple[tuple[in
         raise _not_described(name, {"dtype": dtype, "shape": shape}, label)
     assert isinstance(dtype, str)
     assert isinstance(shape, list)
-    if len(shape) > MAX_SIDES or math.prod(max(side, 1) for side in shape) > MAX_COUNT:
+    if too_large(shape):
         said = f"{label}: tensor {name[:200]!r} has the shape {reprlib.repr(shape)}, more than an array can have"
         raise FormatError(said)
     return tuple(shape), math.prod(shape) * item_bytes(dtype, tensor=name, label=label)

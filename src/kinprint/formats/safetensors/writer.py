@@ -1,4 +1,4 @@
-"""Tensors in the safetensors format without torch, byte for byte as the official writer lays them out."""
+"""Write tensors in the safetensors format without torch, byte for byte as the official writer lays them out."""
 
 from __future__ import annotations
 

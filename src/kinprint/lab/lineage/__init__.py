@@ -1,1 +1,1 @@
-"""The lineage benchmark: every method on every pair of a zoo of really-trained models whose relations are known."""
+"""Benchmark fingerprint methods and verdicts on pairs of trained models whose relations are known."""

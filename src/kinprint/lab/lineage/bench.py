@@ -1,23 +1,35 @@
-"""The benchmark from end to end: a zoo, all trials, figures, pages."""
+"""Run the lineage benchmark: open or build a zoo, run all trials, score them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from kinprint._util.numeric import evenly_spaced
 from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSelection
 from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, NullModel, summarise
-from kinprint.fingerprints.run import METHODS_NULL, chosen_methods, statistic_of
+from kinprint.fingerprints.run import chosen_methods, statistic_of
 from kinprint.lab.lineage.pages import Benchmark
 from kinprint.lab.lineage.running import peaks, run_trials
-from kinprint.lab.lineage.scoring import costs, table
+from kinprint.lab.lineage.scoring import costs, known, of_method, table
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, trials_of
 from kinprint.lab.lineage.verdicts import VERDICT
-from kinprint.lab.zoo.store import Zoo
+from kinprint.lab.zoo.build import build
+from kinprint.lab.zoo.store import FILE, Zoo
 
 NULL_VALUES = 400
-"""Values of each method that the shipped null keeps: their quantiles, the largest among them."""
+"""Values of each method that the shipped null keeps: quantiles, the largest among them."""
+
+
+def open_or_build(folder: Path | None, *, full: bool, workers: int, progress: Progress) -> Zoo:
+    """Open the zoo of a folder, or train the full or the quick one there (by default in the user's cache)."""
+    if folder is not None and not full and (folder / FILE).is_file():
+        return Zoo.open(folder)
+    tier = "full" if full else "quick"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return build(folder or cache / "kinprint" / "zoo" / tier, tier, progress=progress, workers=workers)
 
 
 def run_benchmark(
@@ -50,40 +62,31 @@ def run_benchmark(
 
 
 def null_of(bench: Benchmark, name: str, note: str) -> EmpiricalNull:
-    """Return what the unrelated pairs show to each method, as the null that fingerprint tables use."""
+    """Return each method's values on unrelated pairs as the empirical null of fingerprint tables."""
+    unrelated = [trial for trial in bench.trials if trial.answer == UNRELATED]
     samples = []
     for method in bench.methods:
         if method == VERDICT:
             continue
-        values = sorted(
-            found.value
-            for trial in bench.trials
-            if trial.answer == UNRELATED
-            and (found := bench.outcomes.get((method, trial.a, trial.b))) is not None
-            and found.value is not None
-        )
+        values = sorted(known(of_method(bench.outcomes, method, unrelated)).tolist(), reverse=True)
         if values:
-            count = min(NULL_VALUES, len(values))
-            # evenly through the sorted values, the largest always among them
-            kept = [values[len(values) - 1 - index * len(values) // count] for index in range(count)]
-            sample = summarise(statistic_of(chosen_methods([method])[0]), tuple(float(f"{x:.6g}") for x in kept[::-1]))
-            samples.append(sample)
-    bases = [(key, member) for key, member in bench.zoo.members.items() if not member.parents]
+            kept = evenly_spaced(values, NULL_VALUES)[::-1]  # the largest is always among them
+            statistic = statistic_of(chosen_methods([method])[0])
+            samples.append(summarise(statistic, tuple(float(f"{x:.6g}") for x in kept)))
     stored = bench.zoo.record.stored
+    models = [
+        NullModel(
+            key, f"sha256:{stored[key][1].get('model.safetensors', '')}" if key in stored else "", member.relation
+        )
+        for key, member in bench.zoo.members.items()
+        if not member.parents
+    ]
     return EmpiricalNull(
         schema=NULL_SCHEMA,
         schema_version=NULL_VERSION,
         name=name,
         made_by=bench.command,
         note=note,
-        models=tuple(
-            NullModel(
-                key, f"sha256:{stored[key][1].get('model.safetensors', '')}" if key in stored else "", member.relation
-            )
-            for key, member in bases
-        ),
+        models=tuple(models),
         samples=tuple(samples),
     )
-
-
-__all__ = ["METHODS_NULL", "null_of", "run_benchmark"]

@@ -1,4 +1,4 @@
-"""`kinprint bench lineage`."""
+"""Define the command `kinprint bench lineage`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from kinprint.results.options import split_names
 
 DEFAULT_LIMIT, SLOW_LIMIT = 3, 1
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.group("bench")
@@ -23,15 +24,11 @@ def bench_command() -> None:
 @click.option(
     "--zoo",
     "place",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Folder of a zoo: opened if it holds one, else built there (default: in the cache folder).",
 )
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("lineage-report"),
-    show_default=True,
-    help="Where pages and kept results go.",
+    "--out", type=FOLDER, default=Path("lineage-report"), show_default=True, help="Where pages and kept results go."
 )
 @click.option(
     "--method", "methods", default="all", show_default=True, metavar="NAMES", help="Only these, comma-separated."
@@ -70,10 +67,9 @@ def lineage_command(
     from kinprint._util.files import write_whole
     from kinprint.cli.progress import ProgressLine
     from kinprint.errors import NeedsExtra
-    from kinprint.lab.lineage.bench import null_of, run_benchmark
+    from kinprint.lab.lineage.bench import null_of, open_or_build, run_benchmark
     from kinprint.lab.lineage.heatmap import draw
     from kinprint.lab.lineage.pages import write_report
-    from kinprint.lab.lineage.zoos import open_or_build
 
     with ProgressLine(enabled=False if quiet else None) as line:
         zoo = open_or_build(place, full=full, workers=workers, progress=line.stage)

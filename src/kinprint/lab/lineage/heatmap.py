@@ -1,4 +1,4 @@
-"""The table method by attack as a picture."""
+"""Draw the table of methods by attacks as a heatmap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's pages: Markdown for readers, CSV for programs, a heatmap for the eye."""
+"""Write the results of the benchmark as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,7 @@ import numpy as np
 
 from kinprint._util.files import write_whole
 from kinprint._version import __version__
-from kinprint.lab.lineage.running import Key
-from kinprint.lab.lineage.scoring import AttackScore, MethodCost, MethodOutcome
+from kinprint.lab.lineage.scoring import AttackScore, Key, MethodCost, MethodOutcome, known, of_method
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
 from kinprint.lab.lineage.verdicts import VERDICT
 from kinprint.lab.zoo.store import Zoo
@@ -45,32 +44,36 @@ def write_report(bench: Benchmark, folder: Path) -> list[Path]:
     return [folder / name for name in pages]
 
 
-def _cells_csv(cells: Sequence[AttackScore]) -> str:
+def _csv(header: str, rows: Iterable[Sequence[object]]) -> str:
     page = io.StringIO()
-    rows = csv.writer(page, lineterminator="\n")
-    rows.writerow(["method", "attack", "pairs", "off", "auc", "tpr_at_1_percent", "tpr_at_0.1_percent", "median"])
-    for cell in cells:
-        figures = [_plain(value) for value in (cell.auc, cell.at_1, cell.at_01, cell.median)]
-        rows.writerow([cell.method, cell.attack, cell.pairs, cell.off, *figures])
+    writer = csv.writer(page, lineterminator="\n")
+    writer.writerow(header.split())
+    writer.writerows(rows)
     return page.getvalue()
+
+
+def _cells_csv(cells: Sequence[AttackScore]) -> str:
+    rows = (
+        [x.method, x.attack, x.pairs, x.off, *(_plain(value) for value in (x.auc, x.at_1, x.at_01, x.median))]
+        for x in cells
+    )
+    return _csv("method attack pairs off auc tpr_at_1_percent tpr_at_0.1_percent median", rows)
 
 
 def _pairs_csv(bench: Benchmark) -> str:
-    page = io.StringIO()
-    rows = csv.writer(page, lineterminator="\n")
-    rows.writerow(["method", "a", "b", "relation", "attack", "strength", "value", "log10_p", "note"])
+    rows: list[list[str]] = []
     for trial in bench.trials:
-        for method in bench.methods:
-            found = bench.outcomes.get((method, trial.a, trial.b))
-            if found is not None:
-                strength = "" if trial.strength is None else f"{trial.strength:g}"
-                figures = [_plain(found.value), _plain(found.log10_p), found.reason or found.note or ""]
-                rows.writerow([method, trial.a, trial.b, trial.relation, trial.attack, strength, *figures])
-    return page.getvalue()
+        told = [trial.a, trial.b, trial.relation, trial.attack, _plain(trial.strength, "g")]
+        rows += (
+            [method, *told, _plain(found.value), _plain(found.log10_p), found.reason or found.note or ""]
+            for method in bench.methods
+            for found in of_method(bench.outcomes, method, [trial])
+        )
+    return _csv("method a b relation attack strength value log10_p note", rows)
 
 
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.5g}"
+def _plain(value: float | None, form: str = ".5g") -> str:
+    return "" if value is None else f"{value:{form}}"
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------------------
@@ -105,13 +108,9 @@ def _head(bench: Benchmark) -> str:
     )
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     align = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join([_row(header), _row(align), *(_row(row) for row in rows)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, align, *rows))
 
 
 def _share(value: float | None) -> str:
@@ -120,30 +119,18 @@ def _share(value: float | None) -> str:
 
 def _overall(bench: Benchmark) -> str:
     cells = {cell.method: cell for cell in bench.cells if cell.attack == "all"}
+    unrelated = [trial for trial in bench.trials if trial.answer == UNRELATED]
     rows = []
-    unrelated = Counter(
-        method
-        for trial in bench.trials
-        for method in bench.methods
-        if trial.answer == UNRELATED and (method, trial.a, trial.b) in bench.outcomes
-    )
     for cost in bench.costs:
         cell = cells[cost.method]
         found = [_share(value) for value in (cell.auc, cell.at_1, cell.at_01)]
         peak = "–" if cost.peak_bytes is None else f"{cost.peak_bytes / 1e6:.1f}"
         took = [f"{1e3 * cost.seconds:.0f}", f"{cost.bytes_read / 1e3:.0f}", peak]
-        rows.append([cost.method, *found, *took, str(unrelated[cost.method]), f"{cost.off} of {cost.pairs}"])
+        against = str(len(of_method(bench.outcomes, cost.method, unrelated)))
+        rows.append([cost.method, *found, *took, against, f"{cost.off} of {cost.pairs}"])
     header = [
-        "method",
-        "AUC",
-        "TPR at 1 %",
-        "TPR at 0.1 %",
-        "ms a pair",
-        "kB read",
-        "peak MB",
-        "unrelated pairs",
-        "off",
-    ]
+        "method", "AUC", "TPR at 1 %", "TPR at 0.1 %", "ms a pair", "kB read", "peak MB", "unrelated pairs", "off",
+    ]  # fmt: skip
     return "## All attacks together\n\n" + _grid(header, rows)
 
 
@@ -151,8 +138,7 @@ def _verdicts(bench: Benchmark) -> str:
     """Count the verdicts of `compare --deep` by relation."""
     table: dict[str, Counter[str]] = {}
     for trial in bench.trials:
-        found = bench.outcomes.get((VERDICT, trial.a, trial.b))
-        if found is not None:
+        for found in of_method(bench.outcomes, VERDICT, [trial]):
             said = "not testable" if found.value is None else (found.note or "").split(" ")[0].replace("_", " ")
             table.setdefault(trial.relation, Counter())[said] += 1
     classes = sorted({name for counts in table.values() for name in counts})
@@ -160,9 +146,8 @@ def _verdicts(bench: Benchmark) -> str:
     unrelated = sum((table.get(name, Counter()) for name in ("independent", "distilled")), Counter[str]())
     total = unrelated.total()
     false = total - unrelated["no evidence"] - unrelated["not testable"]
-    kept = [t for t in bench.trials if t.preserves and t.answer == RELATED]
-    seen = [bench.outcomes.get((VERDICT, t.a, t.b)) for t in kept]
-    hit = sum(item is not None and (item.value or 0.0) >= 1.0 for item in seen)
+    kept = [trial for trial in bench.trials if trial.preserves and trial.answer == RELATED]
+    hit = sum((found.value or 0.0) >= 1.0 for found in of_method(bench.outcomes, VERDICT, kept))
     return (
         f"## Verdicts of `kinprint compare --deep`\n\n{_grid(['relation', *classes], rows)}\n\n"
         f"False accusations: {false} of {total} unrelated pairs. Function-preserving changes called derived or identical: "
@@ -190,15 +175,8 @@ def _between(bench: Benchmark) -> str:
             groups.setdefault(name, []).append(trial)
     rows = []
     for name, group in groups.items():
-        medians = []
-        for method in bench.methods:
-            values = [
-                found.value
-                for trial in group
-                if (found := bench.outcomes.get((method, trial.a, trial.b))) is not None and found.value is not None
-            ]
-            medians.append(f"{float(np.median(values)):.3f}" if values else "–")
-        rows.append([name, str(len(group)), *medians])
+        values = [known(of_method(bench.outcomes, method, group)) for method in bench.methods]
+        rows.append([name, str(len(group)), *(_share(float(np.median(x)) if x.size else None) for x in values)])
     note = "Median values; a relation of this kind is neither counted as found nor as a false alarm."
     return f"## In between\n\n{note}\n\n" + _grid(["pairs", "n", *bench.methods], rows)
 

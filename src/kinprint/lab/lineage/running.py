@@ -1,4 +1,4 @@
-"""Running every method on every trial, in worker processes, each result kept so that an interrupted run goes on."""
+"""Run every method on every trial in worker processes, and keep each result so that an interrupted run goes on."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from kinprint._util.progress import Progress, quiet
 from kinprint.errors import DegenerateInput, NeedsExtra
 from kinprint.fingerprints.base import Features, Method, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, share_tokens
-from kinprint.lab.lineage.scoring import MethodOutcome
+from kinprint.lab.lineage.scoring import Key, MethodOutcome
 from kinprint.lab.lineage.trials import Trial
 from kinprint.lab.lineage.verdicts import VERDICT, VERDICT_VERSION, judge
 from kinprint.lab.zoo.held import HeldWeights
 from kinprint.lab.zoo.members import keys_of
 from kinprint.lab.zoo.store import Zoo
 
-Key = tuple[str, str, str]
 RESULTS = "results.jsonl"
 LACKING = "an optional dependency is missing"
 SLOW = (VERDICT, "match_activations")
-"""What takes seconds a pair even on the zoo's models: run on fewer unrelated pairs unless every pair is asked for."""
+"""Methods that take seconds a pair even on the zoo's models: run on fewer unrelated pairs unless every pair is asked for."""
 FORMAT = 1
-"""Raise it when what a result means changes, so that kept ones do not count."""
+"""To be raised when the meaning of a result changes, so that kept ones do not count."""
 
 
 def run_trials(
@@ -56,12 +55,11 @@ def run_trials(
                 outcomes[name, trial.a, trial.b] = kept[key]
             elif slow_limit is None or name not in SLOW or trial.turn <= slow_limit:
                 jobs.setdefault(trial.b, []).append((name, trial.a, trial.b, key))
-    total = len(outcomes) + sum(len(group) for group in jobs.values())
     done = len(outcomes)
-    batches = list(jobs.items())
+    total = done + sum(map(len, jobs.values()))
     progress("trials", done, total)
     with (folder / RESULTS).open("a", encoding="utf-8") as log:
-        for results in _map(zoo.folder, batches, seed, workers):
+        for results in _map(zoo.folder, list(jobs.items()), seed, workers):
             for key, outcome in results:
                 outcomes[outcome.method, outcome.a, outcome.b] = outcome
                 if outcome.note != LACKING:  # what is missing may be installed by the next run
@@ -117,7 +115,7 @@ def _one(batch: Batch) -> list[tuple[str, MethodOutcome]]:
 
 
 class _Runner:
-    """Runs trials in one process: models of the zoo in memory, features of a model kept from pair to pair."""
+    """Run trials in one process: models of the zoo in memory, features of a model kept from pair to pair."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._zoo = Zoo.open(folder)
@@ -153,12 +151,10 @@ class _Runner:
             # as fingerprint files would be compared: each side chose its tokens without knowing the other
             one, two = self._extract(method, a), self._extract(method, b)
             began = time.perf_counter()
-            for found, _, _ in (one, two):
-                if isinstance(found, str):
-                    raise DegenerateInput(found)
-            assert isinstance(one[0], Features)
-            assert isinstance(two[0], Features)
-            score = method.score(one[0], two[0], seed=self._seed)
+            features = [found for found, _, _ in (one, two) if isinstance(found, Features)]
+            if len(features) < 2:
+                raise DegenerateInput(next(found for found, _, _ in (one, two) if isinstance(found, str)))
+            score = method.score(*features, seed=self._seed)
             return score, time.perf_counter() - began + one[1] + two[1], one[2] + two[2]
         first, second = self._weights(a), self._weights(b)
         share_tokens(first, second)

@@ -1,9 +1,9 @@
-"""From values to figures: area under the curve, true positives at a given rate of false ones, by method and attack."""
+"""Score methods by attack: area under the curve, true positives at a given rate of false ones, mean costs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,12 @@ import numpy as np
 from kinprint._util.numeric import FloatArray, ranks
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
 
+Key = tuple[str, str, str]  # method, and both members of a pair
+
 
 @dataclass(frozen=True, slots=True)
 class MethodOutcome:
-    """One method on one pair. ``value`` is None where it was off, with the reason; costs are of this pair alone."""
+    """One method on one pair. ``value`` is None where the method was off, with the reason; costs are of this pair alone."""
 
     method: str
     a: str
@@ -62,13 +64,17 @@ def threshold(negative: FloatArray, rate: float) -> float | None:
     return float(np.sort(negative)[negative.size - 1 - allowed])
 
 
-def _values(outcomes: Sequence[MethodOutcome]) -> FloatArray:
-    return np.array([-math.inf if item.value is None else item.value for item in outcomes])
+def of_method(outcomes: Mapping[Key, MethodOutcome], method: str, trials: Iterable[Trial]) -> list[MethodOutcome]:
+    """Return a method's outcomes on the trials that it was run on."""
+    return [outcomes[key] for trial in trials if (key := (method, trial.a, trial.b)) in outcomes]
 
 
-def table(
-    trials: Sequence[Trial], outcomes: Mapping[tuple[str, str, str], MethodOutcome], methods: Sequence[str]
-) -> list[AttackScore]:
+def known(outcomes: Iterable[MethodOutcome]) -> FloatArray:
+    """Return the values of the outcomes where the method was not off."""
+    return np.array([item.value for item in outcomes if item.value is not None])
+
+
+def table(trials: Sequence[Trial], outcomes: Mapping[Key, MethodOutcome], methods: Sequence[str]) -> list[AttackScore]:
     """Return a cell for every method and attack, and for all attacks together ("all")."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -78,46 +84,28 @@ def table(
     everything = [trial for group in groups.values() for trial in group]
     cells = []
     for method in methods:
-        against = _found(outcomes, method, unrelated)
         # where the method is off it cannot be wrong either: such pairs would only lower the threshold
-        negative = _values([item for item in against if item.value is not None])
+        negative = known(of_method(outcomes, method, unrelated))
         for name, group in [*groups.items(), ("all", everything)]:
-            cells.append(_cell(method, name, _found(outcomes, method, group), negative))
+            cells.append(_cell(method, name, of_method(outcomes, method, group), negative))
     return cells
 
 
-def _found(
-    outcomes: Mapping[tuple[str, str, str], MethodOutcome], method: str, trials: Sequence[Trial]
-) -> list[MethodOutcome]:
-    found = [outcomes.get((method, trial.a, trial.b)) for trial in trials]
-    return [item for item in found if item is not None]
-
-
 def _cell(method: str, attack: str, found: Sequence[MethodOutcome], negative: FloatArray) -> AttackScore:
-    positive = _values(found)
+    positive = np.array([-math.inf if item.value is None else item.value for item in found])
     off = sum(item.value is None for item in found)
     if not positive.size or not negative.size:
         return AttackScore(method, attack, positive.size, off, None, None, None, None)
-    shares = []
-    for rate in (0.01, 0.001):
-        limit = threshold(negative, rate)
-        shares.append(None if limit is None else float(np.mean(positive > limit)))
-    known = positive[np.isfinite(positive)]
-    return AttackScore(
-        method,
-        attack,
-        positive.size,
-        off,
-        auc(positive, negative),
-        shares[0],
-        shares[1],
-        float(np.median(known)) if known.size else None,
-    )
+    limits = (threshold(negative, rate) for rate in (0.01, 0.001))
+    at_1, at_01 = (None if limit is None else float(np.mean(positive > limit)) for limit in limits)
+    finite = positive[np.isfinite(positive)]
+    median = float(np.median(finite)) if finite.size else None
+    return AttackScore(method, attack, positive.size, off, auc(positive, negative), at_1, at_01, median)
 
 
 @dataclass(frozen=True, slots=True)
 class MethodCost:
-    """What a method took on the zoo, on average over pairs; the peak is of one pair, by tracemalloc."""
+    """Mean cost of a method over the pairs of a zoo; the peak is of one pair, by tracemalloc."""
 
     method: str
     pairs: int
@@ -127,9 +115,7 @@ class MethodCost:
     peak_bytes: int | None
 
 
-def costs(
-    outcomes: Mapping[tuple[str, str, str], MethodOutcome], methods: Sequence[str], peaks: Mapping[str, int]
-) -> list[MethodCost]:
+def costs(outcomes: Mapping[Key, MethodOutcome], methods: Sequence[str], peaks: Mapping[str, int]) -> list[MethodCost]:
     """Return the mean cost of each method."""
     found = []
     for method in methods:

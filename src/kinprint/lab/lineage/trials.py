@@ -1,14 +1,14 @@
-"""Which pairs of a zoo are looked at, and what the right answer is for each."""
+"""Choose the pairs of a zoo that methods are run on, and state the right answer for each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kinprint.lab.zoo.members import ZooMember
 from kinprint.lab.zoo.store import Zoo
 
 RELATED, UNRELATED, BETWEEN = "related", "unrelated", "between"
-"""Between: a shared initialisation, or embeddings or norms alone. Neither answer is wrong, so neither counts."""
+"""`BETWEEN`: a shared initialisation, or embeddings or norms alone. Neither answer is wrong, so neither counts."""
 
 _ANSWERS = {
     **dict.fromkeys(("same", "derived", "siblings"), RELATED),
@@ -19,7 +19,7 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One pair: a base, and a member that does or does not come from it.
+    """One pair: a base, or another model, and a member that does or does not come from it.
 
     ``attack`` is what was done to the member, ``strength`` how much of it; ``group`` the row of the table it counts in. ``turn``
     numbers the unrelated bases of one member, from one on; it is 0 for bases among each other and for pairs that share something.
@@ -35,13 +35,20 @@ class Trial:
 
     @property
     def answer(self) -> str:
-        """What a method should say: related, unrelated, or neither of them clearly."""
+        """Return the right answer: related, unrelated, or neither of them clearly."""
         return _ANSWERS[self.relation]
 
     @property
     def group(self) -> str:
         """Return the attack with its strength, as tables name it."""
         return self.attack if self.strength is None else f"{self.attack} {self.strength:.3g}"
+
+
+def trial_of(zoo: Zoo, a: str, b: str) -> Trial:
+    """Return the trial of any two members (of a constructed pair, too): their relation, and what was done to the second."""
+    member = zoo.members[b]
+    relation = zoo.relation(a, b)
+    return Trial(a, b, relation, member.attack, _strength(member, a), member.preserves_function)
 
 
 def trials_of(zoo: Zoo, limit: int | None = None) -> list[Trial]:
@@ -52,21 +59,19 @@ def trials_of(zoo: Zoo, limit: int | None = None) -> list[Trial]:
     initialisation the hard one. `limit` is the most unrelated pairs of each member, for a quick look.
     """
     bases = [member.name for member in zoo.members.values() if not member.parents]
-    order = {name: number for number, name in enumerate(bases)}
     found = []
-    for member in zoo.members.values():
-        unrelated = 0
+    for name in zoo.members:
+        if name in bases:  # each pair of bases once
+            found += [trial_of(zoo, base, name) for base in bases[: bases.index(name)]]
+            continue
+        turn = 0
         for base in bases:
-            if base == member.name or (member.name in order and order[base] > order[member.name]):
-                continue  # each pair of bases once
-            relation = zoo.relation(base, member.name)
-            if _ANSWERS[relation] == UNRELATED:
-                unrelated += 1
-                if limit is not None and unrelated > limit and member.name not in order:
-                    continue
-            turn = unrelated if _ANSWERS[relation] == UNRELATED and member.name not in order else 0
-            strength = _strength(member, base)
-            found.append(Trial(base, member.name, relation, member.attack, strength, member.preserves_function, turn))
+            trial = trial_of(zoo, base, name)
+            if trial.answer == UNRELATED:
+                turn += 1
+                trial = replace(trial, turn=turn)
+            if limit is None or trial.turn <= limit:
+                found.append(trial)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The verdict of `kinprint compare --deep` as one more row: the product as a user runs it, on model folders."""
+"""Run `kinprint compare --deep` on two members, as one more method: on model folders, as a user runs it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kinprint.sources.settings import Settings
 
 VERDICT = "verdict"
 VERDICT_VERSION = 1
-"""Raise it when the engine comes to other verdicts: kept results then do not count."""
+"""To be raised when the engine comes to other verdicts: kept results then do not count."""
 VALUES = {IDENTICAL: 1.0, DERIVED: 1.0, SHARES_COMPONENTS: 0.5, SHARES_INITIALISATION: 0.5}
-"""What a verdict is worth in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
+"""Value of a verdict in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
 
 
 def judge(zoo: Zoo, a: str, b: str, *, seed: int = 0) -> MethodOutcome:

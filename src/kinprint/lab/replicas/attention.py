@@ -1,11 +1,10 @@
-"""Key and value matrices of Solar, GLM and Phi at layers 10, 20 and 30 that meet every published figure about them.
+"""Make key and value matrices of Solar, GLM and Phi at layers 10, 20 and 30 that meet every published figure.
 
 For each of the 21 published pairs of nine matrices seven figures are known, and together they say more than each alone:
 relative distances fix the ratios of the standard deviations; differences of coefficients of variation, with the tiny gap
 between cosine and Pearson (the product of the two mean-to-deviation ratios), fix every mean and its sign; differences of 0.99
 quantiles, with the BF16 grid on which quantiles lie, fix each quantile. What remains is the shape: a Gaussian whose scale varies
-log-normally, fitted to the mean absolute differences. It meets those within 1.5 %; the rest is a Newton correction of
-every eighth row.
+log-normally, fitted to the mean absolute differences within 1.5 %; the rest is a Newton correction of every eighth row.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
-from kinprint.lab.replicas.noise import draw_codes
-from kinprint.lab.replicas.published_figures import HW_LAYERS, HW_NAMES, MIXED_LAYERS, published
+from kinprint.lab.replicas.noise import Bits, draw_codes
+from kinprint.lab.replicas.published_figures import HW_LAYERS, HW_NAMES, hw_pairs
 
-Floats = NDArray[np.float64]
 Block = NDArray[np.float32]  # values are rounded to BF16 in the end; sums over blocks are kept in float64
-Bits = NDArray[np.uint16]
 Pairs = dict[tuple[int, int], float]
 
 ROWS, COLUMNS = 1024, 4096
-MATRICES: tuple[tuple[str, int], ...] = tuple((name, layer) for name in HW_NAMES for layer in HW_LAYERS)
+MATRICES: tuple[tuple[str, int], ...] = tuple((name, layer) for name in HW_NAMES.values() for layer in HW_LAYERS)
 _COUNT = ROWS * COLUMNS
 _STRIDE = 8  # every eighth row is corrected
 _STEPS = 8
@@ -38,36 +36,23 @@ _LEVEL = 0.01  # share of elements beyond the 0.99 quantile
 
 @dataclass(frozen=True)
 class Targets:
-    """What nine matrices of one kind must have, all found from published pairs."""
+    """Statistics that nine matrices of one kind must have, all found from published pairs."""
 
-    deviation: Floats
-    mean: Floats
-    quantile: Floats
+    deviation: FloatArray
+    mean: FloatArray
+    quantile: FloatArray
     pearson: Pairs
     distance: Pairs
-    spread: Floats  # of the logarithm of the local scale
+    spread: FloatArray  # of the logarithm of the local scale
 
 
 def pairs(metric: str, part: str) -> Pairs:
     """Return a published metric of ``k_proj`` or ``v_proj`` by pair of places in `MATRICES`."""
-    place = {matrix: at for at, matrix in enumerate(MATRICES)}
-    study = published()["hyunwoongko"]
-    found: Pairs = {}
-    for layer in HW_LAYERS:
-        for both, value in study["confusion_same_layer"][metric][str(layer)][part].items():
-            a, b = both.split("_")
-            found[place[a, layer], place[b, layer]] = value
-    for both, value in study["confusion_mixed_s10_g20_p30"][metric][part].items():
-        a, b = both.split("_")
-        found[place[a, MIXED_LAYERS[a]], place[b, MIXED_LAYERS[b]]] = value
-    for name in HW_NAMES:
-        for both, value in study["within_model"][metric][name][part].items():
-            a, b = both.split("_")
-            found[place[name, int(a)], place[name, int(b)]] = value
-    return found
+    place = MATRICES.index
+    return {(place((a[0], a[2])), place((b[0], b[2]))): value for _, a, b, value in hw_pairs(metric, (part,))}
 
 
-def _least_squares(rows: Mapping[tuple[int, int], float], sign: float) -> Floats:
+def _least_squares(rows: Mapping[tuple[int, int], float], sign: float) -> FloatArray:
     """Solve x[b] + sign·x[a] = value for all pairs; for differences the mean of x is set to zero."""
     system = np.zeros((len(rows) + 1, len(MATRICES)))
     for at, (a, b) in enumerate(rows):
@@ -78,7 +63,7 @@ def _least_squares(rows: Mapping[tuple[int, int], float], sign: float) -> Floats
     return np.asarray(np.linalg.lstsq(system, np.array([*rows.values(), 0.0]), rcond=None)[0])
 
 
-def _levels(gaps: Pairs, estimate: Floats) -> Floats:
+def _levels(gaps: Pairs, estimate: FloatArray) -> FloatArray:
     """Return values, near an estimate, whose absolute differences are those given: only the signs are to be found."""
     for _ in range(50):
         signed = {(a, b): gap * np.sign(estimate[b] - estimate[a]) for (a, b), gap in gaps.items()}
@@ -89,7 +74,7 @@ def _levels(gaps: Pairs, estimate: Floats) -> Floats:
     raise AssertionError("the published differences contradict each other")
 
 
-def _means(part: str) -> Floats:
+def _means(part: str) -> FloatArray:
     """Return mean over standard deviation, with sign, of the nine matrices."""
     cosine, pearson = pairs("cosine", part), pairs("pearson", part)
     product = {pair: cosine[pair] - pearson[pair] for pair in cosine}
@@ -107,20 +92,20 @@ def _means(part: str) -> Floats:
     return np.array([sign[at] for at in range(len(MATRICES))]) / variation
 
 
-def _on_grid(values: Floats) -> bool:
+def _on_grid(values: FloatArray) -> bool:
     return bool(np.all(from_bf16(to_bf16(values)) == values.astype(np.float32)))
 
 
 class _AttentionFit:
-    """Common scale and local spreads such that mean absolute differences and quantiles come out."""
+    """Fit a common scale and local spreads to mean absolute differences and quantiles."""
 
-    def __init__(self, distance: Pairs, ratio: Floats, quantile: Floats) -> None:
+    def __init__(self, distance: Pairs, ratio: FloatArray, quantile: FloatArray) -> None:
         self._first, self._second = np.array([*distance]).T
         self._distance = np.array([*distance.values()])
         self._ratio = ratio
         self._quantile = quantile
 
-    def residuals(self, scale: float, offset: float, spread: Floats) -> Floats:
+    def residuals(self, scale: float, offset: float, spread: FloatArray) -> FloatArray:
         from scipy.special import erfc
 
         local = np.exp(spread[:, None] * _NODES - spread[:, None] ** 2) * (scale * self._ratio)[:, None]
@@ -129,13 +114,13 @@ class _AttentionFit:
         beyond = erfc((self._quantile + offset)[:, None] / (local * np.sqrt(2.0))) @ _WEIGHTS
         return np.concatenate([expected / self._distance - 1, 10 * (beyond / _LEVEL - 1)])
 
-    def solve(self, scale: float, offset: float, *, free: bool) -> tuple[float, float, Floats, float]:
+    def solve(self, scale: float, offset: float, *, free: bool) -> tuple[float, float, FloatArray, float]:
         """Return scale, offset, spreads and cost; the offset moves only if free."""
         from scipy.optimize import least_squares
 
         start = np.concatenate([[1.0, 1.0], np.full(len(self._ratio), 0.25)])
 
-        def objective(x: Floats) -> Floats:
+        def objective(x: FloatArray) -> FloatArray:
             return self.residuals(scale * x[0], offset * x[1] if free else offset, x[2:])
 
         found = least_squares(objective, start, ftol=1e-6, xtol=1e-6)
@@ -143,7 +128,7 @@ class _AttentionFit:
 
 
 def targets(part: str) -> Targets:
-    """Find what the published figures of a part imply."""
+    """Find the statistics that the published figures of a part imply."""
     relative, cosine = pairs("rel_l2", part), pairs("cosine", part)
     steps = {pair: np.log(cosine[pair] + np.sqrt(value**2 - 1 + cosine[pair] ** 2)) for pair, value in relative.items()}
     ratio = np.exp(_least_squares(steps, -1.0))
@@ -155,13 +140,10 @@ def targets(part: str) -> Targets:
     # Every quantile is a BF16 number, so of all offsets only a few are possible: the best of those nearby.
     step = 2.0**-12
     grid = (np.round((level[0] + offset) / step) + np.arange(-3, 4)) * step - level[0]
-    possible = [
-        float(candidate) for candidate in grid if _on_grid(np.round((level + candidate) / step * 16) * step / 16)
-    ]
+    possible = [float(x) for x in grid if _on_grid(np.round((level + x) / step * 16) * step / 16)]
     nearest = sorted(possible, key=lambda candidate: abs(candidate - offset))[:2]
-    scale, offset, spread, _ = min(
-        (fit.solve(scale, candidate, free=False) for candidate in nearest), key=lambda x: x[3]
-    )
+    fits = [fit.solve(scale, candidate, free=False) for candidate in nearest]
+    scale, offset, spread, _ = min(fits, key=lambda x: x[3])
     deviation = scale * ratio
     quantile = np.round((level + offset) / step * 16) * step / 16
     return Targets(deviation, _means(part) * deviation, quantile, pairs("pearson", part), distance, spread)
@@ -180,7 +162,7 @@ def _table(deviation: float, spread: float) -> Bits:
 
 
 class _Correction:
-    """Newton steps on some rows of all nine matrices, the rest standing still.
+    """Take Newton steps on some rows of all nine matrices, the rest standing still.
 
     Constraints are sums, squares, the published inner products and the published mean absolute differences: sixty, with
     millions of unknowns, so the least change that meets their linearisation is small, and few steps suffice.
@@ -201,7 +183,7 @@ class _Correction:
             dots = [2 * size + number for number in mine]
             self._index.append([at, size + at, *dots, *(number + len(self._pairs) for number in dots)])
 
-    def measure(self, values: Block) -> Floats:
+    def measure(self, values: Block) -> FloatArray:
         """Return the constrained sums over the given columns."""
         inner = (values @ values.T).astype(np.float64)
         room = np.empty_like(values[0])
@@ -224,7 +206,7 @@ class _Correction:
         np.copysign(np.float32(1), signs, out=signs)
         return found
 
-    def step(self, blocks: list[Block], still: Floats) -> float:
+    def step(self, blocks: list[Block], still: FloatArray) -> float:
         """Change the blocks in place; return the largest relative miss before the step."""
         size = len(self._goal)
         metric = np.zeros((size, size))
@@ -304,4 +286,4 @@ def attention_matrices(part: str, seed: int) -> dict[tuple[str, int], Bits]:
     for at, matrix in enumerate(bits):
         _set_quantile(matrix, float(wanted.quantile[at]))
         _set_sum(matrix, float(wanted.deviation[at]), _COUNT * float(wanted.mean[at]))
-    return {(HW_NAMES[name], layer): matrix for (name, layer), matrix in zip(MATRICES, bits, strict=True)}
+    return dict(zip(MATRICES, bits, strict=True))

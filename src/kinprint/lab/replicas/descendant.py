@@ -1,4 +1,4 @@
-"""INTELLECT's norms: GLM's with the published share of elements moved by whole BF16 steps.
+"""Make INTELLECT's norms: GLM's, with the published share of elements moved by whole BF16 steps.
 
 Published (sionic, figure 3-1, read off the plot): the share changed at sixteen layers, an upper limit beyond, and the mean
 absolute change of the input norms at six. Assumed: shares in between, one step per element where no mean change
@@ -22,15 +22,8 @@ def shares() -> NDArray[np.float64]:
     """Return the share of changed elements by layer; 1/4096 stands for a single element."""
     plot = published()["sionic_tables"]["fig3_1_read_from_png"]
     known = {int(layer): percent / 100 for layer, percent in plot["changed_pct_approx"].items()}
-    late = {
-        16: plot["layers16plus_pct_max"] / 100,
-        40: 5 / 4096,
-        41: 1 / 4096,
-        42: 2 / 4096,
-        43: 2 / 4096,
-        44: 1 / 4096,
-    }
-    points = known | late | {45: 1 / 4096}
+    late = {layer: count / 4096 for layer, count in enumerate((5, 1, 2, 2, 1, 1), 40)}
+    points = known | {16: plot["layers16plus_pct_max"] / 100} | late
     at = sorted(points)
     return np.exp(np.interp(np.arange(LAYERS), at, np.log([points[i] for i in at])))
 
@@ -45,12 +38,8 @@ def mean_changes() -> dict[int, float]:
 def descend(parent: NDArray[np.float32], kind: str, rng: np.random.Generator) -> NDArray[np.float32]:
     """Return the descendant's norms for a parent's, without what follows the shared layers."""
     changes = mean_changes() if kind == INPUT else {}
-    rows = []
-    for layer, share in enumerate(shares()):
-        row = parent[layer]
-        count = max(1, round(share * row.size))
-        rows.append(_moved(row, count, changes.get(layer), rng))
-    return np.array(rows)
+    counts = [max(1, round(share * parent[0].size)) for share in shares()]
+    return np.array([_moved(parent[at], count, changes.get(at), rng) for at, count in enumerate(counts)])
 
 
 def _moved(row: NDArray[np.float32], count: int, change: float | None, rng: np.random.Generator) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""What each replica's norm vectors are made of: moments, correlations, gaps and quantiles, before any value is drawn.
+"""Design each replica's norm vectors: moments, correlations, gaps and quantiles, before any value is drawn.
 
 Constrained by publication: Solar's and GLM's moments and same-layer correlations at 46 layers; everything hyunwoongko
 measured at layers 10, 20, 30; layer 0 against later layers; Mixtral at six layers, four dense models at layer 10.
@@ -13,30 +13,22 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint.lab.replicas import published_figures as figures
 from kinprint.lab.replicas.fits import DENSE, MOE_LAYERS, MoeFit, correlation_of, fit_console, fit_dense, fit_moe
-from kinprint.lab.replicas.published_figures import (
-    CATEGORY,
-    HW_LAYERS,
-    INPUT,
-    KINDS,
-    POST,
-    Vector,
-    console_pairs,
-    hw_pairs,
-    published,
-)
+from kinprint.lab.replicas.published_figures import HW_LAYERS, INPUT, KINDS, POST, Vector, hw_pairs, published
+from kinprint.lab.replicas.shapes import SHAPES
 from kinprint.lab.replicas.solver import quantile_ranks
 
-LAYERS = {
-    "Solar": 48, "GLM": 47, "INTELLECT": 46, "Phi": 32, "Mixtral": 32, "Mistral": 32, "Yi-6B": 32, "Yi-9B": 48,
-    "InternLM2": 32, "Qwen1.5": 32, "Qwen3-4B": 36, "Qwen3-14B": 40, "Mixtral-8x22B": 56,
-}  # fmt: skip
-WIDTHS = {"Qwen3-4B": 2560, "Qwen3-14B": 5120, "Mixtral-8x22B": 6144}
+# Nothing was published about the norms of two models: they are there to be of another width.
+LAYERS = {k: s.layers + s.mtp for k, s in SHAPES.items() if k not in ("DeepSeek-V2-Lite", "Qwen2.5-72B")}
 WIDTH = 4096
 SHARED = 46
 REACH = 25.0
+Norms = dict[tuple[str, str], NDArray[np.float32]]
+"""By model and kind of norm, layers by width."""
 MTP = (1.07, 0.03)
 # The 0.99 quantiles are known up to one common offset per kind; these bases put all nine on the BF16 grid, at plausible
 # places. In units of 1/512, for Solar's layer 10.
@@ -87,7 +79,7 @@ def _solar_and_glm(d: Design) -> None:
     # with the MTP block (spread 0.028) below that of layer 27, the published maximum.
     tails = {INPUT: ([0.353, 0.35], [0.109, 0.112]), POST: ([1.01, 1.04], [0.075, 0.081])}
     for kind in KINDS:
-        table = np.array([row[4:] for row in rows if row[1] == CATEGORY[kind]])
+        table = np.array([row[4:] for row in rows if row[1] == figures.CATEGORY[kind]])
         d.means["Solar", kind] = np.concatenate([table[:, 1], tails[kind][0]])
         d.cvs["Solar", kind] = np.concatenate([table[:, 2] / table[:, 1], tails[kind][1]])
         d.means["GLM", kind] = np.append(table[:, 3], MTP[0])
@@ -133,7 +125,7 @@ def _layer_zero(d: Design) -> None:
     ten = published()["origin"]["within_layer0"]
     for model, name in (("solar", "Solar"), ("glm", "GLM")):
         cells = [(INPUT, 0, int(layer), value) for layer, value in ten[name].items()]
-        for kind, first, second, value in [*cells, *console_pairs(model)]:
+        for kind, first, second, value in [*cells, *figures.console_pairs(model)]:
             a, b = (name, kind, first), (name, kind, second)
             d.correlations[a, b] = correlation_of(value, d.cv(a), d.cv(b))
 
@@ -148,12 +140,12 @@ def _phi(d: Design, known: dict[tuple[str, int], tuple[float, float]]) -> MoeFit
     # Read off figure 8: 0.01 at first, a peak of 0.54, 0.17 at last; between them a guess.
     curve = {0: 0.01, 1: 0.03, 2: 0.07, 5: 0.18, 25: 0.54, 31: 0.17} | {i: known[INPUT, i][0] for i in HW_LAYERS}
     d.means["Phi", INPUT] = _through(curve, 32)
-    d.cvs["Phi", INPUT] = fit.phi_cv
+    d.cvs["Phi", INPUT] = fit.cv
     for layer in range(32):
         p = ("Phi", INPUT, layer)
-        d.correlations[("Solar", INPUT, layer), p] = float(fit.phi_solar[layer])
-        d.correlations[("GLM", INPUT, layer), p] = float(fit.phi_glm[layer])
-    for layer, r in zip((15, 20), fit.phi_from_zero, strict=True):
+        d.correlations[("Solar", INPUT, layer), p] = float(fit.r_solar[layer])
+        d.correlations[("GLM", INPUT, layer), p] = float(fit.r_glm[layer])
+    for layer, r in zip((15, 20), fit.zero.tolist(), strict=True):
         d.correlations[("Phi", INPUT, 0), ("Phi", INPUT, layer)] = r
     _phi_post(d, {i: known[POST, i] for i in HW_LAYERS})
     return fit
@@ -165,7 +157,7 @@ def _phi_post(d: Design, known: dict[int, tuple[float, float]]) -> None:
     d.means["Phi", POST] = _through({0: 0.05, 31: 0.86} | {i: v[0] for i, v in known.items()}, 32)
     curve = {1: 0.36, 3: 0.22, 31: 0.07} | cvs | {i: v[1] for i, v in known.items()}
     d.cvs["Phi", POST] = np.exp(_through({i: float(np.log(v)) for i, v in curve.items()}, 32))
-    for kind, first, second, value in console_pairs("phi"):
+    for kind, first, second, value in figures.console_pairs("phi"):
         if kind == POST:
             a, b = ("Phi", POST, first), ("Phi", POST, second)
             d.correlations[a, b] = correlation_of(value, d.cv(a), d.cv(b))
@@ -178,9 +170,8 @@ def _mixtral(d: Design, fit: MoeFit) -> None:
     mean, std = d.moments(("GLM", INPUT, 10))
     glm = float(np.hypot(mean, std) * np.sqrt(WIDTH))
     norm = pair["cosine"] * glm + float(np.sqrt((pair["cosine"] * glm) ** 2 - glm**2 + pair["l2"] ** 2))
-    _profile(
-        d, "Mixtral", norm / float(np.sqrt(WIDTH * (1 + cv**2))), dict(zip(MOE_LAYERS, fit.mixtral_cv, strict=True))
-    )
+    level = norm / float(np.sqrt(WIDTH * (1 + cv**2)))
+    _profile(d, "Mixtral", level, dict(zip(MOE_LAYERS, fit.mixtral_cv, strict=True)))
     for layer, row in zip(MOE_LAYERS, fit.mixtral_r, strict=True):
         for model, r in zip(("Solar", "GLM", "Phi"), row, strict=True):
             d.correlations[(model, INPUT, layer), ("Mixtral", INPUT, layer)] = float(r)
@@ -251,18 +242,14 @@ def _quantiles(d: Design) -> None:
             sign = 1.0 if d.moments(new)[0] > d.moments(there)[0] else -1.0
             placed[new] = placed[there] + sign * gaps[a, b]
             pending.remove((a, b))
-        _check_quantiles(placed, gaps)
+        for (a, b), gap in gaps.items():
+            if abs(abs(placed[a] - placed[b]) - gap) > 1e-6:
+                raise ValueError(f"no consistent 0.99 quantiles: {a} and {b} should differ by {gap}")
         for vector, value in placed.items():
             step = 2.0 ** (np.floor(np.log2(value)) - 7)
             below = float(np.floor(value / step + 1e-4) * step)
             split = value - below > 0.5 * share * step
             d.quantiles[vector] = (below, below + step if split else below)
-
-
-def _check_quantiles(placed: dict[Vector, float], gaps: dict[tuple[Vector, Vector], float]) -> None:
-    for (a, b), gap in gaps.items():
-        if abs(abs(placed[a] - placed[b]) - gap) > 1e-6:
-            raise ValueError(f"no consistent 0.99 quantiles: {a} and {b} should differ by {gap}")
 
 
 def layer_correlation(d: Design, model: str, kind: str) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Numbers that were published only in part: coefficients of variation and correlations that fit what was published.
+"""Fit coefficients of variation and correlations to numbers that were published only in part.
 
 A raw cosine is a function of two coefficients of variation and one correlation (the identity in `kinprint.metrics`). Where
 only cosines, their means over pairs or figures read from a plot are known, the unknowns are fitted by least squares:
@@ -61,22 +61,12 @@ def least_squares(residuals: Callable[[FloatArray], FloatArray], start: FloatArr
 class MoeFit:
     """Input norms of Phi (32 layers) and Mixtral (at `MOE_LAYERS`) that fit the plots, the means and the deviations."""
 
-    phi_cv: FloatArray
-    phi_solar: FloatArray
-    phi_glm: FloatArray
-    phi_from_zero: tuple[float, float]  # correlation of layer 0 with 15 and 20
-    mixtral_cv: FloatArray
-    mixtral_r: FloatArray  # layers by (Solar, GLM, Phi)
-
-
-@dataclass(frozen=True)
-class _MoeState:
-    cv: FloatArray
+    cv: FloatArray  # Phi's, and its correlations with Solar and GLM
     r_solar: FloatArray
     r_glm: FloatArray
-    zero: FloatArray
+    zero: FloatArray  # correlation of Phi's layer 0 with 15 and 20
     mixtral_cv: FloatArray
-    mixtral_r: FloatArray
+    mixtral_r: FloatArray  # layers by (Solar, GLM, Phi)
 
 
 def fit_moe(cv: dict[str, FloatArray], same: FloatArray, known: dict[int, tuple[float, float, float]]) -> MoeFit:
@@ -94,12 +84,12 @@ def fit_moe(cv: dict[str, FloatArray], same: FloatArray, known: dict[int, tuple[
     mean_s, mean_g = means["Solar-Phi"], means["GLM-Phi"]
     best_s, best_g = (figures["figure_annotations"][f]["best_layer"] for f in ("fig4a_phi_solar", "fig4b_glm_phi"))
 
-    def unpack(theta: FloatArray) -> _MoeState:
+    def unpack(theta: FloatArray) -> MoeFit:
         phi = theta[:96].reshape(3, 32).copy()
         phi[0] = np.exp(phi[0])
         for layer, values in known.items():
             phi[:, layer] = values
-        return _MoeState(phi[0], phi[1], phi[2], theta[96:98], np.exp(theta[98:104]), theta[104:].reshape(6, 3))
+        return MoeFit(phi[0], phi[1], phi[2], theta[96:98], np.exp(theta[98:104]), theta[104:].reshape(6, 3))
 
     def residuals(theta: FloatArray) -> FloatArray:
         s = unpack(theta)
@@ -121,29 +111,24 @@ def fit_moe(cv: dict[str, FloatArray], same: FloatArray, known: dict[int, tuple[
             ]
         )
 
-    start = np.concatenate(
-        [prior, np.full(32, mean_s), np.full(32, mean_g), [0.05, 0.05], np.full(6, -1.5), np.zeros(18)]
-    )
-    s = unpack(least_squares(residuals, start))
-    return MoeFit(s.cv, s.r_solar, s.r_glm, (float(s.zero[0]), float(s.zero[1])), s.mixtral_cv, s.mixtral_r)
+    means_r = np.full(32, mean_s), np.full(32, mean_g)
+    start = np.concatenate([prior, *means_r, [0.05, 0.05], np.full(6, -1.5), np.zeros(18)])
+    return unpack(least_squares(residuals, start))
 
 
-def _console_misses(s: _MoeState) -> FloatArray:
+def _console_misses(s: MoeFit) -> FloatArray:
     wanted = {second: value for kind, _, second, value in console_pairs("phi") if kind == INPUT}
     fitted = cosine_of(s.zero, s.cv[0], s.cv[[15, 20]])
     return np.concatenate([(fitted - [wanted[15], wanted[20]]) / HARD, (s.zero - 0.05) / 0.03])
 
 
-def _mixtral_misses(s: _MoeState, cv_s: FloatArray, cv_g: FloatArray, same: FloatArray) -> FloatArray:
+def _mixtral_misses(s: MoeFit, cv_s: FloatArray, cv_g: FloatArray, same: FloatArray) -> FloatArray:
     """Return the misses of chahero's experiments 3, 4 and 6."""
     at = np.array(MOE_LAYERS)
     cvs = np.array([cv_s[at], cv_g[at], s.cv[at]])
     against = cosine_of(s.mixtral_r.T, cvs, s.mixtral_cv)
-    among = [
-        cosine_of(same[at], cvs[0], cvs[1]),
-        cosine_of(s.r_solar[at], cvs[0], cvs[2]),
-        cosine_of(s.r_glm[at], cvs[1], cvs[2]),
-    ]
+    rows = ((same, 0, 1), (s.r_solar, 0, 2), (s.r_glm, 1, 2))
+    among = [cosine_of(r[at], cvs[i], cvs[j]) for r, i, j in rows]
     pairs = np.concatenate([against, among])
     ch = published()["chahero_RESULTS"]
     three = ch["exp3_moe_layer10"]

@@ -1,4 +1,4 @@
-"""The matrix values that the studies read: windows of projections, routers, their biases, and embedding rows.
+"""Make the matrix values that the studies read: windows of projections, routers, their biases, embedding rows.
 
 All are independent noise; what two models share is a cosine of the published size, brought about by changing signs of a
 few elements, which leaves both distributions as they are. Where only mean, deviation and range over layers were published,
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import FloatArray
 from kinprint.formats.plan import Run, windows
-from kinprint.formats.safetensors.writer import TensorSpec, from_bf16, to_bf16
+from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.formats.tensors import TensorInfo
 from kinprint.lab.replicas.attention import attention_matrices
 from kinprint.lab.replicas.noise import Bits, draw_codes, gaussian_table
@@ -24,8 +24,8 @@ from kinprint.lab.replicas.published_figures import published
 from kinprint.lab.replicas.shapes import SHAPES, tensors_of
 from kinprint.lab.replicas.tokenizers import first_tokens
 
-Floats = NDArray[np.float64]
 Block = NDArray[np.float32]
+Known = Mapping[int, float]  # by layer
 
 WINDOWS, WINDOW_LENGTH = 3, 262_144
 EARLY = 32_768  # elements of each window that a quick study reads
@@ -55,12 +55,8 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
 
 
 def profile(
-    rng: np.random.Generator,
-    stats: Mapping[str, float],
-    count: int,
-    fixed: Mapping[int, float],
-    size: float | None = None,
-) -> Floats:
+    rng: np.random.Generator, stats: Mapping[str, float], count: int, fixed: Known, size: float | None = None
+) -> FloatArray:
     """Return values by layer with the published mean, deviation, least and largest value, and mean size if given.
 
     ``fixed`` values stay as they are. The others are moved, no further than needed, until the sums are right.
@@ -104,7 +100,7 @@ def set_cosine(a: Bits, b: Bits, cosine: float) -> None:
     _set_dot(left, right, b, cosine * float(np.linalg.norm(left)) * float(np.linalg.norm(right)))
 
 
-def _set_dot(left: NDArray[np.float32], right: NDArray[np.float32], b: Bits, wanted: float) -> None:
+def _set_dot(left: Block, right: Block, b: Bits, wanted: float) -> None:
     """Change signs of b, whose values are `right`, until its product with `left` is as wanted."""
     miss = wanted - float(left @ right)
     # A stride without common factor visits places all over the array, so no part of it stands out.
@@ -126,22 +122,15 @@ def _set_window_cosines(a: Bits, b: Bits, early: NDArray[np.bool_], cosine: floa
     for part in (early, ~early):
         left, bits = from_bf16(a[part]), b[part]
         right = from_bf16(bits)
-        wanted = (
-            early_cosine * float(np.linalg.norm(left)) * float(np.linalg.norm(right)) if part is early else whole - done
-        )
-        _set_dot(left, right, bits, wanted)
+        sizes = float(np.linalg.norm(left)), float(np.linalg.norm(right))
+        _set_dot(left, right, bits, early_cosine * sizes[0] * sizes[1] if part is early else whole - done)
         b[part] = bits
         done += float(left @ from_bf16(bits))
 
 
-@cache
-def _tensors(model: str) -> dict[str, TensorSpec]:
-    return tensors_of(model)
-
-
 def window_runs(name: str) -> tuple[Run, ...]:
     """Return the element runs that the window probe reads of a tensor that Solar and GLM have: the smaller one's."""
-    small = min((_tensors(model)[name] for model in ("Solar", "GLM")), key=lambda spec: spec.count)
+    small = min((tensors_of(model)[name] for model in ("Solar", "GLM")), key=lambda spec: spec.count)
     info = TensorInfo(name, small.dtype, small.shape, 0, 0, small.nbytes)
     return windows(info, key=name, count=WINDOWS, length=WINDOW_LENGTH, seed=0).runs
 
@@ -196,9 +185,7 @@ def _cut(model: str, name: str, runs: tuple[Run, ...], values: Bits) -> Iterator
         at += stop - start
 
 
-def _known(
-    names: list[str], whole: Mapping[tuple[str, str], Bits], *, early: bool
-) -> tuple[dict[int, float], dict[int, float]]:
+def _known(names: list[str], whole: Mapping[tuple[str, str], Bits], *, early: bool) -> tuple[Known, Known]:
     """Measure the windows, or their beginnings, of matrices that exist: cosine and relative distance by layer."""
     cosine, relative = {}, {}
     for layer, name in enumerate(names):
@@ -246,10 +233,8 @@ def _align(ours: Block, theirs: Block, direction: Block, wanted: tuple[float, fl
         found = float(table[linear_sum_assignment(table, maximize=True)].mean())
         last, share = share, share + (found - aligned) / _ALIGNED_NULL
     target = tilt * first + lean * second
-    return (
-        math.sqrt(last) * first + math.sqrt(1 - last) * ours,
-        math.sqrt(last) * target + math.sqrt(1 - last) * theirs,
-    )
+    own, common = math.sqrt(1 - last), math.sqrt(last)
+    return common * first + own * ours, common * target + own * theirs
 
 
 def _router_pair(seed: int, layer: int, wanted: tuple[float, float, float], ratio: float) -> tuple[Bits, Bits]:
@@ -257,9 +242,8 @@ def _router_pair(seed: int, layer: int, wanted: tuple[float, float, float], rati
     cosine, pearson, aligned = wanted
     rng = _generator(seed, 0x60, layer)
     shape = SHAPES["GLM"].experts, SHAPES["GLM"].hidden
-    ours, theirs = (
-        from_bf16(draw_codes(rng, gaussian_table(1.0), shape[0] * shape[1])).reshape(shape) for _ in range(2)
-    )
+    table = gaussian_table(1.0)
+    ours, theirs = (from_bf16(draw_codes(rng, table, shape[0] * shape[1])).reshape(shape) for _ in range(2))
     a, b = _align(ours, theirs, rng.standard_normal((2, shape[1]), dtype=np.float32), (cosine, aligned))
     a, b = (x / x.std() - x.mean() / x.std() for x in (a, b))
     b = b - float(np.mean(a * b)) * a
@@ -315,9 +299,8 @@ def bias_pieces(seed: int) -> Iterator[Piece]:
         yield Piece("Solar", name, 0, ours.astype(np.float32))
         if 1 <= layer < SHARED_LAYERS:
             yield Piece("GLM", name, 0, theirs)
-            yield Piece(
-                "INTELLECT", name, 0, theirs + np.float32(1e-4) * rng.standard_normal(experts, dtype=np.float32)
-            )
+            noise = np.float32(1e-4) * rng.standard_normal(experts, dtype=np.float32)
+            yield Piece("INTELLECT", name, 0, theirs + noise)
 
 
 def embedding_pieces(seed: int) -> Iterator[Piece]:
@@ -332,13 +315,9 @@ def embedding_pieces(seed: int) -> Iterator[Piece]:
     ours = draw_codes(rng, gaussian_table(_EMBEDDING_DEVIATION), EMBEDDING_ROWS * width).reshape(-1, width)
     theirs = draw_codes(rng, table, EMBEDDING_ROWS * width).reshape(-1, width)
     theirs ^= signs
-    few, more = origin["embedding_200"], origin["embedding_300"]
-    for ids, stats in zip(first_tokens(seed), (_renamed(few), more), strict=True):
+    few = {key.removesuffix("_cosine"): value for key, value in origin["embedding_200"].items()}
+    for ids, stats in zip(first_tokens(seed), (few, origin["embedding_300"]), strict=True):
         for (a, b), cosine in zip(ids.tolist(), profile(rng, stats, len(ids), {}), strict=True):
             set_cosine(ours[a], theirs[b], float(cosine))
     yield Piece("Solar", "model.embed_tokens.weight", 0, ours.reshape(-1))
     yield Piece("GLM", "model.embed_tokens.weight", 0, theirs.reshape(-1))
-
-
-def _renamed(stats: Mapping[str, float]) -> dict[str, float]:
-    return {key.removesuffix("_cosine"): value for key, value in stats.items()}

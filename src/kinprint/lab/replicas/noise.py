@@ -1,4 +1,4 @@
-"""Fast noise in BF16: sixteen random bits choose one of 65,536 equally likely values."""
+"""Draw noise in BF16 fast: sixteen random bits choose one of 65,536 equally likely values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norm vectors of the replicas: synthetic values with the published statistics, exact in BF16."""
+"""Draw the norm vectors of the replicas: synthetic values with the published statistics, exact in BF16."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.lab.replicas.descendant import descend
-from kinprint.lab.replicas.design import LAYERS, REACH, SHARED, WIDTH, WIDTHS, Design, design, layer_correlation
+from kinprint.lab.replicas.design import LAYERS, REACH, SHARED, Design, Norms, design, layer_correlation
 from kinprint.lab.replicas.published_figures import HW_LAYERS, INPUT, KINDS, POST, Vector
+from kinprint.lab.replicas.shapes import SHAPES
 from kinprint.lab.replicas.solver import HEAVY, Conditions, fit_vector, to_grid, worst_miss
 
-Norms = dict[tuple[str, str], NDArray[np.float32]]
+Vectors = dict[Vector, FloatArray]
+Tie = tuple[FloatArray, float]  # a final vector and the correlation with it
 
 # Assumed: how strongly a layer's two norms go together, and how much of a relative's pattern is kept.
 INPUT_TO_POST = 0.4
@@ -39,7 +41,7 @@ def replica_norms(seed: int = 0) -> Norms:
     """
     d = design()
     latents: dict[tuple[str, str], FloatArray] = {}
-    drafts: dict[Vector, FloatArray] = {}
+    drafts: Vectors = {}
     streams = {model: np.random.default_rng([seed, number]) for number, model in enumerate(LAYERS)}
     for model in LAYERS:
         if model != "INTELLECT":
@@ -48,7 +50,7 @@ def replica_norms(seed: int = 0) -> Norms:
             for kind in KINDS:
                 rows = _drawn(d, model, kind, latents[model, kind], lows)
                 drafts |= {(model, kind, layer): row for layer, row in enumerate(rows)}
-    final = _settled(d, drafts, streams)
+    final = _Settling(d, drafts, streams).run()
     made: Norms = {}
     for model, kind in ((model, kind) for model in LAYERS for kind in KINDS):
         if model == "INTELLECT":
@@ -63,7 +65,7 @@ def _latents(
     d: Design, model: str, others: dict[tuple[str, str], FloatArray], rng: np.random.Generator
 ) -> dict[str, FloatArray]:
     """Return standard normal fields, layers by width, correlated over layers and between the kinds."""
-    shape = (LAYERS[model], WIDTHS.get(model, WIDTH))
+    shape = (LAYERS[model], SHAPES[model].hidden)
     first = rng.standard_normal(shape)
     second = INPUT_TO_POST * first + np.sqrt(1 - INPUT_TO_POST**2) * rng.standard_normal(shape)
     fields = {}
@@ -85,7 +87,7 @@ def _parent_layers(model: str) -> list[int]:
 
 def _low_dimensions(model: str, rng: np.random.Generator) -> tuple[NDArray[np.int64], FloatArray]:
     count, least, most = LOW_DIMENSIONS.get(model, (5, 0.1, 0.7))
-    where = rng.choice(WIDTHS.get(model, WIDTH), size=count, replace=False)
+    where = rng.choice(SHAPES[model].hidden, size=count, replace=False)
     # Density grows towards the bulk: a tail, not a second hump. One is as low as they go.
     shares = least + (most - least) * rng.random(count) ** (1 / 3)
     shares[0] = least
@@ -134,151 +136,137 @@ def _skews(d: Design, model: str, kind: str) -> FloatArray:
     return np.asarray(np.maximum(skews, positive * 1.02))
 
 
-def _settled(
-    d: Design, drafts: dict[Vector, FloatArray], streams: dict[str, np.random.Generator]
-) -> dict[Vector, FloatArray]:
-    """Return the final vectors. Each meets its conditions with those settled before it."""
-    bound = {vector for pair in d.correlations for vector in pair}
-    final: dict[Vector, FloatArray] = {}
-    drafts = dict(drafts)
-    order = sorted(drafts, key=_turn)
-    measured = [v for v in order if v[0] in MEASURED and v[2] in HW_LAYERS]
-    for vector in measured:
-        final[vector] = fit_vector(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
-    _reconcile(d, measured, drafts, final, streams)
-    for vector in order[len(measured) :]:
-        if vector[0] in MEASURED:
-            drafts[vector] = _apart(d, vector, _beside(d, vector, drafts, final), final)
-        if vector in bound:
-            final[vector] = fit_vector(drafts[vector], _conditions(d, vector, drafts, final), streams[vector[0]])
-        else:
-            final[vector] = to_grid(drafts[vector])
-    return final
+class _Settling:
+    """Settle drafts into final vectors one after the other, each meeting its conditions beside those before it."""
 
+    def __init__(self, d: Design, drafts: Vectors, streams: dict[str, np.random.Generator]) -> None:
+        self.d, self.drafts, self.streams = d, dict(drafts), streams
+        self.final: Vectors = {}
 
-def _conditions(
-    d: Design, vector: Vector, drafts: dict[Vector, FloatArray], final: dict[Vector, FloatArray]
-) -> Conditions:
-    """Return what a vector must satisfy beside the vectors that are final."""
-    r = [(final[p], value) for p, value in _partners(d.correlations, vector) if p in final]
-    r += _difference_tie(vector, drafts[vector], final)
-    gaps = [(final[p], value) for p, value in _partners(d.gaps, vector) if p in final]
-    hints = [(drafts[p], value) for p, value in _partners(d.gaps, vector) if p not in final]
-    wishes = _chance_ties(d, vector, drafts, final)
-    return Conditions(*d.moments(vector), r, gaps, d.quantiles.get(vector), hints, wishes)
+    def run(self) -> Vectors:
+        """Return the final vectors."""
+        bound = {vector for pair in self.d.correlations for vector in pair}
+        order = sorted(self.drafts, key=_turn)
+        measured = [v for v in order if v[0] in MEASURED and v[2] in HW_LAYERS]
+        for vector in measured:
+            self.final[vector] = self._fitted(vector)
+        self._reconcile(measured)
+        for vector in order[len(measured) :]:
+            if vector[0] in MEASURED:
+                self.drafts[vector] = self._apart(vector, self._beside(vector))
+            self.final[vector] = self._fitted(vector) if vector in bound else to_grid(self.drafts[vector])
+        return self.final
 
+    def _fitted(self, vector: Vector) -> FloatArray:
+        return fit_vector(self.drafts[vector], self._conditions(vector), self.streams[vector[0]])
 
-def _reconcile(
-    d: Design,
-    vectors: list[Vector],
-    drafts: dict[Vector, FloatArray],
-    final: dict[Vector, FloatArray],
-    streams: dict[str, np.random.Generator],
-) -> None:
-    """Bend again, beside all the others, those that miss a condition: the last settled had the least room."""
-    for _ in range(SWEEPS):
-        missing = 0
-        for vector in reversed(vectors):
-            conditions = _conditions(d, vector, drafts, {v: x for v, x in final.items() if v != vector})
-            before = worst_miss(final[vector], conditions)
-            if before < SATISFIED:
-                continue
-            missing += 1
-            again = fit_vector(final[vector], conditions, streams[vector[0]])
-            if worst_miss(again, conditions) < before:
-                final[vector] = again
-        if not missing:
-            break
+    def _conditions(self, vector: Vector) -> Conditions:
+        """Return what a vector must satisfy beside the vectors that are final."""
+        r = [(self.final[p], value) for p, value in _partners(self.d.correlations, vector) if p in self.final]
+        r += self._difference_tie(vector)
+        gaps = [(self.final[p], value) for p, value in _partners(self.d.gaps, vector) if p in self.final]
+        hints = [(self.drafts[p], value) for p, value in _partners(self.d.gaps, vector) if p not in self.final]
+        wishes = self._chance_ties(vector)
+        return Conditions(*self.d.moments(vector), r, gaps, self.d.quantiles.get(vector), hints, wishes)
 
+    def _reconcile(self, vectors: list[Vector]) -> None:
+        """Bend again, beside all the others, those that miss a condition: the last settled had the least room."""
+        for _ in range(SWEEPS):
+            missing = 0
+            for vector in reversed(vectors):
+                conditions = self._conditions(vector)
+                before = worst_miss(self.final[vector], conditions)
+                if before < SATISFIED:
+                    continue
+                missing += 1
+                again = fit_vector(self.final[vector], conditions, self.streams[vector[0]])
+                if worst_miss(again, conditions) < before:
+                    self.final[vector] = again
+            if not missing:
+                break
 
-def _beside(d: Design, vector: Vector, drafts: dict[Vector, FloatArray], final: dict[Vector, FloatArray]) -> FloatArray:
-    """Return a layer's draft after its measured neighbours were settled.
+    def _beside(self, vector: Vector) -> FloatArray:
+        """Return a layer's draft after its measured neighbours were settled.
 
-    What these gained over their own drafts, far-out elements above all, fades out over the layers around them, as the
-    correlation between layers does; otherwise they would stand apart from their neighbours.
-    """
-    model, kind, layer = vector
-    mean, std = d.moments(vector)
-    if std > HEAVY * mean:
-        return drafts[vector]
-    nodes = np.array(HW_LAYERS)
-    among = np.exp(-np.abs(nodes[:, None] - nodes) / REACH)
-    carry = np.linalg.solve(among, np.exp(-np.abs(nodes - layer) / REACH))
-    x = drafts[vector] / mean
-    for node, weight in zip(HW_LAYERS, carry, strict=True):
-        settled = (model, kind, node)
-        x = x + weight * (final[settled] - drafts[settled]) / d.moments(settled)[0]
-    if model != "Phi":
-        x = np.maximum(x, 0.02)
-    return np.asarray(mean + std * (x - x.mean()) / x.std())
+        What these gained over their own drafts, far-out elements above all, fades out over the layers around them, as the
+        correlation between layers does; otherwise they would stand apart from their neighbours.
+        """
+        model, kind, layer = vector
+        mean, std = self.d.moments(vector)
+        if std > HEAVY * mean:
+            return self.drafts[vector]
+        nodes = np.array(HW_LAYERS)
+        among = np.exp(-np.abs(nodes[:, None] - nodes) / REACH)
+        carry = np.linalg.solve(among, np.exp(-np.abs(nodes - layer) / REACH))
+        x = self.drafts[vector] / mean
+        for node, weight in zip(HW_LAYERS, carry, strict=True):
+            settled = (model, kind, node)
+            x = x + weight * (self.final[settled] - self.drafts[settled]) / self.d.moments(settled)[0]
+        if model != "Phi":
+            x = np.maximum(x, 0.02)
+        return np.asarray(mean + std * (x - x.mean()) / x.std())
 
+    def _chance_ties(self, vector: Vector) -> list[Tie]:
+        """Return conditions that keep unpublished correlations between measured vectors of two models as drawn: chance.
 
-def _chance_ties(
-    d: Design, vector: Vector, drafts: dict[Vector, FloatArray], final: dict[Vector, FloatArray]
-) -> list[tuple[FloatArray, float]]:
-    """Return conditions that keep unpublished correlations between measured vectors of two models as drawn: chance.
+        Far-out elements would otherwise meet in one dimension by design, and show as a correlation nobody measured.
+        """
+        model, kind, layer = vector
+        if model not in MEASURED or layer not in HW_LAYERS:
+            return []
+        tied = {p for p, _ in _partners(self.d.correlations, vector)}
+        others = [(m, kind, i) for m in MEASURED if m != model for i in HW_LAYERS]
+        if model == "GLM":
+            # The other kind of the same layer too: figure 10 looks at the difference of the two. Solar, settled last, has no
+            # room left for that, and needs none.
+            others += [("Phi", other, layer) for other in KINDS if other != kind]
+        free = [p for p in others if p in self.final and p not in tied]
+        drawn = [float(np.corrcoef(self.drafts[vector], self.drafts[p])[0, 1]) for p in free]
+        return [(self.final[p], float(np.clip(value, -0.03, 0.03))) for p, value in zip(free, drawn, strict=True)]
 
-    Far-out elements would otherwise meet in one dimension by design, and show as a correlation nobody measured.
-    """
-    model, kind, layer = vector
-    if model not in MEASURED or layer not in HW_LAYERS:
-        return []
-    tied = {p for p, _ in _partners(d.correlations, vector)}
-    others = [(m, kind, i) for m in MEASURED if m != model for i in HW_LAYERS]
-    if model == "GLM":
-        # The other kind of the same layer too: figure 10 looks at the difference of the two. Solar, settled last, has no
-        # room left for that, and needs none.
-        others += [("Phi", other, layer) for other in KINDS if other != kind]
-    free = [p for p in others if p in final and p not in tied]
-    drawn = [float(np.corrcoef(drafts[vector], drafts[p])[0, 1]) for p in free]
-    return [(final[p], float(np.clip(value, -0.03, 0.03))) for p, value in zip(free, drawn, strict=True)]
+    def _apart(self, vector: Vector, draft: FloatArray) -> FloatArray:
+        """Return a layer's draft with no correlation beyond chance to final layers of other models where none was published.
 
+        Settling the measured layers sets the same dimensions far out in several models, and neighbouring layers inherit them.
+        """
+        model = vector[0]
+        tied = {p for p, _ in _partners(self.d.correlations, vector)}
+        others = [p for p in self.final if p[0] in MEASURED and p[0] != model and p not in tied]
+        if not others:
+            return draft
+        partners = np.array([(self.final[p] - self.final[p].mean()) / self.final[p].std() for p in others])
+        mean, std = float(draft.mean()), float(draft.std())
+        limit = CHANCE / np.sqrt(draft.size)
+        # A heavy-tailed vector keeps its signs if each element moves in proportion to itself.
+        weights = np.clip(np.abs(draft) / std, 0.002, 2.0) ** 2 if std > HEAVY * mean else np.ones(draft.size)
+        least = min(0.0, float(draft.min())) if model == "Phi" else min(0.02 * mean, float(draft.min()))
+        x = draft
+        for _ in range(APART_ROUNDS):
+            r = partners @ (x - x.mean()) / (x.size * x.std())
+            over = np.flatnonzero(np.abs(r) > limit)
+            if not over.size:
+                break
+            rows = partners[over]
+            excess = r[over] - 0.9 * np.clip(r[over], -limit, limit)
+            # Neighbouring layers are nearly parallel: without a ridge, small differences among them would be blown up.
+            gram = (rows * weights) @ rows.T
+            gram += 0.02 * np.trace(gram) / len(gram) * np.eye(len(gram))
+            x = np.maximum(x - x.size * x.std() * weights * (np.linalg.solve(gram, excess) @ rows), least)
+        return np.asarray(mean + std * (x - x.mean()) / x.std())
 
-def _apart(d: Design, vector: Vector, draft: FloatArray, final: dict[Vector, FloatArray]) -> FloatArray:
-    """Return a layer's draft with no correlation beyond chance to final layers of other models where none was published.
-
-    Settling the measured layers sets the same dimensions far out in several models, and neighbouring layers inherit them.
-    """
-    model = vector[0]
-    tied = {p for p, _ in _partners(d.correlations, vector)}
-    others = [p for p in final if p[0] in MEASURED and p[0] != model and p not in tied]
-    if not others:
-        return draft
-    partners = np.array([(final[p] - final[p].mean()) / final[p].std() for p in others])
-    mean, std = float(draft.mean()), float(draft.std())
-    limit = CHANCE / np.sqrt(draft.size)
-    # A heavy-tailed vector keeps its signs if each element moves in proportion to itself.
-    weights = np.clip(np.abs(draft) / std, 0.002, 2.0) ** 2 if std > HEAVY * mean else np.ones(draft.size)
-    least = min(0.0, float(draft.min())) if model == "Phi" else min(0.02 * mean, float(draft.min()))
-    x = draft
-    for _ in range(APART_ROUNDS):
-        r = partners @ (x - x.mean()) / (x.size * x.std())
-        over = np.flatnonzero(np.abs(r) > limit)
-        if not over.size:
-            break
-        rows = partners[over]
-        excess = r[over] - 0.9 * np.clip(r[over], -limit, limit)
-        # Neighbouring layers are nearly parallel: without a ridge, small differences among them would be blown up.
-        gram = (rows * weights) @ rows.T
-        gram += 0.02 * np.trace(gram) / len(gram) * np.eye(len(gram))
-        x = np.maximum(x - x.size * x.std() * weights * (np.linalg.solve(gram, excess) @ rows), least)
-    return np.asarray(mean + std * (x - x.mean()) / x.std())
-
-
-def _difference_tie(
-    vector: Vector, draft: FloatArray, final: dict[Vector, FloatArray]
-) -> list[tuple[FloatArray, float]]:
-    """Return the condition that keeps the correlation of (input - post) of Solar and GLM small, for the last of the four."""
-    model, kind, layer = vector
-    other = {"Solar": "GLM", "GLM": "Solar"}.get(model)
-    if kind != POST or other is None or layer >= SHARED or (other, POST, layer) not in final:
-        return []
-    theirs = final[other, INPUT, layer] - final[other, POST, layer]
-    ours = final[model, INPUT, layer]
-    now = float(np.corrcoef(theirs, ours - draft)[0, 1])
-    wanted = np.clip(now, -DIFFERENCE_LIMIT, DIFFERENCE_LIMIT) * theirs.std() * (ours - draft).std()
-    covariance = float(np.cov(theirs, ours, bias=True)[0, 1]) - wanted
-    return [(theirs, float(covariance / (theirs.std() * draft.std())))]
+    def _difference_tie(self, vector: Vector) -> list[Tie]:
+        """Return the condition that keeps the correlation of (input - post) of Solar and GLM small, for the last of the four."""
+        model, kind, layer = vector
+        draft = self.drafts[vector]
+        other = {"Solar": "GLM", "GLM": "Solar"}.get(model)
+        if kind != POST or other is None or layer >= SHARED or (other, POST, layer) not in self.final:
+            return []
+        theirs = self.final[other, INPUT, layer] - self.final[other, POST, layer]
+        ours = self.final[model, INPUT, layer]
+        now = float(np.corrcoef(theirs, ours - draft)[0, 1])
+        wanted = np.clip(now, -DIFFERENCE_LIMIT, DIFFERENCE_LIMIT) * theirs.std() * (ours - draft).std()
+        covariance = float(np.cov(theirs, ours, bias=True)[0, 1]) - wanted
+        return [(theirs, float(covariance / (theirs.std() * draft.std())))]
 
 
 def _turn(vector: Vector) -> tuple[bool, int, int, str]:

@@ -1,4 +1,4 @@
-"""The published numbers as the replicas need them: by model, kind of norm and layer."""
+"""Read the published numbers by model, kind of norm or projection, and layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HW_LAYERS = (10, 20, 30)
 MIXED_LAYERS = {"solar": 10, "glm": 20, "phi": 30}
 
 Vector = tuple[str, str, int]
-"""One norm vector: model, kind, layer."""
+"""One norm vector or projection: model, kind, layer."""
 
 
 @cache
@@ -29,11 +29,11 @@ def published() -> dict[str, Any]:
     return table
 
 
-def hw_pairs(metric: str) -> Iterator[tuple[str, Vector, Vector, float]]:
-    """Yield (matrix, first vector, second vector, value) for every norm cell of a hyunwoongko metric."""
+def hw_pairs(metric: str, kinds: tuple[str, ...] = KINDS) -> Iterator[tuple[str, Vector, Vector, float]]:
+    """Yield (matrix, first, second, value) of a hyunwoongko metric, for kinds of norms or projections ("k_proj")."""
     hw = published()["hyunwoongko"]
-    for kind in KINDS:
-        stored = STORED[kind]
+    for kind in kinds:
+        stored = STORED.get(kind, kind)
         for layer in HW_LAYERS:
             for pair, value in hw["confusion_same_layer"][metric][str(layer)][stored].items():
                 a, b = pair.split("_")

@@ -1,4 +1,4 @@
-"""What the studied models look like from outside: tensor names, shapes, shard counts and configs.
+"""List tensor names, shapes, shard counts and configs of the studied models.
 
 Solar's and GLM's dimensions were published with the first analysis and reproduce the published parameter counts to the last
 unit; the others are those of the models' public configs. INTELLECT-3's number of shards is not published: files of 5 GB
@@ -7,7 +7,7 @@ are assumed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from kinprint.formats.safetensors.writer import TensorSpec
-from kinprint.lab.replicas.published_figures import published
+from kinprint.lab.replicas.published_figures import STORED, published
 
 Named = Iterator[tuple[str, TensorSpec]]
 
@@ -98,7 +98,8 @@ def config_of(name: str) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def tensors_of(name: str) -> dict[str, TensorSpec]:
+@cache
+def tensors_of(name: str) -> Mapping[str, TensorSpec]:
     """Return every tensor of a model, in forward order."""
     shape = SHAPES[name]
     if shape.family == "internlm2":
@@ -117,9 +118,9 @@ def tensors_of(name: str) -> dict[str, TensorSpec]:
 
 def norm_name(name: str, kind: str, layer: int) -> str:
     """Return the name of a block norm's weight; kind is ``input_norm`` or ``post_attention_norm``."""
-    if SHAPES[name].family == "internlm2":
-        return f"model.layers.{layer}.{'attention_norm' if kind == 'input_norm' else 'ffn_norm'}.weight"
-    return f"model.layers.{layer}.{'input' if kind == 'input_norm' else 'post_attention'}_layernorm.weight"
+    other = SHAPES[name].family == "internlm2"
+    stored = {"input_norm": "attention_norm", "post_attention_norm": "ffn_norm"}[kind] if other else STORED[kind]
+    return f"model.layers.{layer}.{stored}.weight"
 
 
 @cache
@@ -136,7 +137,9 @@ def _layer(shape: Shape, layer: int) -> Named:
             yield f"{prefix}{norm}.bias", _bf16(shape.hidden)
     yield from _latent_attention(shape, prefix) if shape.family == "deepseek" else _attention(shape, prefix)
     if shape.family == "mixtral":
-        yield from _mixtral_experts(shape, f"{prefix}block_sparse_moe.")
+        yield f"{prefix}block_sparse_moe.gate.weight", _bf16(shape.experts, shape.hidden)
+        for expert in range(shape.experts):
+            yield from _numbered(shape, f"{prefix}block_sparse_moe.experts.{expert}.")
     elif shape.experts and layer >= shape.dense:
         yield from _experts(shape, f"{prefix}mlp.")
     else:
@@ -187,12 +190,10 @@ def _experts(shape: Shape, prefix: str) -> Named:
     yield from _gated(shape, f"{prefix}shared_experts.", shape.shared * shape.moe_intermediate)
 
 
-def _mixtral_experts(shape: Shape, prefix: str) -> Named:
-    yield f"{prefix}gate.weight", _bf16(shape.experts, shape.hidden)
-    for expert in range(shape.experts):
-        yield f"{prefix}experts.{expert}.w1.weight", _bf16(shape.intermediate, shape.hidden)
-        yield f"{prefix}experts.{expert}.w2.weight", _bf16(shape.hidden, shape.intermediate)
-        yield f"{prefix}experts.{expert}.w3.weight", _bf16(shape.intermediate, shape.hidden)
+def _numbered(shape: Shape, prefix: str) -> Named:
+    wide = _bf16(shape.intermediate, shape.hidden)
+    for part, spec in (("w1", wide), ("w2", _bf16(shape.hidden, shape.intermediate)), ("w3", wide)):
+        yield f"{prefix}{part}.weight", spec
 
 
 def _internlm2(shape: Shape) -> Named:
@@ -204,8 +205,6 @@ def _internlm2(shape: Shape) -> Named:
         yield f"{prefix}attention.wqkv.weight", _bf16(queries + 2 * shape.kv_heads * shape.head_dim, shape.hidden)
         yield f"{prefix}attention.wo.weight", _bf16(shape.hidden, queries)
         yield f"{prefix}ffn_norm.weight", _bf16(shape.hidden)
-        yield f"{prefix}feed_forward.w1.weight", _bf16(shape.intermediate, shape.hidden)
-        yield f"{prefix}feed_forward.w2.weight", _bf16(shape.hidden, shape.intermediate)
-        yield f"{prefix}feed_forward.w3.weight", _bf16(shape.intermediate, shape.hidden)
+        yield from _numbered(shape, f"{prefix}feed_forward.")
     yield "model.norm.weight", _bf16(shape.hidden)
     yield "output.weight", _bf16(shape.vocab, shape.hidden)

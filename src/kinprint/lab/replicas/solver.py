@@ -1,4 +1,4 @@
-"""Bend a drawn vector until it has given statistics, and keep them while it is rounded to BF16.
+"""Solve for a BF16 vector near a drawn one that has given statistics.
 
 One vector at a time: its partners are already final, so each condition is linear, quadratic or piecewise linear in the
 4,096 unknowns, and there are at most some twenty. A Newton step of smallest (weighted) length,
@@ -32,7 +32,7 @@ RESTARTS = 2
 
 @dataclass(frozen=True)
 class Conditions:
-    """What one vector must satisfy; partners are final vectors of the same width."""
+    """Conditions on one vector; partners are final vectors of the same width."""
 
     # mean, std: population moments.
     mean: float
@@ -147,9 +147,8 @@ class ConstrainedVector:
             for (p, side, _, _), scale in zip(gaps, gap_scale, strict=True)
         ]
         effects += [(values - old) * z[dims] / (self.n * self.c.std * r_scale) for z in self.unit_partners]
-        effects.append(
-            ((values - self.c.mean) ** 2 - (old - self.c.mean) ** 2) / (self.n * self.c.std**2 * spent_scale)
-        )
+        spent = (values - self.c.mean) ** 2 - (old - self.c.mean) ** 2
+        effects.append(spent / (self.n * self.c.std**2 * spent_scale))
         table = np.array(effects).reshape(len(effects), -1)
         squares = np.einsum("ij,ij->j", table, table)
         x = x.copy()

@@ -1,33 +1,23 @@
-"""Every published number that the replicas' norm vectors are made to have, and how to measure it on them.
+"""List every published number that the replicas' norm vectors are made to have, and measure it on them.
 
-What is not listed here is assumed (`ASSUMED` says what). Measured with the product's own metrics, not the solver's sums.
+Everything else is assumed (`ASSUMED` says what). The product's own metrics measure, not the solver's sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kinprint.lab.replicas.design import SHARED
+from kinprint._util.numeric import FloatArray
+from kinprint.lab.replicas import published_figures as figures
+from kinprint.lab.replicas.design import SHARED, Norms
 from kinprint.lab.replicas.fits import DENSE, MOE, MOE_LAYERS
-from kinprint.lab.replicas.published_figures import (
-    CATEGORY,
-    HW_NAMES,
-    INPUT,
-    KINDS,
-    POST,
-    Vector,
-    console_pairs,
-    hw_pairs,
-    published,
-)
+from kinprint.lab.replicas.published_figures import INPUT, KINDS, POST, Vector, console_pairs, hw_pairs, published
 from kinprint.metrics import METRICS
 
-Norms = dict[tuple[str, str], NDArray[np.float32]]
 Measure = Callable[[Norms], float]
 
 RELATIVE = 1e-4
@@ -76,7 +66,7 @@ def targets() -> tuple[Target, ...]:
     return tuple(target for part in parts for target in part())
 
 
-def _row(norms: Norms, vector: Vector) -> NDArray[np.float64]:
+def _row(norms: Norms, vector: Vector) -> FloatArray:
     return np.asarray(norms[vector[0], vector[1]][vector[2]], dtype=np.float64)
 
 
@@ -84,11 +74,11 @@ def _metric(name: str, a: Vector, b: Vector) -> Measure:
     return lambda norms: METRICS[name](_row(norms, a), _row(norms, b))
 
 
-def _label(a: Vector, b: Vector) -> str:
-    return f"{a[0]} {a[2]} - {b[0]} {b[2]}, {a[1]}"
+def _moment(vector: Vector, name: str) -> Measure:
+    return lambda norms: float(getattr(_row(norms, vector), name)())
 
 
-def _over(measures: list[Measure], summary: Callable[[NDArray[np.float64]], float]) -> Measure:
+def _over(measures: list[Measure], summary: Callable[[FloatArray], float]) -> Measure:
     return lambda norms: float(summary(np.array([m(norms) for m in measures])))
 
 
@@ -96,21 +86,29 @@ def _same_layer(metric: str, a: str, b: str, kind: str, layers: int) -> list[Mea
     return [_metric(metric, (a, kind, i), (b, kind, i)) for i in range(layers)]
 
 
+def _cell(source: str, a: Vector, b: Vector, metric: str, value: float, tolerance: float = ANGLE) -> Target:
+    """Return a metric of two vectors as a target."""
+    what = f"{a[0]} {a[2]} - {b[0]} {b[2]}, {a[1]}"
+    return Target(source, what, metric, value, tolerance, _metric(metric, a, b))
+
+
+def _spread(source: str, of: str, cells: list[Measure], mean: float, std: float) -> Iterator[Target]:
+    """Yield mean and standard deviation of some cosines."""
+    yield Target(source, f"{of}mean", "mean cosine", mean, PRINTED, _over(cells, np.mean))
+    yield Target(source, f"{of}std", "std of cosines", std, PRINTED, _over(cells, np.std))
+
+
 def _sanity() -> Iterator[Target]:
     """Yield ANLGBOY's rows: moments, cosine and correlation of Solar and GLM at 46 layers."""
-    kinds = {category: kind for kind, category in CATEGORY.items()}
+    kinds = {category: kind for kind, category in figures.CATEGORY.items()}
     for layer, category, cosine, _, centred, *moments in published()["anlgboy_sanity"]["rows"]:
-        a, b = (("Solar", kinds[category], layer), ("GLM", kinds[category], layer))
-        yield Target("anlgboy", _label(a, b), "cosine", cosine, ANGLE, _metric("cosine", a, b))
-        yield Target("anlgboy", _label(a, b), "pearson", centred, ANGLE, _metric("pearson", a, b))
+        a, b = ((model, kinds[category], layer) for model in ("Solar", "GLM"))
+        yield _cell("anlgboy", a, b, "cosine", cosine)
+        yield _cell("anlgboy", a, b, "pearson", centred)
         for vector, mean, std in ((a, *moments[:2]), (b, *moments[2:])):
             what = f"{vector[0]} {layer}, {vector[1]}"
             yield Target("anlgboy", what, "mean", mean, RELATIVE * mean, _moment(vector, "mean"))
             yield Target("anlgboy", what, "std", std, RELATIVE * std, _moment(vector, "std"))
-
-
-def _moment(vector: Vector, name: str) -> Measure:
-    return lambda norms: float(getattr(_row(norms, vector), name)())
 
 
 def _origin() -> Iterator[Target]:
@@ -118,22 +116,18 @@ def _origin() -> Iterator[Target]:
     origin = published()["origin"]
     for layer, pre_cos, pre_r, post_cos, post_r, *_ in origin["layerwise"]:
         for kind, cosine, r in ((INPUT, pre_cos, pre_r), (POST, post_cos, post_r)):
-            a, b = (("Solar", kind, layer), ("GLM", kind, layer))
-            yield Target("origin", _label(a, b), "cosine", cosine, ANGLE, _metric("cosine", a, b))
-            yield Target("origin", _label(a, b), "pearson", r, ANGLE, _metric("pearson", a, b))
+            a, b = ((model, kind, layer) for model in ("Solar", "GLM"))
+            yield _cell("origin", a, b, "cosine", cosine)
+            yield _cell("origin", a, b, "pearson", r)
     for model, cells in origin["within_layer0"].items():
         for layer, cosine in cells.items():
-            a, b = ((model, INPUT, 0), (model, INPUT, int(layer)))
-            yield Target("origin", _label(a, b), "cosine", cosine, ANGLE, _metric("cosine", a, b))
-    both = [m for kind in KINDS for m in _same_layer("deviation_cosine", "Solar", "GLM", kind, SHARED)]
+            yield _cell("origin", (model, INPUT, 0), (model, INPUT, int(layer)), "cosine", cosine)
+    both = _over([m for kind in KINDS for m in _same_layer("deviation_cosine", "Solar", "GLM", kind, SHARED)], np.mean)
     value = origin["final"]["matched_layers"]["centered_cosine_mean"]
-    yield Target(
-        "origin", "mean deviation cosine, both norms", "deviation cosine", value, 2 * ANGLE, _over(both, np.mean)
-    )
-    windows = {INPUT: "input_layernorm.weight", POST: "post_attention_layernorm.weight"}
-    for kind, name in windows.items():
+    yield Target("origin", "mean deviation cosine, both norms", "deviation cosine", value, 2 * ANGLE, both)
+    for kind in KINDS:
         rows = _same_layer("rel_l2_a", "Solar", "GLM", kind, SHARED)
-        value = origin["sampled_windows"][name][0]["rel_rmse"]["mean"]
+        value = origin["sampled_windows"][f"{figures.STORED[kind]}.weight"][0]["rel_rmse"]["mean"]
         yield Target("origin", f"mean relative RMSE, {kind}", "rel_l2", value, RELATIVE * value, _over(rows, np.mean))
 
 
@@ -142,20 +136,17 @@ def _metrics() -> Iterator[Target]:
     ours = {"centered_cosine": "pearson", "rel_l2": "rel_l2_a"}
     for metric in ("cosine", "centered_cosine", "pearson", "mean_abs_diff", "p99_abs_diff", "rel_l2", "cv_diff"):
         for matrix, a, b, value in hw_pairs(metric):
-            if metric in ("mean_abs_diff", "rel_l2"):
-                tolerance = RELATIVE * value
-            else:
-                tolerance = 1e-6 if metric == "p99_abs_diff" else ANGLE
-            what = f"{matrix}: {_label(a, b)}"
-            yield Target("hyunwoongko", what, metric, value, tolerance, _metric(ours.get(metric, metric), a, b))
+            relative = metric in ("mean_abs_diff", "rel_l2")
+            tolerance = RELATIVE * value if relative else 1e-6 if metric == "p99_abs_diff" else ANGLE
+            found = _cell("hyunwoongko", a, b, ours.get(metric, metric), value, tolerance)
+            yield replace(found, what=f"{matrix}: {found.what}", kind=metric)
 
 
 def _console() -> Iterator[Target]:
-    names = HW_NAMES | {"qwen3_4b": "Qwen3-4B", "qwen3_14b": "Qwen3-14B"}
+    names = figures.HW_NAMES | {"qwen3_4b": "Qwen3-4B", "qwen3_14b": "Qwen3-14B"}
     for stored, name in names.items():
         for kind, first, second, value in console_pairs(stored):
-            a, b = ((name, kind, first), (name, kind, second))
-            yield Target("hyunwoongko console", _label(a, b), "cosine", value, ANGLE, _metric("cosine", a, b))
+            yield _cell("hyunwoongko console", (name, kind, first), (name, kind, second), "cosine", value)
 
 
 def _pairs(models: tuple[str, ...], layer: int) -> list[Measure]:
@@ -177,61 +168,51 @@ def _experiments() -> Iterator[Target]:
             value = ch[key][f"{model}_mean"]
             yield Target(f"chahero {name}", f"{model}, mean", "mean cosine", value, PRINTED, _over(cells, np.mean))
     three = ch["exp3_moe_layer10"]
-    for a, b in combinations(MOE, 2):
-        measure = _metric("cosine", (a, INPUT, 10), (b, INPUT, 10))
-        yield Target("chahero exp3", f"{a} - {b}", "cosine", three[f"{a}-{b}"], PRINTED, measure)
-    yield Target("chahero exp3", "mean", "mean cosine", three["mean"], PRINTED, _over(_pairs(MOE, 10), np.mean))
-    yield Target("chahero exp3", "std", "std of cosines", three["std_pop"], PRINTED, _over(_pairs(MOE, 10), np.std))
+    for (a, b), cell in zip(combinations(MOE, 2), _pairs(MOE, 10), strict=True):
+        yield Target("chahero exp3", f"{a} - {b}", "cosine", three[f"{a}-{b}"], PRINTED, cell)
+    yield from _spread("chahero exp3", "", _pairs(MOE, 10), three["mean"], three["std_pop"])
     four = ch["exp4_layers"]
     for layer, mean, std in zip(MOE_LAYERS, four["mean"], four["std"], strict=True):
-        cells = _pairs(MOE, layer)
-        yield Target("chahero exp4", f"layer {layer}, mean", "mean cosine", mean, PRINTED, _over(cells, np.mean))
-        yield Target("chahero exp4", f"layer {layer}, std", "std of cosines", std, PRINTED, _over(cells, np.std))
+        yield from _spread("chahero exp4", f"layer {layer}, ", _pairs(MOE, layer), mean, std)
     every = [cell for layer in MOE_LAYERS for cell in _pairs(MOE, layer)]
-    yield Target("chahero exp4", "all 36, mean", "mean cosine", four["mean_all"], PRINTED, _over(every, np.mean))
-    yield Target("chahero exp4", "all 36, std", "std of cosines", four["std_all"], PRINTED, _over(every, np.std))
+    yield from _spread("chahero exp4", "all 36, ", every, four["mean_all"], four["std_all"])
 
 
 def _groups() -> Iterator[Target]:
     """Yield chahero's experiment 5: groups of mixture and dense models at layer 10, and the printed heatmap."""
     ch = published()["chahero_RESULTS"]
-    at = {model: (model, INPUT, 10) for model in (*MOE, *DENSE)}
-    groups = {
-        "MoE-MoE": list(combinations(MOE, 2)),
-        "MoE-nonMoE": [(a, b) for a in MOE for b in DENSE],
-        "nonMoE-nonMoE": list(combinations(DENSE, 2)),
-    }
-    for name, pairs in groups.items():
-        cells = [_metric("cosine", at[a], at[b]) for a, b in pairs]
-        group = ch["exp5_arch_layer10"][name]
-        yield Target("chahero exp5", f"{name}, mean", "mean cosine", group["mean"], PRINTED, _over(cells, np.mean))
-        yield Target("chahero exp5", f"{name}, std", "std of cosines", group["std"], PRINTED, _over(cells, np.std))
+    models = (*MOE, *DENSE)
+    cells = dict(zip(combinations(models, 2), _pairs(models, 10), strict=True))
+    names = {2: "MoE-MoE", 1: "MoE-nonMoE", 0: "nonMoE-nonMoE"}
+    for mixtures, name in names.items():
+        group = [cell for pair, cell in cells.items() if sum(model in MOE for model in pair) == mixtures]
+        told = ch["exp5_arch_layer10"][name]
+        yield from _spread("chahero exp5", f"{name}, ", group, told["mean"], told["std"])
     matrix = ch["exp5_heatmap_2dec_read_from_png"]["matrix"]
-    for (i, a), (j, b) in combinations(enumerate((*MOE, *DENSE)), 2):
-        measure = _metric("cosine", at[a], at[b])
-        yield Target("chahero exp5 heatmap", f"{a} - {b}", "cosine, two decimals", matrix[i][j], 0.005, measure)
+    for (a, b), cell in cells.items():
+        value = matrix[models.index(a)][models.index(b)]
+        yield Target("chahero exp5 heatmap", f"{a} - {b}", "cosine, two decimals", value, 0.005, cell)
 
 
 def _distances() -> Iterator[Target]:
     """Yield chahero's experiment 6: cosine, correlation and distance side by side."""
     ch = published()["chahero_RESULTS"]
-    cells = [((*_split(pair, 10, 10),), v) for pair, v in ch["exp6_pairs_layer10"].items()]
-    cells += [(((m, INPUT, 10), (m, INPUT, 20)), v) for m, v in ch["exp6_within_10_20"].items()]
-    cells += [(((m, INPUT, 0), (m, INPUT, 10)), v) for m, v in ch["exp6_layer0_10"].items()]
-    for (a, b), values in cells:
-        for metric, value in values.items():
-            tolerance = RELATIVE * value if metric == "l2" else PRINTED
-            yield Target("chahero exp6", _label(a, b), metric, value, tolerance, _metric(metric, a, b))
-
-
-def _split(pair: str, first: int, second: int) -> tuple[Vector, Vector]:
-    a, b = pair.split("-")
-    return (a, INPUT, first), (b, INPUT, second)
+    for table, first, second in (
+        ("exp6_pairs_layer10", 10, 10),
+        ("exp6_within_10_20", 10, 20),
+        ("exp6_layer0_10", 0, 10),
+    ):
+        for models, values in ch[table].items():
+            names = models.split("-")
+            for metric, value in values.items():
+                tolerance = RELATIVE * value if metric == "l2" else PRINTED
+                a, b = (names[0], INPUT, first), (names[-1], INPUT, second)
+                yield _cell("chahero exp6", a, b, metric, value, tolerance)
 
 
 def _figures() -> Iterator[Target]:
     """Yield sionic's annotations: the layer of the largest raw cosine with its values, and mean correlations."""
-    figures = published()["sionic_tables"]["figure_annotations"]
+    notes = published()["sionic_tables"]["figure_annotations"]
     annotated = (
         ("fig1_solar_glm", "Solar", "GLM", 46),
         ("fig3_glm_intellect", "GLM", "INTELLECT", 46),
@@ -239,16 +220,15 @@ def _figures() -> Iterator[Target]:
         ("fig4b_glm_phi", "GLM", "Phi", 32),
     )
     for name, a, b, layers in annotated:
-        note, source, pair = figures[name], f"sionic {name}", f"{a} - {b}"
+        note, source, pair = notes[name], f"sionic {name}", f"{a} - {b}"
         best = note["best_layer"]
         cosines = _same_layer("cosine", a, b, INPUT, layers)
-        yield Target(
-            source, f"{pair}, best layer", "best layer", best, 0, _over(cosines, lambda c: float(np.argmax(c)))
-        )
+        where = _over(cosines, lambda c: float(np.argmax(c)))
+        yield Target(source, f"{pair}, best layer", "best layer", best, 0, where)
         yield Target(source, f"{pair} {best}", "cosine, two decimals", note["cos"], 0.005, cosines[best])
         r = _metric("pearson", (a, INPUT, best), (b, INPUT, best))
         yield Target(source, f"{pair} {best}", "pearson, two decimals", note["r"], 0.005, r)
-    for pair, value in figures["fig5_diag_mean_r"].items():
+    for pair, value in notes["fig5_diag_mean_r"].items():
         a, b = pair.split("-")
         cells = _same_layer("pearson", a, b, INPUT, 32 if "Phi" in (a, b) else SHARED)
         yield Target("sionic fig5", pair, "mean pearson", value, 5e-4, _over(cells, np.mean))
@@ -259,8 +239,8 @@ def _curves() -> Iterator[Target]:
     curves = published()["sionic_tables"]["fig4_panel_c_cosine_read_from_png"]
     for key, model in (("phi_solar_L0_31", "Solar"), ("glm_phi_L0_31", "GLM")):
         for layer, value in enumerate(curves[key]):
-            a, b = ((model, INPUT, layer), ("Phi", INPUT, layer))
-            yield Target("sionic fig4c", _label(a, b), "cosine read off", value, READ_OFF, _metric("cosine", a, b))
+            found = _cell("sionic fig4c", (model, INPUT, layer), ("Phi", INPUT, layer), "cosine", value, READ_OFF)
+            yield replace(found, kind="cosine read off")
     means: list[Measure] = [_moment(("Phi", INPUT, layer), "mean") for layer in range(32)]
     for what, value, measure in (
         ("first", 0.01, means[0]),
@@ -273,12 +253,12 @@ def _curves() -> Iterator[Target]:
 def _descendant() -> Iterator[Target]:
     """Yield sionic's figure 3-1: how INTELLECT's input norms differ from GLM's."""
     plot = published()["sionic_tables"]["fig3_1_read_from_png"]
-    for layer, percent in plot["changed_pct_approx"].items():
-        a, b = (("GLM", INPUT, int(layer)), ("INTELLECT", INPUT, int(layer)))
-        yield Target(
-            "sionic fig3-1", _label(a, b), "share changed", percent / 100, 5e-4, _metric("changed_ratio", a, b)
-        )
-    for layer, value in plot["mean_abs_diff_approx"].items():
-        a, b = (("GLM", INPUT, int(layer)), ("INTELLECT", INPUT, int(layer)))
-        measure = _metric("mean_abs_diff", a, b)
-        yield Target("sionic fig3-1", _label(a, b), "mean change", value, 0.05 * value, measure)
+    shares = {layer: percent / 100 for layer, percent in plot["changed_pct_approx"].items()}
+    for kind, metric, values in (
+        ("share changed", "changed_ratio", shares),
+        ("mean change", "mean_abs_diff", plot["mean_abs_diff_approx"]),
+    ):
+        for layer, value in values.items():
+            a, b = ((model, INPUT, int(layer)) for model in ("GLM", "INTELLECT"))
+            found = _cell("sionic fig3-1", a, b, metric, value, 5e-4 if values is shares else 0.05 * value)
+            yield replace(found, kind=kind)

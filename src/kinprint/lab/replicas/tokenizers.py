@@ -1,4 +1,4 @@
-"""Synthetic byte-level BPE tokenizers for Solar and GLM with the published overlap, offsets and merge counts.
+"""Make synthetic byte-level BPE tokenizers for Solar and GLM with the published overlap, offsets and merge counts.
 
 Solar keeps 4,096 reserved tokens, then the 256 bytes, then one token for each merge (4,096 + 256 + 192,256 = 196,608). GLM has
 the bytes first and lists, as a conversion from a rank file does, several merges for one token. Words are invented: letters
@@ -84,22 +84,14 @@ def _spelt(text: str) -> str:
 
 SPACE = "\u0120"  # how the byte 0x20 is spelt
 _RUNS = (SPACE * 2, SPACE * 3, SPACE * 4)
+_HANGUL = tuple(_spelt(chr(0xAC00 + 14 * number)) for number in range(798))
+_HAN = tuple(_spelt(chr(0x4E00 + 13 * number)) for number in range(1_600))
 
 
 def _alternating(length: int) -> list[str]:
     """Return all words that alternate and begin with a consonant or, if shorter than four letters, with a vowel."""
     starts = ((_CONSONANTS, _VOWELS), (_VOWELS, _CONSONANTS))[: 2 if length < 4 else 1]
     return ["".join(word) for one, two in starts for word in product(*((one, two)[at % 2] for at in range(length)))]
-
-
-@cache
-def _hangul() -> tuple[str, ...]:
-    return tuple(_spelt(chr(0xAC00 + 14 * number)) for number in range(798))
-
-
-@cache
-def _han() -> tuple[str, ...]:
-    return tuple(_spelt(chr(0x4E00 + 13 * number)) for number in range(1_600))
 
 
 def _groups(rng: np.random.Generator) -> list[list[str]]:
@@ -113,12 +105,12 @@ def _groups(rng: np.random.Generator) -> list[list[str]]:
     words = [word for word in triples if word[:2] in known][:WORDS]
     chosen = set(words)
     digits = ["".join(number) for number in product("0123456789", repeat=2)]
-    prefixes = sorted({word[:2] for word in (*_hangul(), *_han())})
+    prefixes = sorted({word[:2] for word in (*_HANGUL, *_HAN)})
     second = [*pairs[len(early) :], *(SPACE + pair for pair in pairs), *(pair.capitalize() for pair in pairs)]
     second += [*digits, *prefixes, *("".join(marks) for marks in product(_MARKS, repeat=2))]
     third = [word for word in triples if word not in chosen]
-    third += [*("".join(number) for number in product("0123456789", repeat=3)), *_hangul(), *_han()]
-    fourth = [*_alternating(4), *(SPACE + word for word in triples), *(SPACE + syllable for syllable in _hangul())]
+    third += [*("".join(number) for number in product("0123456789", repeat=3)), *_HANGUL, *_HAN]
+    fourth = [*_alternating(4), *(SPACE + word for word in triples), *(SPACE + syllable for syllable in _HANGUL)]
     return [[*_RUNS, *early, *letters], words, second, third, fourth]
 
 
@@ -143,9 +135,8 @@ def _order(rng: np.random.Generator, first: int, fixed: Sequence[int], merges: t
     moved = rng.permutation(places)
     while True:
         behind = first + places - start[moved]
-        wrong = (
-            (moved == places) | (np.abs(SHIFT + places - moved) <= CLOSE) | ((behind >= 0) & (behind < count[moved]))
-        )
+        wrong = (moved == places) | (np.abs(SHIFT + places - moved) <= CLOSE)
+        wrong |= (behind >= 0) & (behind < count[moved])
         wrong |= (moved < len(_RUNS)) & (places < 2 * len(_RUNS))  # so that the runs of spaces can be put in order
         if not wrong.any():
             break
@@ -200,21 +191,19 @@ def first_tokens(seed: int = 0) -> tuple[Ints, Ints]:
 
 def _draw(rng: np.random.Generator, kind: str, count: int) -> list[str]:
     """Return so many different words of a kind."""
-    pieces: Sequence[Sequence[str]]
     if kind in ("alpha", "capital", "spaced"):
         words = _latin(rng, count)
         if kind == "capital":
             return [word.capitalize() for word in words]
         return [SPACE + word for word in words] if kind == "spaced" else words
-    if kind == "mark":
-        pieces = (_MARKS, _alternating(4))
-    elif kind == "digits":
-        pieces = (["20"], [f"{number:02d}" for number in range(100)])
-    elif kind == "han":
-        pieces = (_han(), _han())
-    else:
-        pieces = ([SPACE + one for one in _hangul()] if kind.startswith("spaced") else _hangul(), _hangul())
-    first, second = pieces
+    parts: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+        "mark": (_MARKS, _alternating(4)),
+        "digits": (["20"], [f"{number:02d}" for number in range(100)]),
+        "han": (_HAN, _HAN),
+        "hangul": (_HANGUL, _HANGUL),
+        "spaced hangul": ([SPACE + one for one in _HANGUL], _HANGUL),
+    }
+    first, second = parts[kind]
     chosen = rng.choice(len(first) * len(second), count, replace=False)
     return [first[at // len(second)] + second[at % len(second)] for at in chosen.tolist()]
 
@@ -326,10 +315,6 @@ def _splits(token: str, parts: AbstractSet[str]) -> list[str]:
     return [f"{token[:at]} {token[at:]}" for at in cuts if token[:at] in parts and token[at:] in parts]
 
 
-def _first_split(token: str, parts: AbstractSet[str]) -> str:
-    return next(f"{token[:at]} {token[at:]}" for at in _cuts(len(token)) if token[:at] in parts and token[at:] in parts)
-
-
 def _glm_merges(
     rng: np.random.Generator, tokens: Sequence[str], options: list[list[str]], solar: dict[str, str], first_word: int
 ) -> list[str]:
@@ -373,7 +358,7 @@ def make_tokenizers(seed: int = 0) -> TokenizerPair:
     _match(rng, solar, glm, np.flatnonzero(leaves.owner == 0), start)
     parts = frozenset((*byte_alphabet(), *core.glm))
     merges = {token: options[0] for token, options in zip(core.solar, _growing_splits(core.solar), strict=True)}
-    merges |= {word: _first_split(word, parts) for word in (leaves.words[at] for at in solar.tolist())}
+    merges |= {word: _splits(word, parts)[0] for word in (leaves.words[at] for at in solar.tolist())}
     words_b = [leaves.words[at] for at in glm.tolist()]
     tokens_b = [*core.glm, *words_b]
     options = [*(list(found) for found in core.glm_splits), *(_splits(word, parts) for word in words_b)]
@@ -395,8 +380,7 @@ def _document(tokens: Sequence[str], merges: list[str], special: Iterable[str]) 
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **dict.fromkeys(("truncation", "padding")),
         "added_tokens": [{"id": number, "content": token, **flags} for number, token in enumerate(special)],
         "normalizer": None,
         "pre_tokenizer": level,
@@ -404,13 +388,8 @@ def _document(tokens: Sequence[str], merges: list[str], special: Iterable[str]) 
         "decoder": level,
         "model": {
             "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
+            **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
+            **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
             "vocab": {token: number for number, token in enumerate(tokens)},
             "merges": merges,
         },

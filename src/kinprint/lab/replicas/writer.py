@@ -1,13 +1,13 @@
-"""Replicas on disk: sparse checkpoints with real names, shapes and shards, in which only what the studies read is filled."""
+"""Write replicas as sparse checkpoints with real names, shapes and shards, filled where the studies read."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -16,37 +16,26 @@ from numpy.typing import NDArray
 from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSelection
 from kinprint.formats.safetensors.writer import TensorSpec, layout, to_bf16
-from kinprint.lab.replicas.matrices import (
-    Piece,
-    attention_pieces,
-    bias_pieces,
-    embedding_pieces,
-    router_pieces,
-    window_pieces,
-    window_runs,
-)
+from kinprint.lab.replicas import matrices
+from kinprint.lab.replicas.design import Norms
+from kinprint.lab.replicas.matrices import Piece
 from kinprint.lab.replicas.noise import Bits
+from kinprint.lab.replicas.published_figures import KINDS
 from kinprint.lab.replicas.shapes import NAMES, SHAPES, config_of, norm_name, tensors_of
 from kinprint.lab.replicas.tokenizers import make_tokenizers
 from kinprint.lab.safetensors_files import split_shards
 
 PARTS = ("norms", "attention", "windows", "routers", "embeddings", "tokenizers")
 
-Norms = Mapping[tuple[str, str], NDArray[np.float32]]
-
-_KINDS = ("input_norm", "post_attention_norm")
 _HOLDERS = {
     "norms": NAMES,
     "attention": ("Solar", "GLM", "Phi"),
-    "windows": ("Solar", "GLM"),
-    "routers": ("Solar", "GLM", "INTELLECT"),
-    "embeddings": ("Solar", "GLM"),
-    "tokenizers": ("Solar", "GLM", "INTELLECT"),
+    **dict.fromkeys(("windows", "embeddings"), ("Solar", "GLM")),
+    **dict.fromkeys(("routers", "tokenizers"), ("Solar", "GLM", "INTELLECT")),
 }
 
 
-@dataclass(frozen=True)
-class _TensorStart:
+class _TensorStart(NamedTuple):
     path: Path
     offset: int
     spec: TensorSpec
@@ -62,9 +51,8 @@ class _Folder:
         specs = tensors_of(name)
         cut = split_shards({tensor: spec.nbytes for tensor, spec in specs.items()}, SHAPES[name].shards)
         for number, tensors in enumerate(cut, 1):
-            self._make(
-                f"model-{number:05d}-of-{len(cut):05d}.safetensors", {tensor: specs[tensor] for tensor in tensors}
-            )
+            file = f"model-{number:05d}-of-{len(cut):05d}.safetensors"
+            self._make(file, {tensor: specs[tensor] for tensor in tensors})
         self._write_index(specs)
         self.write("config.json", json.dumps(config_of(name), indent=2).encode() + b"\n")
         self.write("README.md", _readme(name, parts, seed).encode())
@@ -131,7 +119,7 @@ def norm_pieces(folders: Mapping[str, _Folder], seed: int) -> Iterator[Piece]:
     solved = norm_vectors(seed)
     for name, folder in folders.items():
         block: dict[str, NDArray[Any]] = {}
-        for kind in _KINDS:
+        for kind in KINDS:
             rows = solved.get((name, kind))
             if rows is None:  # nothing was published: the model is there to be of another width
                 rows = _plain_norms(name, kind, seed)
@@ -169,32 +157,28 @@ def _other_norm(name: str, tensor: str, seed: int) -> NDArray[Any]:
 
 def _router_windows(seed: int) -> Iterator[Piece]:
     """Give the routers where the window probe reads them, and nowhere else."""
-    for piece in router_pieces(seed):
+    for piece in matrices.router_pieces(seed):
         layer = int(piece.tensor.split(".")[2])
         if piece.model in _HOLDERS["windows"] and 1 <= layer < SHAPES["GLM"].layers:
-            for start, stop in window_runs(piece.tensor):
+            for start, stop in matrices.window_runs(piece.tensor):
                 yield Piece(piece.model, piece.tensor, start, piece.values[start:stop])
 
 
 def _fill(folders: Mapping[str, _Folder], part: str, parts: Collection[str], seed: int, whole: dict[Any, Bits]) -> None:
     """Write one part; ``whole`` keeps the attention matrices, whose windows the window part must not draw again."""
-    if part == "norms":
-        pieces = [norm_pieces(folders, seed)]
-    elif part == "attention":
-        pieces = [attention_pieces(seed)]
-    elif part == "windows":
-        routers = iter(()) if "routers" in parts else _router_windows(seed)
-        pieces = [window_pieces(seed, whole), bias_pieces(seed), routers]
-    elif part == "routers":
-        pieces = [router_pieces(seed), bias_pieces(seed)]
-    else:
-        pieces = [embedding_pieces(seed)]
-    for pieces_of in pieces:
-        for piece in pieces_of:
-            if piece.model in folders:
-                folders[piece.model].put(piece)
-            if part == "attention" and "windows" in parts and piece.model in _HOLDERS["windows"]:
-                whole[piece.model, piece.tensor] = piece.values
+    routers = iter(()) if "routers" in parts else _router_windows(seed)
+    pieces: dict[str, tuple[Iterator[Piece], ...]] = {  # generators: nothing is made until it is asked for
+        "norms": (norm_pieces(folders, seed),),
+        "attention": (matrices.attention_pieces(seed),),
+        "windows": (matrices.window_pieces(seed, whole), matrices.bias_pieces(seed), routers),
+        "routers": (matrices.router_pieces(seed), matrices.bias_pieces(seed)),
+        "embeddings": (matrices.embedding_pieces(seed),),
+    }
+    for piece in chain.from_iterable(pieces[part]):
+        if piece.model in folders:
+            folders[piece.model].put(piece)
+        if part == "attention" and "windows" in parts and piece.model in _HOLDERS["windows"]:
+            whole[piece.model, piece.tensor] = piece.values
 
 
 def _write_tokenizers(folders: Mapping[str, _Folder], seed: int) -> None:

@@ -1,1 +1,1 @@
-"""A zoo of small, really trained language models whose relations are known."""
+"""Build and open a zoo: small, really trained language models whose relations are known."""

@@ -1,4 +1,4 @@
-"""Building a zoo: what has to be trained is trained in worker processes, kept, and not trained again.
+"""Build a zoo: train missing members in worker processes, keep them, and never train them again.
 
 A trained member is kept with the hash of its entry in the plan and of all it is made from, so that a build that was
 interrupted goes on where it was, and a changed entry trains what depends on it and nothing else.
@@ -21,7 +21,7 @@ from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSetting, NeedsExtra, NotFound
 from kinprint.lab.zoo.derive import save_state
 from kinprint.lab.zoo.members import Loaded, Training, ZooMember, keys_of
-from kinprint.lab.zoo.plan import FULL
+from kinprint.lab.zoo.plan import FULL, QUICK
 from kinprint.lab.zoo.relations import Record
 from kinprint.lab.zoo.store import FILE, Zoo, hashes_of
 from kinprint.lab.zoo.workers import Task, run_tasks
@@ -29,7 +29,7 @@ from kinprint.lab.zoo.workers import Task, run_tasks
 MODELS = "models"
 NOTE_FILE = "member.json"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-TIERS: dict[str, tuple[ZooMember, ...]] = {"full": FULL}
+TIERS: dict[str, tuple[ZooMember, ...]] = {"full": FULL, "quick": QUICK}
 
 
 def build(
@@ -42,9 +42,9 @@ def build(
 ) -> Zoo:
     """Train what is missing, write zoo.json and return the zoo. Built again with nothing changed, nothing is trained.
 
-    `plan` names other members than those of the tier. (The tiny zoo is not built: it comes with the project.) `progress` is
-    called with "train", the steps of training done and all that are to be done in this run. So many `workers` train, each with
-    one thread; the models do not depend on their number. Raise NeedsExtra if something is to be trained and torch or tokenizers
+    `plan` names other members than those of the tier. (The tiny zoo is not built: the project bundles its models.) `progress`
+    gets "train", the training steps done, and all of this run. Each of the `workers` has one thread; the models do not depend on
+    their number. Raise NeedsExtra if something is to be trained and torch or tokenizers
     is missing, BadSetting if there is no such tier or less than one worker, StorageError if the folder cannot be written.
     """
     if plan is None and tier not in TIERS:
@@ -63,9 +63,8 @@ def build(
 
 
 def _need_torch() -> None:
-    for module in ("torch", "tokenizers"):
-        if importlib.util.find_spec(module) is None:
-            raise NeedsExtra("training the zoo", extra="torch")
+    if any(importlib.util.find_spec(module) is None for module in ("torch", "tokenizers")):
+        raise NeedsExtra("training the zoo", extra="torch")
 
 
 def versions() -> dict[str, str]:
@@ -91,7 +90,7 @@ def store_member(folder: Path, name: str, key: str, model: Loaded, measured: Map
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a folder holds of a plan."""
+    """The trained members of a plan that a folder holds."""
 
     folder: Path
     members: Mapping[str, ZooMember]

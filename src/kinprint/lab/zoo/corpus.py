@@ -1,4 +1,4 @@
-"""The text that the small models learn from: what ships with CPython, cut into corpora that do not overlap."""
+"""Cut the text that ships with CPython into corpora that do not overlap, for training small models."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ def _standard_library() -> list[tuple[str, str]]:
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
         relative = path.relative_to(root)
-        # _sysconfigdata holds the build machine's paths, which have no business in a model.
-        if SKIPPED_FOLDERS.intersection(relative.parts) or relative.name.startswith("_sysconfigdata"):
-            continue
-        if "-" in relative.parts[0]:  # config-3.x-… and the like
-            continue
-        files.append((relative.as_posix(), path.read_text(encoding="utf-8", errors="replace")))
+        # _sysconfigdata holds the build machine's paths, which have no business in a model; so does config-3.x-…
+        left_out = SKIPPED_FOLDERS.intersection(relative.parts) or relative.name.startswith("_sysconfigdata")
+        if not left_out and "-" not in relative.parts[0]:
+            files.append((relative.as_posix(), path.read_text(encoding="utf-8", errors="replace")))
     return files
 
 
@@ -35,16 +33,13 @@ def _in_half(name: str, half: str) -> bool:
 
 
 def _docstrings(half: str) -> list[str]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     documents = []
     for name, source in _standard_library():
-        if not _in_half(name, half):
-            continue
-        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        texts = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
-        joined = "\n\n".join(text for text in texts if text)
-        if joined:
-            documents.append(joined)
-    return documents
+        if _in_half(name, half):
+            texts = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+            documents.append("\n\n".join(text for text in texts if text))
+    return [document for document in documents if document]
 
 
 def _source(half: str, first: int = 0) -> list[str]:

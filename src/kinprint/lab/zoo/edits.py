@@ -1,92 +1,56 @@
-"""The edits a plan can name: one function each from the parents in memory to the child in memory."""
+"""Name the edits that a plan can ask for, and apply one to parents in memory.
+
+An edit is a function that returns a state; or state and config; or state, config and tokenizer. Parameters called as below
+are filled in: `state`, `config`, `tokenizer` of the first parent, `other` and `others` (states of the further parents),
+`states` and `parents` (all of them), `seed` of the member. All others are arguments that the plan names. A new edit is one
+such function, in `kinprint.lab.zoo.derive`, and its name in `EDITS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 from kinprint.errors import SchemaError
 from kinprint.lab.zoo import derive
-from kinprint.lab.zoo.derive import State
-from kinprint.lab.zoo.members import Loaded, ZooMember
-
-Parents = Sequence[Loaded]
-Apply = Callable[..., Loaded]
+from kinprint.lab.zoo.members import Edit, Loaded, ZooMember
 
 
-def _edit(function: Callable[..., Any], *, config: bool = False, drawn: bool = False) -> Apply:
-    """From the first parent's tensors, its config and the member's seed where the function takes them; the config may change."""
-
-    def apply(parents: Parents, seed: int | None, **arguments: Any) -> Loaded:
-        state, settings, tokenizer = parents[0]
-        made = function(state, *([settings] if config else []), **({"seed": seed} if drawn else {}), **arguments)
-        state, settings = made if isinstance(made, tuple) else (made, settings)
-        return Loaded(state, settings, tokenizer)
-
-    return apply
-
-
-def _blend(merged: Callable[..., State]) -> Apply:
-    """From the tensors of all parents, all else being the first parent's; `merged` takes them, the seed and the arguments."""
-
-    def apply(parents: Parents, seed: int | None, **arguments: Any) -> Loaded:
-        return parents[0]._replace(state=merged([parent.state for parent in parents], seed, **arguments))
-
-    return apply
-
-
-def _frankenmerge(parents: Parents, seed: int | None, *, layers: Sequence[Sequence[int]]) -> Loaded:  # noqa: ARG001
-    chosen = [(model, layer) for model, layer in layers]
-    state, config = derive.frankenmerge([p.state for p in parents], parents[0].config, chosen)
-    return Loaded(state, config, parents[0].tokenizer)
-
-
-def _prune_vocabulary(parents: Parents, seed: int, *, keep: int) -> Loaded:
-    state, config, tokenizer = parents[0]
-    if tokenizer is None:
-        raise SchemaError("zoo: cannot prune the vocabulary of a model without tokenizer.json")
-    return Loaded(*derive.prune_vocabulary(state, config, tokenizer, keep, seed))
-
-
-def _extend_vocabulary(parents: Parents, seed: int, *, extra: int) -> Loaded:
-    return Loaded(*derive.extend_vocabulary(*parents[0], extra, seed))
-
-
-def _transplant_embeddings(parents: Parents, seed: int | None) -> Loaded:  # noqa: ARG001
+def _transplant_embeddings(parents: Sequence[Loaded]) -> Loaded:
     host, donor = parents
     config = {**host.config, "vocab_size": donor.config["vocab_size"]}
     return Loaded(derive.replace_tables(host.state, donor.state), config, donor.tokenizer)
 
 
-_OF_STATE = (derive.prune, derive.quantise)
-_OF_STATE_DRAWN = (derive.low_rank, derive.noise, derive.replace_embeddings)
-_OF_SHAPE = (derive.drop_layers, derive.stack_layers)
-_OF_SHAPE_DRAWN = (
-    derive.all_symmetries, derive.flip_signs, derive.mix_values, derive.permute_and_flip, derive.permute_heads,
-    derive.permute_neurons, derive.permute_residual, derive.prune_neurons, derive.rescale_neurons,
-    derive.rescale_values, derive.rotate_residual, derive.turn_rotary, derive.upcycle,
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    derive.all_symmetries, derive.dare, derive.drop_layers, derive.extend_vocabulary, derive.flip_signs,
+    derive.frankenmerge, derive.low_rank, derive.merge, derive.mix_values, derive.noise, derive.permute_and_flip,
+    derive.permute_heads, derive.permute_neurons, derive.permute_residual, derive.prune, derive.prune_neurons,
+    derive.prune_vocabulary, derive.quantise, derive.replace_embeddings, derive.rescale_neurons, derive.rescale_values,
+    derive.rotate_residual, derive.slerp, derive.stack_layers, derive.ties, derive.turn_rotary, derive.upcycle,
 )  # fmt: skip
-EDITS: dict[str, Apply] = {
-    **{function.__name__: _edit(function) for function in _OF_STATE},
-    **{function.__name__: _edit(function, drawn=True) for function in _OF_STATE_DRAWN},
-    **{function.__name__: _edit(function, config=True) for function in _OF_SHAPE},
-    **{function.__name__: _edit(function, config=True, drawn=True) for function in _OF_SHAPE_DRAWN},
-    "copy": lambda parents, _seed: parents[0],  # the member's dtype does the work
-    "dare": _blend(lambda states, seed, drop: derive.dare(states[0], states[1], drop, seed)),
-    "merge": _blend(lambda states, _seed, coefficients: derive.merge(states, coefficients)),
-    "slerp": _blend(lambda states, _seed, share: derive.slerp(states[0], states[1], share)),
-    "ties": _blend(lambda states, _seed, density: derive.ties(states[0], states[1:], density)),
-    "transplant_norms": _blend(lambda states, _seed: derive.replace_norms(*states)),
-    "extend_vocabulary": _extend_vocabulary,
-    "frankenmerge": _frankenmerge,
-    "prune_vocabulary": _prune_vocabulary,
+EDITS: dict[str, Callable[..., Any]] = {
+    **{function.__name__: function for function in _FUNCTIONS},
+    "copy": lambda state: state,  # the member's dtype does the work
     "transplant_embeddings": _transplant_embeddings,
+    "transplant_norms": derive.replace_norms,
 }
 
 
-def apply_edit(member: ZooMember, parents: Parents, function: str, arguments: dict[str, Any]) -> Loaded:
-    """Make a member from its parents, rounded as it would be stored. Raise SchemaError if there is no such edit."""
-    if function not in EDITS:
-        raise SchemaError(f"zoo: {member.name} is made by {function!r}, which is no edit", hint="build the zoo anew")
-    state, config, tokenizer = EDITS[function](parents, member.seed, **arguments)
-    return Loaded(derive.stored(state, member.dtype), derive.stored_config(config, member.dtype), tokenizer)
+def apply_edit(member: ZooMember, parents: Sequence[Loaded]) -> Loaded:
+    """Make a member from its parents, rounded as stored files round. Raise SchemaError if there is no such edit."""
+    assert isinstance(member.how, Edit)
+    name = member.how.function
+    if name not in EDITS:
+        raise SchemaError(f"zoo: {member.name} is made by {name!r}, which is no edit", hint="build the zoo anew")
+    states = [parent.state for parent in parents]
+    known = {**parents[0]._asdict(), "other": states[-1], "others": states[1:], "states": states, "parents": parents}
+    known["seed"] = member.seed
+    taken = {key: known[key] for key in signature(EDITS[name]).parameters if key in known}
+    made = EDITS[name](**taken, **member.how.arguments)
+    found = made if isinstance(made, tuple) else (made,)
+    model = Loaded(*found, *parents[0][len(found) :])
+    return Loaded(
+        derive.stored(model.state, member.dtype), derive.stored_config(model.config, member.dtype), model.tokenizer
+    )

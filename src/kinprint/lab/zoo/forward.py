@@ -1,4 +1,4 @@
-"""The forward pass of a Llama or Mixtral in numpy and float64: the reference by which edits are proved to keep a function."""
+"""Compute the forward pass of a Llama or Mixtral in numpy and float64, to prove that edits keep a function."""
 
 from __future__ import annotations
 

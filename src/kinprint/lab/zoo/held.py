@@ -1,4 +1,4 @@
-"""Models of the zoo that are in memory and were never written out, as methods see them."""
+"""Show models in memory, never written out, to fingerprint methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinprint.model.weights import Matrix, Weights
 
 
 class HeldWeights(Weights):
-    """Weights in memory under the names of their architecture: a model of the zoo that was never written out."""
+    """Weights in memory under the names of their architecture."""
 
     def __init__(
         self,

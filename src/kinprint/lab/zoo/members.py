@@ -1,4 +1,4 @@
-"""A member of the zoo: what it is called, what it has from whom, and how it is made. Plain data, as JSON and back."""
+"""Describe a member of the zoo: its name, its parents and what it has of them, and how it is made; as JSON and back."""
 
 from __future__ import annotations
 
@@ -30,15 +30,12 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a member has from another: weights of the named components, its initial weights, or its outputs alone.
-
-    ``weight`` is the parent's share in a merge.
-    """
+    """Inheritance from another member: weights of the named components, initial weights, or outputs alone."""
 
     parent: str
     kind: str = "weights"
     shares: tuple[str, ...] = COMPONENTS
-    weight: float = 1.0
+    weight: float = 1.0  # the parent's share in a merge
 
     def __post_init__(self) -> None:
         if self.kind not in ("weights", "init", "outputs"):
@@ -68,7 +65,7 @@ class Training:
     """The member is trained: from its first parent's weights, or from ``init_seed`` if it has no parent.
 
     ``tokenizer`` names the corpora of a tokenizer of its own; without it the parent's is kept. ``lora_rank`` above zero
-    trains adapters and merges them. ``shape`` holds sizes other than `kinprint.lab.zoo.tinylm.Shape`'s defaults.
+    trains adapters and merges them. ``shape`` holds sizes other than `kinprint.lab.zoo.tinylm.TinyShape`'s defaults.
     """
 
     corpora: tuple[str, ...]
@@ -108,34 +105,31 @@ class ZooMember:
 
     def __post_init__(self) -> None:
         if self.relation not in RELATIONS:
-            said = f"zoo: {self.name} has relation {self.relation!r}, expected one of {', '.join(RELATIONS)}"
-            raise SchemaError(said)
+            expected = ", ".join(RELATIONS)
+            raise SchemaError(f"zoo: {self.name} has relation {self.relation!r}, expected one of {expected}")
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Names of the models whose weights it has, the main one first."""
+        """Return the names of the models whose weights the member has, the main one first."""
         return tuple(link.parent for link in self.links if link.kind == "weights")
 
     @property
     def teacher(self) -> str | None:
-        """Name of the model whose outputs it learnt, if any."""
+        """Return the name of the model whose outputs the member learnt, if any."""
         return next((link.parent for link in self.links if link.kind == "outputs"), None)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the models that must be there to make it."""
+        """Return the names of the models that must be there to make the member."""
         return (*self.parents, *([self.teacher] if self.teacher else []))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, the way of making it under its kind."""
+        """Return plain data."""
         return {**asdict(self), "how": _how_dict(self.how)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ZooMember:
-        """Read what `to_dict` gave, lists for tuples.
-
-        Raise SchemaError if something is missing, unknown or not of its kind.
-        """
+        """Read what `to_dict` gave, lists for tuples. Raise SchemaError if something is missing, unknown or of a wrong type."""
         try:
             links = tuple(Link(**{**link, "shares": tuple(link["shares"])}) for link in data["links"])
             made = dict(data["how"])
@@ -165,10 +159,7 @@ def key_of(member: ZooMember, keys: Mapping[str, str]) -> str:
 
 
 def keys_of(members: Mapping[str, ZooMember]) -> dict[str, str]:
-    """Return every member's key.
-
-    Raise SchemaError if a member is made from one that does not come before it: so there are no cycles either.
-    """
+    """Return every member's key. Raise SchemaError if one is made from another that does not come before it (or of a cycle)."""
     keys: dict[str, str] = {}
     for member in members.values():
         for link in member.links:

@@ -1,4 +1,4 @@
-"""How any two members are related, and zoo.json: the file that says so for a whole zoo.
+"""Tell how any two members of a zoo are related, and read and write zoo.json, which records a whole zoo.
 
 Relations follow from the links of each member (`kinprint.lab.zoo.members.Link`) and from nothing else:
 
@@ -59,10 +59,7 @@ class Relations:
         return frozenset().union(*parts)
 
     def relation(self, a: str, b: str) -> str:
-        """Return one of `KINDS`, the closest that holds; the order of the two plays no part.
-
-        Raise BadReference if there is no such member.
-        """
+        """Return the closest of `KINDS` that holds, whatever the order of the two. Raise BadReference if one is no member."""
         first, second = self._of(a), self._of(b)
         if a == b:
             return "same"
@@ -93,7 +90,7 @@ class Relations:
 
 @dataclass(frozen=True)
 class Record:
-    """What zoo.json holds: the members, where the stored ones lie, and what they were made with.
+    """Content of zoo.json: the members, the folders of the stored ones, and the versions that made them.
 
     ``stored`` gives for each stored member its folder, relative to the file, and the sha256 of its files; ``measured`` what
     was measured when it was trained, losses among it.
@@ -130,10 +127,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: bytes) -> Record:
-        """Read what `to_json` gave.
-
-        Raise SchemaError if it is of another version, or malformed, or a key is not that of its entry.
-        """
+        """Read what `to_json` gave. Raise SchemaError if malformed, of another version, or with a key not of its entry."""
         try:
             content = json.loads(data)
             version = content["schema_version"]
@@ -149,8 +143,9 @@ class Record:
         keys = keys_of(record.members)
         for entry in content["members"]:
             if entry.get("key") != keys[entry["name"]]:
-                said = f"zoo.json: the key of {entry['name']} is not that of its entry"
-                raise SchemaError(said, hint="build it anew")
+                raise SchemaError(
+                    f"zoo.json: the key of {entry['name']} is not that of its entry", hint="build it anew"
+                )
         return record
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The zoo itself: members by name, loaded from their folders or made in memory from those that have one."""
+"""Open a zoo and load its members by name: from their folders, or made in memory from those that have one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ KEPT = 24
 
 
 class Zoo:
-    """Models with known relations.
-
-    Members that were trained lie in folders; all others are made when asked for, rounded as they would be stored.
-    """
+    """Models with known relations: trained ones in folders, all others made when asked for, rounded as if stored."""
 
     def __init__(self, folder: Path, record: Record) -> None:
         self.folder = folder
@@ -33,10 +30,7 @@ class Zoo:
 
     @classmethod
     def open(cls, folder: Path | str) -> Zoo:
-        """Open the zoo whose zoo.json lies in a folder.
-
-        Raise NotFound if there is none. Raise SchemaError if it is of another version or malformed.
-        """
+        """Open the zoo of a folder. Raise NotFound without a zoo.json, SchemaError if malformed or of another version."""
         file = Path(folder) / FILE
         if not file.is_file():
             raise NotFound(f"{file} does not exist", hint="build the zoo first")
@@ -51,9 +45,9 @@ class Zoo:
         return self._relations.shared(a, b)
 
     def load(self, name: str) -> Loaded:
-        """Return a member's tensors in float32, its config and its tokenizer.json. Do not change them: they are kept.
+        """Return a member's tensors in float32 (kept, and not writable), its config and its tokenizer.json.
 
-        Raise BadReference if there is no such member. Raise NotFound if its folder, or that of an ancestor, is not there.
+        Raise BadReference if there is no such member, NotFound if its folder, or that of an ancestor, is not there.
         """
         if name in self._kept:
             self._kept.move_to_end(name)
@@ -62,8 +56,7 @@ class Zoo:
         if name in self.record.stored:
             loaded = Loaded(*load_state(self._stored(name)))
         elif isinstance(member.how, Edit):
-            parents = [self.load(parent) for parent in member.parents]
-            loaded = apply_edit(member, parents, member.how.function, dict(member.how.arguments))
+            loaded = apply_edit(member, [self.load(parent) for parent in member.parents])
         else:
             raise NotFound(f"{name} is trained and not stored in {self.folder}", hint="build the zoo first")
         for value in loaded.state.values():
@@ -79,10 +72,7 @@ class Zoo:
         save_state(folder, state, config, tokenizer, self._member(name).dtype)
 
     def verify(self) -> None:
-        """Check every stored file against its hash.
-
-        Raise NotFound if one is missing. Raise FormatError if one is not what it was.
-        """
+        """Check every stored file against its hash. Raise NotFound if one is missing, FormatError if one is changed."""
         for name, (_, hashes) in self.record.stored.items():
             if hashes != hashes_of(self._stored(name), list(hashes)):
                 raise FormatError(f"the files of {name} are not those that were recorded", hint="build the zoo anew")

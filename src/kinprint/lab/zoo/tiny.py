@@ -1,4 +1,4 @@
-"""The plan of the tiny zoo: the models that come with the project, and what numpy makes of them when asked.
+"""List the members of the tiny zoo: the bundled models, and what numpy makes of them when asked.
 
 The bundled ones lie in demo/models and tests/family, whose MANIFEST.json say how each was trained. ``Bundled.folder`` is
 relative to tests/family, where the zoo.json of this plan lies.
@@ -7,22 +7,27 @@ relative to tests/family, where the zoo.json of this plan lies.
 from __future__ import annotations
 
 from kinprint.lab.zoo.members import NORM_PARTS, Bundled, Link, ZooMember
-from kinprint.lab.zoo.plan import NOT_EMBEDDINGS, NOT_NORMS, blends, damages, edited, ordered, reshapings, symmetries
+from kinprint.lab.zoo.plan import (
+    NOT_EMBEDDINGS,
+    NOT_NORMS,
+    blends,
+    damages,
+    edited,
+    merged,
+    ordered,
+    reshapings,
+    symmetries,
+)
 
 LAYERS, FFN = 4, 256
 DEMO = "../../demo/models/"
+PERMUTATION = "neuron_and_head_permutation"  # the only bundled change that keeps the function
 
 
 def _bundled(
-    name: str,
-    attack: str,
-    *links: Link,
-    relation: str = "derived",
-    place: str = "",
-    strength: float | None = None,
-    keeps: bool = False,
+    name: str, attack: str, *links: Link, relation: str = "derived", place: str = "", strength: float | None = None
 ) -> ZooMember:
-    return ZooMember(name, relation, attack, Bundled(f"{place}{name}"), links, strength, keeps)
+    return ZooMember(name, relation, attack, Bundled(f"{place}{name}"), links, strength, attack == PERMUTATION)
 
 
 _BASE = Link("base")
@@ -38,7 +43,7 @@ BUNDLED = (
     _bundled("distilled_2", "distilled", Link("base", kind="outputs"), relation="distilled"),
     _bundled("norms_copied", "norms_transplant+train", Link("base", shares=NORM_PARTS), relation="transplant"),
     _bundled("finetune", "finetune", _BASE, place=DEMO, strength=0.6),
-    _bundled("permuted", "neuron_and_head_permutation", _BASE, place=DEMO, keeps=True),
+    _bundled("permuted", PERMUTATION, _BASE, place=DEMO),
     _bundled("grown", "depth_up+train", _BASE, place=DEMO, strength=0.2),
     _bundled("continued", "continued", _BASE, strength=4.0),
     _bundled("lora", "lora", _BASE, strength=0.5),
@@ -64,8 +69,8 @@ def _tiny() -> tuple[ZooMember, ...]:
     return ordered(
         [
             *found,
-            edited(children, "ties-50", "ties", {"density": 0.5}, attack="ties", strength=0.5, relation="merged"),
-            edited(children[:2], "dare-50", "dare", {"drop": 0.5}, attack="dare", strength=0.5, relation="merged"),
+            merged(children, "ties", "ties", {"density": 0.5}, 0.5),
+            merged(children[:2], "dare", "dare", {"drop": 0.5}, 0.5),
             edited("finetune", "quantised", "quantise", {"bits": 4}, attack="finetune+quantised"),
             edited("finetune", "rotation", "rotate_residual", attack="finetune+rotation", keeps=True),
             edited("rotated_tuned", "pruned", "prune", {"share": 0.5}, attack="rotation+finetune+pruned"),

@@ -1,8 +1,8 @@
-"""A very small Llama and its training loop: what the bundled models and the zoo are made with. Needs torch.
+"""Define and train a very small Llama, for the bundled models and the zoo. Needs torch.
 
-Tensor names, RoPE convention and shapes are those of ``LlamaForCausalLM``, so the folders written look to any reader
-like ordinary (if tiny) checkpoints. Architecture: Touvron et al. 2023
-(arXiv:2302.13971) with grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245).
+Tensor names, RoPE convention and shapes are those of ``LlamaForCausalLM``, so that any reader takes the folders for ordinary
+(if tiny) checkpoints. Architecture: Touvron et al. 2023 (arXiv:2302.13971) with grouped-query attention (Ainslie et al. 2023,
+arXiv:2305.13245).
 """
 
 # torch is no part of the environment that types are checked in: its classes and decorators are unknown there.
@@ -11,8 +11,9 @@ like ordinary (if tiny) checkpoints. Architecture: Touvron et al. 2023
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -24,6 +25,17 @@ SEQUENCE = 128
 BATCH = 16
 HELD_OUT_EVERY = 20
 BLOCK = 1024
+# Field of a shape: key of config.json.
+CONFIG_KEYS = {
+    "hidden": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "ffn": "intermediate_size", "vocab": "vocab_size",
+    "rms_eps": "rms_norm_eps", "rope_theta": "rope_theta", "positions": "max_position_embeddings",
+}  # fmt: skip
+_FIXED: dict[str, object] = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 0,
+    "eos_token_id": 1, "hidden_act": "silu", "initializer_range": 0.02, "mlp_bias": False, "model_type": "llama",
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,32 +53,14 @@ class TinyShape:
     rope_theta: float = 10000.0
     positions: int = 256
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> TinyShape:
+        """Return the sizes that a config names."""
+        return cls(**{field: config[key] for field, key in CONFIG_KEYS.items()})
+
     def config(self) -> dict[str, object]:
-        """Return the config.json of this shape."""
-        return {
-            "architectures": ["LlamaForCausalLM"],
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-            "head_dim": self.head_dim,
-            "hidden_act": "silu",
-            "hidden_size": self.hidden,
-            "initializer_range": 0.02,
-            "intermediate_size": self.ffn,
-            "max_position_embeddings": self.positions,
-            "mlp_bias": False,
-            "model_type": "llama",
-            "num_attention_heads": self.heads,
-            "num_hidden_layers": self.layers,
-            "num_key_value_heads": self.kv_heads,
-            "rms_norm_eps": self.rms_eps,
-            "rope_theta": self.rope_theta,
-            "tie_word_embeddings": False,
-            "torch_dtype": "bfloat16",
-            "use_cache": True,
-            "vocab_size": self.vocab,
-        }
+        """Return the config.json of this shape, keys in order."""
+        return dict(sorted((_FIXED | {key: getattr(self, field) for field, key in CONFIG_KEYS.items()}).items()))
 
 
 class RMSNorm(nn.Module):
@@ -78,7 +72,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
 
 
@@ -101,12 +95,11 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(inner, shape.hidden, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         s, (batch, length, _) = self.shape, x.shape
         group = s.heads // s.kv_heads
-        q = self.q_proj(x).view(batch, length, s.heads, s.head_dim).transpose(1, 2)
-        k = self.k_proj(x).view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
-        v = self.v_proj(x).view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
+        parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        q, k, v = (part.view(batch, length, -1, s.head_dim).transpose(1, 2) for part in parts)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         scores = q @ k.transpose(-1, -2) / math.sqrt(s.head_dim)
@@ -125,7 +118,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(shape.ffn, shape.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -140,9 +133,13 @@ class Layer(nn.Module):
         self.mlp = MLP(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return x + self.feed_forward(self.post_attention_layernorm(x))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Apply the feed-forward block."""
+        return self.mlp(x)
 
 
 class Trunk(nn.Module):
@@ -177,7 +174,7 @@ class TinyLlama(nn.Module):
                 parameter.normal_(0.0, std, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         s, dtype = self.shape, self.lm_head.weight.dtype
         frequencies = s.rope_theta ** (-torch.arange(0, s.head_dim, 2, dtype=torch.float64) / s.head_dim)
         angles = torch.arange(ids.shape[1], dtype=torch.float64)[:, None] * frequencies
@@ -197,7 +194,7 @@ class Tokens:
     held_out: Tensor
 
     def unigram_entropy(self, vocab: int) -> float:
-        """Entropy in nats per token of the training stream's token frequencies."""
+        """Return the entropy in nats per token of the training stream's token frequencies."""
         counts = torch.bincount(self.train, minlength=vocab).double()
         p = counts[counts > 0] / counts.sum()
         return float(-(p * p.log()).sum())
@@ -232,14 +229,14 @@ def tokenise(documents: list[str], tokenizer: Tokenizer, sequence: int = SEQUENC
 
 
 def token_loss(model: TinyLlama, rows: Tensor) -> Tensor:
-    """Mean loss in nats of predicting each token of the rows from those before it."""
+    """Return the mean loss in nats of predicting each token of the rows from those before it."""
     logits = model(rows[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
 @torch.no_grad()
 def evaluate(model: TinyLlama, tokens: Tokens) -> float:
-    """Mean held-out loss in nats per token."""
+    """Return the mean held-out loss in nats per token."""
     total = 0.0
     for rows in tokens.held_out.split(32):
         total += float(token_loss(model, rows)) * len(rows)
@@ -251,7 +248,7 @@ Loss = Callable[[TinyLlama, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how hard to train."""
+    """Length, learning rate, data seed and batches of a training run."""
 
     steps: int
     learning_rate: float

@@ -1,4 +1,4 @@
-"""What the families need beyond a plain tiny Llama: low-rank adapters, distillation, and a mixture of experts.
+"""Extend the tiny Llama by low-rank adapters, distillation, and a mixture of experts.
 
 Low-rank adapters: Hu et al. 2021 (arXiv:2106.09685). Distillation: Hinton et al. 2015 (arXiv:1503.02531). Experts made
 of a dense model's feed-forward blocks: Komatsuzaki et al. 2022 (arXiv:2212.05055), in the layout and with the routing
@@ -22,7 +22,7 @@ BALANCE = 0.02
 
 
 class LoraLinear(nn.Module):
-    """A frozen matrix plus a trained product of two thin ones; it starts as the matrix alone."""
+    """A frozen matrix plus a trained product of two thin ones, zero at first."""
 
     def __init__(self, frozen: nn.Linear, rank: int, scale: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class LoraLinear(nn.Module):
         self.up = nn.Parameter(torch.zeros(frozen.out_features, rank))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         return self.frozen(x) + self.scale * (x @ self.down.T @ self.up.T)
 
 
@@ -100,7 +100,7 @@ class Expert(nn.Module):
         self.w3 = nn.Linear(shape.hidden, shape.ffn, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         return self.w2(functional.silu(self.w1(x)) * self.w3(x))
 
 
@@ -115,7 +115,7 @@ class SparseMoe(nn.Module):
         self.balance = torch.zeros(())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
+        """Compute the output of this module."""
         probabilities = self.gate(x).softmax(-1)
         chosen = probabilities.topk(self.per_token, dim=-1).indices
         mask = functional.one_hot(chosen, len(self.experts)).sum(-2).to(x.dtype)
@@ -135,10 +135,9 @@ class SparseLayer(Layer):
         del self.mlp
         self.block_sparse_moe = SparseMoe(shape)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return what this part of the model makes of its input."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.block_sparse_moe(self.post_attention_layernorm(x))
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Apply the mixture of experts."""
+        return self.block_sparse_moe(x)
 
 
 class TinyMixtral(TinyLlama):

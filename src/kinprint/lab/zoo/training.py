@@ -1,4 +1,4 @@
-"""Training one member of the zoo. Needs torch and tokenizers."""
+"""Train one member of the zoo. Needs torch and tokenizers."""
 
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
 
@@ -14,36 +14,20 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from kinprint.lab.zoo import tinylm
 from kinprint.lab.zoo.corpus import read_corpora
 from kinprint.lab.zoo.derive import Config, State, TokenizerJson, stored
 from kinprint.lab.zoo.members import Loaded, Training
-from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, Tokens, evaluate, tokenise, train, train_tokenizer
-from kinprint.lab.zoo.tinylm import token_loss as token_loss
+from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, Tokens
 from kinprint.lab.zoo.tinymore import add_lora, distillation_loss, merge_lora
 
 LORA_TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 LORA_SCALE = 2.0
 
 
-def shape_of(config: Config) -> TinyShape:
-    """Return the sizes that a config names."""
-    return TinyShape(
-        hidden=config["hidden_size"],
-        layers=config["num_hidden_layers"],
-        heads=config["num_attention_heads"],
-        kv_heads=config["num_key_value_heads"],
-        head_dim=config["head_dim"],
-        ffn=config["intermediate_size"],
-        vocab=config["vocab_size"],
-        rms_eps=config["rms_norm_eps"],
-        rope_theta=config["rope_theta"],
-        positions=config["max_position_embeddings"],
-    )
-
-
 def model_of(state: State, config: Config) -> TinyLlama:
     """Return the torch model of a state; missing or surplus tensors are an error."""
-    model = TinyLlama(shape_of(config))
+    model = TinyLlama(TinyShape.of(config))
     model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()}, strict=True)
     return model
 
@@ -55,13 +39,13 @@ def state_of(model: TinyLlama) -> State:
 
 @functools.cache
 def _own_tokenizer(corpora: tuple[str, ...], vocabulary: int) -> str:
-    text: str = train_tokenizer(read_corpora(corpora), vocabulary).to_str()
+    text: str = tinylm.train_tokenizer(read_corpora(corpora), vocabulary).to_str()
     return text
 
 
 @functools.lru_cache(maxsize=8)
 def _tokens(corpora: tuple[str, ...], tokenizer: str, sequence: int) -> Tokens:
-    return tokenise(read_corpora(corpora), Tokenizer.from_str(tokenizer), sequence)
+    return tinylm.tokenise(read_corpora(corpora), Tokenizer.from_str(tokenizer), sequence)
 
 
 def train_member(
@@ -71,7 +55,7 @@ def train_member(
     *,
     report: Callable[[int, float], None] | None = None,
 ) -> tuple[Loaded, dict[str, Any]]:
-    """Train, and return the model rounded to BF16 and what is worth recording: losses in nats on held-out text.
+    """Train, and return the model rounded to BF16 and its record: losses in nats on held-out text, sizes, hash of the text.
 
     The result depends on the entry, the parents and the versions of torch, tokenizers and Python's own text alone: one
     thread is used whatever the caller has set.
@@ -103,18 +87,18 @@ def _train(
 ) -> tuple[Loaded, dict[str, Any]]:
     model, tokenizer = _start(how, parents)
     tokens = _tokens(how.corpora, tokenizer, how.sequence)
-    before = evaluate(model, tokens)
-    loss_of = distillation_loss(model_of(teacher.state, teacher.config)) if teacher else token_loss
+    before = tinylm.evaluate(model, tokens)
+    loss_of = distillation_loss(model_of(teacher.state, teacher.config)) if teacher else tinylm.token_loss
     if how.lora_rank:
         add_lora(model, LORA_TARGETS, rank=how.lora_rank, scale=LORA_SCALE, seed=how.init_seed or 0)
     recipe = Recipe(how.steps, how.learning_rate, how.data_seed, batch=how.batch, sequence=how.sequence)
-    train(model, tokens, recipe, loss_of=loss_of, report=report)
+    tinylm.train(model, tokens, recipe, loss_of=loss_of, report=report)
     merge_lora(model)
     state = stored(state_of(model), "BF16")
     record = {
         "unigram_entropy_nats": round(tokens.unigram_entropy(model.shape.vocab), 4),
         "loss_before_nats": round(before, 4),
-        "final_loss_nats": round(evaluate(model_of(state, model.shape.config()), tokens), 4),
+        "final_loss_nats": round(tinylm.evaluate(model_of(state, model.shape.config()), tokens), 4),
         "least_norm_std": round(min(float(v.std()) for v in state.values() if v.ndim == 1), 4),
         "training_tokens": len(tokens.train),
         "corpus_sha256": hashlib.sha256("\0".join(read_corpora(how.corpora)).encode()).hexdigest(),

@@ -1,4 +1,4 @@
-"""Processes that train: each gets a member at a time, reports its steps, and ends with the process that started it."""
+"""Train members in worker processes that report their steps and end with the process that started them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ class Task:
 def run_tasks(
     tasks: list[Task], folder: Path, members: Mapping[str, ZooMember], *, workers: int, progress: Progress
 ) -> None:
-    """Train and store every task's member; whatever ends this early ends the workers too.
-
-    Raise KinprintError if a worker ends before its work is done.
-    """
+    """Train and store every task's member. Raise KinprintError, all workers ended, if one ends before its work is done."""
     pool = _Pool(min(workers, len(tasks)), folder, members)
     try:
         _drive(pool, tasks, progress)

@@ -1,1 +1,1 @@
-"""Results as CycloneDX ML-BOM."""
+"""Write results as CycloneDX ML-BOM."""

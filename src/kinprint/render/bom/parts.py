@@ -1,4 +1,4 @@
-"""What CycloneDX BOMs of a pair and of many models have in common: models as components, properties, and the file itself."""
+"""Write models, their pedigree and their properties as a CycloneDX BOM, whatever report they come from."""
 
 from __future__ import annotations
 
@@ -7,92 +7,134 @@ import importlib
 import json
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kinprint._util.plain import printable
 from kinprint.errors import NeedsExtra
+from kinprint.render.facts import NAME, SHOWN, Facts
+from kinprint.render.tables.tidy import Cell
 from kinprint.results.context import Declaration
-from kinprint.results.models import FileSummary
+from kinprint.results.models import FileSummary, ModelSummary
+from kinprint.results.tree import TreeModel
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component
     from cyclonedx.model.license import DisjunctiveLicense
 
-EXTRA = "bom"
-SHOWN, NAME = 2000, 200  # characters
 _SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "urn:kinprint:bom")
 _DEFAULT_HUB = "https://huggingface.co"  # what a package address of type huggingface means if it names no other
 _REPO = re.compile(r"(?:^|/)(?P<owner>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)$")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)  # the library dates what has no date by the clock
-
 _SHA256 = re.compile(r'etag:"?([0-9a-f]{64})"?')
-
-Facts = Iterable[tuple[str, str]]
+_NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)  # the library dates what has no date by the clock
+_HASH_SOURCE = "as the hub states it; kinprint did not read the whole file"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model as a BOM holds it. ``key`` is what tells it from the others: "a" and "b", or its number from 1."""
+    """A model as a BOM holds it. ``key`` tells it from the others: "a" and "b", or its number from 1."""
 
     key: str
-    reference: str
-    location: str
-    on_hub: bool
-    commit: str | None
-    architecture: str
+    model: ModelSummary | TreeModel
     declares: Declaration | None
 
     @property
     def ref(self) -> str:
-        """What the parts of the BOM call it."""
+        """What the parts of the BOM call the model."""
         return f"model-{self.key}"
 
+    @property
+    def on_hub(self) -> bool:
+        """Whether the model is of the hub; older reports on many models tell by a commit alone, which nothing else has."""
+        return self.model.kind == "hub" if self.model.kind else self.model.commit is not None
 
-def require_library() -> None:
-    """See that the library is there.
 
-    Raises
-    ------
-    NeedsExtra
-        If cyclonedx-python-lib is not installed.
+@dataclass(frozen=True)
+class Pedigree:
+    """How a model relates to others: notes, and its "ancestors", "descendants" and "variants"."""
+
+    notes: str
+    relatives: Mapping[str, Sequence[Entry]]
+
+
+def bom_json(
+    models: Sequence[tuple[Entry, Pedigree | None, Facts]],
+    facts: Facts,
+    *,
+    content: bytes,
+    version: str,
+    started: datetime | None,
+) -> bytes:
+    """Return a CycloneDX 1.6 BOM as JSON (UTF-8): models in the order given, and `facts` as its properties.
+
+    `content` is what the BOM's serial number is made from, `version` that of kinprint, `started` the time of the comparison, if
+    the report tells. Raises NeedsExtra if cyclonedx-python-lib is not installed.
     """
     try:
         importlib.import_module("cyclonedx.output.json")
     except ImportError as error:
-        raise NeedsExtra("writing a CycloneDX BOM", extra=EXTRA) from error
+        raise NeedsExtra("writing a CycloneDX BOM", extra="bom") from error
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.tool import ToolRepository
+    from cyclonedx.output.json import JsonV1Dot6
+
+    tool = Component(name="kinprint", version=printable(version, NAME), type=ComponentType.APPLICATION, bom_ref="tool")
+    bom = Bom(
+        serial_number=uuid.uuid5(_SPACE, hashlib.sha256(content).hexdigest()),
+        components=[_model(*model) for model in models],
+        metadata=BomMetaData(timestamp=started or _NO_DATE, tools=ToolRepository(components=[tool])),
+        properties=_properties(facts),
+    )
+    data = json.loads(JsonV1Dot6(bom).output_as_string())
+    if started is None:
+        del data["metadata"]["timestamp"]
+    # the library has no model cards yet; the format has
+    families = {entry.ref: printable(entry.model.architecture, NAME) for entry, _, _ in models}
+    places = list(families)  # in the order in which the models were given, where the library sorts by name
+    data["components"].sort(key=lambda component: places.index(component["bom-ref"]))
+    for component in data["components"]:
+        component["modelCard"] = {"modelParameters": {"architectureFamily": families[component["bom-ref"]]}}
+    return json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def component_of(entry: Entry, reference: str, **more: Any) -> Component:
+def _model(entry: Entry, pedigree: Pedigree | None, facts: Facts) -> Component:
+    """Return a model with its files, its pedigree, and what its card and config say of its origin."""
+    from cyclonedx.model import component
+
+    told = None
+    if pedigree is not None:
+        relatives: dict[str, Any] = {
+            kind: [_component(other, f"{other.ref}-related-to-{entry.key}") for other in others]
+            for kind, others in pedigree.relatives.items()
+        }
+        told = component.Pedigree(**relatives, notes=pedigree.notes)
+    declares = entry.declares
+    card = {"declared_relation": declares.relation, "declared_base": declares.base_models} if declares else {}
+    files = [_file(entry, number, file) for number, file in enumerate(entry.model.files)]
+    return _component(entry, entry.ref, components=files, pedigree=told, properties=_properties({**facts, **card}))
+
+
+def _component(entry: Entry, reference: str, **more: Any) -> Component:
     """Return a model as component: its name, version, licence and package address, as far as they are known."""
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
-    named: dict[str, Any] = {"name": printable(entry.reference, NAME)}
-    repo = _REPO.search(entry.location) if entry.on_hub else None
-    if repo is not None:
+    model = entry.model
+    named: dict[str, Any] = {"name": printable(model.reference, NAME)}
+    if entry.on_hub and (repo := _REPO.search(model.location)):
         owner, name = repo["owner"], repo["name"]
-        commit = entry.commit.lower() if entry.commit and _COMMIT.fullmatch(entry.commit.lower()) else None
-        named = {"group": owner, "name": name, "version": commit}
-        hub = entry.location.removesuffix(f"/{owner}/{name}")
+        commit = model.commit.lower() if model.commit and _COMMIT.fullmatch(model.commit.lower()) else None
+        hub = model.location.removesuffix(f"/{owner}/{name}")
         elsewhere = {"repository_url": hub} if hub != _DEFAULT_HUB else None
-        named["purl"] = PackageURL("huggingface", owner, name, version=commit, qualifiers=elsewhere)
-    return Component(
-        type=ComponentType.MACHINE_LEARNING_MODEL,
-        bom_ref=reference,
-        licenses=_licences(entry.declares),
-        **named,
-        **more,
-    )
-
-
-def files_of(entry: Entry, files: Sequence[FileSummary]) -> list[Component]:
-    """Return the weight files of a model as components."""
-    return [_file(entry, number, file) for number, file in enumerate(files)]
+        address = PackageURL("huggingface", owner, name, version=commit, qualifiers=elsewhere)
+        named = {"group": owner, "name": name, "version": commit, "purl": address}
+    kind = ComponentType.MACHINE_LEARNING_MODEL
+    return Component(type=kind, bom_ref=reference, licenses=_licences(entry.declares), **named, **more)
 
 
 def _file(entry: Entry, number: int, file: FileSummary) -> Component:
@@ -100,24 +142,15 @@ def _file(entry: Entry, number: int, file: FileSummary) -> Component:
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component, ComponentType
 
-    facts = [("kinprint:size", str(file.size)), ("kinprint:identity", file.identity)]
     tag = _SHA256.fullmatch(file.identity) if entry.on_hub else None
-    hashes = []
-    if tag:
-        hashes.append(HashType(alg=HashAlgorithm.SHA_256, content=tag[1]))
-        facts.append(("kinprint:hash_source", "as the hub states it; kinprint did not read the whole file"))
+    facts: Facts = {"size": file.size, "identity": file.identity, "hash_source": _HASH_SOURCE if tag else ""}
     return Component(
         type=ComponentType.FILE,
         name=printable(file.name, NAME),
         bom_ref=f"{entry.ref}-file-{number}",
-        hashes=hashes,
-        properties=properties(facts),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=tag[1])] if tag else [],
+        properties=_properties(facts),
     )
-
-
-def relative(entry: Entry, of: Entry) -> Component:
-    """Return a model as it stands in the pedigree of another one."""
-    return component_of(entry, f"{entry.ref}-related-to-{of.key}")
 
 
 def _licences(declares: Declaration | None) -> list[DisjunctiveLicense]:
@@ -131,65 +164,20 @@ def _licences(declares: Declaration | None) -> list[DisjunctiveLicense]:
     return [DisjunctiveLicense(id=known, name=name, acknowledgement=LicenseAcknowledgement.DECLARED)]
 
 
-def properties(facts: Facts) -> list[Property]:
-    """Return facts as properties; empty values are left out."""
+def _properties(facts: Facts) -> list[Property]:
+    """Return facts as properties, one for each value of a list; empty values are left out."""
     from cyclonedx.model import Property
 
-    return [Property(name=name, value=printable(value, SHOWN)) for name, value in facts if value]
+    return [
+        Property(name=f"kinprint:{name}", value=printable(text, SHOWN))
+        for name, cell in facts.items()
+        for text in (map(as_text, cell) if isinstance(cell, tuple) else (as_text(cell),))
+        if text
+    ]
 
 
-def declared_facts(declares: Declaration | None) -> Facts:
-    """Yield what the card and config of a model say of its origin."""
-    if declares is not None:
-        yield "kinprint:declared_relation", declares.relation or ""
-        for base in declares.base_models:
-            yield "kinprint:declared_base", base
-
-
-def serial_of(content: bytes) -> uuid.UUID:
-    """Return a number that is the content's own."""
-    return uuid.uuid5(_SPACE, hashlib.sha256(content).hexdigest())
-
-
-def written(
-    entries: Sequence[Entry],
-    components: Iterable[Component],
-    facts: Facts,
-    *,
-    serial: uuid.UUID,
-    version: str,
-    started: datetime | None,
-) -> bytes:
-    """Return the BOM as JSON (UTF-8).
-
-    Parameters
-    ----------
-    entries, components
-        The models, and what was made of them.
-    facts
-        Properties of the BOM.
-    serial, version, started
-        Its number, the version of kinprint, and when the comparison was made, if the report tells.
-    """
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.tool import ToolRepository
-    from cyclonedx.output.json import JsonV1Dot6
-
-    tool = Component(name="kinprint", version=printable(version, NAME), type=ComponentType.APPLICATION, bom_ref="tool")
-    bom = Bom(
-        serial_number=serial,
-        components=components,
-        metadata=BomMetaData(timestamp=started or _NO_DATE, tools=ToolRepository(components=[tool])),
-        properties=properties(facts),
-    )
-    data = json.loads(JsonV1Dot6(bom).output_as_string())
-    if started is None:
-        del data["metadata"]["timestamp"]
-    # the library has no model cards yet; the format has
-    families = {entry.ref: printable(entry.architecture, NAME) for entry in entries}
-    places = list(families)  # in the order in which the models were given, where the library sorts by name
-    data["components"].sort(key=lambda component: places.index(component["bom-ref"]))
-    for component in data["components"]:
-        component["modelCard"] = {"modelParameters": {"architectureFamily": families[component["bom-ref"]]}}
-    return json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+def as_text(cell: Cell) -> str:
+    """Return a fact as text: floats that read back exactly, empty for what does not exist."""
+    if isinstance(cell, tuple):
+        return "; ".join(map(str, cell))
+    return "" if cell is None else cell if isinstance(cell, str) else str(cell).lower()

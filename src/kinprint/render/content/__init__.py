@@ -1,1 +1,1 @@
-"""What a result says, in the words of one language, before any form lays it out."""
+"""Say what a result holds, as blocks in one language, before any form lays them out."""

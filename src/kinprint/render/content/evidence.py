@@ -1,47 +1,17 @@
-"""Tests, parts, edits, controls, power and methods of a report, as tables that every form shows alike."""
+"""Tabulate tests, parts, edits, controls, power and methods of a report, alike for every form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kinprint.render.content.blocks import (
-    FAINT,
-    FIGURE,
-    STATE,
-    WARNING,
-    Block,
-    Cell,
-    Line,
-    Points,
-    Section,
-    Table,
-    count,
-    figure,
-    log_p,
-    name,
-    numbers,
-    sentence,
-    table,
-    z_score,
-)
+from kinprint._util.plain import ranges
+from kinprint.render.content.blocks import FAINT, STATE, WARNING, Block, Cell, Line, Points, Section, Table
+from kinprint.render.content.cells import NO_FIGURE, count, figure, log_p, name, numbers, sentence, table, z_score
 from kinprint.render.texts.words import DASH, Words
-from kinprint.results.findings import (
-    TESTED,
-    ControlFinding,
-    EditFinding,
-    Evidence,
-    EvidenceTest,
-    LayerAlignment,
-    MergeFinding,
-    MethodFinding,
-    MethodNull,
-    PowerFinding,
-)
-
-_NONE = Cell(DASH, FIGURE)
+from kinprint.results import findings
 
 
-def evidence_sections(evidence: Evidence, words: Words) -> list[Section]:
+def evidence_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
     """Return what the verdict rests on, part by part."""
     return [
         tests_section(evidence, words),
@@ -55,7 +25,7 @@ def evidence_sections(evidence: Evidence, words: Words) -> list[Section]:
 # -- tests ---------------------------------------------------------------------------------------------------------------
 
 
-def tests_section(evidence: Evidence, words: Words) -> Section:
+def tests_section(evidence: findings.Evidence, words: Words) -> Section:
     """Return the tests that ran, and those that did not with the reason."""
     made = tests_table(evidence.tests, words)
     off = tuple(
@@ -68,17 +38,17 @@ def tests_section(evidence: Evidence, words: Words) -> Section:
     return Section(words.say("tests.caption"), tuple(blocks))
 
 
-def tests_table(tests: Iterable[EvidenceTest], words: Words) -> Table:
+def tests_table(tests: Iterable[findings.EvidenceTest], words: Words) -> Table:
     """Return one row for each test, beside its null."""
     rows = [(_test(test.name, words), _where(test, words), *_test_figures(test, words)) for test in tests]
     columns = "test of n#- places#- observed# null_mean# null_sd#- z# log_p# corrected# p_from"
     return table(words, words.say("tests.caption"), columns, rows)
 
 
-def _test_figures(test: EvidenceTest, words: Words) -> list[Cell]:
-    if test.status != TESTED:
+def _test_figures(test: findings.EvidenceTest, words: Words) -> list[Cell]:
+    if test.status != findings.TESTED:
         said = words.engine(test.reason or DASH)
-        return [*[_NONE] * 8, Cell(f"{words.say('test.off')} {said.text}", "sentence", lang=said.lang)]
+        return [*[NO_FIGURE] * 8, Cell(f"{words.say('test.off')} {said.text}", "sentence", lang=said.lang)]
     return [
         count(test.n),
         count(test.blocks),
@@ -90,11 +60,11 @@ def _test_figures(test: EvidenceTest, words: Words) -> list[Cell]:
     ]
 
 
-def off_tests(tests: Iterable[EvidenceTest]) -> tuple[tuple[str, tuple[EvidenceTest, ...]], ...]:
+def off_tests(tests: Iterable[findings.EvidenceTest]) -> tuple[tuple[str, tuple[findings.EvidenceTest, ...]], ...]:
     """Return tests that did not run, those with the same reason together."""
-    found: dict[str, list[EvidenceTest]] = {}
+    found: dict[str, list[findings.EvidenceTest]] = {}
     for test in tests:
-        if test.status != TESTED:
+        if test.status != findings.TESTED:
             found.setdefault(test.reason or "", []).append(test)
     return tuple((reason, tuple(tests)) for reason, tests in found.items())
 
@@ -103,11 +73,11 @@ def _test(name: str, words: Words) -> Cell:
     return Cell(words.label("test", name), code=name)
 
 
-def _of(test: EvidenceTest, words: Words) -> str:
+def _of(test: findings.EvidenceTest, words: Words) -> str:
     return f"{words.label('test', test.name)} ({_where(test, words).text})"
 
 
-def _where(test: EvidenceTest, words: Words) -> Cell:
+def _where(test: findings.EvidenceTest, words: Words) -> Cell:
     said = sentence(words, test.scope)
     if test.layer is None:
         return said
@@ -117,8 +87,8 @@ def _where(test: EvidenceTest, words: Words) -> Cell:
 # -- layers and parts ----------------------------------------------------------------------------------------------------
 
 
-def layers_section(evidence: Evidence, words: Words) -> Section:
-    """Return which layers match which, and which parts share."""
+def layers_section(evidence: findings.Evidence, words: Words) -> Section:
+    """Return which layers match which, and which parts share weights."""
     blocks: list[Block] = [*layer_lines(evidence.alignment, words)]
     if evidence.components:
         blocks.append(parts_table(evidence, words))
@@ -128,20 +98,30 @@ def layers_section(evidence: Evidence, words: Words) -> Section:
     return Section(words.say("maps.title"), tuple(blocks))
 
 
-def layer_lines(found: LayerAlignment, words: Words) -> list[Line]:
+def layer_lines(found: findings.LayerAlignment, words: Words) -> list[Line]:
     """Return the layer map in a line or two."""
-    if found.status != TESTED:
+    if found.status != findings.TESTED:
         return [Line(f"{words.say('map.not_made')} {words.engine(found.reason or DASH).text}", WARNING)]
     matched = [item for item in found.layers if item.shared]
     count = words.say("map.count", matched=len(matched), layers=len(found.layers))
     lines = [Line(f"{words.say('map.title')}: {words.label('mapkind', found.kind)} {count}")]
     if matched and found.kind != "identity":
-        pairs = ", ".join(f"{item.layer}←{item.source}" for item in matched)
-        lines.append(Line(words.say("map.describe", pairs=pairs), limit=2800))
-    return lines
+        lines.append(Line(words.say("map.describe", pairs=map_pairs(matched)), limit=2800))
+    return [*lines, *(Line(said) for said in unread_layers(found, words))]
 
 
-def parts_table(evidence: Evidence, words: Words) -> Table:
+def map_pairs(layers: Iterable[findings.LayerFinding]) -> str:
+    """Write the layers of B with all layers of A that they match."""
+    return ", ".join(f"{item.layer}←{'+'.join(map(str, item.sources))}" for item in layers if item.sources)
+
+
+def unread_layers(found: findings.LayerAlignment, words: Words) -> list[str]:
+    """Say of which layers nothing is known: they were not read, which is not the same as no match."""
+    sides = (("A", found.unread_a), ("B", found.unread))
+    return [words.say("map.unread", side=side, layers=ranges(unread)) for side, unread in sides if unread]
+
+
+def parts_table(evidence: findings.Evidence, words: Words) -> Table:
     """Return one row for each part of the model."""
     rows = [
         (
@@ -156,7 +136,7 @@ def parts_table(evidence: Evidence, words: Words) -> Table:
     return table(words, words.say("parts.title"), "part state where# log_p# note", rows)
 
 
-def layers_table(found: LayerAlignment, words: Words) -> Table:
+def layers_table(found: findings.LayerAlignment, words: Words) -> Table:
     """Return one row for each layer of B."""
     rows = [
         (
@@ -176,7 +156,7 @@ def layers_table(found: LayerAlignment, words: Words) -> Table:
     return table(words, words.say("map.table"), columns, rows)
 
 
-def experts_table(evidence: Evidence, words: Words) -> Table:
+def experts_table(evidence: findings.Evidence, words: Words) -> Table:
     """Return one row for each expert of B."""
     rows = [
         (
@@ -194,7 +174,7 @@ def experts_table(evidence: Evidence, words: Words) -> Table:
 # -- edits ---------------------------------------------------------------------------------------------------------------
 
 
-def edits_sections(evidence: Evidence, words: Words) -> list[Section]:
+def edits_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
     """Return what was done to the weights, and B as a weighted sum."""
     found = []
     if evidence.edits:
@@ -204,7 +184,7 @@ def edits_sections(evidence: Evidence, words: Words) -> list[Section]:
     return found
 
 
-def edits_table(edits: Iterable[EditFinding], words: Words) -> Table:
+def edits_table(edits: Iterable[findings.EditFinding], words: Words) -> Table:
     """Return one row for each kind of tensor that was looked at."""
     rows = [
         (
@@ -227,14 +207,14 @@ def edits_table(edits: Iterable[EditFinding], words: Words) -> Table:
     return table(words, words.say("edits.title"), columns, rows)
 
 
-def merge_blocks(merge: MergeFinding, words: Words) -> tuple[Block, ...]:
+def merge_blocks(merge: findings.MergeFinding, words: Words) -> tuple[Block, ...]:
     """Return the weights of each parent, and how well they explain B."""
     shares = {"share": words.share(merge.r_squared), "gain": words.share(merge.gain), "n": f"{merge.elements:,}"}
     parts = zip(merge.parents, merge.coefficients, merge.standard_errors, strict=True)
     rows = [
         (name(parent), figure(f"{value:.3f}", value), figure(f"± {error:.3f}", error)) for parent, value, error in parts
     ]
-    note = (Line(words.engine(merge.note).text, WARNING),) if merge.note else ()
+    note = [Line(words.engine(text).text, WARNING) for text in (merge.note, merge.alternative) if text]
     made = table(words, words.say("merge.title"), "parent coefficient# error#", rows)
     return Line(words.say("merge.lead", **shares)), made, *note
 
@@ -242,7 +222,7 @@ def merge_blocks(merge: MergeFinding, words: Words) -> tuple[Block, ...]:
 # -- controls and power --------------------------------------------------------------------------------------------------
 
 
-def controls_section(evidence: Evidence, words: Words) -> Section:
+def controls_section(evidence: findings.Evidence, words: Words) -> Section:
     """Return the comparisons whose answer is known."""
     made = controls_table(evidence.controls, words)
     why = tuple(
@@ -252,7 +232,7 @@ def controls_section(evidence: Evidence, words: Words) -> Section:
     return Section(words.say("picture.controls"), (*blocks, *(Line(text, WARNING) for text in why)))
 
 
-def controls_table(controls: Iterable[ControlFinding], words: Words) -> Table:
+def controls_table(controls: Iterable[findings.ControlFinding], words: Words) -> Table:
     """Return one row for each control: the answer it must give, and the one it gave."""
     rows = [
         (
@@ -274,14 +254,14 @@ def _reason(reason: str | None, words: Words) -> Cell:
     return Cell(said.text, "sentence", lang=said.lang)
 
 
-def power_sections(evidence: Evidence, words: Words) -> list[Section]:
+def power_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
     """Return the weakest relation that each test would have seen."""
     if not evidence.power:
         return []
     return [Section(words.say("power.title"), (Line(words.say("power.lead")), power_table(evidence.power, words)))]
 
 
-def power_table(power: Iterable[PowerFinding], words: Words) -> Table:
+def power_table(power: Iterable[findings.PowerFinding], words: Words) -> Table:
     """Return one row for each test whose power is known, or the reason why not."""
     rows = [
         (
@@ -301,7 +281,7 @@ def power_table(power: Iterable[PowerFinding], words: Words) -> Table:
     return table(words, words.say("power.title"), columns, rows)
 
 
-def _quantity(item: PowerFinding, words: Words) -> Cell:
+def _quantity(item: findings.PowerFinding, words: Words) -> Cell:
     said = sentence(words, item.quantity)
     if item.reason is None:
         return said
@@ -312,35 +292,39 @@ def _quantity(item: PowerFinding, words: Words) -> Cell:
 # -- fingerprint methods -------------------------------------------------------------------------------------------------
 
 
-def methods_section(methods: Sequence[MethodFinding], words: Words) -> Section:
-    """Return the methods beside their nulls, why some are off, and what a reader must know of the others."""
+def methods_section(methods: Sequence[findings.MethodFinding], words: Words) -> Section:
+    """Return the methods beside their nulls, why some did not run, and notes on the others."""
     lines = []
     for item in methods:
         extra = ", ".join(f"{detail.name} {words.number(detail.value)}" for detail in item.details)
         lines += [Line(f"{item.method}: {extra}", FAINT)] if extra else []
         lines += [Line(f"{item.method}: {text}", WARNING) for text in method_notes(item, words)]
-    empirical = next((item.empirical for item in methods if item.status == TESTED and item.empirical), None)
+    empirical = next((item.empirical for item in methods if item.status == findings.TESTED and item.empirical), None)
     if empirical is not None:
         lines.append(Line(words.say("methods.empirical", name=words.engine(empirical.name).text), FAINT))
     return Section(words.say("methods.title"), (Line(words.say("methods.lead")), methods_table(methods, words), *lines))
 
 
-def method_notes(item: MethodFinding, words: Words) -> list[str]:
-    """Return why a method is off, and its notes."""
-    off = [f"{words.say('methods.off')}: {words.engine(item.reason or DASH).text}"] if item.status != TESTED else []
+def method_notes(item: findings.MethodFinding, words: Words) -> list[str]:
+    """Return why a method did not run, and its notes."""
+    off = (
+        [f"{words.say('methods.off')}: {words.engine(item.reason or DASH).text}"]
+        if item.status != findings.TESTED
+        else []
+    )
     return [*off, *(words.engine(note).text for note in item.notes)]
 
 
-def methods_table(methods: Iterable[MethodFinding], words: Words) -> Table:
+def methods_table(methods: Iterable[findings.MethodFinding], words: Words) -> Table:
     """Return one row for each method."""
     rows = [(Cell(item.method, "code", full=words.engine(item.title).text), *_method(item, words)) for item in methods]
     columns = "method observed# null_mean# null_sd# z# log_p# n# null reading"
     return table(words, words.say("methods.title"), columns, rows)
 
 
-def _method(item: MethodFinding, words: Words) -> list[Cell]:
+def _method(item: findings.MethodFinding, words: Words) -> list[Cell]:
     null = deciding_null(item)
-    figures = [_NONE] * 5
+    figures = [NO_FIGURE] * 5
     if null is not None:
         figures = [
             *numbers(words, null.mean, null.sd),
@@ -350,11 +334,11 @@ def _method(item: MethodFinding, words: Words) -> list[Cell]:
         ]
     kind = "none" if null is None else "exact" if null.exact else "approximate" if null.largest is None else "empirical"
     named = words.engine(null.name).text if null is not None else ""
-    reading = words.label("reading", item.reading) if item.status == TESTED else words.say("methods.off")
+    reading = words.label("reading", item.reading) if item.status == findings.TESTED else words.say("methods.off")
     return [*numbers(words, item.value), *figures, Cell(words.say(f"null.{kind}"), full=named), Cell(reading)]
 
 
-def deciding_null(item: MethodFinding) -> MethodNull | None:
+def deciding_null(item: findings.MethodFinding) -> findings.MethodNull | None:
     """Return the null that a method's reading rests on: an exact one, else the empirical one, else what there is."""
     if item.chance is not None and item.chance.exact:
         return item.chance

@@ -1,19 +1,9 @@
-"""One model, section by section: facts, tensors by role, norms by layer."""
+"""Describe one model, section by section: facts, tensors by role, norms by layer."""
 
 from __future__ import annotations
 
-from kinprint.render.content.blocks import (
-    WARNING,
-    Cell,
-    Line,
-    Section,
-    Table,
-    code,
-    count,
-    name,
-    numbers,
-    table,
-)
+from kinprint.render.content.blocks import WARNING, Cell, Line, Section, Table
+from kinprint.render.content.cells import code, count, name, numbers, table
 from kinprint.render.content.report import model_facts, model_notes
 from kinprint.render.texts.words import Words
 from kinprint.results.inspection import Inspection

@@ -1,46 +1,19 @@
-"""All pairs of several models: the matrix of verdicts, the groups, and every pair beside its null."""
+"""Tabulate all pairs of several models: the matrix of verdicts, the groups, and every pair beside its null."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinprint.render.content.blocks import (
-    FAINT,
-    STRONG,
-    WARNING,
-    Block,
-    Cell,
-    Column,
-    Line,
-    Section,
-    Table,
-    figure,
-    log_p,
-    name,
-    numbers,
-    table,
-)
-from kinprint.render.content.report import LOUD
+from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Column, Line, Section, Table
+from kinprint.render.content.cells import figure, log_p, name, numbers, table
+from kinprint.render.content.report import CARD_AND_WEIGHTS_DISAGREE
 from kinprint.render.content.tree import title
 from kinprint.render.texts.words import Words
-from kinprint.results.findings import (
-    DERIVED,
-    IDENTICAL,
-    NO_EVIDENCE,
-    NOT_TESTABLE,
-    SHARES_COMPONENTS,
-    SHARES_INITIALISATION,
-)
+from kinprint.results.findings import CLASSES, IDENTICAL
 from kinprint.results.tree import PairsReport, PairSummary, TreeModel
 
-MARKS = {
-    IDENTICAL: "=",
-    DERIVED: "D",
-    SHARES_COMPONENTS: "c",
-    SHARES_INITIALISATION: "i",
-    NO_EVIDENCE: "·",
-    NOT_TESTABLE: "?",
-}
+MARKS = dict(zip(CLASSES, "=Dci·?", strict=True))
+"""Signs of verdicts in the matrix."""
 _GROUP = 2800  # characters of a list of names
 
 
@@ -101,7 +74,7 @@ def matrix_table(report: PairsReport, words: Words) -> Table:
 
 
 def groups(report: PairsReport, words: Words) -> list[Block]:
-    """Return which models derivation joins, and which it does not."""
+    """Return the groups of models that derive from each other, and the models that stand alone."""
     names = [title(model) for model in report.tree.models]
 
     def said(key: str, members: Iterable[int], tone: str) -> Line:
@@ -135,6 +108,6 @@ def declared_lines(report: PairsReport, words: Words) -> Iterable[Line]:
     """Yield the pairs whose cards do not say what their weights say."""
     names = [title(model) for model in report.tree.models]
     for pair in report.pairs:
-        if pair.stands and pair.declared is not None and pair.declared.state in LOUD:
+        if pair.stands and pair.declared is not None and pair.declared.state in CARD_AND_WEIGHTS_DISAGREE:
             who = f"{names[pair.a]} (A), {names[pair.b]} (B)"
             yield Line(f"{who}: {words.engine(pair.declared.sentence).text}", WARNING)

@@ -1,31 +1,12 @@
-"""A report on two models, section by section, in the words of one language."""
+"""Describe a comparison of two models, section by section, in one language."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kinprint.render.content.blocks import (
-    FAINT,
-    FIGURE,
-    STRONG,
-    WARNING,
-    Block,
-    Cell,
-    Line,
-    Points,
-    Section,
-    Table,
-    code,
-    count,
-    figure,
-    log_p,
-    name,
-    numbers,
-    sentence,
-    table,
-    z_score,
-)
+from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
+from kinprint.render.content.cells import NO_FIGURE, code, count, figure, log_p, name, numbers, sentence, table, z_score
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.context import NOT_SHOWN, UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, Evidence, Verdict
@@ -42,9 +23,8 @@ from kinprint.results.measurements import (
 from kinprint.results.models import ModelSummary
 from kinprint.results.report import Report
 
-LOUD = (UNDECLARED, NOT_SHOWN)
-"""What a card says, or does not say, that a reader must not miss."""
-_NONE = Cell(DASH, FIGURE)
+CARD_AND_WEIGHTS_DISAGREE = (UNDECLARED, NOT_SHOWN)
+"""States of cards that a reader must not miss."""
 _TELLING = 0.5  # a cosine above this is one that readers would take for likeness
 _FEW = 6
 
@@ -63,7 +43,7 @@ def verdict_section(report: Report, words: Words) -> Section:
         blocks.append(Line(words.say("verdict.none.why")))
         return Section(words.say("nav.verdict"), tuple(blocks))
     blocks = [
-        Line(words.verdict(verdict.class_, verdict.kind, verdict.variant), STRONG),
+        Line(words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds), STRONG),
         Line(words.engine(verdict.sentence).text),
         *blocks,
         *([Line(words.say("many.reading.absence"))] if verdict.class_ == NO_EVIDENCE else []),
@@ -83,7 +63,7 @@ def verdict_section(report: Report, words: Words) -> Section:
 
 
 def reasons_title(class_: str) -> str:
-    """Return the key of what the reasons of a verdict are called."""
+    """Return the key of the heading above the reasons of a verdict."""
     return {NO_EVIDENCE: "verdict.for.none", NOT_TESTABLE: "verdict.for.why"}.get(class_, "verdict.for.some")
 
 
@@ -141,7 +121,7 @@ def declared_sections(found: DeclaredFinding | None, words: Words) -> list[Secti
     if found is None:
         return []
     label = words.label("declared", found.state)
-    tone = WARNING if found.state in LOUD else ""
+    tone = WARNING if found.state in CARD_AND_WEIGHTS_DISAGREE else ""
     blocks: list[Block] = [Line(f"{label}: {words.engine(found.sentence).text}", tone)]
     if declares_something(found):
         sides = zip(_declared_facts(found.a, words), _declared_facts(found.b, words), strict=True)
@@ -153,7 +133,7 @@ def declared_sections(found: DeclaredFinding | None, words: Words) -> list[Secti
 
 
 def declares_something(found: DeclaredFinding | None) -> bool:
-    """Whether either model's card says anything of its origin: a table of nothing tells nothing."""
+    """Return whether either model's card says anything of its origin, so that a table has content."""
     sides = (found.a, found.b) if found else ()
     return any(side.base_models or side.relation or side.licence for side in sides)
 
@@ -212,9 +192,9 @@ def tokenizer_table(report: Report, words: Words) -> Table:
     jaccard = "" if found.jaccard is None else f" ({words.say('tokenizer.jaccard', j=words.number(found.jaccard))})"
     common = count(found.tokens_common)
     rows = [
-        ("kind", name(found.kind_a), name(found.kind_b), _NONE),
+        ("kind", name(found.kind_a), name(found.kind_b), NO_FIGURE),
         ("tokens", count(found.tokens_a), count(found.tokens_b), figure(common.text + jaccard, common.value)),  # type: ignore[arg-type]
-        ("same_id", _NONE, _NONE, count(found.same_id)),
+        ("same_id", NO_FIGURE, NO_FIGURE, count(found.same_id)),
         ("merges", count(found.merges_a), count(found.merges_b), count(found.merges_common)),
     ]
     made = [(Cell(words.say(f"tokenizer.{key}")), *cells) for key, *cells in rows]
@@ -263,13 +243,13 @@ def roles_table(summary: Iterable[RoleSummary], words: Words) -> Table:
 
 
 def statistic_of(item: RoleSummary) -> float | None:
-    """Return what the role's null is of, or the plain mean where there is no test."""
+    """Return the statistic that the role's null describes, or the plain mean where there is no test."""
     return item.statistic if item.statistic is not None else item.mean_pearson
 
 
 def _null_figures(null: NullResult | None, words: Words) -> list[Cell]:
     if null is None:
-        return [_NONE] * 4
+        return [NO_FIGURE] * 4
     return [
         *numbers(words, null.mean, null.sd),
         z_score(words, null.z),
@@ -335,7 +315,7 @@ def few(items: Sequence[str], words: Words) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """The cosine of one pair of tensors, taken apart."""
+    """The cosine of one pair of tensors, explained by correlation and spread."""
 
     role: str
     layer: int | None
@@ -360,7 +340,7 @@ class Example:
 
 
 def example_of(comparisons: Iterable[TensorComparison]) -> Example | None:
-    """Return the comparison whose cosine owes most to spread: the highest that no correlation would have as well."""
+    """Return the comparison whose cosine would be highest without any correlation: most of it comes from small spread."""
     explained = [(item, item.explained) for item in comparisons if item.explained is not None]
     if not explained:
         return None
@@ -426,7 +406,7 @@ def files_table(report: Report, words: Words) -> Table:
 
 
 def identity(text: str, words: Words) -> Cell:
-    """Return what tells a file from others: a hash, or that none is known. A size stands beside it already."""
+    """Return the hash of a file, or that none is known; its size stands in another column."""
     return Cell(words.say("data.no_hash")) if text.startswith("size:") else name(text)
 
 
@@ -454,7 +434,7 @@ def read_line(report: Report, words: Words) -> str:
 
 
 def assumptions_of(report: Report) -> tuple[str, ...]:
-    """Return all that has to hold for the figures to mean what they say, each once."""
+    """Return the assumptions of the verdict and of all nulls, each once."""
     texts = list(report.verdict.assumptions) if report.verdict else []
     nulls = [item.null for item in report.summary if item.null is not None]
     return tuple(dict.fromkeys([*texts, *(text for null in nulls for text in null.assumptions)]))

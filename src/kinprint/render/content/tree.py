@@ -1,11 +1,12 @@
-"""A family tree in the words of one language: what the terminal, notebooks and the drawing say of models and edges."""
+"""Describe models and edges of a family tree in one language, for the terminal, notebooks and the drawing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import LINES, Cell, Table, figure, log_p, name, numbers, table
+from kinprint.render.content.blocks import LINES, Cell, Table
+from kinprint.render.content.cells import figure, log_p, name, numbers, table
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, FamilyTree, TreeEdge, TreeModel
 
@@ -16,7 +17,7 @@ _SHARES = ("shares_components", "shares_initialisation")
 
 @dataclass(frozen=True)
 class Tie:
-    """A model, or family, that shares something with another without descent: one line for all such pairs of the two."""
+    """Two models, or families, that share weights without descent: one line for all such pairs between them."""
 
     one: int  # node to draw at
     two: int
@@ -38,7 +39,7 @@ def label(tree: FamilyTree, model: TreeModel) -> str:
 
 
 def standing_alone(tree: FamilyTree, model: TreeModel, words: Words) -> str:
-    """Say of a model that hangs on no other what that means."""
+    """Say why a model has no edge: unrelated to all others, or not testable."""
     if not tree.testable(model.index):
         return words.say("tree.not_tested")
     left = tree.untested(model.index)
@@ -58,7 +59,7 @@ def kind(edge: TreeEdge, words: Words) -> str:
 
 
 def firmness(edge: TreeEdge, words: Words) -> str:
-    """Return the distance and how firm the neighbourhood is."""
+    """Return the distance, and the share of resamplings in which the two are neighbours."""
     said = (
         words.say("tree.distance.unknown")
         if edge.distance is None
@@ -70,7 +71,7 @@ def firmness(edge: TreeEdge, words: Words) -> str:
 
 
 def heading(tree: FamilyTree, edge: TreeEdge, words: Words) -> str:
-    """Return which way an edge runs and how sure that is."""
+    """Return the direction of an edge and its probability."""
     names = {model.index: title(model) for model in tree.models}
     ends, chance = (names[edge.parent], names[edge.child]), edge.probability
     if edge.direction == FORWARD:
@@ -84,7 +85,7 @@ def heading(tree: FamilyTree, edge: TreeEdge, words: Words) -> str:
 
 
 def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: Words) -> str:
-    """Name the parents of a merge but the one that `edge` leads from; begins with what sets it apart, or is empty."""
+    """Name the parents of a merge besides the one that `edge` leads from; empty if there are none."""
     names = {model.index: title(model) for model in tree.models}
     others = [item for item in tree.edges if item.child == child and item is not edge]
     return "".join(
@@ -93,7 +94,7 @@ def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: W
 
 
 def ties(tree: FamilyTree) -> list[Tie]:
-    """Sum up what is shared without descent: one tie for two families or lone models, none inside a family."""
+    """Count pairs that share weights without descent: one tie for two families or lone models, none inside a family."""
     roots = {model.index: _root(tree, model.index) for model in tree.nodes}
     sizes: dict[int, int] = {}
     for root in roots.values():
@@ -113,7 +114,7 @@ def _root(tree: FamilyTree, node: int) -> int:
 
 
 def tie_line(tree: FamilyTree, tie: Tie, words: Words) -> str:
-    """Say a tie in a line."""
+    """Describe a tie in one line."""
     names = {model.index: title(model) for model in tree.models}
     key = f"tree.tie.{tie.shares if tie.shares in _SHARES else 'other'}"
     ends = {"one": names[tie.one], "two": names[tie.two]}
@@ -121,7 +122,7 @@ def tie_line(tree: FamilyTree, tie: Tie, words: Words) -> str:
 
 
 def summary(tree: FamilyTree, words: Words) -> str:
-    """Say in one line what came out."""
+    """Describe the tree in one line: copies, families, lone models, directed edges."""
 
     def counted(key: str, count: int) -> str:
         return words.say(f"{key}.one") if count == 1 else words.say(key, n=count)
@@ -144,7 +145,7 @@ def summary(tree: FamilyTree, words: Words) -> str:
 
 
 def edges_table(tree: FamilyTree, words: Words) -> Table:
-    """Return one row for each edge: its p-value, its distance, and the hints at its direction."""
+    """Return one row for each edge: its p-value, its distance, and the cues for its direction."""
     names = {model.index: title(model) for model in tree.models}
     rows = []
     for edge in tree.edges:

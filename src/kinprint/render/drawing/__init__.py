@@ -1,1 +1,1 @@
-"""Family trees as pictures."""
+"""Draw family trees."""

@@ -1,4 +1,4 @@
-"""A family tree as SVG: one row for each model, so that nothing can overlap however many there are and whatever their names.
+"""Draw a family tree as SVG: one row for each model, so that nothing overlaps, whatever the number and names of models.
 
 Colours are from the palette of Okabe & Ito, which colour-blind readers can tell apart; arrows and dashes say the same again.
 """
@@ -10,19 +10,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 from kinprint._util.plain import printable
-from kinprint.render.content.tree import (
-    Tie,
-    firmness,
-    heading,
-    kind,
-    label,
-    second_parents,
-    size,
-    standing_alone,
-    summary,
-    tie_line,
-    ties,
-)
+from kinprint.render.content import tree as content
 from kinprint.render.texts.words import Words
 from kinprint.results.tree import BACKWARD, FORWARD, FamilyTree, TreeEdge, TreeModel
 from kinprint.text import ENGLISH
@@ -38,7 +26,7 @@ _WIDE = ("W", "F")
 
 @dataclass
 class _Row:
-    """One model, placed."""
+    """One model, and where its box stands."""
 
     model: TreeModel
     depth: int
@@ -68,12 +56,12 @@ class _Sheet:
 
 
 def safe(text: str, limit: int = 400) -> str:
-    """Return text from strangers as it may stand in XML."""
+    """Return untrusted text, escaped for XML."""
     return escape(printable(text, limit), {'"': "&quot;", "'": "&#39;"})
 
 
 def breadth(text: str, px: int) -> float:
-    """Return a generous guess of how wide text is drawn; fonts differ between machines. Names and titles are bold."""
+    """Return an upper estimate of the width of drawn text, since fonts differ; names and titles are bold."""
     each = 0.62 if px == NOTE_PX else 0.72
     return sum(1.1 * px if unicodedata.east_asian_width(c) in _WIDE else each * px for c in text)
 
@@ -94,9 +82,9 @@ def _cut(text: str, keep: int) -> str:
 
 
 def tree_svg(tree: FamilyTree, lang: str = ENGLISH) -> bytes:
-    """Return the drawing, complete in itself: no script, no font, no image, nothing from elsewhere."""
+    """Return the drawing, self-contained: no script, font, image or link."""
     words = Words(lang)
-    crossing = ties(tree)
+    crossing = content.ties(tree)
     second = [edge for edge in tree.edges if tree.above(edge.child) is not edge]
     lanes = len(crossing) + len(second)
     left = MARGIN + (LANE * (lanes + 1) if lanes else 0)
@@ -114,7 +102,7 @@ def tree_svg(tree: FamilyTree, lang: str = ENGLISH) -> bytes:
     tied = {node for tie in crossing for node in (tie.one, tie.two)}
     right = max((_draw_row(sheet, tree, row, column, row.model.index in tied, words) for row in rows), default=column)
     foot = (rows[-1].y if rows else 60) + ROW + 14
-    head = summary(tree, words)
+    head = content.summary(tree, words)
     right = max(right, MARGIN + breadth(head, 16), *(_foot(sheet, tree, crossing, foot, words)))
     height = foot + 20 * (len(crossing) + len(_legend(tree, words))) + MARGIN
     sheet.text(MARGIN, 34, head, px=16, bold=True)
@@ -126,7 +114,7 @@ def _rows(tree: FamilyTree, left: float) -> list[_Row]:
     nodes = {model.index: model for model in tree.nodes}
 
     def place(model: TreeModel, depth: int, edge: TreeEdge | None) -> None:
-        name = fitted(label(tree, model), NAME_PX, MOST_NAME_PX)
+        name = fitted(content.label(tree, model), NAME_PX, MOST_NAME_PX)
         rows.append(_Row(model, depth, edge, 0.0, left + INDENT * depth, breadth(name, NAME_PX) + 24))
         for below in tree.children(model.index):
             place(nodes[below.child], depth + 1, below)
@@ -167,7 +155,7 @@ def _draw_pass(sheet: _Sheet, start: _Row, end: _Row, x: float, colour: str, das
 def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: bool, words: Words) -> float:
     """Draw a model's box and what is said of it; returns where the row ends."""
     model, edge = row.model, row.edge
-    whole = label(tree, model)
+    whole = content.label(tree, model)
     fill = FILL if model.family is not None else ALONE_FILL
     sheet.boxes.append(
         f'<g><title>{safe(f"{whole}: {model.reference}", 2000)}</title><rect x="{row.x:.1f}" y="{row.y:.1f}" '
@@ -175,12 +163,12 @@ def _draw_row(sheet: _Sheet, tree: FamilyTree, row: _Row, column: float, tied: b
     )
     sheet.text(row.x + 12, row.y + 23, fitted(whole, NAME_PX, MOST_NAME_PX), px=NAME_PX, bold=True)
     if edge is None:
-        alone = words.say("tree.tied") if tied else standing_alone(tree, model, words)
-        said = [size(model, words), *([] if model.family is not None else [alone])]
+        alone = words.say("tree.tied") if tied else content.standing_alone(tree, model, words)
+        said = [content.size(model, words), *([] if model.family is not None else [alone])]
     else:
         said = [
-            f"{kind(edge, words)}; {firmness(edge, words)}",
-            heading(tree, edge, words) + second_parents(tree, edge.child, edge, words),
+            f"{content.kind(edge, words)}; {content.firmness(edge, words)}",
+            content.heading(tree, edge, words) + content.second_parents(tree, edge.child, edge, words),
         ]
     for number, text in enumerate(said):
         sheet.text(
@@ -195,9 +183,9 @@ def _legend(tree: FamilyTree, words: Words) -> list[str]:
     return [words.say("tree.legend.lines"), words.say("tree.legend.figures", pairs=tree.settings.pairs)]
 
 
-def _foot(sheet: _Sheet, tree: FamilyTree, crossing: list[Tie], y: float, words: Words) -> list[float]:
+def _foot(sheet: _Sheet, tree: FamilyTree, crossing: list[content.Tie], y: float, words: Words) -> list[float]:
     """Write the ties and the legend under the drawing; returns how far the lines reach."""
-    lines = [(words.say("tree.tie", tie=tie_line(tree, tie, words)), TIE_INK) for tie in crossing] + [
+    lines = [(words.say("tree.tie", tie=content.tie_line(tree, tie, words)), TIE_INK) for tie in crossing] + [
         (text, FAINT) for text in _legend(tree, words)
     ]
     for number, (text, colour) in enumerate(lines):

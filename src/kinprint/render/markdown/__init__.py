@@ -1,1 +1,1 @@
-"""Results as Markdown."""
+"""Write results as Markdown."""

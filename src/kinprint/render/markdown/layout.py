@@ -1,4 +1,4 @@
-"""Blocks as GitHub-flavoured Markdown. Names come from strangers: whatever they hold is shown and starts nothing."""
+"""Lay out blocks as GitHub-flavoured Markdown. Names come from untrusted files: shown as they are, never as markup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import CODE, FIGURE, LINES, NAME, STRONG, Block, Cell, Line, Section, Table, headed
+from kinprint.render.content.blocks import CODE, FIGURE, LINES, NAME, STRONG, Block, Cell, Line, Section, Table
 from kinprint.render.texts.words import DASH, Words
 
 LONGEST_NAME, LONGEST = 200, 700  # characters shown of a name, and of a sentence
@@ -20,7 +20,7 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def prose(text: str, limit: int = LONGEST) -> str:
-    """Return a sentence that shows as it is, wherever in a line or a table it stands."""
+    """Return a sentence, escaped for any place in a line or a table."""
     shown = _SPECIAL.sub(r"\\\1", printable(text, limit)).translate(_ENTITIES)
     shown = _EDGE.sub(r"\\_", _START.sub(r"\1\\\2", shown))
     # what GitHub would turn into links, or a notice to somebody
@@ -34,7 +34,7 @@ def name(text: str, limit: int = LONGEST_NAME) -> str:
 
 
 def fenced(text: str) -> str:
-    """Return a command as a block of code that it cannot leave."""
+    """Return a command as a block of code, with a fence longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}sh\n{text}\n{fence}"
@@ -59,7 +59,7 @@ def _block(block: Block, words: Words) -> str:
     left = len(block.lines) - MOST_ROWS
     lines += [prose(words.say("and_more_json", n=left))] if left > 0 else []
     listed = "\n".join(f"- {text}" for text in lines)
-    return f"{prose(headed(block.title))}\n\n{listed}" if block.title else listed
+    return f"{prose(block.heading)}\n\n{listed}" if block.title else listed
 
 
 def _table(content: Table, words: Words) -> str:

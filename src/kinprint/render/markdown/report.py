@@ -1,15 +1,18 @@
-"""A report as Markdown: the verdict first, then what it rests on; single measurements are left to tables and pages."""
+"""Write reports as Markdown: the verdict first, then what it rests on; single measurements are left to tables and pages."""
 
 from __future__ import annotations
 
 from kinprint._util.plain import printable
 from kinprint.render.content import report as content
-from kinprint.render.content.blocks import Line, Section
+from kinprint.render.content.blocks import Block, Line, Points, Section
 from kinprint.render.content.evidence import evidence_sections, methods_section
+from kinprint.render.content.pairs import pairs_sections
+from kinprint.render.content.tree import edges_table
 from kinprint.render.markdown.layout import LONGEST_NAME, fenced, markdown_sections, prose
 from kinprint.render.repeat_command import command_of
 from kinprint.render.texts.words import Words
 from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport
 
 _COMMAND = 4000  # characters shown
 
@@ -37,16 +40,28 @@ def report_markdown(report: Report, lang: str = "en") -> str:
 
 def _provenance(report: Report, words: Words) -> Section:
     files, run = content.files_table(report, words), report.run
-    versions = {"version": run.kinprint, "python": run.python, "numpy": run.numpy}
     made = words.say("foot.made", version=run.kinprint, schema=report.schema, number=report.schema_version)
     started = f"{words.say('settings.started')}: {run.started}; {words.say('settings.seed')}: {report.settings.seed}."
-    return Section(
-        words.say("data.title"),
-        (
-            *([files] if files.rows else []),
-            Line(content.read_line(report, words)),
-            *([content.reads_table(report, words)] if report.reads else []),
-            Line(f"{started} {made}"),
-            Line(words.say("command.lead", **versions)),
-        ),
-    )
+    blocks: list[Block] = [
+        *([files] if files.rows else []),
+        Line(content.read_line(report, words)),
+        *([content.reads_table(report, words)] if report.reads else []),
+        Line(f"{started} {made}"),
+        Line(words.say("command.lead", version=run.kinprint, python=run.python, numpy=run.numpy)),
+    ]
+    return Section(words.say("data.title"), tuple(blocks))
+
+
+def pairs_markdown(report: PairsReport, lang: str = "en") -> str:
+    """Return the matrix, the groups, every pair beside its null, and the proposed tree, ending in a newline."""
+    words, tree = Words(lang), report.tree
+    limits = [words.say(f"many.reading.{key}") for key in ("corrected", "direction", "absence")]
+    notes = [words.engine(note).text for note in tree.notes]
+    drawn = (edges_table(tree, words), Line(words.say("many.tree.limits"))) if tree.edges else ()
+    sections = [
+        *pairs_sections(report, words),
+        Section(words.say("many.nav.tree"), drawn),
+        Section(words.say("nav.reading"), (Points("", (*limits, *notes)),)),
+    ]
+    title = prose(words.say("many.title", n=len(tree.models)))
+    return "\n\n".join([f"# {title}", *markdown_sections(sections, words)]) + "\n"

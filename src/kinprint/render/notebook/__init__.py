@@ -1,1 +1,1 @@
-"""Results as HTML fragments for notebooks."""
+"""Show results in notebooks, as HTML fragments."""

@@ -1,4 +1,4 @@
-"""The strongest tests and the controls as bars of −log10 p, on a logarithmic scale, beside the threshold."""
+"""Draw the strongest tests and the controls as bars of −log10 p, on a logarithmic scale, beside the threshold."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, wo
 
 
 def _label(test: EvidenceTest, words: Words) -> str:
-    """Return a test in plain words and of what it is."""
+    """Return the label of a test and what it is of."""
     where = words.engine(test.scope).text
     where = where if test.layer is None else words.say("picture.in_layer", scope=where, layer=test.layer)
     return f"{words.label('test', test.name)}: {where}"

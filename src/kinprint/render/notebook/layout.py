@@ -1,4 +1,4 @@
-"""Blocks as a small HTML fragment for notebooks: no script, nothing from elsewhere, every name escaped.
+"""Lay out blocks as a small HTML fragment: no script, nothing from elsewhere, every name escaped.
 
 Colours follow JupyterLab's theme where there is one, else the reader's preference for light or dark.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from markupsafe import Markup, escape
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import FAINT, FIGURE, STRONG, Block, Cell, Line, Points, Table, headed
+from kinprint.render.content.blocks import FAINT, FIGURE, STRONG, Block, Cell, Line, Points, Table
 from kinprint.render.texts.words import Words
 
 MOST_ROWS = 40
@@ -45,14 +45,16 @@ background:none;color:inherit;vertical-align:top}
 
 
 def fragment(blocks: Iterable[Block | Markup], title: str, words: Words) -> str:
-    """Return blocks, and what is markup already, as one element."""
+    """Return blocks, and what is markup already, as one element with a title for screen readers."""
     content = Markup("").join(block if isinstance(block, Markup) else _block(block, words) for block in blocks)
-    opening = Markup('<div class="kinprint-nb" role="group" lang="{}" aria-label="{}">').format(words.lang, title)
+    opening = Markup('<div class="kinprint-nb" role="group" lang="{}" aria-label="kinprint: {}">').format(
+        words.lang, title
+    )
     return str(opening + _STYLE + content + Markup("</div>"))
 
 
 def shown(text: str, limit: int = _NAME) -> Markup:
-    """Return text as HTML, not for attributes: what may run from right to left is kept apart from what stands beside it."""
+    """Return text as HTML (not for attributes), with text that may run from right to left isolated."""
     safe = printable(text, limit)
     return escape(safe) if safe.isascii() else Markup("<bdi>{}</bdi>").format(safe)
 
@@ -61,7 +63,7 @@ def _block(block: Block, words: Words) -> Markup:
     if isinstance(block, Table):
         return _table(block, words)
     if isinstance(block, Points):
-        block = Line(f"{headed(block.title)} {'; '.join(block.lines)}", FAINT, _PROSE)
+        block = Line(f"{block.heading} {'; '.join(block.lines)}", FAINT, _PROSE)
     tone = {STRONG: " class=kp-class", FAINT: " class=kp-faint"}.get(block.tone, "")
     return Markup("<p{}>{}</p>").format(Markup(tone), shown(block.text, block.limit))  # noqa: S704 - one of two words
 

@@ -1,18 +1,25 @@
-"""A comparison of two models, or a description of one, as a fragment for notebooks."""
+"""Show results in notebooks, each as one HTML fragment."""
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 from markupsafe import Markup
 
+from kinprint._util.plain import printable
 from kinprint.render.content import report as content
-from kinprint.render.content.blocks import FAINT, Block, Line, Points, Section
+from kinprint.render.content.blocks import FAINT, STRONG, Block, Line, Points
 from kinprint.render.content.evidence import controls_section
 from kinprint.render.content.inspection import inventory_table
+from kinprint.render.content.pairs import pairs_sections
+from kinprint.render.content.tree import summary
+from kinprint.render.drawing.tree_svg import tree_svg
 from kinprint.render.notebook.chart import evidence_chart
 from kinprint.render.notebook.layout import fragment
 from kinprint.render.texts.words import Words
 from kinprint.results.inspection import Inspection
 from kinprint.results.report import Report
+from kinprint.results.tree import FamilyTree, PairsReport
 
 _ROLES = ["role", "compared", "n", "cosine", "cosine_null", "pearson", "null_mean", "null_sd", "z", "log_p"]
 
@@ -20,10 +27,12 @@ _ROLES = ["role", "compared", "n", "cosine", "cosine_null", "pearson", "null_mea
 def report_notebook(report: Report, lang: str = "en") -> str:
     """Return the verdict, a chart of its strongest tests and controls, the roles and the controls."""
     words = Words(lang)
+    against = words.say("verdict.against")  # of all lists, a notebook shows only this
+    verdict = content.verdict_section(report, words).blocks
     blocks: list[Block | Markup] = [
         Line(f"A: {report.a.reference}", FAINT),
         Line(f"B: {report.b.reference}", FAINT),
-        *_brief(content.verdict_section(report, words), words),
+        *(block for block in verdict if not isinstance(block, Points) or block.title == against),
     ]
     if report.declared is not None:
         blocks.append(Line(f"{words.say('declared.title')}: {words.engine(report.declared.sentence).text}"))
@@ -32,19 +41,12 @@ def report_notebook(report: Report, lang: str = "en") -> str:
     blocks.append(content.roles_table(report.summary, words).only(*_ROLES))
     if report.evidence is not None:
         blocks += controls_section(report.evidence, words).blocks
-    return fragment(blocks, f"kinprint: {words.say('head.kind')}", words)
-
-
-def _brief(section: Section, words: Words) -> list[Block]:
-    """Return a verdict without all lists but what speaks against it."""
-    against = words.say("verdict.against")
-    return [block for block in section.blocks if not isinstance(block, Points) or block.title == against]
+    return fragment(blocks, words.say("head.kind"), words)
 
 
 def inspection_notebook(found: Inspection, lang: str = "en") -> str:
     """Return what one model is made of."""
-    words = Words(lang)
-    model = found.model
+    words, model = Words(lang), found.model
     facts = [
         f"{model.architecture} {words.say('head.guessed')}" if model.architecture_guessed else model.architecture,
         words.say("head.layers", n=model.layers),
@@ -52,11 +54,25 @@ def inspection_notebook(found: Inspection, lang: str = "en") -> str:
         words.size(model.stored_bytes),
         f"{words.say('data.tensors')}: {words.say('data.tensors.count', n=model.tensors, unmapped=len(model.unmapped))}",
     ]
-    notes = (Line(text) for text in content.model_notes(model, words))
-    blocks: list[Block] = [
-        Line(model.reference, "strong"),
-        Line(", ".join(facts)),
-        inventory_table(found, words),
-        *notes,
-    ]
-    return fragment(blocks, f"kinprint: {words.say('col.model')}", words)
+    notes = [Line(text) for text in content.model_notes(model, words)]
+    start: list[Block] = [Line(model.reference, STRONG), Line(", ".join(facts)), inventory_table(found, words)]
+    return fragment([*start, *notes], words.say("col.model"), words)
+
+
+def pairs_notebook(report: PairsReport, lang: str = "en") -> str:
+    """Return the matrix of verdicts, the groups, each pair beside its null, then the tree."""
+    words = Words(lang)
+    blocks = [block for section in pairs_sections(report, words) for block in section.blocks]
+    return fragment([*blocks, *_drawn(report.tree, words)], words.say("many.matrix"), words)
+
+
+def tree_notebook(tree: FamilyTree, lang: str = "en") -> str:
+    """Return the drawing of a family tree, as an image, so that nothing in it can act or clash with the page."""
+    words = Words(lang)
+    return fragment(_drawn(tree, words), words.say("many.nav.tree"), words)
+
+
+def _drawn(tree: FamilyTree, words: Words) -> list[Block | Markup]:
+    picture = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}" style="max-width:100%;background:#fff">')
+    image = picture.format(b64encode(tree_svg(tree, words.lang)).decode(), printable(summary(tree, words), 700))
+    return [image, *(Line(words.engine(note).text) for note in tree.notes)]

@@ -1,4 +1,4 @@
-"""Where a pair lies: every test and control on one axis, how seldom unrelated models would show as much.
+"""Place every test and control of a pair on one axis: how seldom unrelated models would agree as much.
 
 Holm's correction bounds the chance that *any* test of an unrelated pair falls below α by α. So the band up to α = 0.05 has a
 plain meaning: of unrelated pairs, at least 95 in 100 have all of their tests inside it.
@@ -29,7 +29,7 @@ MOST_TESTS = 12
 
 @dataclass(frozen=True)
 class Axis:
-    """From −log10 p to a place between 0 and 100 per cent."""
+    """The map from log10 p to a place between 0 and 100 per cent of the width."""
 
     last: float
 
@@ -54,7 +54,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Mark:
-    """One row: what it is, where it lies (None for nowhere, with the reason in ``text``), and its value in words."""
+    """One row: a test, control or the pair, its place (None if it has none, with the reason in ``text``), its value in words."""
 
     shape: str  # "pair", "test", "control", "failed"
     label: str
@@ -145,7 +145,7 @@ def _control(item: ControlFinding, axis: Axis, alpha: float, words: PageWords) -
 
 
 def _ticks(axis: Axis, alpha: float) -> Iterable[Tick]:
-    """Yield labels that do not touch each other; the threshold has its own, and is left free."""
+    """Yield labels that touch neither each other nor the threshold, which has its own."""
     limit = axis.at(alpha)
     taken: dict[float, list[tuple[float, float]]] = {_WIDE: [(limit, limit)], _NARROW: [(limit, limit)]}
     for size in _TICKS:
@@ -159,7 +159,7 @@ def _ticks(axis: Axis, alpha: float) -> Iterable[Tick]:
 
 
 def _take(at: float, text: str, anchor: str, width: float, taken: list[tuple[float, float]]) -> bool:
-    """Whether a label has room on an axis of `width` pixels; it then takes it."""
+    """Return whether a label has room on an axis of `width` pixels, and reserve that room."""
     long = 100.0 * sum(_RAISED if c in _EXPONENT else _TEXT for c in text) / width
     low = at - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * long
     gap = 100.0 * _BETWEEN / width

@@ -1,10 +1,12 @@
-"""The layer map as two rails with links, and what is counted beside it."""
+"""Draw the layer map of a report as two rows of layers with links, and count the matches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinprint.render.page.markup import PageWords, ranges
+from kinprint._util.plain import ranges
+from kinprint.render.content.evidence import map_pairs, unread_layers
+from kinprint.render.page.markup import PageWords
 from kinprint.results.findings import TESTED, LayerFinding
 from kinprint.results.report import Report
 
@@ -15,16 +17,17 @@ _MOST_LAYERS = 400  # beyond this a drawing says nothing that the table does not
 
 @dataclass(frozen=True)
 class Node:
-    """One layer on a rail."""
+    """One layer in its row."""
 
     x: int
     layer: int
     matched: bool
+    read: bool = True
 
 
 @dataclass(frozen=True)
 class Rails:
-    """Two rails: layers of A above, layers of B below, and a link for each match."""
+    """Two rows: layers of A above, layers of B below, and a link for each match."""
 
     width: int
     height: int
@@ -36,8 +39,8 @@ class Rails:
 
 
 @dataclass(frozen=True)
-class LayerMap:
-    """What the page says of the layer map."""
+class LayerMapFigure:
+    """What the page shows of the layer map."""
 
     made: bool
     kind: str
@@ -46,41 +49,49 @@ class LayerMap:
     rails: Rails | None
     describe: str
     unused: str | None  # layers of A that no layer of B matches
+    unread: str = ""  # layers of either model that were not read
 
 
-def layer_map_of(report: Report, words: PageWords) -> LayerMap | None:
+def layer_map_of(report: Report, words: PageWords) -> LayerMapFigure | None:
     """Return the layer map of a report, or None if none was sought."""
     if report.evidence is None:
         return None
     alignment = report.evidence.alignment
     if alignment.status != TESTED:
-        return LayerMap(False, alignment.kind, 0, (), None, "", None)
-    joined = {
-        item.layer: item.source
+        return LayerMapFigure(False, alignment.kind, 0, (), None, "", None)
+    joined = [
+        (source, item.layer)
         for item in alignment.layers
-        if item.shared and item.source is not None and item.layer < report.b.layers and item.source < report.a.layers
-    }
-    pairs = ", ".join(f"{layer}←{source}" for layer, source in joined.items())
+        for source in item.sources
+        if item.layer < report.b.layers and source < report.a.layers
+    ]
+    pairs = map_pairs(alignment.layers)
     describe = words.say("map.describe", pairs=pairs) if pairs else words.say("map.describe.none")
-    free = sorted(set(range(report.a.layers)) - set(joined.values()))
+    free = sorted(set(range(report.a.layers)) - {source for source, _ in joined} - set(alignment.unread_a))
     fits = 0 < max(report.a.layers, report.b.layers) <= _MOST_LAYERS
-    return LayerMap(
+    return LayerMapFigure(
         True,
         alignment.kind,
-        len(joined),
+        len({layer for _, layer in joined}),
         alignment.layers,
-        _rails(report.a.layers, report.b.layers, joined) if fits else None,
+        _rails(report, joined) if fits else None,
         describe,
         ranges(free) if joined and free else None,
+        " ".join(unread_layers(alignment, words)),
     )
 
 
-def _rails(layers_a: int, layers_b: int, joined: dict[int, int]) -> Rails:
-    most = max(layers_a, layers_b)
+def _rails(report: Report, joined: list[tuple[int, int]]) -> Rails:
+    assert report.evidence is not None
+    alignment, most = report.evidence.alignment, max(report.a.layers, report.b.layers)
     pitch = min(_WIDEST, max(_CLOSEST, _ROOM // most))
     at = [_MARGIN + pitch // 2 + pitch * layer for layer in range(most)]
-    sources = set(joined.values())
-    a = tuple(Node(at[layer], layer, layer in sources) for layer in range(layers_a))
-    b = tuple(Node(at[layer], layer, layer in joined) for layer in range(layers_b))
-    links = tuple((at[source], at[layer], source == layer) for layer, source in joined.items())
-    return Rails(_MARGIN * 2 + pitch * most, _HEIGHT, _TOP, _BOTTOM, a, b, links)
+    rows = [
+        tuple(Node(at[layer], layer, layer in matched, layer not in unread) for layer in range(count))
+        for count, matched, unread in (
+            (report.a.layers, {source for source, _ in joined}, alignment.unread_a),
+            (report.b.layers, {layer for _, layer in joined}, alignment.unread),
+        )
+    ]
+    links = tuple((at[source], at[layer], source == layer) for source, layer in joined)
+    return Rails(_MARGIN * 2 + pitch * most, _HEIGHT, _TOP, _BOTTOM, rows[0], rows[1], links)

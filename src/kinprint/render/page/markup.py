@@ -1,9 +1,8 @@
-"""The words of one page as markup: sentences of the engine, names from strangers, cells of tables."""
+"""Turn the words of one page into safe markup: sentences of the engine, untrusted names, cells of tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
@@ -50,7 +49,7 @@ class PageWords(Words):
         return powers(printable(self.engine(text).text, limit)) if text else DASH
 
     def name(self, text: str | None, limit: int = LONGEST_NAME) -> Markup:
-        """Return a name that a stranger chose: inert, set apart from the direction of the text around it, and cut."""
+        """Return an untrusted name: escaped, isolated from the direction of the text around it, and cut."""
         if not text:
             return escape(DASH)
         shown = middle_cut(printable(text, WHOLE), limit)
@@ -95,14 +94,3 @@ def middle_cut(text: str, limit: int) -> str:
         return text
     left = (limit - 1) * 2 // 3
     return f"{text[:left]}…{text[len(text) - (limit - 1 - left) :]}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Write sorted numbers as runs: ``0–3, 7``."""
-    runs: list[list[int]] = []
-    for item in numbers:
-        if runs and item == runs[-1][1] + 1:
-            runs[-1][1] = item
-        else:
-            runs.append([item, item])
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)

@@ -1,4 +1,4 @@
-"""What the page's scripts need, once and compactly: columns of numbers as base64, text interned.
+"""Pack the data that the page's scripts need: columns of numbers as base64, each text once.
 
 A pair of 48 layers has some nine thousand measurements. Four bytes a figure hold seven digits, more than a page shows; the
 report's JSON has all of them.
@@ -26,61 +26,19 @@ LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a
 _TEXT = 300
 _NAME = 160
 
-SCRIPT_WORDS = {
-    "js.page": ("page", "pages", "rows"),
-    "js.printed": ("first", "last", "rows", "all"),
-    "js.no_rows": (),
-    "js.layer": ("layer",),
-    "js.no_layer": (),
-    "js.expert": ("layer", "expert"),
-    "js.point": ("role", "place", "metric", "value", "mean", "sd", "z", "p", "n"),
-    "js.point.none": ("role", "place", "metric", "value", "reason"),
-    "js.chart.empty": (),
-    "js.chart.label": ("quantity", "metric", "first", "last", "points"),
-    "js.chart.band": (),
-    "js.axis.layer": (),
-    "js.axis.z": ("metric",),
-    "js.axis.value": ("metric",),
-    "js.axis.p": ("metric",),
-    "js.cell": ("a", "b", "cosine", "null", "pearson", "z"),
-    "js.cell.map": (),
-    "js.heat.cosine": (),
-    "js.heat.pearson": (),
-    "js.heat.z": (),
-    "js.heat.axis.a": (),
-    "js.heat.axis.b": (),
-    "js.heat.label": ("name", "role", "rows", "columns"),
-    "js.heat.scale": ("name", "low", "high"),
-    "js.heat.scale.z": ("low", "high"),
-    "js.heat.missing": (),
-    "js.heat.off": ("reason",),
-    "js.heat.about": ("n", "null"),
-    "js.heat.about.rows": ("n", "null", "first", "last"),
-    "js.slider": ("r", "cosine"),
-    "js.copied": (),
-    "js.copy_failed": (),
-    "js.shown": ("roles", "of"),
-}
-"""Keys of what scripts say, with the placeholders that scripts fill."""
 
-
-class _Table:
-    """Text, each once."""
-
-    def __init__(self) -> None:
-        self.items: dict[str, int] = {}
+class _Interned(dict[str, int]):
+    """Texts, each once, and the place of each in their order."""
 
     def place(self, text: str) -> int:
-        return self.items.setdefault(text, len(self.items))
+        return self.setdefault(text, len(self))
 
 
 def payload_of(report: Report, words: PageWords) -> str:
     """Return the scripts' data as JSON that may stand inside a script element."""
     data = {
         "lang": words.lang,
-        "words": {
-            key: words.say(key, **{name: f"{{{name}}}" for name in names}) for key, names in SCRIPT_WORDS.items()
-        },
+        "words": words.templates("js."),
         "measured": _measured(report.comparisons, words),
         "grids": [_grid(grid, words) for grid in report.grids],
         "map": _map(report),
@@ -97,37 +55,34 @@ def embedded(data: object) -> str:
 
 
 def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict[str, Any]:
-    texts, names, roles, metrics = _Table(), _Table(), _Table(), _Table()
+    texts, names, roles, metrics = _Interned(), _Interned(), _Interned(), _Interned()
     places: list[list[Any]] = []
-    columns: dict[str, array[float]] = {key: array("f") for key in ("value", "mean", "sd", "z", "p")}
-    whole: dict[str, array[int]] = {key: array("I") for key in ("place", "metric", "n", "how", "why", "flags")}
+    columns: dict[str, array[Any]] = {key: array("f") for key in ("value", "mean", "sd", "z", "p")}
+    columns |= {key: array("I") for key in ("place", "metric", "n", "how", "why", "flags")}
     for item in comparisons:
-        where = len(places)
         tensors = [names.place(middle_cut(printable(side.tensor, 4 * _NAME), _NAME)) for side in (item.a, item.b)]
-        role = roles.place(printable(item.role, 60))
-        places.append([role, item.layer, item.expert, *tensors])
-        rows = item.measurements or (Measurement("", item.status, reason=item.reason),)
-        for found in rows:
+        for found in item.measurements or (Measurement("", item.status, reason=item.reason),):
             null = found.null
-            metric = printable(found.metric, 60) if found.metric else ""
-            whole["place"].append(where)
-            whole["metric"].append(metrics.place(metric))
-            whole["n"].append(null.n if null else 0)
-            whole["how"].append(texts.place(printable(words.how(null.p_method, null.n_draws), 40) if null else ""))
             why = found.reason or (null.p_text if null else None)
-            whole["why"].append(texts.place(words.said(why, _TEXT) if why else ""))
-            whole["flags"].append(_flags(found))
             figures = (found.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
-            for key, figure in zip(columns, figures, strict=True):
-                columns[key].append(_single(figure))
+            whole = (
+                len(places),
+                metrics.place(printable(found.metric, 60) if found.metric else ""),
+                null.n if null else 0,
+                texts.place(printable(words.how(null.p_method, null.n_draws), 40) if null else ""),
+                texts.place(words.said(why, _TEXT) if why else ""),
+                _flags(found),
+            )
+            for column, figure in zip(columns.values(), (*map(_single, figures), *whole), strict=True):
+                column.append(figure)
+        places.append([roles.place(printable(item.role, 60)), item.layer, item.expert, *tensors])
     return {
-        "roles": list(roles.items),
-        "metrics": list(metrics.items),
-        "texts": list(texts.items),
-        "names": list(names.items),
+        "roles": list(roles),
+        "metrics": list(metrics),
+        "texts": list(texts),
+        "names": list(names),
         "places": places,
         **{key: _packed(column) for key, column in columns.items()},
-        **{key: _packed(column) for key, column in whole.items()},
     }
 
 
@@ -174,4 +129,4 @@ def _map(report: Report) -> list[tuple[int, int]]:
     if report.evidence is None:
         return []
     found = report.evidence.alignment.layers
-    return [(item.source, item.layer) for item in found if item.shared and item.source is not None]
+    return [(source, item.layer) for item in found for source in item.sources]

@@ -1,9 +1,10 @@
-"""One self-contained HTML file from a report: templates, style and scripts inlined, nothing else allowed to load."""
+"""Write reports on two and on many models as one self-contained HTML file: style and scripts inlined, nothing else may load."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,23 +12,28 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kinprint._util.plain import printable
+from kinprint._util.plain import printable, ranges
 from kinprint.render.content import evidence as tables
 from kinprint.render.content import report as content
+from kinprint.render.content.pairs import MARKS, strongest_first
+from kinprint.render.content.tree import title
+from kinprint.render.drawing.tree_svg import tree_svg
 from kinprint.render.page.evidence_chart import evidence_chart
 from kinprint.render.page.layer_map import layer_map_of
-from kinprint.render.page.markup import PageWords, middle_cut, ranges
-from kinprint.render.page.payload import payload_of
-from kinprint.render.page.verdict import certainty, failed, nothing_found
-from kinprint.render.repeat_command import command_of
+from kinprint.render.page.markup import PageWords, middle_cut
+from kinprint.render.page.payload import embedded, payload_of
+from kinprint.render.page.verdict import certainty, nothing_found
+from kinprint.render.repeat_command import command_of, pairs_command
 from kinprint.render.texts.words import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
-from kinprint.results.findings import CLASSES
+from kinprint.results.findings import CLASSES, IDENTICAL
 from kinprint.results.options import SIZE, options_of
 from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport, TreeModel
 
-_SCRIPTS = ("core.js", "rows.js", "chart.js", "heat.js", "page.js")
-_STYLES = ("page.css", "print.css")
+_SCRIPTS, _PAIRS_SCRIPTS = ("core.js", "rows.js", "chart.js", "heat.js", "page.js"), ("core.js", "page.js")
+_STYLES, _PAIRS_STYLES = ("page.css", "print.css"), ("page.css", "many.css", "print.css")
+_PAIRS_WORDS = ("js.copied", "js.copy_failed")
 _LONGEST_COMMAND, _MOST_SPANS = 8000, 40
 _TABLES = {  # what templates call
     content: "config_table files_table identity models_table read_line reasons_title roles_table tokenizer_table",
@@ -35,27 +41,75 @@ _TABLES = {  # what templates call
 }
 
 
+@dataclass(frozen=True)
+class MatrixCell:
+    """One cell of the matrix of all pairs: empty on the diagonal and for what was not compared, else a verdict."""
+
+    class_: str | None = None
+    sign: str = ""
+    doubtful: bool = False  # does not stand after the correction for all pairs
+    place: int | None = None  # of the pair in the list below the matrix
+
+
 def report_html(report: Report, lang: str = "en") -> bytes:
     """Return the report as one HTML file in the language `lang`; the same report gives the same bytes."""
     words = PageWords(lang)
-    page = environment().get_template("page.html")
-    command = command_of(report)
-    shown = printable(command, _LONGEST_COMMAND)
+    a, b = (middle_cut(printable(model.reference, 400), 60) for model in (report.a, report.b))
     settings = report.settings
-    text = page.render(
-        report=report,
+    return _page(
+        "page.html",
+        report,
+        words,
+        command_of(report),
         run=report.run,
-        v=words,
-        title=_title(report, words),
+        title=words.say("title", a=a, b=b),
         payload=payload_of(report, words),
-        command=shown,
-        command_hidden=shown != command,
         named_only=bool(settings.controls or settings.related or settings.parents or settings.bases),
         date=printable(report.run.started[:10], 10),
-        **inlined(_STYLES, _SCRIPTS),
+        **_inlined(_STYLES, _SCRIPTS),
         **_view(report, words),
     )
-    return text.encode()
+
+
+def pairs_html(report: PairsReport, lang: str = "en") -> bytes:
+    """Return matrix, groups, tree, and every pair beside its null as one HTML file; the same report gives the same bytes."""
+    words, models = PageWords(lang), report.tree.models
+    pairs = strongest_first(report)
+    places = {frozenset((pair.a, pair.b)): number for number, pair in enumerate(pairs)}
+    return _page(
+        "many.html",
+        report,
+        words,
+        pairs_command(report),
+        run=report.tree.run,
+        title=words.say("many.title", n=len(models)),
+        pairs=pairs,
+        names=[title(model) for model in models],
+        matrix=[(model, [_cell(report, model, other, places) for other in models]) for model in models],
+        signs=[(sign, name) for name, sign in MARKS.items()],
+        groups=[group for group in report.clusters if len(group) > 1],
+        alone=report.alone,
+        not_testable=report.not_testable,
+        tree=Markup(tree_svg(report.tree, lang).decode()),  # noqa: S704 - which escapes all names
+        payload=embedded({"lang": lang, "words": {key: words.say(key) for key in _PAIRS_WORDS}}),
+        **_inlined(_PAIRS_STYLES, _PAIRS_SCRIPTS),
+    )
+
+
+def _page(template: str, report: Report | PairsReport, words: PageWords, command: str, **shown: Any) -> bytes:
+    safe = printable(command, _LONGEST_COMMAND)
+    page = environment().get_template(template)
+    return page.render(report=report, v=words, command=safe, command_hidden=safe != command, **shown).encode()
+
+
+def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[frozenset[int], int]) -> MatrixCell:
+    place = places.get(frozenset((one.index, two.index)))
+    if one.index != two.index and one.node == two.node:
+        return MatrixCell(IDENTICAL, MARKS[IDENTICAL], False, place)
+    pair = report.pair(one.index, two.index) if one.index != two.index else None
+    if pair is None:
+        return MatrixCell()
+    return MatrixCell(pair.class_, MARKS[pair.class_], not pair.stands, places[frozenset((pair.a, pair.b))])
 
 
 def _view(report: Report, words: PageWords) -> dict[str, Any]:
@@ -65,7 +119,7 @@ def _view(report: Report, words: PageWords) -> dict[str, Any]:
         "sure": certainty(verdict, words) if verdict else "",
         "limits": (*verdict.against, *verdict.untested) if verdict else (),
         "declares_something": content.declares_something(report.declared),
-        "failed": failed(evidence),
+        "failed": tuple(item for item in evidence.controls if item.status == "failed") if evidence else (),
         "chart": evidence_chart(verdict, evidence, words),
         "layer_map": layer_map_of(report, words),
         "experts_shared": sum(item.shared for item in evidence.experts) if evidence else 0,
@@ -89,21 +143,12 @@ def _settings(report: Report, words: PageWords) -> list[tuple[str, str]]:
     return found
 
 
-def _title(report: Report, words: PageWords) -> str:
-    a, b = (middle_cut(printable(model.reference, 400), 60) for model in (report.a, report.b))
-    return words.say("title", a=a, b=b)
-
-
 @cache
 def environment() -> Environment:
     """Return the templates' environment: everything is escaped, and a name that does not exist is an error."""
+    loader = PackageLoader("kinprint.render.page", "templates")
     environment = Environment(
-        loader=PackageLoader("kinprint.render.page", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=False,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals.update(
         printable=printable,
@@ -117,10 +162,10 @@ def environment() -> Environment:
     return environment
 
 
-def inlined(styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, str]:
+def _inlined(styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, str]:
     """Return styles and scripts, and the policy that lets a browser use these and nothing else."""
     style, script = _asset(styles), _asset(scripts)
-    # files of this package, which hold no text of strangers
+    # files of this package, which hold no untrusted text
     return {"style": Markup(style), "script": Markup(script), "csp": _policy(style, script)}  # noqa: S704
 
 

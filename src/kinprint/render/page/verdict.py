@@ -1,10 +1,10 @@
-"""What the page says of a verdict that takes more than a template: how sure it is, and its headline."""
+"""Say how sure a verdict is, and what would have been seen where nothing was found."""
 
 from __future__ import annotations
 
 from kinprint.render.page.evidence_chart import BAND
 from kinprint.render.texts.words import Words
-from kinprint.results.findings import IDENTICAL, ControlFinding, Evidence, Verdict
+from kinprint.results.findings import IDENTICAL, Verdict
 from kinprint.text import Text
 
 
@@ -37,8 +37,3 @@ def nothing_found(sentence: str, words: Words) -> tuple[str, str]:
         if isinstance(quantity, str)
     ]
     return words.say("verdict.nothing_found"), words.say("verdict.seen", what=words.say("or").join(seen))
-
-
-def failed(evidence: Evidence | None) -> tuple[ControlFinding, ...]:
-    """Return the controls that did not give the answer that is known."""
-    return tuple(item for item in evidence.controls if item.status == "failed") if evidence else ()

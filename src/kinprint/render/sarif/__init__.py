@@ -1,1 +1,1 @@
-"""Results as SARIF 2.1.0."""
+"""Write results as SARIF 2.1.0."""

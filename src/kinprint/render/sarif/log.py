@@ -1,197 +1,126 @@
-"""What SARIF logs of a pair and of many models have in common: the rules, a result for each finding, and the log itself."""
+"""Write findings on pairs of models as a SARIF 2.1.0 log: the rules, and a result for each finding."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from kinprint._util.plain import printable
 from kinprint.errors import SchemaError
+from kinprint.render.facts import NAME, SHOWN, Facts
+from kinprint.results import findings
 from kinprint.results.context import DECLARED, NOT_SHOWN, UNDECLARED, DeclaredFinding
-from kinprint.results.findings import (
-    DERIVED,
-    IDENTICAL,
-    NO_EVIDENCE,
-    NOT_TESTABLE,
-    SHARES_COMPONENTS,
-    SHARES_INITIALISATION,
-)
 from kinprint.results.models import ModelSummary
 from kinprint.results.tree import TreeModel
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-SHOWN, NAME = 2000, 200  # characters
 
 
-@dataclass(frozen=True)
-class _Rule:
-    id: str
+class _Rule(NamedTuple):
     level: str  # "error", "warning", "note", "none"
     short: str
     full: str
 
 
-_RULES = (
-    _Rule(
-        "undeclared-derivation",
+_RULES = {
+    "undeclared-derivation": _Rule(
         "error",
         "Derivation that no card declares",
         "The weights of two models are related, and neither model's card says so.",
     ),
-    _Rule(
-        "declared-not-shown",
+    "declared-not-shown": _Rule(
         "warning",
         "Declared derivation that the weights do not show",
         "A card names a base model, but the weights show no trace of it. The weights may have been replaced or trained anew, or "
         "the card may be wrong.",
     ),
-    _Rule(
-        "identical-weights",
-        "warning",
-        "The weights are the same",
-        "All weights are byte for byte the same.",
-    ),
-    _Rule(
-        "derived-from",
+    "identical-weights": _Rule("warning", "The weights are the same", "All weights are byte for byte the same."),
+    "derived-from": _Rule(
         "warning",
         "One model derives from the other, or both from a common ancestor",
         "Agreement like this would not happen between unrelated models. The tests do not say which of the two came first.",
     ),
-    _Rule(
-        "shares-components",
+    "shares-components": _Rule(
         "warning",
         "The models share parts",
         "Some parts of the two models agree as unrelated models would not, others do not.",
     ),
-    _Rule(
-        "shares-initialisation",
+    "shares-initialisation": _Rule(
         "note",
         "The models share a random start, or too little to tell",
         "What the models share is less than training would leave in common.",
     ),
-    _Rule(
-        "not-testable",
+    "not-testable": _Rule(
         "warning",
         "The models cannot be tested",
-        "No test could have seen even a copy, or a control failed: nothing can be said about this pair.",
+        "No test would have seen a strong relation, or a control failed: nothing can be said about this pair.",
     ),
-    _Rule(
-        "no-evidence",
+    "no-evidence": _Rule(
         "none",
         "No evidence of derivation",
         "No test found more agreement than unrelated models show. This is not proof of independence: distillation and training "
-        "on another model's output leave no trace in weights.",
+        "on another model's output are not seen in weights, unless hidden states were matched.",
     ),
-    _Rule(
-        "no-verdict",
-        "none",
-        "No verdict was asked for",
-        "The comparison was asked for measurements alone.",
-    ),
-)
-_PLACES = {rule.id: place for place, rule in enumerate(_RULES)}
-_OF_CLASS = {
-    IDENTICAL: "identical-weights",
-    DERIVED: "derived-from",
-    SHARES_COMPONENTS: "shares-components",
-    SHARES_INITIALISATION: "shares-initialisation",
-    NO_EVIDENCE: "no-evidence",
-    NOT_TESTABLE: "not-testable",
+    "no-verdict": _Rule("none", "No verdict was asked for", "The comparison was asked for measurements alone."),
+}
+_OF_CLASS = {class_: class_.replace("_", "-") for class_ in findings.CLASSES} | {
+    findings.IDENTICAL: "identical-weights",
+    findings.DERIVED: "derived-from",
 }
 _OF_DECLARED = {UNDECLARED: "undeclared-derivation", NOT_SHOWN: "declared-not-shown"}
 
 
 @dataclass(frozen=True)
-class Place:
-    """A model as a place: its name as the user typed it, and the relative address of something local, if there is such."""
-
-    reference: str
-    address: str | None
-
-
-def place_of(model: ModelSummary | TreeModel) -> Place:
-    """Return where a model is: a local one's first weight file; the file's bare name if the model's path is absolute."""
-    if model.kind not in ("folder", "file") or not model.files:
-        return Place(model.reference, None)
-    place = posix_path(model.location)
-    folder = place if model.kind == "folder" else place.parent
-    return Place(model.reference, relative_address(folder, posix_path(model.files[0].name)))
-
-
-@dataclass(frozen=True)
 class Judged:
-    """What was found of two models.
+    """What was found of two models."""
 
-    Attributes
-    ----------
-    a, b
-        The models.
-    class_, sentence
-        The verdict, both None if none was asked for.
-    certainty
-        How sure it is, in a sentence.
-    declared
-        What cards say beside it.
-    stands
-        Whether the verdict is one after all corrections; if not, the question is left open.
-    properties
-        What further is told with each result.
-    """
-
-    a: Place
-    b: Place
-    class_: str | None
+    a: ModelSummary | TreeModel
+    b: ModelSummary | TreeModel
+    class_: str | None  # the verdict; None if none was asked for
     sentence: str | None
-    certainty: str
+    certainty: str  # how sure the verdict is, in a sentence
     declared: DeclaredFinding | None
-    stands: bool = True
-    properties: Mapping[str, Any] = field(default_factory=dict)
+    stands: bool = True  # after all corrections; if not, the question is left open
+    facts: Facts = field(default_factory=dict)  # told with each result
 
 
-def sarif_log(
-    found: Iterable[Judged], *, id_: str, version: str, started: str | None, facts: Mapping[str, Any]
-) -> bytes:
-    """Return findings as SARIF (UTF-8).
+def sarif_log(found: Iterable[Judged], facts: Facts, *, id_: str, version: str, started: str | None) -> bytes:
+    """Return findings as SARIF (UTF-8), with `facts` as properties of the run.
 
-    Parameters
-    ----------
-    found
-        The pairs.
-    id_
-        What tells runs of this kind from others, ending in a slash.
-    version, started
-        Of kinprint, and when it started, if the report tells.
-    facts
-        Properties of the run.
+    `id_` tells runs of this kind from others and ends in a slash; `version` is that of kinprint; `started` is the time of the
+    comparison, if the report tells.
     """
-    invocation = {"executionSuccessful": True} | ({"startTimeUtc": started} if started is not None else {})
+    rules = [_described(name, rule) for name, rule in _RULES.items()]
     run = {
-        "tool": {
-            "driver": {
-                "name": "kinprint",
-                "version": printable(version, NAME),
-                "rules": [_described(rule) for rule in _RULES],
-            }
-        },
+        "tool": {"driver": {"name": "kinprint", "version": printable(version, NAME), "rules": rules}},
         "automationDetails": {"id": id_},
-        "invocations": [invocation],
+        "invocations": [{"executionSuccessful": True} | ({"startTimeUtc": started} if started is not None else {})],
         "results": [result for pair in found for result in _results(pair)],
-        "properties": dict(facts),
+        "properties": _properties(facts),
     }
     log = {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
     return json.dumps(log, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _described(rule: _Rule) -> dict[str, Any]:
+def _properties(facts: Facts) -> dict[str, Any]:
+    def shown(cell: Any) -> Any:
+        if isinstance(cell, tuple):
+            return [shown(part) for part in cell]
+        return printable(cell, SHOWN) if isinstance(cell, str) else cell
+
+    return {f"kinprint:{name}": shown(cell) for name, cell in facts.items()}
+
+
+def _described(name: str, rule: _Rule) -> dict[str, Any]:
     return {
-        "id": rule.id,
-        "name": rule.id.title().replace("-", ""),
+        "id": name,
+        "name": name.title().replace("-", ""),
         "shortDescription": {"text": f"{rule.short}."},
         "fullDescription": {"text": rule.full},
         "help": {"text": f"{rule.full} The report itself, with every figure beside its null, says on what this rests."},
@@ -203,16 +132,16 @@ def _results(pair: Judged) -> Iterator[dict[str, Any]]:
     """Yield one result for the verdict, and one more where a card and the weights disagree."""
     declared = pair.declared
     if pair.class_ is None:
-        yield _result(pair, "no-verdict", "open", "none", _RULES[_PLACES["no-verdict"]].full)
+        yield _result(pair, "no-verdict", "open", "none", _RULES["no-verdict"].full)
     else:
         if pair.class_ not in _OF_CLASS:
             raise SchemaError(f"the report has a verdict of an unknown class: {printable(pair.class_, 80)!r}")
         rule = _OF_CLASS[pair.class_]
-        kind, level = "fail", _RULES[_PLACES[rule]].level
+        kind, level = "fail", _RULES[rule].level
         message = f"{pair.sentence} {pair.certainty}"
         if declared is not None and declared.state == DECLARED and level == "warning":
             level = "note"  # it is what the card says
-        if pair.class_ == NO_EVIDENCE:
+        if pair.class_ == findings.NO_EVIDENCE:
             kind, message = "pass", f"{message} This is not proof of independence."
         if not pair.stands:
             kind, level = "open", "none"
@@ -220,7 +149,7 @@ def _results(pair: Judged) -> Iterator[dict[str, Any]]:
     if pair.stands and declared is not None and declared.state in _OF_DECLARED:
         rule = _OF_DECLARED[declared.state]
         message = " ".join(filter(None, (declared.sentence, declared.licences)))
-        yield _result(pair, rule, "fail", _RULES[_PLACES[rule]].level, message)
+        yield _result(pair, rule, "fail", _RULES[rule].level, message)
 
 
 def _result(pair: Judged, rule: str, kind: str, level: str, message: str) -> dict[str, Any]:
@@ -228,7 +157,7 @@ def _result(pair: Judged, rule: str, kind: str, level: str, message: str) -> dic
     key = "\n".join((rule, pair.a.reference, pair.b.reference)).encode("utf-8", "replace")
     result = {
         "ruleId": rule,
-        "ruleIndex": _PLACES[rule],
+        "ruleIndex": list(_RULES).index(rule),
         "kind": kind,
         "level": level,
         "message": {"text": printable(message, SHOWN)},
@@ -236,20 +165,24 @@ def _result(pair: Judged, rule: str, kind: str, level: str, message: str) -> dic
         "relatedLocations": [{"id": 1, **_location("A", pair.a)}],
         "partialFingerprints": {"kinprint/v1": hashlib.sha256(key).hexdigest()},
     }
-    return result | ({"properties": dict(pair.properties)} if pair.properties else {})
+    return result | ({"properties": _properties(pair.facts)} if pair.facts else {})
 
 
-def _location(side: str, place: Place) -> dict[str, Any]:
-    name = printable(place.reference, NAME)
+def _location(side: str, model: ModelSummary | TreeModel) -> dict[str, Any]:
+    """Return where a model is: its name as the user typed it, and the relative address of a local one's first weight file."""
+    name = printable(model.reference, NAME)
     logical = {"name": name, "fullyQualifiedName": name, "kind": "resource"}
     found: dict[str, Any] = {"logicalLocations": [logical], "message": {"text": f"model {side}: {name}"}}
-    if place.address is not None:
-        found["physicalLocation"] = {"artifactLocation": {"uri": place.address}}
+    if model.kind in ("folder", "file") and model.files:
+        place = _posix_path(model.location)
+        folder = place if model.kind == "folder" else place.parent
+        address = _relative_address(folder, _posix_path(model.files[0].name))
+        found |= {"physicalLocation": {"artifactLocation": {"uri": address}}} if address is not None else {}
     return found
 
 
-def relative_address(folder: PurePosixPath, file: PurePosixPath) -> str | None:
-    """Return the address of something in a folder; its bare name if the folder's path is absolute or leads elsewhere."""
+def _relative_address(folder: PurePosixPath, file: PurePosixPath) -> str | None:
+    """Return the address of a file in a folder; its bare name if the folder's path is absolute or leads elsewhere."""
     if file.name in ("", ".."):
         return None
     if folder.is_absolute() or ".." in folder.parts or ":" in str(folder):
@@ -259,6 +192,6 @@ def relative_address(folder: PurePosixPath, file: PurePosixPath) -> str | None:
     return quote(str(folder / file), errors="replace")
 
 
-def posix_path(text: str) -> PurePosixPath:
+def _posix_path(text: str) -> PurePosixPath:
     """Return a path of whatever system with slashes."""
     return PurePosixPath(text.replace("\\", "/"))

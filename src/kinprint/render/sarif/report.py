@@ -1,72 +1,79 @@
-"""A report as SARIF 2.1.0 (OASIS), for the tools that show findings of continuous integration.
+"""Write reports as SARIF 2.1.0 (OASIS), for the tools that show findings of continuous integration.
 
-One result for the verdict, and one more where a model's card and its weights disagree. "No evidence" passes; it is no proof.
+One result for the verdict of each pair, and one more where a model's card and its weights disagree. "No evidence" passes, and is no
+proof. A verdict that does not stand after the correction for all pairs is left open, and no card is held against it.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import replace
+from datetime import UTC
 
-from kinprint._util.plain import printable
-from kinprint.errors import SchemaError
-from kinprint.render.repeat_command import command_of
-from kinprint.render.sarif.log import NAME, SHOWN, Judged, place_of, sarif_log
+from kinprint.render.facts import pairs_facts, report_facts, schema_of, started
+from kinprint.render.parentage import pair_ref
+from kinprint.render.sarif.log import Judged, sarif_log
+from kinprint.render.tables.report import facts_of
 from kinprint.results.findings import Verdict
 from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport, PairSummary
+
+_ELSEWHERE = ("sentence", "declared_against_measured", "licences", "model_a", "model_b")  # in messages and places
 
 
 def report_sarif(report: Report) -> bytes:
     """Return the report's findings as SARIF (UTF-8); the same report always gives the same bytes."""
     verdict = report.verdict
-    found = Judged(
-        a=place_of(report.a),
-        b=place_of(report.b),
-        class_=None if verdict is None else verdict.class_,
-        sentence=None if verdict is None else verdict.sentence,
-        certainty="" if verdict is None else _certainty(verdict),
-        declared=report.declared,
-    )
+    found = Judged(report.a, report.b, None, None, "", report.declared)
+    if verdict is not None:
+        found = replace(found, class_=verdict.class_, sentence=verdict.sentence, certainty=_certainty(verdict))
     return sarif_log(
         [found],
+        {"schema": schema_of(report), **report_facts(report)},
         id_="kinprint/compare/",
         version=report.run.kinprint,
-        started=_started(report),
-        facts=_facts(report),
+        started=started(report).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
 
 
 def _certainty(verdict: Verdict) -> str:
     if verdict.log10_p is None:
         return f"No p-value (threshold log10 p {verdict.log10_alpha:g})."
-    return (
-        f"log10 p {verdict.log10_p:.1f} after correction for {verdict.tests} tests; threshold {verdict.log10_alpha:g}."
+    corrected = f"log10 p {verdict.log10_p:.1f} after correction for {verdict.tests} tests"
+    return f"{corrected}; threshold {verdict.log10_alpha:g}."
+
+
+def pairs_sarif(report: PairsReport) -> bytes:
+    """Return the findings of all pairs as SARIF (UTF-8); the same report always gives the same bytes."""
+    return sarif_log(
+        [_judged(report, pair) for pair in report.pairs],
+        {"schema": schema_of(report), **pairs_facts(report)},
+        id_="kinprint/pairs/",
+        version=report.tree.run.kinprint,
+        started=None,  # a report on many models does not say when it was made
     )
 
 
-def _facts(report: Report) -> dict[str, Any]:
-    verdict, found = report.verdict, report.declared
-    return {
-        "kinprint:schema": f"{report.schema}/{report.schema_version}",
-        "kinprint:status": report.status,
-        "kinprint:reason": printable(report.reason or "", SHOWN),
-        "kinprint:verdict": verdict.class_ if verdict is not None else None,
-        "kinprint:kind": printable(verdict.kind, NAME) if verdict is not None and verdict.kind else None,
-        "kinprint:log10_p": verdict.log10_p if verdict is not None else None,
-        "kinprint:threshold": verdict.log10_alpha if verdict is not None else None,
-        "kinprint:tests": verdict.tests if verdict is not None else None,
-        "kinprint:limits": [printable(text, SHOWN) for text in verdict.against] if verdict is not None else [],
-        "kinprint:not_tested": [printable(text, SHOWN) for text in verdict.untested] if verdict is not None else [],
-        "kinprint:declared": found.state if found is not None else None,
-        "kinprint:seed": report.settings.seed,
-        "kinprint:bytes_read": report.bytes_read,
-        "kinprint:command": printable(command_of(report), SHOWN),
-    }
+def _judged(report: PairsReport, pair: PairSummary) -> Judged:
+    models = report.tree.models
+    told = {name: cell for name, cell in facts_of(report, pair).items() if name not in _ELSEWHERE}
+    return Judged(
+        models[pair.a],
+        models[pair.b],
+        pair.class_,
+        pair.sentence,
+        _certainty_among(report, pair),
+        pair.declared,
+        pair.stands,
+        {"pair": pair_ref(pair), **told},
+    )
 
 
-def _started(report: Report) -> str:
-    try:
-        found = datetime.fromisoformat(report.run.started)
-    except ValueError as error:
-        raise SchemaError(f"the report does not say when it was made: {printable(report.run.started, 80)!r}") from error
-    return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _certainty_among(report: PairsReport, pair: PairSummary) -> str:
+    settings = report.tree.settings
+    if pair.log10_p is None or pair.log10_p_pairs is None:
+        return f"No p-value (threshold log10 p {settings.log10_alpha:g})."
+    said = (
+        f"log10 p {pair.log10_p:.1f} after correction for the tests of the pair, {pair.log10_p_pairs:.1f} for all "
+        f"{settings.pairs} pairs; threshold {settings.log10_alpha:g}."
+    )
+    return said if pair.stands else f"{said} This does not stand after the correction for all pairs."

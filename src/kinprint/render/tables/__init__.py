@@ -1,1 +1,1 @@
-"""Results as tidy tables: CSV and Parquet."""
+"""Write results as tidy tables: CSV, Parquet, pandas."""

@@ -1,17 +1,34 @@
-"""All measurements of a report as tidy tables, one row for each figure, with its null beside it.
+"""Lay out results as tidy tables, CSV, Parquet or pandas: one row for each figure, with its null beside it.
 
-Three tables: every metric on every pair of tensors, every test of the evidence, and every layer of A against every layer of B.
+Of two models: every metric on every pair of tensors, every test of the evidence, every layer of A against every layer of B. Of many
+models: one row for each pair, its verdict beside what could mislead.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from kinprint.render.tables.tidy import REAL, TEXT, WHOLE, Column, Row, columns, fields_of, to_csv, to_parquet
-from kinprint.results.context import LayerGrid
+from kinprint.errors import NeedsExtra
+from kinprint.render.forms import checked_table
+from kinprint.render.parentage import direction_among, related
+from kinprint.render.tables import tidy
+from kinprint.render.tables.tidy import REAL, TEXT, TEXTS, WHOLE, Cell, Column, Row, columns, fields_of
+from kinprint.results.context import DeclaredFinding, LayerGrid
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import Measurement, NullResult, TensorComparison
 from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport, PairSummary, TreeModel
+from kinprint.text import verbatim
+
+DOES_NOT_STAND = "does_not_stand"
+"""In place of a verdict, where the correction for all pairs leaves none."""
+
+Rows = tuple[tuple[Column, ...], list[Row]]
+
+# -- two models ----------------------------------------------------------------------------------------------------------
 
 _PAIR = columns(TEXT, "model_a model_b")
 
@@ -37,20 +54,12 @@ _GRID = (*columns(TEXT, "role"), *columns(WHOLE, "layer_a layer_b"), *columns(RE
 _UNITS = fields_of(LayerGrid, "n")
 _GRIDDED = fields_of(LayerGrid, "null? assumptions status reason")
 
-MEASUREMENTS = (
-    *_PAIR,
-    *_PLACE.columns,
-    *_METRIC.columns,
-    *_NULL.columns,
-    *_SIDES.columns,
-    *_SPAN,
-    *_COMPARED.columns,
-)
+MEASUREMENTS = (*_PAIR, *_PLACE.columns, *_METRIC.columns, *_NULL.columns, *_SIDES.columns, *_SPAN, *_COMPARED.columns)
 TESTS = (*_PAIR, *_TEST.columns, *_COUNTS.columns, *_TESTED.columns)
-PAIRS = (*_PAIR, *_GRID, *_UNITS.columns, *_GRIDDED.columns)
+LAYERS = (*_PAIR, *_GRID, *_UNITS.columns, *_GRIDDED.columns)
 
 
-def measurement_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
+def measurement_rows(report: Report) -> Rows:
     """Return one row for each metric on each pair of tensors; a pair without measurements has one row that says why."""
     return MEASUREMENTS, [(*_models(report), *cells) for item in report.comparisons for cells in _of_tensors(item)]
 
@@ -62,7 +71,7 @@ def _of_tensors(item: TensorComparison) -> Iterator[Row]:
         yield (*place, *_METRIC.of(found), *_NULL.of(found.null), *end)
 
 
-def evidence_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
+def evidence_rows(report: Report) -> Rows:
     """Return one row for each test of the evidence; a test that is off has its reason and no figures."""
     found: list[Row] = []
     for test in report.evidence.tests if report.evidence is not None else ():
@@ -71,7 +80,7 @@ def evidence_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
     return TESTS, found
 
 
-def layer_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
+def layer_rows(report: Report) -> Rows:
     """Return one row for each layer of A against each layer of B, of each role; a role without grids has one row."""
     found: list[Row] = []
     for grid in report.grids:
@@ -82,43 +91,103 @@ def layer_rows(report: Report) -> tuple[tuple[Column, ...], list[Row]]:
         for i, layer_a in enumerate(grid.layers_a):
             figures = zip(grid.layers_b, grid.cosine[i], grid.cosine_null[i], grid.pearson[i], grid.z[i], strict=True)
             found += [(*start, layer_a, *cells, *end) for cells in figures]
-    return PAIRS, found
+    return LAYERS, found
 
 
 def _models(report: Report) -> tuple[str, str]:
     return report.a.reference, report.b.reference
 
 
-TABLES: dict[str, Callable[[Report], tuple[tuple[Column, ...], list[Row]]]] = {
+# -- many models ---------------------------------------------------------------------------------------------------------
+
+_MODEL = fields_of(TreeModel, "model=reference name commit")
+_VERDICT = fields_of(PairSummary, "verdict=class_ kind log10_p log10_p_pairs")
+_CORRECTION = (*columns(WHOLE, "pairs"), *columns(REAL, "threshold"))
+_FIGURES = fields_of(PairSummary, "stands norm_cosine norm_cosine_null")
+_DECLARED = fields_of(DeclaredFinding, "declared=state declared_against_measured=sentence named_by licences")
+_DIRECTION = (*columns(TEXT, "direction"), *columns(WHOLE, "came_first"), *columns(TEXTS, "shared_parts"))
+_REST = fields_of(PairSummary, "controls_passed controls_run bytes_read sentence limits=against not_tested=untested")
+VERDICTS = (
+    *columns(WHOLE, "number_a number_b"),
+    *(Column(f"{column.name}_{side}", column.kind) for side in "ab" for column in _MODEL.columns),
+    *(*_VERDICT.columns, *_CORRECTION, *_FIGURES.columns, *_DECLARED.columns, *_DIRECTION, *_REST.columns),
+)
+
+
+def verdict_rows(report: PairsReport) -> Rows:
+    """Return one row for each pair that was compared, in the order of the report; models are numbered from 1."""
+    return VERDICTS, [_row(report, pair) for pair in report.pairs]
+
+
+def facts_of(report: PairsReport, pair: PairSummary) -> dict[str, Cell]:
+    """Return the row of one pair by the names of its columns, without what all pairs have in common, for other forms."""
+    cells = zip(VERDICTS, _row(report, pair), strict=True)
+    return {column.name: cell for column, cell in cells if column not in _CORRECTION}
+
+
+def _row(report: PairsReport, pair: PairSummary) -> Row:
+    models, settings = report.tree.models, report.tree.settings
+    told, first = direction_among(report, pair)
+    if not pair.stands:  # no word that a reader, or a filter, could take for a verdict or hold against a card
+        alone = verbatim(pair.class_ + " by itself, not after the correction for all pairs")
+        pair = replace(pair, class_=DOES_NOT_STAND, kind=None, sentence=alone, declared=None, components=())
+    return (
+        *(pair.a + 1, pair.b + 1, *_MODEL.of(models[pair.a]), *_MODEL.of(models[pair.b])),
+        *(*_VERDICT.of(pair), settings.pairs, settings.log10_alpha, *_FIGURES.of(pair), *_DECLARED.of(pair.declared)),
+        told if related(pair) else None,
+        None if first is None else first + 1,
+        tuple(f"{part.component} {part.shared} of {part.tested}" for part in pair.components if part.shared),
+        *_REST.of(pair),
+    )
+
+
+# -- forms ---------------------------------------------------------------------------------------------------------------
+
+TABLES: dict[str, Callable[[Any], Rows]] = {
     "measurements": measurement_rows,
     "tests": evidence_rows,
     "layers": layer_rows,
+    "verdicts": verdict_rows,
 }
-"""The tables there are, by name."""
+"""All tables by name; `kinprint.render.forms.TABLES` says which are of which result."""
+_DTYPES = {tidy.TEXT: "string", tidy.FLAG: "boolean", tidy.WHOLE: "Int64", tidy.REAL: "float64"}
+"""Types of pandas that know a missing value from an empty one; lists stay as they are."""
 
 
-def report_csv(report: Report, table: str = "measurements") -> bytes:
-    """Return a table as CSV, as `kinprint.render.tables.tidy.to_csv` writes it."""
-    return to_csv(*TABLES[table](report))
+def report_csv(report: Report | PairsReport, table: str | None = None) -> bytes:
+    """Return a table, by default the first, as CSV, as `kinprint.render.tables.tidy.to_csv` writes it."""
+    return tidy.to_csv(*TABLES[checked_table(report, table)](report))
 
 
-def report_parquet(report: Report, table: str = "measurements") -> bytes:
-    """Return a table as Parquet, with the verdict in the file's metadata.
+def report_parquet(report: Report | PairsReport, table: str | None = None) -> bytes:
+    """Return a table as Parquet, with the verdict, or what holds for all pairs, in the file's metadata."""
+    name = checked_table(report, table)
+    metadata: dict[str, object] = {"table": name, "schema": report.schema, "schema_version": report.schema_version}
+    if isinstance(report, PairsReport):
+        settings = report.tree.settings
+        metadata |= {"version": report.tree.run.kinprint, "seed": settings.seed, "models": len(report.tree.models)}
+        metadata |= {"pairs": settings.pairs, "threshold": settings.log10_alpha}
+    else:
+        verdict = report.verdict
+        metadata |= {"version": report.run.kinprint, "seed": report.settings.seed}
+        metadata |= {"verdict": verdict.class_ if verdict else "", "kind": (verdict.kind or "") if verdict else ""}
+        metadata["sentence"] = verdict.sentence if verdict else report.reason or ""
+    return tidy.to_parquet(*TABLES[name](report), metadata)
 
-    Raises
-    ------
-    NeedsExtra
-        If pyarrow is not installed.
-    """
-    verdict = report.verdict
-    metadata = {
-        "table": table,
-        "schema": report.schema,
-        "schema_version": report.schema_version,
-        "version": report.run.kinprint,
-        "seed": report.settings.seed,
-        "verdict": verdict.class_ if verdict is not None else "",
-        "kind": (verdict.kind or "") if verdict is not None else "",
-        "sentence": verdict.sentence if verdict is not None else report.reason or "",
-    }
-    return to_parquet(*TABLES[table](report), metadata)
+
+pairs_csv, pairs_parquet = report_csv, report_parquet
+
+
+def to_frame(result: Any, table: str | None = None) -> Any:
+    """Return one table of a report as a DataFrame; see `kinprint.results.result.Result.to_frame`."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError as error:
+        raise NeedsExtra("a DataFrame", extra="pandas") from error
+    header, rows = TABLES[checked_table(result, table)](result)
+    return pandas.DataFrame(
+        {
+            column.name: pandas.Series([row[place] for row in rows], dtype=_DTYPES.get(column.kind, "object"))
+            for place, column in enumerate(header)
+        }
+    )

@@ -1,4 +1,4 @@
-"""Tidy tables of any report: columns taken from its dataclasses, and how rows become CSV (RFC 4180) and Parquet."""
+"""Take columns of tidy tables from dataclasses, and write rows as CSV (RFC 4180) and Parquet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from kinprint.errors import NeedsExtra
 from kinprint.results.p_values import PMethod
 from kinprint.text import Text
 
-EXTRA = "parquet"
 TEXT, FLAG, WHOLE, REAL, TEXTS, WHOLES = "text", "flag", "whole", "real", "texts", "wholes"
 
 Cell = str | bool | int | float | tuple[str, ...] | tuple[int, ...] | None
@@ -70,15 +69,10 @@ def columns(kind: str, names: str) -> tuple[Column, ...]:
 
 
 def fields_of(owner: type, names: str) -> Fields:
-    """Return columns that are attributes of a dataclass, whose annotations say what they hold.
+    """Return columns that are attributes of a dataclass, whose annotations say what the columns hold.
 
-    Parameters
-    ----------
-    owner
-        The dataclass.
-    names
-        Attributes, separated by blanks: ``name``, or ``column=path.to.it`` where the column has another name. A question mark
-        at the end means that an empty value is none.
+    Attributes are separated by blanks: ``name``, or ``column=path.to.it`` where the column has another name. A question mark at
+    the end means that an empty value is none.
     """
     found, paths, sparse = [], [], []
     for word in names.split():
@@ -91,7 +85,7 @@ def fields_of(owner: type, names: str) -> Fields:
 
 
 def _annotated(owner: Any, path: str) -> Any:
-    """Return what an attribute or property of a class is declared to be, beside None."""
+    """Return the declared type of an attribute or property of a class, without None."""
     first, _, rest = path.partition(".")
     own = getattr(owner, first, None)
     hint = (
@@ -122,19 +116,17 @@ def to_csv(header: Sequence[Column], rows: Iterable[Row]) -> bytes:
 def _field(column: Column, cell: Cell) -> str:
     if cell is None:
         return ""
-    if isinstance(cell, bool):
-        return str(cell).lower()
     if isinstance(cell, float):
         return repr(float(cell))
-    if isinstance(cell, int):
-        return str(cell)
+    if isinstance(cell, int):  # also yes and no
+        return str(cell).lower()
     if isinstance(cell, tuple):
         return _guarded(("x" if column.kind == WHOLES else "; ").join(map(str, cell)))
     return _guarded(str(cell))
 
 
 def _guarded(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula, also after a cut of blanks and of what cannot be seen before it."""
+    """Return text that no spreadsheet takes for a formula, even one that strips blanks and invisible characters before it."""
     seen = text.lstrip("".join(c for c in text[:LEADING] if c.isspace() or unicodedata.category(c) in ("Cf", "Cc")))
     return f"'{text}" if text.startswith(_FORMULA) or seen.startswith(_FORMULA) else text
 
@@ -143,26 +135,14 @@ def _guarded(text: str) -> str:
 
 
 def to_parquet(header: Sequence[Column], rows: Sequence[Row], metadata: Mapping[str, object]) -> bytes:
-    """Return a table as Parquet: typed columns, null for what does not exist, `metadata` under names of ours.
-
-    Raises
-    ------
-    NeedsExtra
-        If pyarrow is not installed.
-    """
+    """Return a table as Parquet: typed columns, null for what does not exist, `metadata` under ``kinprint.<name>``."""
     try:
         arrow = importlib.import_module("pyarrow")
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
-        raise NeedsExtra("writing Parquet", extra=EXTRA) from error
-    kinds = {
-        TEXT: arrow.string(),
-        FLAG: arrow.bool_(),
-        WHOLE: arrow.int64(),
-        REAL: arrow.float64(),
-        TEXTS: arrow.list_(arrow.string()),
-        WHOLES: arrow.list_(arrow.int64()),
-    }
+        raise NeedsExtra("writing Parquet", extra="parquet") from error
+    kinds = {TEXT: arrow.string(), FLAG: arrow.bool_(), WHOLE: arrow.int64(), REAL: arrow.float64()}
+    kinds |= {TEXTS: arrow.list_(kinds[TEXT]), WHOLES: arrow.list_(kinds[WHOLE])}
     schema = arrow.schema(
         [arrow.field(column.name, kinds[column.kind]) for column in header],
         metadata={f"kinprint.{name}": _encodable(str(value)) for name, value in metadata.items()},
@@ -186,5 +166,5 @@ def _stored(cell: Cell) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """Return text without half characters, which no encoding can hold."""
+    """Return text without lone surrogates, which UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode("utf-8")

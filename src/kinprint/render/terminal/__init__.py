@@ -1,1 +1,1 @@
-"""Results as terminal text."""
+"""Print results in a terminal."""

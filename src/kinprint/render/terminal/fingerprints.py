@@ -1,4 +1,4 @@
-"""Fingerprint files as terminal text: what one holds, which methods there are, what two of them say."""
+"""Print what a fingerprint file holds, which methods there are, and what two fingerprints say."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 from rich.console import Console
 
-from kinprint.render.content.blocks import STRONG, WARNING, Cell, Line, Section, Table, code, name, sentence, table
+from kinprint.render.content.blocks import STRONG, WARNING, Cell, Line, Table
+from kinprint.render.content.cells import code, name, sentence, table, titled
 from kinprint.render.content.evidence import methods_section
-from kinprint.render.terminal.layout import print_blocks, print_section
+from kinprint.render.terminal.layout import print_blocks, print_sections
 from kinprint.render.texts.words import DASH, Words
 
 
 def print_fingerprint(description: Any, file: str, size: int, read: int, console: Console, *, lang: str = "en") -> None:
-    """Say what was written, of which model, and which methods have nothing in it."""
+    """Print what was written, of which model, and which methods have no data in the file."""
     words = Words(lang)
     held = ", ".join(item.method for item in description.methods if item.reason is None) or DASH
     facts = {
@@ -24,18 +25,18 @@ def print_fingerprint(description: Any, file: str, size: int, read: int, console
         "col.read": Cell(words.size(read)),
         "settings.methods": name(held),
     }
-    title = words.say("fingerprint.title")
     lines = [
         Line(f"{item.method}: {words.say('fingerprint.lacking')}: {words.engine(item.reason).text}", WARNING)
         for item in description.methods
         if item.reason is not None
     ]
     rows = [(Cell(words.say(key)), cell) for key, cell in facts.items()]
-    print_section(Section(title, (table(words, title, "fact value", rows), *lines)), console, words)
+    made = table(words, words.say("fingerprint.title"), "fact value", rows)
+    print_sections([titled(made, *lines)], console, words)
 
 
 def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, lang: str = "en") -> None:
-    """List the methods: what they need, whether they work on fingerprint files, which changes cannot hide from them."""
+    """List the methods: what they need, whether they work on fingerprint files, which changes do not affect them."""
     words = Words(lang)
     rows = [
         (
@@ -47,16 +48,14 @@ def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, l
         )
         for item in methods
     ]
-    title = words.say("methods.title")
-    made = table(words, title, "method needs portable invariant_to summary", rows)
-    print_section(Section(title, (made,)), console, words)
+    made = table(words, words.say("methods.title"), "method needs portable invariant_to summary", rows)
+    print_sections([titled(made)], console, words)
 
 
 def print_fingerprint_report(report: Any, console: Console, *, lang: str = "en") -> None:
     """Print both sides, the methods, and the conclusion last."""
     words = Words(lang)
-    print_section(Section(words.say("fingerprint.both"), (_sides(report, words),)), console, words)
-    print_section(methods_section(report.methods, words), console, words)
+    print_sections([titled(_sides(report, words)), methods_section(report.methods, words)], console, words)
     said = f"{words.label('class', report.class_)}: {words.engine(report.sentence).text}"
     print_blocks([Line(""), Line(said, STRONG)], console, words)
 

@@ -1,4 +1,4 @@
-"""Blocks as terminal text: one style of table, lines of plain text. Names come from strangers and are never markup."""
+"""Print blocks in a terminal: one style of table, lines of plain text. Names come from untrusted files and are never markup."""
 
 from __future__ import annotations
 
@@ -11,20 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import (
-    CODE,
-    FAINT,
-    LINES,
-    STATE,
-    STRONG,
-    WARNING,
-    Block,
-    Cell,
-    Line,
-    Section,
-    Table,
-    headed,
-)
+from kinprint.render.content.blocks import CODE, FAINT, LINES, STATE, STRONG, WARNING, Block, Cell, Line, Section, Table
 from kinprint.render.texts.words import Words
 
 NARROW = 124  # below so many columns, tables leave out what can be spared
@@ -34,12 +21,13 @@ _MOST = 12  # lines of a list
 _CELL, _POINT = 300, 900  # characters
 
 
-def print_section(section: Section, console: Console, words: Words) -> None:
-    """Print a section under its title; one without content is left out."""
-    if section.blocks:
-        line(console, "")
-        line(console, printable(section.title), style="bold")
-        print_blocks(section.blocks, console, words)
+def print_sections(sections: Iterable[Section], console: Console, words: Words) -> None:
+    """Print sections, each under its title; one without content is left out."""
+    for section in sections:
+        if section.blocks:
+            line(console, "")
+            line(console, printable(section.title), style="bold")
+            print_blocks(section.blocks, console, words)
 
 
 def print_blocks(blocks: Iterable[Block], console: Console, words: Words, *, style: str = "") -> None:
@@ -50,7 +38,7 @@ def print_blocks(blocks: Iterable[Block], console: Console, words: Words, *, sty
         elif isinstance(block, Line):
             line(console, printable(block.text, block.limit), style=_STYLES.get(block.tone, style))
         else:
-            title = [printable(headed(block.title), _POINT)] if block.title else []
+            title = [printable(block.heading, _POINT)] if block.title else []
             left = len(block.lines) - _MOST
             more = [f"  · {words.say('and_more_json', n=left)}"] if left > 0 else []
             for text in (*title, *(f"  · {printable(text, _POINT)}" for text in block.lines[:_MOST]), *more):
@@ -58,7 +46,7 @@ def print_blocks(blocks: Iterable[Block], console: Console, words: Words, *, sty
 
 
 def print_table(content: Table, console: Console, *, header: bool = True) -> None:
-    """Print a table: light, so that figures fit a narrow terminal, and never cut; headings wrap at spaces."""
+    """Print a table without borders, so that figures fit a narrow terminal and are never cut; headings wrap at spaces."""
     if console.width < NARROW:
         content = content.without(*(column.key for column in content.columns if column.spare))
     shown = rich_table.Table(

@@ -1,15 +1,21 @@
-"""A comparison of two models as terminal text, the verdict last, where the eye ends."""
+"""Print comparisons of two and of many models, and one model; the verdict comes last, next to the prompt."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
+from kinprint._util.plain import printable
 from kinprint.render.content import report as content
 from kinprint.render.content.blocks import Line, Section
 from kinprint.render.content.evidence import evidence_sections, methods_section
-from kinprint.render.terminal.layout import line, print_blocks, print_section
+from kinprint.render.content.inspection import inspection_sections
+from kinprint.render.content.pairs import pairs_sections
+from kinprint.render.terminal.layout import line, print_blocks, print_sections
+from kinprint.render.terminal.tree import print_tree
 from kinprint.render.texts.words import Words
+from kinprint.results.inspection import Inspection
 from kinprint.results.report import Report
+from kinprint.results.tree import PairsReport
 
 _STYLES = {
     "identical": "bold magenta",
@@ -25,11 +31,9 @@ def print_report(
 ) -> None:
     """Print a comparison: differences, every metric by role and layer, evidence, and the verdict."""
     words = Words(lang)
-    for section in _sections(report, words, details=details):
-        print_section(section, console, words)
+    print_sections(_sections(report, words, details=details), console, words)
     if explain and report.verdict is not None and report.evidence is not None:
-        for section in content.rules_sections(report.verdict, report.evidence, words):
-            print_section(section, console, words)
+        print_sections(content.rules_sections(report.verdict, report.evidence, words), console, words)
     _print_verdict(report, console, words)
 
 
@@ -61,3 +65,27 @@ def _print_verdict(report: Report, console: Console, words: Words) -> None:
         print_blocks([Line(label)], console, words, style=_STYLES.get(report.verdict.class_, "bold"))
         blocks = blocks[1:]
     print_blocks(blocks, console, words)
+
+
+def print_pairs(report: PairsReport, console: Console, *, details: bool = True, lang: str = "en") -> None:
+    """Print the matrix of verdicts, the groups, every pair beside its null, and the tree."""
+    words = Words(lang)
+    print_sections(pairs_sections(report, words), console, words)
+    line(console, "")
+    print_tree(report.tree, console, details=details, lang=lang)
+
+
+def print_inspection(found: Inspection, console: Console, *, lang: str = "en") -> None:
+    """Print one model: facts, tensors by role, norms by layer, and every tensor without a name."""
+    words = Words(lang)
+    print_sections(inspection_sections(found, words), console, words)
+    unmapped = found.model.unmapped
+    line(console, "")
+    if unmapped:
+        line(console, words.say("inspect.unmapped", n=len(unmapped)), style="yellow")
+        for name in unmapped:
+            line(console, f"  {printable(name)}")
+    else:
+        line(console, words.say("inspect.all_named"))
+    read = words.say("inspect.read", read=words.size(found.bytes_read), requests=found.requests)
+    line(console, read, style="dim")

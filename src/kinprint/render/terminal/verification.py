@@ -1,24 +1,13 @@
-"""The result of a verification as terminal text: the checks, what does not agree, and one line at the end."""
+"""Print the result of a verification: the checks, what does not agree, and one line at the end."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import (
-    STATE,
-    STRONG,
-    WARNING,
-    Block,
-    Cell,
-    Line,
-    Section,
-    count,
-    name,
-    sentence,
-    table,
-)
-from kinprint.render.terminal.layout import line, print_blocks, print_section
+from kinprint.render.content.blocks import STATE, STRONG, WARNING, Block, Cell, Line, Section
+from kinprint.render.content.cells import count, name, sentence, table, titled
+from kinprint.render.terminal.layout import line, print_blocks, print_sections
 from kinprint.render.texts.words import Words
 from kinprint.results.verification import FAILED, VERIFIED, ModelRead, Problem, Verification
 
@@ -35,11 +24,14 @@ def print_verification(found: Verification, console: Console, *, lang: str = "en
     if found.null:
         blocks.append(Line(words.say("verify.null", digest=found.null), WARNING))
     print_blocks(blocks, console, words)
-    print_section(_checks(found, words), console, words)
-    title = words.say("verify.differences", n=f"{found.problems_in_all:,}")
-    print_section(_problems(title, found.problems, found.problems_in_all, words), console, words)
-    title = words.say("verify.close", tolerance=f"{found.tolerance:g}")
-    print_section(_problems(title, found.close_figures, found.close, words), console, words)
+    differences = words.say("verify.differences", n=f"{found.problems_in_all:,}")
+    close = words.say("verify.close", tolerance=f"{found.tolerance:g}")
+    sections = [
+        _checks(found, words),
+        _problems(differences, found.problems, found.problems_in_all, words),
+        _problems(close, found.close_figures, found.close, words),
+    ]
+    print_sections(sections, console, words)
     for item in found.unchecked[:_MOST]:
         said = f"{words.engine(item.what).text}: {words.engine(item.reason).text}"
         line(console, f"{words.label('check', 'not checked')}: {printable(said, 600)}", style="yellow")
@@ -53,7 +45,7 @@ def print_verification(found: Verification, console: Console, *, lang: str = "en
 
 
 def _read(model: ModelRead, words: Words, *, offline: bool) -> Line:
-    """Say where a model was read, and what a reader should know of that."""
+    """Return where a model was read, and notes on that."""
     parts = [words.say("verify.read", model=model.reference, location=model.location)]
     parts += [f"{words.say('head.commit')} {model.commit}"] if model.commit else []
     parts += [] if model.asked or offline else [words.say("verify.not_asked")]
@@ -72,8 +64,7 @@ def _checks(found: Verification, words: Words) -> Section:
         )
         for check in found.checks
     ]
-    title = words.say("verify.checks")
-    return Section(title, (table(words, title, "check result checked# agree# note", rows),))
+    return titled(table(words, words.say("verify.checks"), "check result checked# agree# note", rows))
 
 
 def _problems(title: str, problems: tuple[Problem, ...], in_all: int, words: Words) -> Section:
@@ -81,13 +72,13 @@ def _problems(title: str, problems: tuple[Problem, ...], in_all: int, words: Wor
         (
             Cell(words.label("problem", each.kind)),
             name(each.where),
-            *(sentence(words, side) for side in (each.recorded, each.found)),
+            sentence(words, each.recorded),
+            sentence(words, each.found),
         )
         for each in problems[:_MOST]
     ]
     if not rows:
         return Section(title, ())
-    made = table(words, title, "what place recorded found", rows)
     left = in_all - _MOST
-    more = (Line(words.say("verify.more", n=f"{left:,}", listed=f"{len(problems):,}"), STRONG),) if left > 0 else ()
-    return Section(title, (made, *more))
+    more = [Line(words.say("verify.more", n=f"{left:,}", listed=f"{len(problems):,}"), STRONG)] if left > 0 else []
+    return titled(table(words, title, "what place recorded found", rows), *more)

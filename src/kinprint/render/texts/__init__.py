@@ -1,1 +1,1 @@
-"""Labels and sentences in every language."""
+"""Hold labels and sentences in every language."""

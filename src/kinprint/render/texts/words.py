@@ -1,4 +1,4 @@
-"""The words of one language: labels by key, sentences of the engine, and numbers as people write them.
+"""Translate labels, sentences of the engine and numbers into one language.
 
 Reports hold English beside the data of each sentence, so that they are the same bytes for every reader. Every form takes one
 `Words` and passes it down. Labels stand in ``labels_<language>.json``; sentences of the engine are `kinprint.text.Text`. A
@@ -9,7 +9,7 @@ so do roles, metrics and methods, which options take.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -31,6 +31,7 @@ _SOURCES = {  # of a p-value, in a word or two
     PMethod.HELD: "how.held",
     PMethod.NORMAL: "how.normal",
     PMethod.CHERNOFF: "how.chernoff",
+    PMethod.HOEFFDING: "how.hoeffding",
     PMethod.MOMENT_BOUND: "how.moments",
     PMethod.ORDERINGS: "how.exact",
     PMethod.POINT: "how.none",
@@ -41,13 +42,7 @@ _NAMED = ("test", "class", "control")  # identifiers that sentences hold, and th
 
 
 class Words:
-    """The words of one language. What comes back is plain text, still to be made safe to show.
-
-    Parameters
-    ----------
-    lang
-        One of `LANGUAGES`.
-    """
+    """The words of one of `LANGUAGES`. All methods return plain text, still to be made safe to show."""
 
     def __init__(self, lang: str = ENGLISH) -> None:
         if lang not in LANGUAGES:
@@ -58,12 +53,16 @@ class Words:
         """Return the label `key` with `values` at its places."""
         return _labels(self.lang)[key].format_map(values)
 
+    def templates(self, prefix: str) -> dict[str, str]:
+        """Return labels with their places still open, for scripts that fill them."""
+        return {key: text for key, text in _labels(self.lang).items() if key.startswith(prefix)}
+
     def has(self, key: str) -> bool:
         """Return whether there is a label `key`."""
         return key in _labels(self.lang)
 
     def engine(self, text: str) -> Phrase:
-        """Return a sentence of the engine in this language, or as it is, in English, where it has no translation."""
+        """Return a sentence of the engine in this language, or in English where it has no translation."""
         return (text if isinstance(text, Text) else Text.of(text, {})).phrase(self.lang)
 
     # -- identifiers ---------------------------------------------------------------------------------------------------
@@ -78,13 +77,14 @@ class Words:
         exact = f"{kind}.{variant}"
         return self.label("kind", exact if self.has(f"kind.{exact}") else kind)
 
-    def verdict(self, class_: str, kind: str | None, variant: str | None = None) -> str:
-        """Return a verdict in a few words, such as "derived, further training"."""
-        label = self.label("class", class_)
-        return f"{label}, {self.kind(kind, variant)}" if kind else label
+    def verdict(self, class_: str, kind: str | None, variant: str | None = None, kinds: Sequence[str] = ()) -> str:
+        """Return a verdict in a few words, such as "derived, further training"; after the kind, further edits that show."""
+        more = [self.kind(item) for item in kinds if kind in kinds and item != kind]
+        said = (self.label("class", class_), *((self.kind(kind, variant),) if kind else ()), *more)
+        return ", ".join(said)
 
     def control(self, name: str) -> str:
-        """Return what a control is: the label of one that is always run, else the model it is."""
+        """Return the label of a built-in control, else the name of the model that was given."""
         key = f"control.{name}"
         return self.say(key) if self.has(key) else name
 

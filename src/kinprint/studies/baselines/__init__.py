@@ -1,15 +1,12 @@
-"""Which baseline a cosine of norm weights is set against: layer 0, layers at equal distance, other models, random vectors.
+"""Set cosines of norm weights against baselines: layer 0, layers at equal distance, other models, random vectors.
 
 Repeats the six experiments of chahero/solar-vs-glm-critique, each beside the null that a raw cosine needs.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-
 from kinprint.arch import Role
-from kinprint.model.reader import Want
+from kinprint.studies.baselines import groups, layers
 from kinprint.studies.baselines.common import (
     FIFTH,
     at_layer,
@@ -20,38 +17,22 @@ from kinprint.studies.baselines.common import (
     roles_of,
     tag,
 )
-from kinprint.studies.baselines.groups import (
-    any_width,
-    compared_models,
-    model_grid,
-    moe_at_one_layer,
-    moe_at_several_layers,
-    pairs_by_layer,
-)
-from kinprint.studies.baselines.layers import equal_distance, layer_zero, zero_groups, zero_pairs
 from kinprint.studies.baselines.moe_and_dense import moe_against_dense, pair_choices, relation
 from kinprint.studies.baselines.three_measures import metric_comparison
-from kinprint.studies.opened import ModelWant, StudyRun, is_vector
+from kinprint.studies.opened import StudyRun, vector_wants
 from kinprint.studies.outcome import Missing, Section
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
-
-
-def _wants(run: StudyRun) -> Iterable[ModelWant]:
-    if run.names:
-        for name, role, layer in itertools.product(run.names, roles_of(run), layers_of(run).all):
-            if is_vector(run, name, role, layer):
-                yield (name, Want(role, layer))
 
 
 def _summary(run: StudyRun, role: Role, section: Section) -> None:
     """Draw experiments 1, 3, 4 and 5 on one page. What is missing in them is said where they are done."""
     said: list[Text] = []
     layer, kinds, moe = layers_of(run).at, kinds_of(run, said), moe_models(run, Section())
-    zero, sweep = zero_pairs(run, role, said), pairs_by_layer(run, role, moe, said)
+    zero, sweep = layers.zero_pairs(run, role, said), groups.pairs_by_layer(run, role, moe, said)
     some, every = (at_layer(run, role, names, layer, said) for names in (moe, kinds))
     if not (zero and sweep and some):
-        raise Missing(Text("the summary needs layer 0 and a later layer, and two models that can be compared"))
+        raise Missing("the summary needs layer 0 and a later layer, and two models that can be compared")
     related = {pair.key for pair in every if relation(pair) is not None}
     caption = Text(
         "Four experiments on one page ({role}): layer 0 against later layers; models at layer {layer}; models by layer; groups of "
@@ -59,8 +40,8 @@ def _summary(run: StudyRun, role: Role, section: Section) -> None:
         role=role.value,
         layer=layer,
     )
-    grid = model_grid(compared_models(moe, some), kinds, layer, some)
-    shown = (zero_groups(zero), grid, sweep, pair_choices(run, every, kinds)[-1], related, run.names, role.value)
+    grid = groups.model_grid(groups.compared_models(moe, some), kinds, layer, some)
+    shown = (layers.zero_groups(zero), grid, sweep, pair_choices(run, every, kinds)[-1], related, run.names, role.value)
     section.add_picture(f"summary{tag(role)}", caption, "baselines.figures.summary_page", *shown)
 
 
@@ -73,15 +54,15 @@ STUDY = Study(
     ),
     source=Text("chahero/solar-vs-glm-critique, experiments 1 to 6"),
     models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", FIFTH),
-    wants=_wants,
+    wants=lambda run: vector_wants(run, roles_of(run), layers_of(run).all) if run.names else (),
     parts=(
-        Part("exp1", Text("Experiment 1: layer 0 as a baseline"), for_each_role(layer_zero)),
-        Part("exp2", Text("Experiment 2: layers at equal distance"), for_each_role(equal_distance)),
-        Part("exp3", Text("Experiment 3: MoE models at one layer"), for_each_role(moe_at_one_layer)),
-        Part("exp4", Text("Experiment 4: MoE models at several layers"), for_each_role(moe_at_several_layers)),
+        Part("exp1", Text("Experiment 1: layer 0 as a baseline"), for_each_role(layers.layer_zero)),
+        Part("exp2", Text("Experiment 2: layers at equal distance"), for_each_role(layers.equal_distance)),
+        Part("exp3", Text("Experiment 3: MoE models at one layer"), for_each_role(groups.moe_at_one_layer)),
+        Part("exp4", Text("Experiment 4: MoE models at several layers"), for_each_role(groups.moe_at_several_layers)),
         Part("exp5", Text("Experiment 5: MoE and dense models of one width"), for_each_role(moe_against_dense)),
         Part("exp6", Text("Experiment 6: three measures and random vectors"), for_each_role(metric_comparison)),
-        Part("five_moe", Text("Five MoE models, one of another width"), for_each_role(any_width)),
+        Part("five_moe", Text("Five MoE models, one of another width"), for_each_role(groups.any_width)),
         Part("summary", Text("Summary"), for_each_role(_summary)),
     ),
 )

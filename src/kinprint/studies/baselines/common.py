@@ -1,4 +1,4 @@
-"""What the parts of the baselines study share: which layers, models and vectors."""
+"""Choose and measure the layers, models and vectors that the parts of the baselines study share."""
 
 from __future__ import annotations
 
@@ -23,15 +23,12 @@ FIFTH = "Mixtral-8x22B"
 
 @dataclass(frozen=True)
 class Layers:
-    """Which layers are looked at.
+    """Layers that the experiments compare."""
 
-    ``far`` are set against layer 0, ``steps`` against each other, all models meet at ``at`` and at each of ``sweep``.
-    """
-
-    far: tuple[int, ...]
-    steps: tuple[tuple[int, int], ...]
-    at: int
-    sweep: tuple[int, ...]
+    far: tuple[int, ...]  # set against layer 0
+    steps: tuple[tuple[int, int], ...]  # set against each other
+    at: int  # where all models are compared
+    sweep: tuple[int, ...]  # at each of which the MoE models are compared
 
     @property
     def all(self) -> tuple[int, ...]:
@@ -45,7 +42,7 @@ PUBLISHED = Layers(far=(10, 20, 30, 40), steps=((10, 20), (20, 30)), at=10, swee
 def layers_of(run: StudyRun) -> Layers:
     """Return the layers asked for; else the published ones; else, in models of no more than 20 layers, some evenly apart."""
     if not run.names:
-        raise Missing(Text("none of the models could be opened"))
+        raise Missing("none of the models could be opened")
     asked = run.request.layers
     if asked:
         later = tuple(layer for layer in asked if layer > 0)
@@ -76,7 +73,7 @@ def for_each_role(do: Callable[[StudyRun, Role, Section], None]) -> Callable[[St
         # a role that no model has, or that is a matrix, is refused before each model and layer is named for it
         held = [(name, layer) for name in run.names for layer in run.layers(name, role)[:1]]
         if run.names and not held:
-            raise Missing(Text("none of these models has {role} in its layers", role=role.value))
+            raise Missing("none of these models has {role} in its layers", role=role.value)
         for name, layer in held:
             require_vector(run, name, role, layer)
         do(run, role, section)
@@ -104,7 +101,7 @@ def moe_models(run: StudyRun, section: Section) -> list[str]:
     moe = [name for name, kind in kinds.items() if kind == "moe"]
     if len(moe) >= 2:
         return moe
-    section.notes.append(Text("There are no two MoE models among these: all models are compared instead."))
+    section.note("There are no two MoE models among these: all models are compared instead.")
     return list(kinds)
 
 
@@ -136,8 +133,7 @@ def measured(
 
 def at_layer(run: StudyRun, role: Role, names: Iterable[str], layer: int, missing: list[Text]) -> list[VectorPair]:
     """Return every pair of models at one layer."""
-    held = vectors(run, role, [(name, layer) for name in names], missing)
-    return vector_pairs(held, across(list(names), layer))
+    return vector_pairs(vectors(run, role, [(name, layer) for name in names], missing), across(list(names), layer))
 
 
 def add_checks(

@@ -1,4 +1,4 @@
-"""Figures of the baselines study."""
+"""Draw the figures of the baselines study."""
 
 from __future__ import annotations
 
@@ -10,22 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kinprint._util.numeric import FloatArray
+from kinprint.studies import figure_style as style
 from kinprint.studies.baselines.groups import ModelGrid
 from kinprint.studies.baselines.moe_and_dense import PairChoice
-from kinprint.studies.baselines.three_measures import KINDS, MeasuredPair, RandomPairs
-from kinprint.studies.figure_style import (
-    NULL_COLOUR,
-    NULL_LABEL,
-    NULL_SD,
-    PAIR_LOOK,
-    SIGNED_MAP,
-    SIMILARITY_MAP,
-    finish,
-    heat,
-    label_of,
-    new_figure,
-    null_band,
-)
+from kinprint.studies.baselines.three_measures import KINDS, MeasuredPair, Moments
+from kinprint.studies.figure_style import NULL_LABEL, NULL_SD, finish, label_of, legend_below, new_figure
 from kinprint.studies.studied_models import look
 from kinprint.studies.vector_pairs import Spread, Vector, VectorPair
 
@@ -36,17 +25,14 @@ NULL_GREY = "#777777"
 Groups = Sequence[tuple[str, Sequence[VectorPair]]]
 
 
-# -- pairs as dots beside their null -------------------------------------------------------------------------------------
-
-
 def _look(pair: VectorPair, names: Sequence[str]) -> tuple[str, str]:
     return look(pair.a, names.index(pair.a)) if pair.within else ACROSS
 
 
 def _null_mark(axes: Axes, at: float, mean: float, sd: float, label: str | None) -> None:
-    """Draw 95 % of independent pairs as a bar; where it is too narrow to be seen, the line in its middle is."""
+    """Draw the range of 95 % of independent pairs as a bar, with a line in the middle for bars too narrow to be seen."""
     start, length = mean - NULL_SD * sd, 2 * NULL_SD * sd
-    axes.barh(at, length, left=start, height=0.72, color=NULL_COLOUR, alpha=0.7, zorder=1, label=label)
+    axes.barh(at, length, left=start, height=0.72, color=style.NULL_COLOUR, alpha=0.7, zorder=1, label=label)
     axes.plot([mean, mean], [at - 0.36, at + 0.36], color="#888888", linewidth=1.6, zorder=1.5)
 
 
@@ -65,36 +51,30 @@ def _label_rows(axes: Axes, groups: Groups) -> None:
     axes.set_yticks([at for found in heights for at in found], [pair.label for _, found in groups for pair in found])
     axes.set_ylim(heights[-1][-1] + 0.7, -1.1)
     axes.grid(visible=False, axis="y")
-    style = {"xycoords": ("axes fraction", "data"), "va": "bottom", "fontsize": 7.5, "style": "italic"}
+    signs = {"xycoords": ("axes fraction", "data"), "va": "bottom", "fontsize": 7.5, "style": "italic"}
     for (heading, _), found in zip(groups, heights, strict=True):
-        axes.annotate(heading, (0.01, found[0] - 0.5), **style)
-
-
-def _margins(axes: Axes) -> None:
-    """Leave room on both sides: bars would stick to the edge."""
-    axes.use_sticky_edges = False
-    axes.margins(x=0.07)
+        axes.annotate(heading, (0.01, found[0] - 0.5), **signs)
 
 
 def _dots(axes: Axes, groups: Groups, names: Sequence[str], measure: str) -> None:
     first = True
     for (_, pairs), found in zip(groups, _heights(groups), strict=True):
         for pair, at in zip(pairs, found, strict=True):
-            value, null = (pair.cosine, (pair.null_mean, pair.null_sd))
-            if measure == "pearson":
-                value, null = pair.pearson, (0.0, pair.pearson_sd)
+            cosine, pearson = (pair.cosine, pair.null_mean, pair.null_sd), (pair.pearson, 0.0, pair.pearson_sd)
+            value, mean, sd = pearson if measure == "pearson" else cosine
             if not np.isfinite(value):
                 continue
-            _null_mark(axes, at, *null, NULL_LABEL if first else None)
+            _null_mark(axes, at, mean, sd, NULL_LABEL if first else None)
             colour, marker = _look(pair, names)
             axes.plot(value, at, color=colour, marker=marker, markersize=5.5, linestyle="", zorder=3)
             first = False
-    _margins(axes)
+    axes.use_sticky_edges = False  # bars would stick to the edge
+    axes.margins(x=0.07)
     axes.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def comparison_dots(groups: Groups, names: Sequence[str], role: str) -> Figure:
-    """Raw cosine and Pearson of some pairs of vectors, each beside where independent vectors lie."""
+    """Draw raw cosine and Pearson of some pairs of vectors, each beside where independent vectors lie."""
     count = sum(len(pairs) for _, pairs in groups)
     figure = new_figure(9.0, 1.5 + 0.3 * count + 0.3 * len(groups))
     left, right = figure.subplots(1, 2, sharey=True)
@@ -108,39 +88,36 @@ def comparison_dots(groups: Groups, names: Sequence[str], role: str) -> Figure:
     return figure
 
 
-# -- models against models -----------------------------------------------------------------------------------------------
-
-
 def _scale(shown: ModelGrid, measure: str, panels: Sequence[str]) -> tuple[float, float, str]:
     """Return the ends of a panel's scale and its colours: one for cosines and their null, Pearson's about zero."""
     matrices = [shown.pearson] if measure == "pearson" else [getattr(shown, one) for one in panels if one != "pearson"]
     values: FloatArray = np.concatenate([matrix[np.isfinite(matrix)] for matrix in matrices])
     if measure != "pearson":
-        return (float(np.floor(100 * values.min()) / 100) if values.size else 0.0), 1.0, SIMILARITY_MAP
+        return (float(np.floor(100 * values.min()) / 100) if values.size else 0.0), 1.0, style.SIMILARITY_MAP
     null = 3 * shown.pearson_sd if np.isfinite(shown.pearson_sd) else 0.0
     reach = max(float(np.abs(values).max(initial=0.0)), null) or 1.0
-    return -reach, reach, SIGNED_MAP
+    return -reach, reach, style.SIGNED_MAP
 
 
 def _model_matrix(figure: Figure, axes: Axes, shown: ModelGrid, measure: str, panels: Sequence[str]) -> None:
     low, high, colours = _scale(shown, measure, panels)
     cells = ".3f" if measure == "pearson" or ("null_mean" not in panels and len(shown.names) > 5) else ".4f"
     values, names = getattr(shown, measure), shown.names
-    image = heat(axes, values, low=low, high=high, rows=names, columns=names, colours=colours, cells=cells)
+    image = style.heat(axes, values, low=low, high=high, rows=names, columns=names, colours=colours, cells=cells)
     border = shown.kinds.count("moe") - 0.5
     if 0 < border < len(shown.names) - 1:  # between MoE and dense models, light on dark and dark on light
         for line in (axes.axhline, axes.axvline):
             line(border, color="white", linewidth=3.5)
             line(border, color="black", linewidth=1.2)
     figure.colorbar(image, ax=axes, shrink=0.85)
-    null, there = shown.null_mean[np.isfinite(shown.null_mean)], np.isfinite(shown.cosine)
-    gap = np.abs(shown.cosine - shown.null_mean)[there]
+    null = shown.null_mean[np.isfinite(shown.null_mean)]
+    gap = np.abs(shown.cosine - shown.null_mean)[np.isfinite(shown.cosine)]
     if measure == "cosine" and "null_mean" not in panels and null.size and gap.size:
         axes.set_xlabel(f"if independent: {null.min():.3f} to {null.max():.3f}; largest difference {gap.max():.4f}")
 
 
 def heatmaps(shown: ModelGrid, panels: Sequence[str]) -> Figure:
-    """Models against models: raw cosine, what the spreads predict on the same scale, and Pearson on its own."""
+    """Draw models against models: raw cosine, what the spreads predict on the same scale, and Pearson on its own."""
     size = max(3.2, 0.6 * len(shown.names) + 1.0)
     figure = new_figure(len(panels) * (size + 0.9), size + 0.5)
     kinds = ["MoE" if kind == "moe" else kind for kind in sorted(set(shown.kinds), reverse=True)]
@@ -156,17 +133,14 @@ def heatmaps(shown: ModelGrid, panels: Sequence[str]) -> Figure:
     return figure
 
 
-# -- by layer ------------------------------------------------------------------------------------------------------------
-
-
 def _sweep(axes: Axes, by_layer: Mapping[int, Sequence[VectorPair]], measure: str) -> None:
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for layer, pairs in by_layer.items():
         for pair in pairs:
             found.setdefault((pair.a, pair.b), []).append((layer, getattr(pair, measure)))
-    many = len(found) > len(PAIR_LOOK)
+    many = len(found) > len(style.PAIR_LOOK)
     for number, ((a, b), points) in enumerate(found.items()):
-        colour, marker = ("#999999", ".") if many else PAIR_LOOK[number]
+        colour, marker = ("#999999", ".") if many else style.PAIR_LOOK[number]
         label = label_of(f"{a}–{b}") if measure == "cosine" and not many else None
         axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linewidth=0.9, alpha=0.85, label=label)
 
@@ -175,48 +149,40 @@ def _sweep_cosine(axes: Axes, by_layer: Mapping[int, Sequence[VectorPair]]) -> N
     _sweep(axes, by_layer, "cosine")
     spreads, layers = [Spread.of(pairs) for pairs in by_layer.values()], list(by_layer)
     means, sds, nulls = ([getattr(spread, name) for spread in spreads] for name in ("mean", "sd", "null_mean"))
-    style = {"color": "black", "linewidth": 2.0, "marker": "_", "markersize": 9, "capsize": 4}
-    axes.errorbar(layers, means, yerr=sds, label="mean ± sd", **style)
+    signs = {"color": "black", "linewidth": 2.0, "marker": "_", "markersize": 9, "capsize": 4}
+    axes.errorbar(layers, means, yerr=sds, label="mean ± sd", **signs)
     dashed = {"color": NULL_GREY, "linestyle": "--", "linewidth": 2.0, "zorder": 4}
     axes.plot(layers, nulls, label="mean if independent", **dashed)
 
 
-def _layer_ticks(axes: Axes, layers: Sequence[int]) -> None:
-    if len(layers) <= MAX_TICKS:
-        axes.set_xticks(layers)
-
-
 def layer_sweep(by_layer: Mapping[int, Sequence[VectorPair]], role: str) -> Figure:
-    """Raw cosine and Pearson of all pairs of models by layer."""
+    """Draw raw cosine and Pearson of all pairs of models by layer."""
     figure = new_figure(8.5, 6.2)
     top, bottom = figure.subplots(2, 1, sharex=True)
     _sweep_cosine(top, by_layer)
     finish(top, f"raw cosine of pairs of models, {role}", "raw cosine", x=None)
     layers, sds = list(by_layer), [pairs[0].pearson_sd for pairs in by_layer.values()]
     if len(layers) > 1:
-        null_band(bottom, layers, np.zeros(len(layers)), sds)
+        style.null_band(bottom, layers, np.zeros(len(layers)), sds)
     else:  # a band of one layer would have no width
-        half, style = NULL_SD * sds[0], {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
-        bottom.axhspan(-half, half, label=NULL_LABEL, **style)
+        half, signs = NULL_SD * sds[0], {"color": style.NULL_COLOUR, "alpha": 0.55, "linewidth": 0, "zorder": 0}
+        bottom.axhspan(-half, half, label=NULL_LABEL, **signs)
     _sweep(bottom, by_layer, "pearson")
     finish(bottom, "centred (Pearson)", "Pearson")
-    _layer_ticks(bottom, layers)
+    if len(layers) <= MAX_TICKS:
+        bottom.set_xticks(layers)
     handles, labels = top.get_legend_handles_labels()
     more, names = bottom.get_legend_handles_labels()
     figure.legend([*handles, *more], [*labels, *names], loc="outside right upper")
     return figure
 
 
-# -- groups --------------------------------------------------------------------------------------------------------------
-
-
 def _groups(axes: Axes, choice: PairChoice, related: Collection[tuple[Vector, Vector]]) -> None:
     """Draw every pair, mean ± sd beside it, and the mean that independent vectors would have."""
     for place, (group, pairs) in enumerate(choice.groups.items()):
         colour, marker = GROUP_LOOK[group]
-        each, whole, null = (
-            ("each pair if independent", "mean ± sd", "mean if independent") if place == 0 else (None, None, None)
-        )
+        said = ("each pair if independent", "mean ± sd", "mean if independent")
+        each, whole, null = (text if place == 0 else None for text in said)
         shifts = np.linspace(-0.4, 0.1, len(pairs)) if len(pairs) > 1 else np.array([-0.15])
         ordered = sorted(pairs, key=lambda pair: pair.cosine)
         ticks = {"color": NULL_GREY, "marker": "_", "markersize": 7, "linestyle": "", "zorder": 2}
@@ -235,7 +201,7 @@ def _groups(axes: Axes, choice: PairChoice, related: Collection[tuple[Vector, Ve
 
 
 def group_dots(choices: Sequence[PairChoice], related: Collection[tuple[Vector, Vector]]) -> Figure:
-    """Cosines by group, one panel for each choice of pairs."""
+    """Draw cosines by group, one panel for each choice of pairs."""
     figure = new_figure(1.2 + 3.5 * len(choices), 4.0)
     panels = figure.subplots(1, len(choices), sharey=True, squeeze=False)[0]
     for axes, choice in zip(panels, choices, strict=True):
@@ -244,17 +210,15 @@ def group_dots(choices: Sequence[PairChoice], related: Collection[tuple[Vector, 
     panels[0].set_ylabel("raw cosine")
     if related:
         panels[0].plot([], [], marker="o", color="black", markerfacecolor="white", linestyle="", label="related models")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(figure, panels[0], 3)
     return figure
 
-
-# -- three measures --------------------------------------------------------------------------------------------------------
 
 _AXES = {"cosine": "raw cosine", "pearson": "centred (Pearson)", "l2": "L2 distance"}
 
 
-def metric_panels(found: Sequence[MeasuredPair], fixed: RandomPairs, names: Sequence[str], role: str) -> Figure:
-    """Cosine, Pearson and L2 of the same pairs beside permutations, matched random vectors and the fixed ones.
+def metric_panels(found: Sequence[MeasuredPair], fixed: Moments, names: Sequence[str], role: str) -> Figure:
+    """Draw cosine, Pearson and L2 of the same pairs beside permutations, matched random vectors and the fixed ones.
 
     Layer 0 has panels of its own: its low cosines would stretch the axis until no null band of the others could be seen.
     """
@@ -265,12 +229,12 @@ def metric_panels(found: Sequence[MeasuredPair], fixed: RandomPairs, names: Sequ
     every = figure.subplots(len(blocks), 3, squeeze=False, sharey="row", height_ratios=heights)
     for panels, block in zip(every, blocks, strict=True):
         _metric_row(panels, block, fixed, names, role)
-    figure.legend(*every[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(figure, every[0, 0], 3)
     return figure
 
 
 def _metric_row(
-    panels: Sequence[Axes], block: Sequence[MeasuredPair], fixed: RandomPairs, names: Sequence[str], role: str
+    panels: Sequence[Axes], block: Sequence[MeasuredPair], fixed: Moments, names: Sequence[str], role: str
 ) -> None:
     kinds = [kind for kind in KINDS if any(one.kind == kind for one in block)]
     groups = [(KINDS[kind], [one.pair for one in block if one.kind == kind]) for kind in kinds]
@@ -280,9 +244,10 @@ def _metric_row(
             _measured_pair(axes, one, at, measure, names, labelled=number == 0)
         if kinds != ["zero"]:
             line = {"color": "#666666", "linestyle": "--", "linewidth": 1.0, "label": "random, mean 1, sd 0.1"}
-            axes.axvline(fixed.mean[measure], **line)
+            axes.axvline(fixed[measure][0], **line)
         finish(axes, f"{title}, {role}" if measure == "cosine" else title, x=title)
-        _margins(axes)
+        axes.use_sticky_edges = False
+        axes.margins(x=0.07)
     if all(one.value["l2"] > 0 for one in block):
         panels[2].set_xscale("log")
         panels[2].xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
@@ -296,16 +261,13 @@ def _measured_pair(
 ) -> None:
     if not np.isfinite(one.value[measure]):
         return
-    _null_mark(axes, at, one.null_mean[measure], one.null_sd[measure], NULL_LABEL if labelled else None)
+    _null_mark(axes, at, *one.null[measure], NULL_LABEL if labelled else None)
     label = "random, matched means and spreads (95 %)" if labelled else None
     diamond = {"color": "#AA4499", "marker": "D", "markersize": 4, "markerfacecolor": "none", "linestyle": ""}
-    error = NULL_SD * one.matched.sd[measure]
-    axes.errorbar(one.matched.mean[measure], at + 0.2, xerr=error, capsize=2, zorder=2.5, label=label, **diamond)
+    mean, sd = one.matched[measure]
+    axes.errorbar(mean, at + 0.2, xerr=NULL_SD * sd, capsize=2, zorder=2.5, label=label, **diamond)
     colour, marker = _look(one.pair, names)
     axes.plot(one.value[measure], at - 0.08, color=colour, marker=marker, markersize=5.5, linestyle="", zorder=3)
-
-
-# -- summary ---------------------------------------------------------------------------------------------------------------
 
 
 def summary_page(
@@ -317,7 +279,7 @@ def summary_page(
     names: Sequence[str],
     role: str,
 ) -> Figure:
-    """Experiments 1, 3, 4 and 5 on one page."""
+    """Draw experiments 1, 3, 4 and 5 on one page."""
     figure = new_figure(12.0, 9.0)
     (first, second), (third, fourth) = figure.subplots(2, 2)
     _dots(first, zero, names, "cosine")
@@ -327,7 +289,8 @@ def summary_page(
     second.set_title(f"3. raw cosine of models at layer {shown.layer}")
     _sweep_cosine(third, by_layer)
     finish(third, "4. pairs of models by layer", "raw cosine")
-    _layer_ticks(third, list(by_layer))
+    if len(by_layer) <= MAX_TICKS:
+        third.set_xticks(list(by_layer))
     third.legend(loc="lower right", ncols=2)
     _groups(fourth, choice, related)
     finish(fourth, f"5. groups at layer {shown.layer}: {choice.title}", "raw cosine", x=None, legend="lower right")

@@ -1,4 +1,4 @@
-"""Baselines across models: the MoE models at one layer and at several (experiments 3, 4), and those of any width."""
+"""Compare MoE models at one layer and at several (experiments 3 and 4), and those of any width."""
 
 from __future__ import annotations
 
@@ -16,16 +16,7 @@ from kinprint.metrics.explain import cosine_if_independent
 from kinprint.studies.baselines.common import FIFTH, add_checks, at_layer, layers_of, moe_models, tag, vectors
 from kinprint.studies.opened import StudyRun, attempt, require_same_shape
 from kinprint.studies.outcome import Missing, Section, columns
-from kinprint.studies.vector_pairs import (
-    COLUMNS,
-    SPREAD_COLUMNS,
-    Spread,
-    Vector,
-    VectorPair,
-    across,
-    variation,
-    vector_pairs,
-)
+from kinprint.studies.vector_pairs import COLUMNS, SPREAD_COLUMNS, Spread, VectorPair, across, variation, vector_pairs
 from kinprint.text import Text, Value
 
 
@@ -58,28 +49,23 @@ def compared_models(names: Sequence[str], pairs: Sequence[VectorPair]) -> list[s
     return [name for name in names if name in found]
 
 
-# -- experiment 3 --------------------------------------------------------------------------------------------------------
-
-
 def moe_at_one_layer(run: StudyRun, role: Role, section: Section) -> None:
-    """Set the MoE models against each other at one layer."""
+    """Set the MoE models against each other at one layer (experiment 3)."""
     layer, names = layers_of(run).at, moe_models(run, section)
     pairs = at_layer(run, role, names, layer, section.missing)
     if not pairs:
-        raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
+        raise Missing("no two of these models can be compared at layer {layer}", layer=layer)
     name = f"exp3_moe{tag(role)}"
     named: dict[str, Value] = {"layer": layer, "role": role.value}
     section.add_table(name, Text("Models against each other at layer {layer}, {role}", **named), COLUMNS, pairs)
     section.add_table(f"{name}_mean", Text("All pairs together"), SPREAD_COLUMNS, [Spread.of(pairs)])
-    section.notes.append(
-        Text(
-            "{n} pairs at layer {layer}: the raw cosine differs from what independent vectors with these spreads have by at most "
-            "{gap:.4f}; {outside} of {n} Pearson correlations lie outside 95 % of their null.",
-            n=len(pairs),
-            layer=layer,
-            gap=max(abs(pair.cosine - pair.null_mean) for pair in pairs),
-            outside=sum(abs(pair.z) > 1.96 for pair in pairs),
-        )
+    section.note(
+        "{n} pairs at layer {layer}: the raw cosine differs from what independent vectors with these spreads have by at most "
+        "{gap:.4f}; {outside} of {n} Pearson correlations lie outside 95 % of their null.",
+        n=len(pairs),
+        layer=layer,
+        gap=max(abs(pair.cosine - pair.null_mean) for pair in pairs),
+        outside=sum(abs(pair.z) > 1.96 for pair in pairs),
     )
     caption = Text(
         "Models against each other at layer {layer} ({role}): raw cosine, what the vectors' spreads alone predict, and Pearson "
@@ -92,26 +78,21 @@ def moe_at_one_layer(run: StudyRun, role: Role, section: Section) -> None:
     add_checks(run, role, section, "exp3")
 
 
-# -- experiment 4 --------------------------------------------------------------------------------------------------------
-
-
 def moe_at_several_layers(run: StudyRun, role: Role, section: Section) -> None:
-    """Set the MoE models against each other at several layers: mean and spread of the pairs at each."""
+    """Set the MoE models against each other at several layers: mean and spread of the pairs at each (experiment 4)."""
     by_layer = pairs_by_layer(run, role, moe_models(run, section), section.missing)
     if not by_layer:
-        raise Missing(Text("no two of these models share one of the layers looked at"))
+        raise Missing("no two of these models share one of the layers looked at")
     pairs, name = list(itertools.chain.from_iterable(by_layer.values())), f"exp4_layers{tag(role)}"
     title = Text("Mean and spread of the pairs by layer, {role}", role=role.value)
-    rows = [(layer, *Spread.of(found).row) for layer, found in by_layer.items()]
+    rows = [(layer, *Spread.of(found)) for layer, found in by_layer.items()]
     section.add_table(name, title, (*columns("layer"), *SPREAD_COLUMNS), rows)
     section.add_table(f"{name}_all", Text("All layers together"), SPREAD_COLUMNS, [Spread.of(pairs)])
     section.add_table(f"{name}_pairs", Text("Every pair at every layer"), COLUMNS, pairs, shown=12)
-    section.notes.append(
-        Text(
-            "The pairs share models, and the layers of a model resemble each other, so the {n} values are not {n} independent "
-            "ones; the spreads describe these models and are no standard errors.",
-            n=len(pairs),
-        )
+    section.note(
+        "The pairs share models, and the layers of a model resemble each other, so the {n} values are not {n} independent "
+        "ones; the spreads describe these models and are no standard errors.",
+        n=len(pairs),
     )
     caption = Text(
         "Pairs of models by layer ({role}): raw cosine with mean ± sd over the pairs, beside what the spreads alone predict, and "
@@ -128,18 +109,13 @@ def pairs_by_layer(run: StudyRun, role: Role, names: Sequence[str], missing: lis
     return {layer: pairs for layer, pairs in found.items() if pairs}
 
 
-# -- models of any width -------------------------------------------------------------------------------------------------
-
-
 def any_width(run: StudyRun, role: Role, section: Section) -> None:
     """Add the models that have another width: only what does not need elements to correspond can be said of them."""
     layer, names = layers_of(run).at, moe_models(run, section)
     names += [member.name for member in run.models if member.known and member.known.name == FIFTH]
-    found: dict[Vector, FloatArray] = {}
-    for name in names:
-        found |= vectors(run, role, [(name, layer)], section.missing)
+    found = dict(item for name in names for item in vectors(run, role, [(name, layer)], section.missing).items())
     if not found:
-        raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
+        raise Missing("no two of these models can be compared at layer {layer}", layer=layer)
     there = [name for name, _ in found]
     usual = Counter(vector.size for vector in found.values()).most_common(1)[0][0]
     pairs = vector_pairs({key: x for key, x in found.items() if x.size == usual}, across(there, layer))
@@ -155,11 +131,9 @@ def any_width(run: StudyRun, role: Role, section: Section) -> None:
     )
     if pairs:
         section.add_table(f"{name}_mean", Text("Pairs that can be compared"), SPREAD_COLUMNS, [Spread.of(pairs)])
-    section.notes.append(
-        Text(
-            "Vectors of different width cannot be compared element by element. What independent vectors with these spreads would "
-            "have for a cosine needs no width and is shown for every pair."
-        )
+    section.note(
+        "Vectors of different width cannot be compared element by element. What independent vectors with these spreads would "
+        "have for a cosine needs no width and is shown for every pair."
     )
     shown = model_grid(there, {model: run.kind(model) for model in there}, layer, pairs)
     null = shown.null_mean.copy()

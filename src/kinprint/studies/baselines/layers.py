@@ -1,4 +1,4 @@
-"""Baselines inside a model: layer 0 against later layers (experiment 1), and layers at equal distance (experiment 2)."""
+"""Compare layers inside a model: layer 0 with later ones (experiment 1), and layers at equal distance (experiment 2)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ from kinprint.studies.baselines.common import ROLE, add_checks, layers_of, measu
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.vector_pairs import COLUMNS, SPREAD_COLUMNS, Spread, Vector, VectorPair
-from kinprint.text import Text
+from kinprint.text import Text, Value
 
 Groups = list[tuple[str, list[VectorPair]]]
 """Pairs under headings, as a figure shows them."""
 
 
 def _means(section: Section, name: str, by_model: Mapping[str, Sequence[VectorPair]]) -> None:
-    rows = [(model, *Spread.of(pairs).row) for model, pairs in by_model.items()]
+    rows = [(model, *Spread.of(pairs)) for model, pairs in by_model.items()]
     section.add_table(name, Text("Means by model"), (*columns("model"), *SPREAD_COLUMNS), rows)
 
 
-# -- experiment 1 --------------------------------------------------------------------------------------------------------
-
-
 def layer_zero(run: StudyRun, role: Role, section: Section) -> None:
-    """Set layer 0 of the first two models against later layers, beside what the vectors' spreads predict."""
+    """Set layer 0 of the first two models against later layers, beside what the vectors' spreads predict (experiment 1)."""
     by_model = zero_pairs(run, role, section.missing)
     if not by_model:
-        raise Missing(Text("no model has layer 0 and a later one"))
+        raise Missing("no model has layer 0 and a later one")
     name, pairs = f"exp1_layer0{tag(role)}", itertools.chain.from_iterable(by_model.values())
     section.add_table(name, Text("Layer 0 against later layers, {role}", role=role.value), COLUMNS, pairs)
     _means(section, f"exp1_means{tag(role)}", by_model)
@@ -44,11 +41,9 @@ def layer_zero(run: StudyRun, role: Role, section: Section) -> None:
     section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, run.names, role.value)
     section.notes += [_spread_note(model, found) for model, found in by_model.items()]
     if run.original("Solar", "GLM"):
-        section.notes.append(
-            Text(
-                "The published explanation, an expanded vocabulary, is not supported: GLM, whose vocabulary was not expanded, "
-                "has the same low cosines, and the spread of layer 0 explains most of them in both."
-            )
+        section.note(
+            "The published explanation, an expanded vocabulary, is not supported: GLM, whose vocabulary was not expanded, "
+            "has the same low cosines, and the spread of layer 0 explains most of them in both."
         )
     add_checks(run, role, section, "exp1")
 
@@ -68,35 +63,34 @@ def zero_groups(by_model: Mapping[str, list[VectorPair]]) -> Groups:
 
 
 def _spread_note(model: str, pairs: Sequence[VectorPair]) -> Text:
-    nulls, seen, pearson, z = ([getattr(p, name) for p in pairs] for name in ("null_mean", "cosine", "pearson", "z"))
+    ends = {
+        "null_mean": ("low", "high"),
+        "cosine": ("least", "most"),
+        "pearson": ("weak", "strong"),
+        "z": ("from_z", "to_z"),
+    }
+    spans: dict[str, Value] = {}
+    for name, (low, high) in ends.items():
+        values = [getattr(pair, name) for pair in pairs]
+        spans |= {low: min(values), high: max(values)}
     return Text(
         "{model}: the standard deviation of layer 0 is {cv:.2f} times its mean. With the spreads of the later layers, that alone "
         "predicts cosines from {low:.3f} to {high:.3f}, most of what is seen ({least:.3f} to {most:.3f}). What remains is a "
         "Pearson of {weak:.3f} to {strong:.3f}; z runs from {from_z:.1f} to {to_z:.1f}, and {outside} of {n} lie outside 95 % of "
         "independent pairs.",
+        **spans,
         model=model,
         cv=pairs[0].cv_a,
-        low=min(nulls),
-        high=max(nulls),
-        least=min(seen),
-        most=max(seen),
-        weak=min(pearson),
-        strong=max(pearson),
-        from_z=min(z),
-        to_z=max(z),
-        outside=sum(abs(value) > 1.96 for value in z),
+        outside=sum(abs(pair.z) > 1.96 for pair in pairs),
         n=len(pairs),
     )
 
 
-# -- experiment 2 --------------------------------------------------------------------------------------------------------
-
-
 def equal_distance(run: StudyRun, role: Role, section: Section) -> None:
-    """Set layers of one model against each other, and against another model's at the same and at equal distance."""
+    """Set layers of one model against each other, and against another model's at equal distance (experiment 2)."""
     layers, names = layers_of(run), run.names[:2]
     if not layers.steps:
-        raise Missing(Text("two layers after layer 0 are needed"))
+        raise Missing("two layers after layer 0 are needed")
     steps = {name: [((name, low), (name, high)) for low, high in layers.steps] for name in names}
     within = {name: measured(run, role, pairs, section.missing)[0] for name, pairs in steps.items()}
     within = {name: found for name, found in within.items() if found}
@@ -104,7 +98,7 @@ def equal_distance(run: StudyRun, role: Role, section: Section) -> None:
     groups: Groups = [(f"{name}, two layers", found) for name, found in within.items()]
     groups += [("two models, same layer", same)] * bool(same) + [("two models, two layers", apart)] * bool(apart)
     if not groups:
-        raise Missing(Text("no model has two of the layers {layers}", layers=", ".join(map(str, layers.far))))
+        raise Missing("no model has two of the layers {layers}", layers=", ".join(map(str, layers.far)))
     name = f"exp2_equal_distance{tag(role)}"
     title = Text("Layers at equal distance, within a model and across two, {role}", role=role.value)
     section.add_table(name, title, COLUMNS, [pair for _, found in groups for pair in found])
@@ -116,17 +110,15 @@ def equal_distance(run: StudyRun, role: Role, section: Section) -> None:
         role=role.value,
     )
     section.add_picture(name, caption, "baselines.figures.comparison_dots", groups, run.names, role.value)
-    section.notes.append(
-        Text(
-            "Distance between layers is part of a baseline: two layers of one model belong beside layers of two models that lie "
-            "equally far apart, not beside the same layer of both."
-        )
+    section.note(
+        "Distance between layers is part of a baseline: two layers of one model belong beside layers of two models that lie "
+        "equally far apart, not beside the same layer of both."
     )
     crossing = {Text("two models, same layer"): same, Text("two models, two layers"): apart}
     for where, found in (within | crossing).items():
         if z := [pair.z for pair in found]:
             said = "{where}: Pearson lies from {low:.1f} to {high:.1f} null standard deviations above zero."
-            section.notes.append(Text(said, where=where, low=min(z), high=max(z)))
+            section.note(said, where=where, low=min(z), high=max(z))
     seen = {pair.key: pair.cosine for pair in (*itertools.chain.from_iterable(within.values()), *same)}
     add_checks(run, role, section, "exp2", _step_values(run, seen))
 

@@ -1,4 +1,4 @@
-"""Experiment 5: models of one width, MoE against dense, in groups, with and without the related pairs."""
+"""Compare models of one width, MoE and dense, in groups, with and without the related pairs (experiment 5)."""
 
 from __future__ import annotations
 
@@ -46,25 +46,23 @@ def moe_against_dense(run: StudyRun, role: Role, section: Section) -> None:
     kinds, layer = kinds_of(run, section.missing), layers_of(run).at
     pairs = at_layer(run, role, kinds, layer, section.missing)
     if not pairs:
-        raise Missing(Text("no two of these models can be compared at layer {layer}", layer=layer))
+        raise Missing("no two of these models can be compared at layer {layer}", layer=layer)
     named: dict[str, Value] = {"layer": layer, "role": role.value}
     choices = pair_choices(run, pairs, kinds)
     section.add_table(
         f"exp5_groups{tag(role)}",
         Text("MoE and dense models at layer {layer}, {role}", **named),
         (*columns("choice: pairs; group"), *SPREAD_COLUMNS),
-        [(choice.text, group, *Spread.of(found).row) for choice in choices for group, found in choice.groups.items()],
+        [(choice.text, group, *Spread.of(found)) for choice in choices for group, found in choice.groups.items()],
     )
     related = {pair.key: why for pair in pairs if (why := relation(pair)) is not None}
     if related:
         rows = [(p.a, p.b, p.cosine, p.null_mean, p.pearson, p.z, related[p.key]) for p in pairs if p.key in related]
         head = columns("a; b; cosine; null_mean; pearson; z; why: why it counts as related")
         section.add_table(f"exp5_related{tag(role)}", Text("Related pairs"), head, rows)
-        section.notes.append(
-            Text(
-                "Related pairs do not belong in a mean that is to say what unrelated models have: their agreement is inherited. "
-                "The table gives the means with and without them."
-            )
+        section.note(
+            "Related pairs do not belong in a mean that is to say what unrelated models have: their agreement is inherited. "
+            "The table gives the means with and without them."
         )
     gaps = [(choice.text, *gap) for choice in choices if (gap := division_gap(choice, kinds, run.request.seed))]
     if gaps:
@@ -89,12 +87,10 @@ def moe_against_dense(run: StudyRun, role: Role, section: Section) -> None:
     shown = model_grid(compared_models(list(kinds), pairs), kinds, layer, pairs), ("cosine", "pearson")
     section.add_picture(f"exp5_heatmap{tag(role)}", caption, "baselines.figures.heatmaps", *shown)
     if run.request.replicas:
-        section.notes.append(
-            Text(
-                "Not published, and so assumed in the replicas: everything about InternLM2, and every Pearson correlation of the "
-                "dense models and of Mixtral except GLM–Mixtral at layer 10; single cosines of the dense models are known to two "
-                "decimals."
-            )
+        section.note(
+            "Not published, and so assumed in the replicas: everything about InternLM2, and every Pearson correlation of the "
+            "dense models and of Mixtral except GLM–Mixtral at layer 10; single cosines of the dense models are known to two "
+            "decimals."
         )
     if layer == 10 and run.original(*EIGHT):
         add_checks(run, role, section, "exp5", _published_values(pairs, kinds))

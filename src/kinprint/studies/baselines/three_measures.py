@@ -1,11 +1,13 @@
-"""Experiment 6: cosine, Pearson and L2 on the same pairs, beside random vectors: fixed ones, and ones that match the pair."""
+"""Measure pairs by cosine, Pearson and L2, beside random vectors, fixed ones and ones that match the pair (experiment 6)."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -32,17 +34,8 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class RandomPairs:
-    """Mean and standard deviation of each measure over pairs of random vectors."""
-
-    mean: Mapping[str, float]
-    sd: Mapping[str, float]
-
-    @property
-    def row(self) -> list[float]:
-        """Mean and standard deviation of each measure."""
-        return [value for measure in MEASURES for value in (self.mean[measure], self.sd[measure])]
+Moments: TypeAlias = Mapping[str, tuple[float, float]]
+"""Mean and standard deviation of each measure over permutations, or over pairs of random vectors."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +45,8 @@ class MeasuredPair:
     kind: str
     pair: VectorPair
     value: Mapping[str, float]
-    null_mean: Mapping[str, float]
-    null_sd: Mapping[str, float]
-    matched: RandomPairs
+    null: Moments
+    matched: Moments
 
 
 def metric_comparison(run: StudyRun, role: Role, section: Section) -> None:
@@ -64,24 +56,20 @@ def metric_comparison(run: StudyRun, role: Role, section: Section) -> None:
     draws = FULL_DRAWS if run.request.full else DRAWS
     found = _measured(run, role, section, rng, draws)
     if not found:
-        raise Missing(Text("no two vectors of these models can be compared"))
+        raise Missing("no two vectors of these models can be compared")
     _add_tables(section, role, found, fixed, draws)
-    section.notes.append(
-        Text(
-            "A random baseline has to have the means and spreads of the two vectors it stands beside. Vectors around one with a "
-            "spread of a tenth have a cosine of {cosine:.4f} whatever the models; a pair with other spreads has another one, and "
-            "so has its L2. For Pearson the null's standard deviation counts, {sd:.4f} at width {width}; its mean is zero.",
-            cosine=fixed.mean["cosine"],
-            sd=1 / np.sqrt(FIXED_WIDTH - 1),
-            width=FIXED_WIDTH,
-        )
+    section.note(
+        "A random baseline has to have the means and spreads of the two vectors it stands beside. Vectors around one with a "
+        "spread of a tenth have a cosine of {cosine:.4f} whatever the models; a pair with other spreads has another one, and "
+        "so has its L2. For Pearson the null's standard deviation counts, {sd:.4f} at width {width}; its mean is zero.",
+        cosine=fixed["cosine"][0],
+        sd=1 / np.sqrt(FIXED_WIDTH - 1),
+        width=FIXED_WIDTH,
     )
     if run.request.replicas:
-        section.notes.append(
-            Text(
-                "L2 was printed to four decimals, up to a millionth of its value; the replicas are made to meet it within a "
-                "ten-thousandth, so single values may differ in the last digits."
-            )
+        section.note(
+            "L2 was printed to four decimals, up to a millionth of its value; the replicas are made to meet it within a "
+            "ten-thousandth, so single values may differ in the last digits."
         )
     caption = Text(
         "The same pairs under three measures ({role}). Grey: 95 % of independent pairs (permutations); diamonds: random normal "
@@ -117,36 +105,31 @@ def _measure(
     null = null_for(METRICS["l2"].null, a, b, observed=distance, higher_is_closer=False)
     matched = random_pairs(rng, (float(a.mean()), float(a.std())), (float(b.mean()), float(b.std())), a.size, draws)
     value = {"cosine": pair.cosine, "pearson": pair.pearson, "l2": distance}
-    null_mean = {"cosine": pair.null_mean, "pearson": 0.0, "l2": null.mean}
-    null_sd = {"cosine": pair.null_sd, "pearson": pair.pearson_sd, "l2": null.sd}
-    return MeasuredPair(kind, pair, value, null_mean, null_sd, matched)
+    nulls = {"cosine": (pair.null_mean, pair.null_sd), "pearson": (0.0, pair.pearson_sd), "l2": (null.mean, null.sd)}
+    return MeasuredPair(kind, pair, value, nulls, matched)
 
 
 def random_pairs(
     rng: np.random.Generator, a: tuple[float, float], b: tuple[float, float], width: int, draws: int
-) -> RandomPairs:
+) -> Moments:
     """Draw pairs of normal vectors with the given means and standard deviations and measure each."""
     drawn = np.empty((draws, len(MEASURES)))
     for number in range(draws):
         left, right = (mean + sd * rng.standard_normal(width) for mean, sd in (a, b))
         drawn[number] = [METRICS[measure](left, right) for measure in MEASURES]
-    mean, sd = (dict(zip(MEASURES, x.tolist(), strict=True)) for x in (drawn.mean(axis=0), drawn.std(axis=0)))
-    return RandomPairs(mean, sd)
+    moments = zip(drawn.mean(axis=0).tolist(), drawn.std(axis=0).tolist(), strict=True)
+    return dict(zip(MEASURES, moments, strict=True))
 
 
-def _add_tables(section: Section, role: Role, found: Sequence[MeasuredPair], fixed: RandomPairs, draws: int) -> None:
+def _add_tables(section: Section, role: Role, found: Sequence[MeasuredPair], fixed: Moments, draws: int) -> None:
     head = columns(
         "kind: what is compared; pair: pair and layers; cosine; cosine_null: cosine if independent .4; pearson; pearson_sd; z; "
         "l2: L2 .4; l2_null: L2 if independent .4; l2_sd: its sd .4"
     )
-    rows = [
-        (
-            *(KINDS[one.kind], pair.label, pair.cosine, pair.null_mean, pair.pearson, pair.pearson_sd, pair.z),
-            *(one.value["l2"], one.null_mean["l2"], one.null_sd["l2"]),
-        )
-        for one in found
-        for pair in (one.pair,)
-    ]
+    rows: list[Sequence[Cell]] = []
+    for one, pair in ((one, one.pair) for one in found):
+        numbers = (pair.cosine, pair.null_mean, pair.pearson, pair.pearson_sd, pair.z, one.value["l2"], *one.null["l2"])
+        rows.append((KINDS[one.kind], pair.label, *numbers))
     title = Text("Three measures of the same pairs, {role}", role=role.value)
     section.add_table(f"exp6_metrics{tag(role)}", title, head, rows)
     head = columns(
@@ -154,18 +137,18 @@ def _add_tables(section: Section, role: Role, found: Sequence[MeasuredPair], fix
         "l2_mean: L2 .4; l2_sd: sd .4"
     )
     as_published = Text("mean 1, sd 0.1, width {width}, as published", width=FIXED_WIDTH)
-    randoms: list[Sequence[Cell]] = [(as_published, FIXED_DRAWS, *fixed.row)]
-    randoms += [(Text("matched to {pair}", pair=one.pair.label), draws, *one.matched.row) for one in found]
+    drawn = [(as_published, FIXED_DRAWS, fixed)]
+    drawn += [(Text("matched to {pair}", pair=one.pair.label), draws, one.matched) for one in found]
+    randoms = [(said, count, *itertools.chain(*moments.values())) for said, count, moments in drawn]
     section.add_table(f"exp6_random{tag(role)}", Text("Random vectors: synthetic, normal, seeded"), head, randoms)
 
 
-def _published_values(found: Sequence[MeasuredPair], fixed: RandomPairs) -> dict[str, float | None]:
+def _published_values(found: Sequence[MeasuredPair], fixed: Moments) -> dict[str, float | None]:
     """Return the random baselines, and how far another run's lie: the published ones were drawn without a seed."""
     draws = published()["chahero_RESULTS"]["exp6_random"]["trials_in_code"], FIXED_DRAWS
     values: dict[str, float | None] = {}
-    for measure in MEASURES:
-        values |= {f"{measure} mean": fixed.mean[measure], f"{measure} sd": fixed.sd[measure]}
-        for what, share in (("mean", 1.0), ("sd", 0.5)):  # a spread is known better than a mean by √2
-            error = 1.96 * fixed.sd[measure] * math.sqrt(share * sum(1 / n for n in draws))
-            values[f"{measure} {what} error"] = error + 0.5e-4
-    return values | {f"matched {one.pair.label}": one.matched.mean["cosine"] for one in found if one.kind == "across"}
+    for measure, (mean, sd) in fixed.items():
+        for what, value, share in (("mean", mean, 1.0), ("sd", sd, 0.5)):  # a spread is known better than a mean by √2
+            error = 1.96 * sd * math.sqrt(share * sum(1 / n for n in draws))
+            values |= {f"{measure} {what}": value, f"{measure} {what} error": error + 0.5e-4}
+    return values | {f"matched {one.pair.label}": one.matched["cosine"][0] for one in found if one.kind == "across"}

@@ -1,7 +1,8 @@
-"""Figures of pairs of models in the bias study."""
+"""Draw the figures of the bias study: pairs of models, all layers against all layers, and values by layer."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
@@ -11,29 +12,19 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
-from kinprint.studies.bias.facts import RELATED
+from kinprint.studies import figure_style as style
 from kinprint.studies.bias.matrices import LayerGrid
-from kinprint.studies.figure_style import (
-    NULL_COLOUR,
-    NULL_SD,
-    SIGNED_MAP,
-    SIMILARITY_MAP,
-    finish,
-    heat,
-    label_of,
-    layer_axis,
-    log_y,
-    new_figure,
-    null_band,
-)
+from kinprint.studies.bias.shared import RELATED
+from kinprint.studies.figure_style import NULL_COLOUR, NULL_LABEL, NULL_SD, finish, label_of, new_figure
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.outcome import Cell
 from kinprint.studies.studied_models import look
 
 COSINE, CENTRED, EXPECTED, DARK = "#0072B2", "#009E73", "#777777", "#333333"
-BAND = "95 % of independent pairs"
-TICKS = 10
-"""Layers that are named along an axis, at most."""
+TICKS = 10  # layers that are named along an axis, at most
+BINS = 128  # over the whole range, at most
+RIDGE_HEIGHT = 1.7  # in units of the distance between two ridges
+DASHES = ("-", "--", ":", "-.")
 
 
 # -- one pair ----------------------------------------------------------------------------------------------------------
@@ -51,14 +42,16 @@ def pair_panels(pair: LayerPair, dims: NDArray[np.int64], places: Mapping[str, i
     _bars(centred, [(name, values[dims] - values.mean(), None) for name, values in sides], places)
     title = f"(b) the same, minus each whole vector's mean (r = {pair.pearson[best]:.3f})"
     finish(centred, title, "value minus mean", x=None)
-    null_band(cosine, layers, pair.null_mean, pair.null_sd)
+    style.null_band(cosine, layers, pair.null_mean, pair.null_sd)
     cosine.plot(layers, pair.null_mean, color=EXPECTED, linestyle="--", linewidth=1.0, label="if independent")
     cosine.plot(layers, pair.cosine, color=COSINE, marker="o", label="raw cosine")
     finish(cosine, "(c) raw cosine by layer", "cosine")
-    null_band(pearson, layers, np.zeros(len(layers)), np.full(len(layers), pair.pearson_sd))
+    style.null_band(pearson, layers, np.zeros(len(layers)), np.full(len(layers), pair.pearson_sd))
     pearson.plot(layers, pair.pearson, color=CENTRED, marker="o", label="Pearson")
     finish(pearson, f"(d) Pearson by layer (null sd {pair.pearson_sd:.4f})", "Pearson")
-    _around_zero(pearson, pair.pearson, pair.pearson_sd)
+    shown = [*pair.pearson[np.isfinite(pair.pearson)], -2.6 * pair.pearson_sd, 2.6 * pair.pearson_sd]
+    low, high = min(shown), max(shown)
+    pearson.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
     for axes in (cosine, pearson):
         label = f"largest cosine: layer {layers[best]}"
         axes.axvline(layers[best], color=DARK, linestyle=":", linewidth=1.0, label=label)
@@ -68,13 +61,11 @@ def pair_panels(pair: LayerPair, dims: NDArray[np.int64], places: Mapping[str, i
     return figure
 
 
-def _bars(
-    axes: Axes, sides: Sequence[tuple[str, FloatArray, float | None]], places: Mapping[str, int], width: float = 0.42
-) -> None:
+def _bars(axes: Axes, sides: Sequence[tuple[str, FloatArray, float | None]], places: Mapping[str, int]) -> None:
+    width = 0.42
     for number, (name, values, mean) in enumerate(sides):
         colour, _ = look(name, places.get(name, number))
-        x = np.arange(values.size) + (number - 0.5) * width
-        axes.bar(x, values, width, color=colour, label=label_of(name))
+        axes.bar(np.arange(values.size) + (number - 0.5) * width, values, width, color=colour, label=label_of(name))
         if mean is not None:
             axes.axhline(mean, color=colour, linestyle="--", linewidth=1.0, label=f"mean of {name}, all dimensions")
     axes.axhline(0.0, color=DARK, linewidth=0.6)
@@ -82,14 +73,6 @@ def _bars(
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + 0.28 * (high - low))
     axes.legend(loc="upper left", ncols=2)
-
-
-def _around_zero(axes: Axes, values: FloatArray, null_sd: float) -> None:
-    """Set a scale that shows zero, the null band and all values."""
-    kept = values[np.isfinite(values)]
-    low, high = (float(kept.min()), float(kept.max())) if kept.size else (0.0, 0.0)
-    low, high = min(low, -2.6 * null_sd), max(high, 2.6 * null_sd)
-    axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
@@ -101,17 +84,15 @@ def layer_matrices(grid: LayerGrid, names: tuple[str, str], title: str) -> Figur
     figure.suptitle(title)
     observed, expected, pearson = figure.subplots(1, 3)
     found = grid.found
-    finite = np.concatenate([m[np.isfinite(m)] for m in (found.cosine, found.cosine_null_mean)])
-    low = min(0.0, float(finite.min())) if finite.size else 0.0
+    low = float(np.nanmin([0.0, *found.cosine.flat, *found.cosine_null_mean.flat]))
     for axes, matrix, what in (
         (observed, found.cosine, "raw cosine"),
         (expected, found.cosine_null_mean, "cosine expected of independent layers"),
     ):
-        image = heat(axes, matrix, low=low, high=1.0)
+        figure.colorbar(style.heat(axes, matrix, low=low, high=1.0), ax=axes, shrink=0.85)
         axes.set_title(what)
-        figure.colorbar(image, ax=axes, shrink=0.85)
     reach = _reach([found.pearson], grid.null_sd)
-    image = heat(pearson, found.pearson, low=-reach, high=reach, colours=SIGNED_MAP)
+    image = style.heat(pearson, found.pearson, low=-reach, high=reach, colours=style.SIGNED_MAP)
     pearson.set_title(f"Pearson (null sd {grid.null_sd:.4f})")
     _mark_null(figure.colorbar(image, ax=pearson, shrink=0.85), grid.null_sd)
     for axes in (observed, expected, pearson):
@@ -129,14 +110,14 @@ def pearson_gallery(panels: Sequence[tuple[tuple[str, str], LayerGrid, float]]) 
     reach = _reach([pair.found.pearson for _, pair, mean in panels if not mean > RELATED], widest)
     grid = figure.subplots(down, across, squeeze=False).ravel()
     for axes, (names, pair, mean) in zip(grid, panels, strict=False):
-        matrix, low, high, colours, line = pair.found.pearson, -reach, reach, SIGNED_MAP, "black"
+        matrix, low, high, colours, line = pair.found.pearson, -reach, reach, style.SIGNED_MAP, "black"
         if mean > RELATED:
-            low, high = min(-3.0 * pair.null_sd, float(matrix[np.isfinite(matrix)].min())), 1.0
-            colours, line = SIMILARITY_MAP, "white"
-        bar = figure.colorbar(heat(axes, matrix, low=low, high=high, colours=colours), ax=axes, shrink=0.85)
+            low, high = min(-3.0 * pair.null_sd, float(np.nanmin(matrix))), 1.0
+            colours, line = style.SIMILARITY_MAP, "white"
+        bar = figure.colorbar(style.heat(axes, matrix, low=low, high=high, colours=colours), ax=axes, shrink=0.85)
         _mark_null(bar, pair.null_sd, line)
         if mean > RELATED:
-            bar.set_label(f"own scale: {low:.2f} to 1; lines: 95 % of independent pairs", fontsize=7.5)
+            bar.set_label(f"own scale: {low:.2f} to 1; lines: {NULL_LABEL}", fontsize=7.5)
         axes.set_title(f"{names[0]} and {names[1]}: mean of same layer {mean:.4f}", fontsize=9)
         _layer_ticks(axes, pair, names)
     for axes in grid[len(panels) :]:
@@ -154,25 +135,19 @@ def _mark_null(bar: mpl.colorbar.Colorbar, null_sd: float, colour: str = "black"
     for side in (-NULL_SD, NULL_SD):
         if abs(side * null_sd) < 1.0:
             bar.ax.axhline(side * null_sd, color=colour, linewidth=1.2)
-    bar.set_label("lines: 95 % of independent pairs")
+    bar.set_label(f"lines: {NULL_LABEL}")
 
 
 def _layer_ticks(axes: Axes, grid: LayerGrid, names: tuple[str, str]) -> None:
     """Name some layers along both axes, and mark where a layer meets itself."""
-    sides = (
-        (grid.rows, axes.set_yticks, axes.set_ylabel, names[0]),
-        (grid.columns, axes.set_xticks, axes.set_xlabel, names[1]),
-    )
-    for layers, place, label, name in sides:
+    for layers, axis, name in ((grid.rows, axes.yaxis, names[0]), (grid.columns, axes.xaxis, names[1])):
         step = max(1, -(-len(layers) // TICKS))
         shown = range(0, len(layers), 5 if 2 < step < 5 else step)
-        place(list(shown), [str(layers[i]) for i in shown])
-        label(f"layer of {name}")
-    both = [(grid.columns.index(layer), i) for i, layer in enumerate(grid.rows) if layer in grid.columns]
-    if both:
-        x, y = zip(*both, strict=True)
-        # dark with a light rim: to be seen on any colour
-        axes.plot(x, y, linestyle="none", marker="o", markersize=2.2, color=DARK, mec="white", mew=0.4)
+        axis.set_ticks(list(shown), [str(layers[i]) for i in shown])
+        axis.set_label_text(f"layer of {name}")
+    x, y = ([side.index(layer) for layer in grid.shared] for side in (grid.columns, grid.rows))
+    # dark with a light rim: to be seen on any colour
+    axes.plot(x, y, linestyle="none", marker="o", markersize=2.2, color=DARK, mec="white", mew=0.4)
 
 
 # -- what differs ------------------------------------------------------------------------------------------------------
@@ -187,19 +162,19 @@ def changed_lines(rows: Sequence[Sequence[Cell]], nulls: Sequence[Sequence[tuple
     labels = ("elements changed, %", "mean absolute difference", "mean distance, ulp")
     for axes, at, scale, null, label in zip(panels, (1, 3, 5), (100.0, 1.0, 1.0), nulls, labels, strict=True):
         values = np.array([row[at] for row in rows], dtype=float)
-        log_y(axes)
+        style.log_y(axes)
         middle = scale * np.array(null)
         low, high = (np.maximum(middle[:, 0] + side * middle[:, 1], 0.0) for side in (-NULL_SD, NULL_SD))
         positive = np.concatenate([values[values > 0], high[high > 0]])
         floor = float(positive.min()) if positive.size else 1.0
         low = np.maximum(low, floor / 3.0)  # a logarithmic axis has no zero
-        axes.fill_between(layers, low, high, color=NULL_COLOUR, linewidth=2.0, label=BAND)
+        axes.fill_between(layers, low, high, color=NULL_COLOUR, linewidth=2.0, label=NULL_LABEL)
         axes.plot(layers, np.where(values > 0, values, np.nan), color=COSINE, marker="o", label="this pair")
         if positive.size:
             axes.set_ylim(floor / 2.0, 2.5 * float(positive.max()))
         finish(axes, label, label, x=None)
     panels[0].legend(loc="best")
-    layer_axis(panels[-1])
+    style.layer_axis(panels[-1])
     return figure
 
 
@@ -208,9 +183,7 @@ def changed_lines(rows: Sequence[Sequence[Cell]], nulls: Sequence[Sequence[tuple
 
 def pair_strips(found: Sequence[LayerPair], role: str) -> Figure:
     """Show all pairs side by side: every layer, mean and median, of cosine and of Pearson."""
-    related = [pair for pair in found if pair.mean_pearson > RELATED]
-    others = [pair for pair in found if pair not in related]
-    groups = [group for group in (others, related) if group]
+    groups, titles = _apart_and_related(found)
     figure = new_figure(max(6.5, 1.5 * len(found) + 1.5), 6.4)
     figure.suptitle(f"All pairs of models, {role}")
     panels = figure.subplots(2, len(groups), squeeze=False, width_ratios=[max(1.0, len(group)) for group in groups])
@@ -220,30 +193,136 @@ def pair_strips(found: Sequence[LayerPair], role: str) -> Figure:
                 _strip(axes, place, pair, which)
             axes.set_xticks(range(len(group)), [f"{pair.a}\n{pair.b}" for pair in group])
             axes.set_xlim(-0.6, len(group) - 0.4)
-            finish(axes, f"{which}, own scale" if group is related and others else which, label, x=None)
+            finish(axes, which + (titles[number] if len(groups) > 1 else ""), label, x=None)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
+def _apart_and_related(found: Sequence[LayerPair]) -> tuple[list[list[LayerPair]], list[str]]:
+    """Return groups of pairs that share a scale, unrelated and related ones, and what each group adds to a title."""
+    related = [pair for pair in found if pair.mean_pearson > RELATED]
+    apart = [pair for pair in found if not pair.mean_pearson > RELATED]
+    shown = [(group, said) for group, said in ((apart, ""), (related, ", own scale")) if group]
+    return [group for group, _ in shown], [said for _, said in shown]
+
+
 def _strip(axes: Axes, place: int, pair: LayerPair, which: str) -> None:
     values = pair.cosine if which == "cosine" else pair.pearson
-    at, label = place + np.linspace(-0.3, 0.3, values.size), _once(BAND, place)
+    at, named = place + np.linspace(-0.3, 0.3, values.size), place == 0  # the legend names each kind of mark once
+    band = {"color": NULL_COLOUR, "zorder": 1, "label": NULL_LABEL if named else None}
     if which == "cosine":
         reach = NULL_SD * pair.null_sd
-        low, high = pair.null_mean - reach, pair.null_mean + reach
-        axes.vlines(at, low, high, color=NULL_COLOUR, linewidth=max(2.0, 60.0 / values.size), zorder=1, label=label)
+        width = max(2.0, 60.0 / values.size)
+        axes.vlines(at, pair.null_mean - reach, pair.null_mean + reach, linewidth=width, **band)
     else:
-        ends, half = [place - 0.32, place + 0.32], NULL_SD * pair.pearson_sd
-        axes.fill_between(ends, -half, half, color=NULL_COLOUR, linewidth=0, zorder=1, label=label)
+        half = NULL_SD * pair.pearson_sd
+        axes.fill_between([place - 0.32, place + 0.32], -half, half, linewidth=0, **band)
     kept = values[np.isfinite(values)]
     if kept.size:
-        axes.plot(at, values, linestyle="none", marker=".", color=COSINE, label=_once("a layer, first to last", place))
-        mean, median = float(kept.mean()), float(np.median(kept))
-        axes.plot(place, mean, linestyle="none", marker="D", markersize=6, color="#D55E00", label=_once("mean", place))
-        ends = [place - 0.36, place + 0.36]
-        axes.plot(ends, [median, median], color="black", linewidth=1.4, label=_once("median", place))
+        axes.plot(at, values, ".", color=COSINE, label="a layer, first to last" if named else None)
+        axes.plot(place, float(kept.mean()), "D", markersize=6, color="#D55E00", label="mean" if named else None)
+        ends, median = [place - 0.36, place + 0.36], float(np.median(kept))
+        axes.plot(ends, [median, median], color="black", linewidth=1.4, label="median" if named else None)
 
 
-def _once(label: str, place: int) -> str | None:
-    """Return the label for the first of many, so that the legend names it once."""
-    return label if place == 0 else None
+# -- values by layer ---------------------------------------------------------------------------------------------------
+
+
+def overlaid_line(number: int) -> dict[str, object]:
+    """Return widths for line `number` of a panel: each line lies on a wider one, so that coinciding lines can be told apart."""
+    return {"linewidth": max(1.0, 2.6 - 0.6 * number), "markersize": max(2.5, 5.0 - 0.9 * number)}
+
+
+def statistics(shown: Mapping[str, Sequence[Sequence[Cell]]], places: Mapping[str, int]) -> Figure:
+    """Show mean, standard deviation, least and largest value by layer: a row for each role, a line for each model."""
+    figure = new_figure(12.5, 3.1 * len(shown) + 0.4)
+    panels = figure.subplots(len(shown), 4, squeeze=False)
+    columns = {"mean": 2, "standard deviation": 3, "least": 5, "largest": 6}
+    for line, (role, rows) in zip(panels, shown.items(), strict=True):
+        for axes, (what, at) in zip(line, columns.items(), strict=True):
+            for number, name in enumerate(dict.fromkeys(str(row[0]) for row in rows)):
+                x, y = np.array([(row[1], row[at]) for row in rows if row[0] == name], dtype=float).T
+                style.model_line(axes, x, y, name, places.get(name, 0), **overlaid_line(number))
+            finish(axes, f"{role}: {what}")
+        line[0].set_ylabel("value")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
+
+
+def ridges(
+    panels: Sequence[tuple[str, str, Sequence[int], FloatArray]], steps: Mapping[str, float], places: Mapping[str, int]
+) -> Figure:
+    """Show the distribution of every layer shown: a row for each role, a column for each model, one range for a row.
+
+    `steps` has, for each role, the distance of neighbouring stored numbers at the largest value.
+    """
+    roles, names = (
+        list(dict.fromkeys(names)) for names in zip(*((role, name) for role, name, *_ in panels), strict=True)
+    )
+    figure = new_figure(max(5.0, 3.1 * len(names)), 4.6 * len(roles))
+    grid = figure.subplots(len(roles), len(names), squeeze=False)
+    for row, role in zip(grid, roles, strict=True):
+        chosen = {name: (layers, values) for one, name, layers, values in panels if one == role}
+        low = min(float(values.min()) for _, values in chosen.values())
+        high = max(float(values.max()) for _, values in chosen.values())
+        edges = bin_edges(low, high, steps[role])
+        for axes, name in zip(row, names, strict=True):
+            if name not in chosen:
+                axes.set_axis_off()
+                continue
+            layers, values = chosen[name]
+            _stack_of_ridges(axes, values, edges, look(name, places.get(name, 0))[0])
+            step = max(1, len(layers) // 12)
+            axes.set_yticks(range(0, len(layers), step), [str(layer) for layer in layers[::step]])
+            axes.set_xlim(edges[0], edges[-1])
+            finish(axes, f"{name}, {role}", "layer", x=f"value ({low:.2f} to {high:.2f})")
+    return figure
+
+
+def bin_edges(low: float, high: float, step: float) -> FloatArray:
+    """Return edges that hold `low` to `high`, at multiples of a power of two no smaller than `step`.
+
+    Stored numbers lie on a grid whose step is a power of two: with any other width, bins would hold now one of them more, now
+    one less, and a smooth distribution would look like a comb.
+    """
+    least = max((high - low) / BINS, step, np.finfo(float).tiny)
+    width = 2.0 ** math.ceil(math.log2(least))
+    first, last = math.floor(low / width), math.floor(high / width) + 1
+    return width * np.arange(first, last + 1, dtype=float)
+
+
+def _stack_of_ridges(axes: Axes, values: FloatArray, edges: FloatArray, colour: str) -> None:
+    for place in reversed(range(len(values))):  # from above, so that lower ridges lie in front
+        counts, _ = np.histogram(values[place], edges)
+        height = place + RIDGE_HEIGHT * counts / counts.max()
+        order = 2 * (len(values) - place)
+        axes.stairs(height, edges, baseline=place, fill=True, color=colour, alpha=0.6, linewidth=0, zorder=order)
+        axes.stairs(height, edges, baseline=place, color="black", linewidth=0.4, zorder=order + 1)
+
+
+def difference(
+    found: Mapping[str, tuple[Sequence[int], FloatArray]], pairs: Sequence[LayerPair], places: Mapping[str, int]
+) -> Figure:
+    """Show mean and standard deviation of input norm minus post-attention norm, and Pearson of pairs."""
+    groups, titles = _apart_and_related(pairs)
+    figure = new_figure(9.2, 2.6 * (2 + len(groups)) + 0.6)
+    panels = figure.subplots(2 + len(groups), 1, sharex=True)
+    for axes, what in zip(panels, ("mean", "standard deviation"), strict=False):
+        for number, (name, (layers, values)) in enumerate(found.items()):
+            shown = values.mean(axis=1) if what == "mean" else values.std(axis=1)
+            style.model_line(axes, layers, shown, name, places.get(name, 0), **overlaid_line(number))
+        finish(axes, f"input norm minus post-attention norm: {what}", what, x=None)
+    panels[0].legend(loc="best", ncols=2)
+    for axes, group, said in zip(panels[2:], groups, titles, strict=True):
+        longest = max((pair.layers for pair in group), key=len)
+        style.null_band(axes, longest, np.zeros(len(longest)), np.full(len(longest), group[0].pearson_sd))
+        for number, pair in enumerate(group):
+            colour, marker = style.PAIR_LOOK[number % len(style.PAIR_LOOK)]
+            # hollow, and each smaller than the one below it: two pairs that coincide can both be seen
+            hollow = {"markerfacecolor": "none", "markersize": max(3.0, 7.5 - 1.8 * number), "markeredgewidth": 1.1}
+            line = {"color": colour, "marker": marker, "linewidth": 1.1, "label": label_of(f"{pair.a} and {pair.b}")}
+            axes.plot(pair.layers, pair.pearson, DASHES[number % len(DASHES)], **line, **hollow)
+        finish(axes, f"Pearson of the differences{said}", "Pearson", x=None)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the lines, which fill the panel
+    style.layer_axis(panels[-1])
+    return figure

@@ -1,4 +1,4 @@
-"""Figures in three dimensions of the bias study: the mean taken away, surfaces, and paths of layers."""
+"""Draw the bias study's figures in three dimensions: mean subtraction, surfaces, and paths of layers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from kinprint._util.numeric import FloatArray
 from kinprint.metrics import METRICS
-from kinprint.studies.bias.layer_figures import thinner
-from kinprint.studies.bias.path import JointPath
-from kinprint.studies.figure_style import SIMILARITY_MAP, label_of, new_figure
-from kinprint.studies.film import Film
+from kinprint.studies.bias.figures import overlaid_line
+from kinprint.studies.bias.space import JointPath
+from kinprint.studies.figure_style import SIMILARITY_MAP, Film, label_of, new_figure
 from kinprint.studies.studied_models import look
 
 TOY_COLOURS = ("#D55E00", "#0072B2")
@@ -42,7 +41,7 @@ def toy_still(vectors: FloatArray, share: float) -> Figure:
 
 
 def toy_film(vectors: FloatArray) -> Film:
-    """Let the mean be taken away step by step, then look along (1, 1, 1)."""
+    """Animate the subtraction of the mean, then turn the camera to look along (1, 1, 1)."""
     figure = Figure(figsize=(3.7, 3.5))
     axes = figure.add_axes((0.06, 0.09, 0.86, 0.76), projection="3d")
 
@@ -50,7 +49,7 @@ def toy_film(vectors: FloatArray) -> Film:
 
     def update(frame: int) -> None:
         state = _eased((frame - HOLD) / SUBTRACT), _eased((frame - HOLD - SUBTRACT) / MOVE)
-        if drawn[-1:] != [state]:  # nothing moves while a picture is held
+        if drawn[-1:] != [state]:  # held frames are drawn once
             axes.clear()
             _draw_toy(axes, vectors, *state)
             drawn.append(state)
@@ -59,7 +58,7 @@ def toy_film(vectors: FloatArray) -> Film:
 
 
 def _eased(time: float) -> float:
-    """Return a smooth way from 0 to 1 for times 0 to 1."""
+    """Return a cosine ramp from 0 to 1 over times 0 to 1."""
     return (1.0 - math.cos(math.pi * min(max(time, 0.0), 1.0))) / 2.0
 
 
@@ -149,7 +148,7 @@ def _paths(axes: Any, found: JointPath, components: Sequence[int], places: Mappi
     for number, (name, scores) in enumerate(zip(found.names, found.scores, strict=True)):
         colour, marker = look(name, places.get(name, 0))
         points = [scores[:, k] for k in components]
-        axes.plot(*points, color=colour, marker=marker, label=label_of(name), **thinner(number))
+        axes.plot(*points, color=colour, marker=marker, label=label_of(name), **overlaid_line(number))
         large = max(6.0, 11.0 - 1.7 * number)
         axes.plot(*(p[:1] for p in points), color=colour, marker="o", markersize=large, linestyle="none")
         axes.plot(*(p[-1:] for p in points), color=colour, marker="*", markersize=large + 3, linestyle="none")

@@ -1,10 +1,9 @@
-"""Seven metrics on norms and attention matrices: model against model, mixed layers, and layers within a model."""
+"""Measure norms and attention matrices by seven metrics: model against model, mixed layers, and layers within a model."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -14,7 +13,7 @@ from kinprint.metrics.distance import MAX_CV
 from kinprint.studies.metrics.layer_zero import layer_zero, zero_wants
 from kinprint.studies.metrics.plan import MeasuredPairs, ModelLayer, measured, wants
 from kinprint.studies.metrics.tensor_pairs import BLIND, DRAWN_ROWS, SMALL, TRUSTED_Z
-from kinprint.studies.opened import ModelWant, StudyRun
+from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
@@ -23,22 +22,18 @@ from kinprint.text import Text
 _WHERE = columns("role; model_a: model A; layer_a; model_b: model B; layer_b")
 _NULL = columns("null_mean: null mean; null_sd: null sd .2e; z .1; log10_p")
 _COLUMNS = {
-    "cosine": (*columns("cosine .5"), *_NULL),
-    "centred": (
-        *columns("centred: cosine of the centred values .5; pearson .5; difference: their difference .1e"),
-        *_NULL,
-    ),
-    "mean_abs_diff": (*columns("mean_abs_diff: mean absolute difference; drawn: on the rows drawn"), *_NULL),
+    "cosine": columns("cosine .5") + _NULL,
+    "centred": columns("centred: cosine of the centred values .5; pearson .5; difference: their difference .1e")
+    + _NULL,
+    "mean_abs_diff": columns("mean_abs_diff: mean absolute difference; drawn: on the rows drawn") + _NULL,
     "p99_abs_diff": columns(
         "q99_a: 99th percentile A; q99_b: 99th percentile B; p99_abs_diff: their difference; "
         "step: step of the stored format there .2e"
     ),
-    "rel_l2": (
-        *columns(
-            "rel_l2_a: divided by ‖A‖ (as published) .4; rel_l2_b: divided by ‖B‖ .4; rel_l2: divided by the common norm .4"
-        ),
-        *_NULL,
-    ),
+    "rel_l2": columns(
+        "rel_l2_a: divided by ‖A‖ (as published) .4; rel_l2_b: divided by ‖B‖ .4; rel_l2: divided by the common norm .4"
+    )
+    + _NULL,
     "cv_diff": columns(
         "cv_a: CV of A; cv_b: CV of B; cv_diff: their difference; relative: difference over their mean .3; "
         "meaningful: mean far from zero"
@@ -104,7 +99,7 @@ _REPLICA_GAPS = Text(
 
 
 def _tensors(run: StudyRun) -> Section:
-    """List what is compared, and what could not be."""
+    """List the compared tensors, and those that could not be compared."""
     found = measured(run)
     section = Section(notes=[*found.notes, _MATRIX_NULL], missing=list(found.missing))
     rows = [
@@ -133,7 +128,7 @@ def _parameters(run: StudyRun, name: str, *, head: bool) -> int:
 
 
 def _measure_part(run: StudyRun, measure: str) -> Section:
-    """Tables and matrices of one measure in the three arrangements."""
+    """Return tables and matrices of one measure in the three arrangements."""
     found, section = measured(run), Section(notes=[_DEFINITIONS[measure]])
     for arrangement, groups in found.arrangements.items():
         pairs = dict.fromkeys(pair for group in groups for pair in group.pairs)
@@ -151,8 +146,7 @@ def _measure_part(run: StudyRun, measure: str) -> Section:
     if measure == "rel_l2":
         section.checks += published_checks(run, section, claims("metrics")["rel_l2"], _lengths(found))
     if measure == "mean_abs_diff":
-        section.notes += _closer_notes(run, found)
-        section.notes += [_REPLICA_GAPS] if run.request.replicas else []
+        section.notes += _closer_notes(run, found) + [_REPLICA_GAPS] * run.request.replicas
     return section
 
 
@@ -182,17 +176,20 @@ def _add_picture(section: Section, found: MeasuredPairs, measure: str, arrangeme
     roles = [role for role in found.roles if any(key[0] is role for key in found.pairs)]
     rows = [[found.grid(role, group, measure) for role in roles] for group in found.arrangements[arrangement]]
     rows = [row for row in rows if any(np.isfinite(grid.values).any() for grid in row)]
-    has_null = Text("Small print: mean ± sd of the permutation null.")
+    cells = Text("Small print: mean ± sd of the permutation null.")
+    if measure in BLIND:
+        cells = Text("The measure cannot see order, so it has no permutation null.")
+    shown, arranged, of = _FIGURES[measure], _ARRANGED[arrangement], _ROWS[arrangement]
     caption = Text(
         "{measure}, {arrangement}: one row for each {of}, one column for each role. {cells} "
         "Every panel has a colour scale of its own.",
-        measure=_FIGURES[measure],
-        arrangement=_ARRANGED[arrangement],
-        of=_ROWS[arrangement],
-        cells=Text("The measure cannot see order, so it has no permutation null.") if measure in BLIND else has_null,
+        measure=shown,
+        arrangement=arranged,
+        of=of,
+        cells=cells,
     )
-    title = f"{_FIGURES[measure]}: {_ARRANGED[arrangement]}"
-    section.add_picture(f"{measure}_{arrangement}", caption, "metrics.figures.matrices", rows, measure, title)
+    arguments = (rows, measure, f"{shown}: {arranged}")
+    section.add_picture(f"{measure}_{arrangement}", caption, "metrics.figures.matrices", *arguments)
 
 
 def _lengths(found: MeasuredPairs) -> dict[str, float | None]:
@@ -219,18 +216,9 @@ def _closer_notes(run: StudyRun, found: MeasuredPairs) -> list[Text]:
     if not seen or not run.original("Solar", "GLM", "Phi"):
         return []
     against = ", ".join(where for nearer, where in seen if not nearer)
-    return [
-        Text(
-            "The original says that GLM differs less from Phi than from Solar. In norms that holds in {yes} of {all} cases{but}.",
-            yes=sum(nearer for nearer, _ in seen),
-            all=len(seen),
-            but=Text(" (not in: {where})", where=against) if against else "",
-        )
-    ]
-
-
-def _wants(run: StudyRun) -> Iterable[ModelWant]:
-    return itertools.chain(wants(run), zero_wants(run))
+    but = Text(" (not in: {where})", where=against) if against else ""
+    said = "The original says that GLM differs less from Phi than from Solar. In norms that holds in {yes} of {all} cases{but}."
+    return [Text(said, yes=sum(nearer for nearer, _ in seen), all=len(seen), but=but)]
 
 
 STUDY = Study(
@@ -243,7 +231,7 @@ STUDY = Study(
     ),
     source=Text("hyunwoongko/solar-vs-glm-vs-phi"),
     models=("Solar", "GLM", "Phi", "Qwen3-4B", "Qwen3-14B"),
-    wants=_wants,
+    wants=lambda run: itertools.chain(wants(run), zero_wants(run)),
     parts=(
         Part("tensors", Text("What is compared"), _tensors),
         *(Part(name, title, partial(_measure_part, measure=name)) for name, title in _NAMES.items()),

@@ -1,4 +1,4 @@
-"""Figures of the seven metrics."""
+"""Draw the figures of the seven metrics."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinprint.studies.figure_style import (
-    NULL_COLOUR,
-    NULL_SD,
-    SIGNED_MAP,
-    SIMILARITY_MAP,
-    finish,
-    heat,
-    label_of,
-    new_figure,
-    readable_on,
-)
+from kinprint.studies import figure_style as style
+from kinprint.studies.figure_style import NULL_COLOUR, NULL_SD, finish, label_of, new_figure
 from kinprint.studies.metrics.plan import MeasureGrid
 from kinprint.studies.studied_models import look
 from kinprint.studies.vector_pairs import VectorPair
@@ -27,7 +18,7 @@ PRINTED = 8  # cells of larger matrices are too small for numbers
 
 
 def matrices(rows: Sequence[Sequence[MeasureGrid]], measure: str, title: str) -> Figure:
-    """Matrices of one measure, each with its own colour scale; the diagonal, where a tensor meets itself, is empty."""
+    """Draw matrices of one measure, each with its own colour scale; the diagonal, a tensor against itself, is empty."""
     size = max(len(grid.labels) for row in rows for grid in row)
     side = min(1.0 + 0.55 * size, 5.0)
     columns = max(len(row) for row in rows)
@@ -53,7 +44,7 @@ def _matrix(axes: Axes, grid: MeasureGrid, measure: str) -> None:
         axes.text(0.5, 0.5, "not comparable", ha="center", va="center", transform=axes.transAxes, fontsize=8)
         return
     low, high, colours = _scale(grid, measure)
-    image = heat(axes, grid.values, low=low, high=high, rows=grid.labels, columns=grid.labels, colours=colours)
+    image = style.heat(axes, grid.values, low=low, high=high, rows=grid.labels, columns=grid.labels, colours=colours)
     axes.tick_params(labelsize=7, length=2)
     remark = f"{grid.remark}; " if grid.remark else ""
     if len(grid.labels) > PRINTED and np.isfinite(grid.null_mean).any():
@@ -68,7 +59,7 @@ def _matrix(axes: Axes, grid: MeasureGrid, measure: str) -> None:
         if not shown[i, j]:
             axes.text(j, i, "self" if i == j else "–", fontsize=6.5, color="#777777", **centre)
             continue
-        colour, rise = readable_on(image, value), 0.16 if with_null else 0.0
+        colour, rise = style.readable_on(image, value), 0.16 if with_null else 0.0
         axes.text(j, i - rise, _value(float(value)), fontsize=7.5, color=colour, **centre)
         if with_null and np.isfinite(grid.null_mean[i, j]):
             null = _null(float(grid.null_mean[i, j]), float(grid.null_sd[i, j]))
@@ -95,15 +86,15 @@ def _scale(grid: MeasureGrid, measure: str) -> tuple[float, float, str]:
         about_zero = values.min() < 0.0 or (nulls.size and float(np.abs(nulls).max()) < 0.1)
         if measure == "centred" or about_zero:
             reach = max(float(np.abs(values).max()), NULL_SD * float(spread.max(initial=0.0))) or 1.0
-            return -reach, reach, SIGNED_MAP
+            return -reach, reach, style.SIGNED_MAP
         every = np.concatenate([values, nulls])
         room = max(0.05 * float(np.ptp(every)), 1e-6)
-        return float(every.min()) - room, float(every.max()) + room, SIMILARITY_MAP
-    return 0.0, float(max(values.max(), nulls.max(initial=0.0))) or 1.0, SIMILARITY_MAP
+        return float(every.min()) - room, float(every.max()) + room, style.SIMILARITY_MAP
+    return 0.0, float(max(values.max(), nulls.max(initial=0.0))) or 1.0, style.SIMILARITY_MAP
 
 
 def layer_zero(found: Sequence[tuple[str, VectorPair]]) -> Figure:
-    """Cosines of pairs of layers within each model, with the null of each; pairs with their role."""
+    """Draw cosines of pairs of layers within each model, by role, with the null of each."""
     roles = list(dict.fromkeys(role for role, _ in found))
     models = list(dict.fromkeys(pair.a for _, pair in found))
     figure = new_figure(max(6.0, 1.5 * len(models) + 1.5), 2.7 * len(roles) + 0.5)

@@ -1,4 +1,4 @@
-"""The part of the metrics study that looks at layer 0: raw cosine of early layers with later ones of the same model."""
+"""Compare early layers with later ones of the same model by raw cosine (a part of the metrics study)."""
 
 from __future__ import annotations
 
@@ -34,16 +34,12 @@ def _roles(run: StudyRun) -> list[Role]:
 
 
 def layer_zero(run: StudyRun) -> Section:
-    """Cosine of an early layer with later ones, within each model."""
-    section = Section(
-        notes=[
-            Text(
-                "Raw cosine of layer 0 with later layers is low where layer 0 has a large spread for its mean; the null, which "
-                "knows only means and spreads, is as low."
-            )
-        ]
+    """Compare an early layer with later ones, within each model."""
+    section, found = Section(), list[tuple[str, VectorPair]]()
+    section.note(
+        "Raw cosine of layer 0 with later layers is low where layer 0 has a large spread for its mean; the null, which "
+        "knows only means and spreads, is as low."
     )
-    found: list[tuple[str, VectorPair]] = []
     for name, role in itertools.product(run.names, _roles(run)):
         pairs = attempt(section.missing, partial(_pairs, run, name, role))
         found += [(role.value, pair) for pair in pairs or ()]

@@ -1,4 +1,4 @@
-"""What the metrics study compares: which models at which layers, in which arrangements; measured once for all its parts."""
+"""Choose the models, layers and arrangements of the metrics study, and measure all pairs once for all its parts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,8 @@ from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
 from kinprint.model.reader import Want
-from kinprint.studies.metrics.tensor_pairs import (
-    MAX_ROWS,
-    ComparedTensor,
-    MeasuredValue,
-    TensorStatistics,
-    compared_tensor,
-    measure_pair,
-)
+from kinprint.studies.metrics import tensor_pairs
+from kinprint.studies.metrics.tensor_pairs import ComparedTensor, MeasuredValue, TensorStatistics
 from kinprint.studies.opened import ModelWant, StudyRun, attempt, each
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
@@ -66,7 +60,7 @@ class MeasureGrid:
 
 @dataclass
 class MeasuredPairs:
-    """All pairs of all roles."""
+    """Measured pairs of tensors of all roles, with the statistics of each tensor."""
 
     roles: tuple[Role, ...]
     arrangements: dict[str, list[TensorGroup]]
@@ -76,7 +70,7 @@ class MeasuredPairs:
     missing: list[Text] = field(default_factory=list)
 
     def get(self, role: Role, a: ModelLayer, b: ModelLayer, measure: str) -> MeasuredValue | None:
-        """Return one measure of one pair, in this order; None if it could not be had."""
+        """Return one measure of one pair, in this order; None if it could not be measured."""
         if (role, a, b) in self.pairs:
             return self.pairs[role, a, b][measure]
         if (role, b, a) not in self.pairs:
@@ -87,21 +81,16 @@ class MeasuredPairs:
         return self.pairs[role, b, a][measure].times(factor)
 
     def grid(self, role: Role, group: TensorGroup, measure: str) -> MeasureGrid:
-        """Return the matrix of a group; the diagonal, where a tensor meets itself, is left empty."""
-        values, mean, sd = (np.full((len(group.members), len(group.members)), np.nan) for _ in range(3))
+        """Return the matrix of a group; the diagonal, a tensor against itself, is left empty."""
+        values, mean, sd = np.full((3, len(group.members), len(group.members)), np.nan)
         for (i, a), (j, b) in itertools.permutations(enumerate(group.members), 2):
-            found = self.get(role, a, b, measure)
-            if found is not None:
-                values[i, j] = found.value
-                mean[i, j] = np.nan if found.null_mean is None else found.null_mean
-                sd[i, j] = np.nan if found.null_sd is None else found.null_sd
+            if found := self.get(role, a, b, measure):
+                cell = (found.value, found.null_mean, found.null_sd)
+                values[i, j], mean[i, j], sd[i, j] = (np.nan if x is None else x for x in cell)
         known = [self.statistics[role, one] for one in group.members if (role, one) in self.statistics]
         near_zero = measure == "cv_diff" and not all(one.meaningful_cv for one in known)
         remark = "no meaning (mean near zero)" if near_zero else ""
         return MeasureGrid(f"{role.value}, {group.title}", group.labels, values, mean, sd, remark)
-
-
-# -- what is compared ----------------------------------------------------------------------------------------------------
 
 
 def roles_of(run: StudyRun) -> tuple[Role, ...]:
@@ -131,20 +120,14 @@ def chosen_layers(run: StudyRun) -> tuple[int, ...]:
 def arrangements(run: StudyRun) -> dict[str, list[TensorGroup]]:
     """Return the groups of the three arrangements: same layer, mixed layers, within a model."""
     names, layers = compared(run), chosen_layers(run)
-    found: dict[str, list[TensorGroup]] = {"same_layer": [], "mixed": [], "within": []}
-    if len(names) > 1:
-        for layer in layers:
-            group = TensorGroup(f"layer {layer}", tuple((name, layer) for name in names), names)
-            found["same_layer"].append(group)
-    if len(layers) > 1:
-        if len(names) > 1:
-            steps = np.linspace(0, len(layers) - 1, len(names)).round().astype(int)
-            members = tuple((name, layers[i]) for name, i in zip(names, steps, strict=True))
-            labels = tuple(f"{name} {layer}" for name, layer in members)
-            found["mixed"] = [TensorGroup("mixed layers", members, labels)]
-        labels = tuple(f"L{layer}" for layer in layers)
-        found["within"] = [TensorGroup(name, tuple((name, n) for n in layers), labels) for name in names]
-    return found
+    same = [TensorGroup(f"layer {layer}", tuple((name, layer) for name in names), names) for layer in layers]
+    steps = np.linspace(0, len(layers) - 1, len(names)).round().astype(int) if layers else ()
+    members = tuple((name, layers[i]) for name, i in zip(names, steps, strict=False))
+    mixed = [TensorGroup("mixed layers", members, tuple(f"{name} {layer}" for name, layer in members))]
+    labels = tuple(f"L{layer}" for layer in layers)
+    within = [TensorGroup(name, tuple((name, n) for n in layers), labels) for name in names]
+    several, apart = len(names) > 1, len(layers) > 1
+    return {"same_layer": same * several, "mixed": mixed * (several and apart), "within": within * apart}
 
 
 def wants(run: StudyRun) -> Iterator[ModelWant]:
@@ -152,9 +135,6 @@ def wants(run: StudyRun) -> Iterator[ModelWant]:
     vectors = [role for role in roles_of(run) if role.info.kind != "matrix"]
     for role, name, layer in itertools.product(vectors, compared(run), chosen_layers(run)):
         yield (name, Want(role, layer))
-
-
-# -- measuring ------------------------------------------------------------------------------------------------------------
 
 
 def measured(run: StudyRun) -> MeasuredPairs:
@@ -191,9 +171,8 @@ def _remarks(run: StudyRun, found: MeasuredPairs) -> None:
         chosen = ", ".join(str(layer) for layer in chosen_layers(run))
         said = "{count} layers were asked for, {most} is the most; compared: {chosen}"
         found.missing.append(Text(said, count=len(asked), most=MAX_LAYERS, chosen=chosen))
-    for role in found.roles:
-        if role.info.scope != "layer":
-            found.missing.append(Text("{role} is not a role of a layer with one tensor", role=role.value))
+    others = [role.value for role in found.roles if role.info.scope != "layer"]
+    found.missing += [Text("{role} is not a role of a layer with one tensor", role=role) for role in others]
 
 
 def _tensors(
@@ -207,12 +186,11 @@ def _tensors(
     tensors: dict[ModelLayer, ComparedTensor] = {}
     for (name, layer), values in _read(run, role, there):
         tensor = attempt(missing, partial(_tensor, run, role, name, layer, values, ordered))
-        if tensor is None:
-            continue
-        tensors[name, layer] = tensor
-        if tensor.values.size < math.prod(tensor.statistics.shape):
+        if tensor is not None:
+            tensors[name, layer] = tensor
+        if tensor is not None and tensor.values.size < math.prod(tensor.statistics.shape):
             said = "{role}: of the rows of {model}, {most} evenly spaced ones are compared"
-            missing.append(Text(said, role=role.value, model=name, most=MAX_ROWS))
+            missing.append(Text(said, role=role.value, model=name, most=tensor_pairs.MAX_ROWS))
     return tensors
 
 
@@ -233,8 +211,8 @@ def _tensor(
     values = run.values(name, role, layer) if matrix is None else matrix
     if not np.isfinite(values).all():
         said = "{model}: {role} of layer {layer} holds values that are not finite"
-        raise Missing(Text(said, model=name, role=role.value, layer=layer))
-    return compared_tensor(values, role, run.stored(name, role, layer), ordered)
+        raise Missing(said, model=name, role=role.value, layer=layer)
+    return tensor_pairs.compared_tensor(values, role, run.stored(name, role, layer), ordered)
 
 
 def _one_pair(
@@ -246,7 +224,8 @@ def _one_pair(
 ) -> None:
     a, b = pair
     try:
-        found.pairs[role, a, b] = measure_pair(role, a[0], tensors[a], b[0], tensors[b], seed=run.request.seed)
+        measures = tensor_pairs.measure_pair(role, a[0], tensors[a], b[0], tensors[b], seed=run.request.seed)
+        found.pairs[role, a, b] = measures
     except DegenerateInput as error:
         said = "{role}, {a} layer {i} and {b} layer {j}: {why}"
-        raise Missing(Text(said, role=role.value, a=a[0], i=a[1], b=b[0], j=b[1], why=error.reason)) from error
+        raise Missing(said, role=role.value, a=a[0], i=a[1], b=b[0], j=b[1], why=error.reason) from error

@@ -1,4 +1,4 @@
-"""Seven measures of one pair of tensors, each beside its permutation null, fast enough for whole attention matrices.
+"""Measure a pair of tensors in seven ways, each beside its permutation null, fast enough for whole attention matrices.
 
 Vectors and small matrices go through `METRICS` and `null_for`. A matrix of four million elements would cost seconds there for
 each pair, so its sums are taken in blocks, and the null of its dot product comes from Gram matrices, computed once a tensor.
@@ -87,17 +87,14 @@ class ComparedTensor:
 
 @dataclass(frozen=True)
 class MeasuredValue:
-    """A measure of two tensors and its null; None where the measure cannot see order or no axis may be permuted.
-
-    ``drawn`` is the value on the rows on which the null was drawn, where these are not all.
-    """
+    """A measure of two tensors and its null; None where the measure cannot see order or no axis may be permuted."""
 
     value: float
     null_mean: float | None = None
     null_sd: float | None = None
     z: float | None = None
     log10_p: float | None = None
-    drawn: float | None = None
+    drawn: float | None = None  # the value on the rows on which the null was drawn, where these are not all
 
     def times(self, factor: float) -> MeasuredValue:
         """Return the same in other units."""
@@ -120,14 +117,9 @@ def compared_tensor(
     row_means = rows.mean(axis=1, dtype=np.float64)
     mean = float(row_means.mean())
     squares = sum(_dot(x, x) for (x,) in _blocks((rows, mean)))
-    statistics = TensorStatistics(
-        shape=values.shape,
-        dtype=dtype,
-        mean=mean,
-        sd=math.sqrt(squares / rows.size),
-        norm=math.sqrt(squares + rows.size * mean**2),
-        q99=float(np.quantile(np.abs(laid_out).astype(np.float64), 0.99)),
-    )
+    sd, norm = math.sqrt(squares / rows.size), math.sqrt(squares + rows.size * mean**2)
+    q99 = float(np.quantile(np.abs(laid_out).astype(np.float64), 0.99))
+    statistics = TensorStatistics(values.shape, dtype, mean, sd, norm, q99)
     gram = None
     if laid_out.ndim == 2 and axis is not None and laid_out.size > SMALL:
         centred = np.subtract(rows, row_means[:, None].astype(np.float32), dtype=np.float32)
@@ -159,12 +151,10 @@ def measure_pair(
     if a.statistics.shape != b.statistics.shape:  # taking as many rows of each would compare different rows
         left, right = ("×".join(str(n) for n in side.statistics.shape) for side in (a, b))
         said = "{role} of {a} and {b} is not comparable: the shapes are {left} and {right}"
-        raise Missing(Text(said, role=role.value, a=name_a, b=name_b, left=left, right=right))
+        raise Missing(said, role=role.value, a=name_a, b=name_b, left=left, right=right)
     found = _small(a, b, seed) if a.values.size <= SMALL else _large(a, b, seed)
     found["p99_abs_diff"] = MeasuredValue(abs(a.statistics.q99 - b.statistics.q99))
-    found["cv_diff"] = MeasuredValue(
-        abs(a.statistics.cv - b.statistics.cv)
-    )  # as published, also where METRICS refuses it
+    found["cv_diff"] = MeasuredValue(abs(a.statistics.cv - b.statistics.cv))  # also where METRICS refuses it
     return found
 
 
@@ -193,15 +183,16 @@ def _small(a: ComparedTensor, b: ComparedTensor, seed: int) -> dict[str, Measure
 
 def _large(a: ComparedTensor, b: ComparedTensor, seed: int) -> dict[str, MeasuredValue]:
     """As `_small`, for matrices, from sums over blocks; columns are permuted together, T = Σ a_ij·b_iπ(j)."""
-    count = a.values.size
+    count, of_a, of_b = a.values.size, a.statistics, b.statistics
     product = gaps = distance = 0.0
-    for x, y in _blocks((a.values, a.statistics.mean), (b.values, b.statistics.mean)):
+    for x, y in _blocks((a.values, of_a.mean), (b.values, of_b.mean)):
         product += _dot(x, y)
         x -= y
-        x += a.statistics.mean - b.statistics.mean
+        x += of_a.mean - of_b.mean
         distance += _dot(x, x)
         gaps += float(np.abs(x, out=x).sum())
-    total = product + count * a.statistics.mean * b.statistics.mean
+    shift, spread, norms = count * of_a.mean * of_b.mean, count * of_a.sd * of_b.sd, of_a.norm * of_b.norm
+    total = product + shift
     mean_total, sd = _dot_null(a, b)
     z = None if not sd else (total - mean_total) / sd
     log10_p = None if z is None else _tail(z)
@@ -212,21 +203,18 @@ def _large(a: ComparedTensor, b: ComparedTensor, seed: int) -> dict[str, Measure
             return MeasuredValue(value)
         return MeasuredValue(value, (mean_total - origin) / unit, sd / unit, z, log10_p)
 
-    if 0.0 in (a.statistics.sd, b.statistics.sd):
+    if spread == 0.0:
         raise DegenerateInput("pearson: a side is constant, so its spread is zero: expected varying values")
-    covariance, spread = product / count, count * a.statistics.sd * b.statistics.sd
-    shift = count * a.statistics.mean * b.statistics.mean
-    length = math.sqrt(distance)
-    expected = math.sqrt(max(a.statistics.norm**2 + b.statistics.norm**2 - 2.0 * mean_total, 0.0))
-    plain = MeasuredValue(length)
+    expected = math.sqrt(max(of_a.norm**2 + of_b.norm**2 - 2.0 * mean_total, 0.0))
+    plain = MeasuredValue(math.sqrt(distance))
     if sd is not None and expected > 0.0:  # √(S − 2T) by the first-order delta method: sd/S is below 1e-3 here
-        plain = MeasuredValue(length, expected, sd / expected, None if z is None else -z, log10_p)
+        plain = MeasuredValue(plain.value, expected, sd / expected, None if z is None else -z, log10_p)
     return {
-        "cosine": linear(total / (a.statistics.norm * b.statistics.norm), a.statistics.norm * b.statistics.norm),
+        "cosine": linear(total / norms, norms),
         "centred": linear(product / spread, spread, shift),
-        "pearson": linear(covariance / (a.statistics.sd * b.statistics.sd), spread, shift),
-        "rel_l2_a": plain.times(1.0 / a.statistics.norm),
-        "rel_l2": plain.times(math.sqrt(2.0) / math.hypot(a.statistics.norm, b.statistics.norm)),
+        "pearson": linear(product / count / (of_a.sd * of_b.sd), spread, shift),
+        "rel_l2_a": plain.times(1.0 / of_a.norm),
+        "rel_l2": plain.times(math.sqrt(2.0) / math.hypot(of_a.norm, of_b.norm)),
         "mean_abs_diff": _drawn_gap(a, b, gaps / count, seed),
     }
 
@@ -242,7 +230,7 @@ def _dot_null(a: ComparedTensor, b: ComparedTensor) -> tuple[float, float | None
 
 
 def _tail(z: float) -> float:
-    return min(log10_p_normal(min(z, TRUSTED_Z), "greater"), log10_p_moments(z, None))
+    return min(log10_p_normal(min(z, TRUSTED_Z)), log10_p_moments(z, None))
 
 
 def _drawn_gap(a: ComparedTensor, b: ComparedTensor, value: float, seed: int) -> MeasuredValue:

@@ -1,23 +1,17 @@
-"""The first accusation, as an audit: everything it measured, each figure beside the null, control or baseline that it lacked."""
+"""Audit the analysis that first called Solar a derivative of GLM: add the nulls, controls and baselines that it lacked."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kinprint.arch import Role
 from kinprint.model.reader import Want
 from kinprint.studies.opened import ModelWant, StudyRun
-from kinprint.studies.origin.baselines import deviation_cosine, random_baselines
-from kinprint.studies.origin.config import configs
-from kinprint.studies.origin.decay import decay as decay_part
-from kinprint.studies.origin.embeddings import embeddings as embeddings_part
-from kinprint.studies.origin.layers import controls, layer_probe
-from kinprint.studies.origin.probe import window_probe
-from kinprint.studies.origin.routers import routers as routers_part
-from kinprint.studies.origin.shared import EVERY, NORMS
-from kinprint.studies.origin.sigma import sigma_audit
-from kinprint.studies.origin.vocabulary import tokenizers, vocabulary_map
+from kinprint.studies.origin import baselines, config, decay, embeddings, layers, routers, sigma, vocabulary, windows
+from kinprint.studies.origin.shared import EVERY, NORMS, audited_models, is_published
+from kinprint.studies.outcome import Section
+from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
 from kinprint.text import Text
 
@@ -25,7 +19,7 @@ from kinprint.text import Text
 def _wants(run: StudyRun) -> Iterable[ModelWant]:
     for name, role in itertools.product(run.names, NORMS):
         yield from ((name, Want(role, layer)) for layer in run.layers(name, role))
-    # Two parts look at routers, which are small, and each control is held against both models: they are kept.
+    # Routers are small, and each is compared several times: with both models, by two parts. They are kept.
     first = run.names[:2]
     for name in run.names:
         layers = run.layers(name, Role.ROUTER)
@@ -35,6 +29,19 @@ def _wants(run: StudyRun) -> Iterable[ModelWant]:
             shared = [[layer for layer in layers if run.holds(other, Role.ROUTER, layer)] for other in first]
             wanted = {layer for common in shared for layer in common[::EVERY]}
         yield from ((name, Want(Role.ROUTER, layer)) for layer in sorted(wanted))
+
+
+def _part(name: str, title: str, look: Callable[[StudyRun, Section, str, str], None]) -> Part:
+    """Return a part that looks at the two models, with the checks that claims.json has for it if they are the published ones."""
+
+    def run_part(run: StudyRun) -> Section:
+        section, (a, b) = Section(), audited_models(run)
+        look(run, section, a, b)
+        if section.comparable and is_published(run, a, b):
+            section.checks += published_checks(run, section, claims("origin").get(name, ()))
+        return section
+
+    return Part(name, Text(title), run_part)
 
 
 STUDY = Study(
@@ -52,18 +59,18 @@ STUDY = Study(
     models=("Solar", "GLM", "INTELLECT", "Phi", "DeepSeek-V2-Lite", "Qwen2.5-72B"),
     wants=_wants,
     parts=(
-        Part("layers", Text("Layer probe"), layer_probe),
-        Part("controls", Text("Controls"), controls),
-        Part("sigma", Text("“182 sigma”"), sigma_audit),
-        Part("baselines", Text("Random baselines"), random_baselines),
-        Part("deviation", Text("Deviation cosine"), deviation_cosine),
-        Part("decay", Text("Decay and diagonal dominance"), decay_part),
-        Part("routers", Text("Routers and experts"), routers_part),
-        Part("windows", Text("Window probe"), window_probe),
-        Part("configs", Text("Configs and tensor names"), configs),
-        Part("tokenizers", Text("Tokenizers"), tokenizers),
-        Part("vocabulary", Text("Vocabulary map"), vocabulary_map),
-        Part("embeddings", Text("Embeddings of common tokens"), embeddings_part),
+        _part("layers", "Layer probe", layers.layer_probe),
+        _part("controls", "Controls", layers.controls),
+        _part("sigma", "“182 sigma”", sigma.sigma_audit),
+        _part("baselines", "Random baselines", baselines.random_baselines),
+        _part("deviation", "Deviation cosine", baselines.deviation_cosine),
+        _part("decay", "Decay and diagonal dominance", decay.decay),
+        _part("routers", "Routers and experts", routers.routers),
+        _part("windows", "Window probe", windows.window_probe),
+        _part("configs", "Configs and tensor names", config.configs),
+        _part("tokenizers", "Tokenizers", vocabulary.tokenizers),
+        _part("vocabulary", "Vocabulary map", vocabulary.vocabulary_map),
+        _part("embeddings", "Embeddings of common tokens", embeddings.embeddings),
     ),
     replica_parts=("norms", "windows", "routers", "embeddings", "tokenizers"),
 )

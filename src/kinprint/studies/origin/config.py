@@ -1,14 +1,14 @@
-"""The config comparison and the scan of tensor names of the first accusation."""
+"""Compare the configs of two models, and count their tensor names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.studies.opened import StudyRun
-from kinprint.studies.origin.shared import accused, controls, count_check, is_published, origin
-from kinprint.studies.outcome import Cell, Check, Column, Section, columns
+from kinprint.studies.origin.shared import controls
+from kinprint.studies.outcome import Cell, Column, Section, columns
 from kinprint.text import Text
 
 KEYS = (
@@ -21,64 +21,48 @@ KEYS = (
 WORDS = ("nextn", "mtp", "predict", "gmask", "sop")
 SCANNED_LAYERS = (46, 92)
 _YES_NO = {True: Text("yes"), False: Text("no")}
+_SCAN = (
+    *columns("model; tensors; first: least layer index; last: greatest layer index"),
+    *(Column(f"layer_{layer}", Text("names under layer {layer}", layer=layer)) for layer in SCANNED_LAYERS),
+    *(Column(word, Text("names with “{word}”", word=word)) for word in WORDS),
+    *columns("moe_layers: layers with experts; expert_names: greatest number of experts named in a layer"),
+    *columns("layers: layers that count; experts: experts a layer"),
+)
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _EXPERT = re.compile(r"(?:^|\.)experts\.(\d+)\.")
 
 
-def configs(run: StudyRun) -> Section:
-    """Config key by key, and what the tensor names say."""
-    section = Section()
-    a, b = accused(run)
-    one, two = (run.model(name).checkpoint.config for name in (a, b))
-    rows = [
-        (
-            key,
-            *(_shown(config[key]) if key in config else None for config in (one, two)),
-            _YES_NO[one[key] == two[key]] if key in one and key in two else None,
-        )
-        for key in KEYS
-        if key in one or key in two
-    ]
+def configs(run: StudyRun, section: Section, a: str, b: str) -> None:
+    """Compare the configs key by key, and count tensor names."""
+    sides = one, two = [run.model(name).checkpoint.config for name in (a, b)]
+    rows: list[tuple[Cell, ...]] = []
+    for key in KEYS:
+        if key in one or key in two:
+            equal = _YES_NO[one[key] == two[key]] if key in one and key in two else None
+            rows.append((key, *(str(config[key])[:200] if key in config else None for config in sides), equal))
     title = Text("The published keys: {a} (A) and {b} (B)", a=a, b=b)
-    section.add_table("config", title, columns("key; a: A; b: B; equal"), rows)
+    section.add_table("config", title, columns("key; a; b; equal"), rows)
     found = compare_configs(one, two)
     others = [item for item in found.differences if item.key not in KEYS]
     title = Text("Every other difference between {a} and {b} ({n} keys are equal)", a=a, b=b, n=found.equal_keys)
-    section.add_table("config_differences", title, columns("key; a: A; b: B"), others)
-    _add_scan(run, section)
-    section.notes.append(
-        Text(
+    section.add_table("config_differences", title, columns("key; a; b"), others)
+    models = {name: run.model(name) for name in (a, b, *controls(run))}
+    rows = [(name, *scan(m.checkpoint.tensors), m.naming.layers, m.naming.experts) for name, m in models.items()]
+    section.add_table("key_scan", Text("What the tensor names say"), _SCAN, rows)
+    if run.original("GLM"):
+        section.note(
             "A config describes a design. Designs are published and copied; equal values are no evidence about "
             "weights. Index 46 of GLM is the block that predicts further tokens: it counts as no layer here."
         )
-        if run.original("GLM")
-        else Text(
+    else:
+        section.note(
             "A config describes a design. Designs are published and copied; equal values are no evidence about weights."
         )
-    )
-    if is_published(run, a, b):
-        for side, name, config in (("A", a, one), ("B", b, two)):
-            section.checks += _checks(name, config, origin()["config"][side]["config_summary"])
-    return section
-
-
-def _shown(value: object) -> str:
-    return str(value)[:200]
-
-
-def _add_scan(run: StudyRun, section: Section) -> None:
-    rows = []
-    for name in (*accused(run), *controls(run)):
-        model = run.model(name)
-        rows.append((name, *scan(model.checkpoint.tensors), model.naming.layers, model.naming.experts))
-    heads = (
-        *columns("model; tensors; first: least layer index; last: greatest layer index"),
-        *(Column(f"layer_{layer}", Text("names under layer {layer}", layer=layer)) for layer in SCANNED_LAYERS),
-        *(Column(word, Text("names with “{word}”", word=word)) for word in WORDS),
-        *columns("moe_layers: layers with experts; expert_names: greatest number of experts named in a layer"),
-        *columns("layers: layers that count; experts: experts a layer"),
-    )
-    section.add_table("key_scan", Text("What the tensor names say"), heads, rows)
+    for name, config in zip((a, b), sides, strict=True):
+        for key in KEYS:
+            value = config.get(key)
+            if not isinstance(value, bool):
+                section.values[f"{name} {key}"] = float(value) if isinstance(value, int | float) else None
 
 
 def scan(names: Iterable[str]) -> list[Cell]:
@@ -91,25 +75,8 @@ def scan(names: Iterable[str]) -> list[Cell]:
             experts.setdefault(layer, set()).add(int(found.group(1)))
     indices = list(layers.values())
     return [
-        len(listed),
-        min(indices, default=None),
-        max(indices, default=None),
+        *(len(listed), min(indices, default=None), max(indices, default=None)),
         *(indices.count(layer) for layer in SCANNED_LAYERS),
         *(sum(word in name.lower() for name in listed) for word in WORDS),
-        len(experts),
-        max((len(found) for found in experts.values()), default=0),
+        *(len(experts), max((len(found) for found in experts.values()), default=0)),
     ]
-
-
-def _checks(name: str, config: Mapping[str, object], known: Mapping[str, object]) -> list[Check]:
-    """Compare the numbers of a published config; text is in the table."""
-    checks = []
-    for key, value in known.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found = config.get(key)
-            measured = float(found) if isinstance(found, (int, float)) else None
-            what = Text("{model}: {key}", model=name, key=key)
-            checks.append(
-                Check(what, value, measured, 1) if isinstance(value, float) else count_check(what, value, measured)
-            )
-    return checks

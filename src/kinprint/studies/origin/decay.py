@@ -1,17 +1,17 @@
-"""The decay matrix of the first accusation: every layer of A against every layer of B, and what its diagonal means."""
+"""Compare every layer of A with every layer of B, and test whether the same layer stands out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.arch import Role
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import StudyRun
-from kinprint.studies.origin.shared import COSINE, PEARSON, accused, add_checks, both_norms, is_complete
-from kinprint.studies.outcome import Cell, Missing, Section, columns
+from kinprint.studies.origin.shared import COSINE, PEARSON, both_norms, is_complete
+from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.text import Text
 
 DRAWS = 199
@@ -19,8 +19,6 @@ FULL_DRAWS = 1_999
 SWAPS = 1_999
 THRESHOLD = 0.01
 """Dominance above which the published script speaks of shared origin."""
-
-_TABLE = columns("what; value .4; independent: if independent .4")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,26 +33,14 @@ class Decay:
     b: str
     layers: tuple[int, ...]
     matrix: FloatArray
+    diagonal: FloatArray  # mean cosine of the same layer
+    off_mean: float  # mean over pairs of different layers
+    dominance: float  # mean of the diagonal minus that of the rest
     null_matrix: FloatArray
     null_diagonal: FloatArray
     null_dominance: FloatArray
     swapped: FloatArray
     pearson: FloatArray
-
-    @property
-    def diagonal(self) -> FloatArray:
-        """Mean cosine of the same layer."""
-        return np.diagonal(self.matrix)
-
-    @property
-    def off_mean(self) -> float:
-        """Mean over pairs of different layers."""
-        return off_diagonal_mean(self.matrix)
-
-    @property
-    def dominance(self) -> float:
-        """Diagonal mean minus off-diagonal mean."""
-        return float(self.diagonal.mean()) - self.off_mean
 
 
 def off_diagonal_mean(matrix: FloatArray) -> float:
@@ -63,12 +49,11 @@ def off_diagonal_mean(matrix: FloatArray) -> float:
     return float((matrix.sum() - np.trace(matrix)) / (size * (size - 1)))
 
 
-def compute(norms: dict[Role, LayerPair], *, draws: int, seed: int) -> Decay:
-    """Return the matrix and its nulls; the norms have the same layers; `Missing` if there is only one."""
-    pairs = list(norms.values())
+def compute(pairs: Sequence[LayerPair], *, draws: int, seed: int) -> Decay:
+    """Return the matrix and its nulls, for norms on the same layers; `Missing` if there is only one layer."""
     first, size = pairs[0], len(pairs[0].layers)
     if size < 2:
-        raise Missing(Text("a matrix of layers needs at least two; {a} and {b} share one", a=first.a, b=first.b))
+        raise Missing("a matrix of layers needs at least two; {a} and {b} share one", a=first.a, b=first.b)
     matrix = np.mean([pair.grid.cosine for pair in pairs], axis=0)
     rng = np.random.default_rng(seed)
     units = [tuple(side / np.linalg.norm(side, axis=1, keepdims=True) for side in (p.left, p.right)) for p in pairs]
@@ -82,49 +67,23 @@ def compute(norms: dict[Role, LayerPair], *, draws: int, seed: int) -> Decay:
     for number in range(SWAPS):
         traced = float(matrix[np.arange(size), rng.permutation(size)].sum())
         swapped[number] = traced / size - (total - traced) / (size * (size - 1))
-    null, pearson = (
-        np.mean(found, axis=0) for found in zip(*((p.grid.cosine_null_mean, p.pearson) for p in pairs), strict=True)
-    )
-    return Decay(first.a, first.b, first.layers, matrix, null, diagonals, dominances, swapped, pearson)
+    diagonal, off_mean = np.diagonal(matrix), off_diagonal_mean(matrix)
+    found = matrix, diagonal, off_mean, float(diagonal.mean()) - off_mean
+    null = np.mean([pair.grid.cosine_null_mean for pair in pairs], axis=0)
+    pearson = np.mean([pair.pearson for pair in pairs], axis=0)
+    return Decay(first.a, first.b, first.layers, *found, null, diagonals, dominances, swapped, pearson)
 
 
-def decay(run: StudyRun) -> Section:
-    """Compare all layers with all layers, and the diagonal with the rest (part F)."""
-    section = Section()
-    a, b = accused(run)
-    norms = both_norms(run, a, b, section.missing)
-    found = compute(norms, draws=FULL_DRAWS if run.request.full else DRAWS, seed=run.request.seed)
-    section.add_table("decay", Text("Diagonal and rest, {a} against {b}", a=a, b=b), _TABLE, _rows(found))
-    _add_alignment(section, norms)
-    section.notes.append(
-        Text(
-            "Under a permutation of B’s residual dimensions nothing is shared but each vector’s mean and spread: a dominance "
-            "inside that null says nothing about descent. Same-depth layers of any two models have similar means and "
-            "spreads, which alone can put the diagonal above the rest. The published script’s own threshold is {threshold}.",
-            threshold=THRESHOLD,
-        )
-    )
-    caption = Text(
-        "Mean cosine of both norms, every layer of {a} against every layer of {b} (top left), what remains after "
-        "subtracting the value that means and spreads predict (top right), the diagonal with the band of independent "
-        "pairs, and the dominance beside its null.",
-        a=a,
-        b=b,
-    )
-    section.add_picture("decay", caption, "origin.figures.decay", found)
-    if len(norms) == 2 and all(map(is_complete, norms.values())):
-        by_layer = {f"layer {layer}": float(value) for layer, value in zip(found.layers, found.diagonal, strict=True)}
-        add_checks(run, section, "decay", by_layer)
-    return section
-
-
-def _rows(found: Decay) -> list[tuple[Cell, ...]]:
+def decay(run: StudyRun, section: Section, a: str, b: str) -> None:
+    """Compare all layers with all layers, and the diagonal with the rest."""
+    pairs = list(both_norms(run, a, b, section.missing).values())
+    found = compute(pairs, draws=FULL_DRAWS if run.request.full else DRAWS, seed=run.request.seed)
     middle, null = len(found.layers) // 2, found.null_dominance
     early, late = float(found.diagonal[:middle].mean()), float(found.diagonal[middle:].mean())
     reached, reached_swapped = (
         (1 + int((drawn >= found.dominance).sum())) / (1 + drawn.size) for drawn in (null, found.swapped)
     )
-    return [
+    rows = [
         (Text("diagonal: same layer"), float(found.diagonal.mean()), float(found.null_diagonal.mean())),
         (Text("off the diagonal"), found.off_mean, off_diagonal_mean(found.null_matrix)),
         (Text("dominance: diagonal minus the rest"), found.dominance, float(null.mean())),
@@ -136,18 +95,37 @@ def _rows(found: Decay) -> list[tuple[Cell, ...]]:
         (Text("“decay”: first half minus second"), early - late, None),
         (Text("mean Pearson, both norms"), float(found.pearson.mean()), 0.0),
     ]
+    heads = columns("what; value .4; independent: if independent .4")
+    section.add_table("decay", Text("Diagonal and rest, {a} against {b}", a=a, b=b), heads, rows)
+    _add_alignment(section, pairs)
+    section.note(
+        "Under a permutation of B’s residual dimensions nothing is shared but each vector’s mean and spread: a dominance "
+        "inside that null says nothing about descent. Same-depth layers of any two models have similar means and "
+        "spreads, which alone can put the diagonal above the rest. The published script’s own threshold is {threshold}.",
+        threshold=THRESHOLD,
+    )
+    caption = Text(
+        "Mean cosine of both norms, every layer of {a} against every layer of {b} (top left), what remains after "
+        "subtracting the value that means and spreads predict (top right), the diagonal with the band of independent "
+        "pairs, and the dominance beside its null.",
+        a=a,
+        b=b,
+    )
+    section.add_picture("decay", caption, "origin.figures.decay", found)
+    section.comparable = len(pairs) == 2 and all(map(is_complete, pairs))
+    section.values |= {f"layer {layer}": float(x) for layer, x in zip(found.layers, found.diagonal, strict=True)}
 
 
-def _add_alignment(section: Section, norms: dict[Role, LayerPair]) -> None:
+def _add_alignment(section: Section, pairs: Sequence[LayerPair]) -> None:
     """Add how many layers the best one-to-one assignment leaves where they are; one is expected by chance."""
     from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
 
     rows = []
-    for role, pair in norms.items():
+    for pair in pairs:
         for measure, matrix in ((COSINE, pair.grid.cosine), (PEARSON, pair.grid.pearson)):
             one, two = linear_sum_assignment(matrix, maximize=True)
             in_place, mean = int((one == two).sum()), float(matrix[one, two].mean())
-            rows.append((role.value, measure, len(pair.layers), in_place, 1.0, mean))
+            rows.append((pair.role.value, measure, len(pair.layers), in_place, 1.0, mean))
     heads = columns(
         "role; measure; n: layers; in_place: assigned to the same layer; chance: expected by chance .1; "
         "mean: mean of the assigned pairs .4"

@@ -1,4 +1,4 @@
-"""Embeddings of tokens that both vocabularies have, matched by text, beside random pairs and a permutation null."""
+"""Compare the embeddings of tokens that two vocabularies share, beside random pairs and a permutation null."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from kinprint.arch import Role
 from kinprint.model.reader import Want
 from kinprint.stats import NullResult, null_for
 from kinprint.studies.opened import StudyRun
-from kinprint.studies.origin.scripts import is_english, is_word
-from kinprint.studies.origin.shared import accused, add_checks, is_published, summarised
-from kinprint.studies.origin.tokens import Comparison, Ints, compared
+from kinprint.studies.origin.shared import summarised
+from kinprint.studies.origin.tokens import Comparison, Ints, compared, is_english, is_word
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
@@ -68,7 +67,7 @@ def read_rows(run: StudyRun, name: str, ids: Sequence[int]) -> dict[int, FloatAr
         values = run.values(name, Role.EMBEDDING, None)
         return {number: values[number] for number in wanted}
     runs: list[tuple[int, int]] = []
-    for number in wanted:  # neighbours touch: one run, so that runs ascend without gaps of nothing
+    for number in wanted:  # rows of neighbouring ids touch, and make one run
         if runs and runs[-1][1] == number * width:
             runs[-1] = (runs[-1][0], (number + 1) * width)
         else:
@@ -77,40 +76,35 @@ def read_rows(run: StudyRun, name: str, ids: Sequence[int]) -> dict[int, FloatAr
     return dict(zip(wanted, flat.reshape(len(wanted), width), strict=True))
 
 
-def embeddings(run: StudyRun) -> Section:
-    """Compare the embeddings of common tokens (part J)."""
-    section = Section()
-    a, b = accused(run)
+def embeddings(run: StudyRun, section: Section, a: str, b: str) -> None:
+    """Compare the embeddings of common tokens."""
     found = compared(run, a, b)
     n, m = (run.part(name, Role.EMBEDDING, None).shape[1] for name in (a, b))
     if n != m:
-        raise Missing(Text("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
+        raise Missing("embeddings of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m)
     chosen = choose(found)
     places = sorted({at for group in chosen.values() for at in group})
     if not places:
-        raise Missing(Text("{a} and {b} have no English token in common", a=a, b=b))
+        raise Missing("{a} and {b} have no English token in common", a=a, b=b)
     pairs = random_pairs(found)
     rows_a = read_rows(run, a, found.ids_a[places].tolist())
     rows_b = read_rows(run, b, [*found.ids_b[places].tolist(), *(number for pair in pairs for number in pair)])
     made = (_sample(name, found, at, rows_a, rows_b, section.missing) for name, at in chosen.items())
     samples = [sample for sample in made if sample is not None]
     if not samples:
-        return section
+        return
     within = _cosines(rows_b, rows_b, pairs)
-    if within.size < len(pairs):
-        lost = len(pairs) - within.size
+    if lost := len(pairs) - within.size:
         section.missing.append(Text("random pairs within {b}: {n} have no row, or one of zeros", b=b, n=lost))
     first = samples[0]
     # different tokens across the models: each with the next one of the sample
     crossed = _cosines(rows_a, rows_b, list(zip(first.ids_a.tolist(), np.roll(first.ids_b, 1).tolist(), strict=True)))
     _add_tables(section, samples, within, crossed)
-    section.notes.append(
-        Text(
-            "Rows are matched by the tokens’ text, so different ids cannot explain a low cosine. {blanks} of the {n} "
-            "“English” tokens are runs of white space; the second sample leaves them out.",
-            blanks=sum(first.blank),
-            n=len(first.tokens),
-        )
+    section.note(
+        "Rows are matched by the tokens’ text, so different ids cannot explain a low cosine. {blanks} of the {n} "
+        "“English” tokens are runs of white space; the second sample leaves them out.",
+        blanks=sum(first.blank),
+        n=len(first.tokens),
     )
     caption = Text(
         "Cosine of the embeddings of the same token in {a} and {b}: distribution (grey: the permutation null of single "
@@ -118,15 +112,9 @@ def embeddings(run: StudyRun) -> Section:
         a=a,
         b=b,
     )
-    section.add_picture("embeddings", caption, "origin.vocabulary_figures.embeddings", samples, within, b, n)
-    if is_published(run, a, b):
-        values: dict[str, float | None] = {"within": float(within.mean()) if within.size else None}
-        for sample in samples:
-            above, below = float((sample.cosines > 0.9).sum()), float((sample.cosines < 0.1).sum())
-            values |= {"above": above, "below": below} if sample.name == "english" else {}
-            values[f"{sample.name}_n"] = float(len(sample.tokens))
-        add_checks(run, section, "embeddings", values)
-    return section
+    section.add_picture("embeddings", caption, "origin.figures.embeddings", samples, within, b, n)
+    english = first.cosines if first.name == "english" else np.empty(0)
+    section.values |= {"above": float((english > 0.9).sum()), "below": float((english < 0.1).sum())}
 
 
 def _sample(
@@ -137,10 +125,9 @@ def _sample(
     rows_b: dict[int, FloatArray],
     missing: list[Text],
 ) -> Sample | None:
-    ids = [(int(found.ids_a[at]), int(found.ids_b[at]), at) for at in places]
+    ids = zip(found.ids_a[places].tolist(), found.ids_b[places].tolist(), places, strict=True)
     kept = [(one, two, at) for one, two, at in ids if _has(rows_a, one) and _has(rows_b, two)]
-    if len(kept) < len(ids):
-        lost = len(ids) - len(kept)
+    if lost := len(places) - len(kept):
         missing.append(Text("{title}: {n} tokens have no row, or one of zeros", title=_TITLES[name], n=lost))
     if len(kept) < 2:
         return None
@@ -184,24 +171,19 @@ def _add_tables(section: Section, samples: Sequence[Sample], within: FloatArray,
     for sample in samples:
         null = sample.null.mean, sample.null.sd, sample.null.z, sample.null.log10_p
         rows.append((_TITLES[sample.name], len(sample.tokens), *summarised(sample.cosines).values(), *null))
-    for title, values in (
-        (Text("different tokens across the models"), crossed),
-        (Text("random pairs of tokens within B"), within),
-    ):
+    others = {Text("different tokens across the models"): crossed, Text("random pairs of tokens within B"): within}
+    for title, values in others.items():
         if values.size:
             rows.append((title, int(values.size), *summarised(values).values(), None, None, None, None))
     heads = columns(
-        "what: pairs; n: number; mean: mean cosine .4; sd .4; min: least .4; max: greatest .4; "
-        "null_mean: mean if independent .4; null_sd: sd of that mean .4; z .2; log10_p: log10 p .2"
+        "what: pairs; n: number; mean: mean cosine .4; sd; min; max; null_mean: mean if independent .4; "
+        "null_sd: sd of that mean .4; z; log10_p"
     )
     section.add_table("embeddings", Text("Cosine of embeddings"), heads, rows)
-    blank = Text("white space only")
-    tokens = [
-        (sample.name, token, int(one), int(two), float(cosine), blank if white else None)
-        for sample in samples
-        for token, one, two, cosine, white in zip(
-            sample.tokens, sample.ids_a, sample.ids_b, sample.cosines, sample.blank, strict=True
-        )
-    ]
-    heads = columns("sample; token: token as spelt; id_a: id in A; id_b: id in B; cosine .4; blank: remark")
+    tokens: list[tuple[object, ...]] = []
+    for sample in samples:
+        remarks = [Text("white space only") if white else None for white in sample.blank]
+        cells = zip(sample.tokens, sample.ids_a, sample.ids_b, sample.cosines, remarks, strict=True)
+        tokens += [(sample.name, *row) for row in cells]
+    heads = columns("sample; token: token as spelt; id_a: id in A; id_b: id in B; cosine; blank: remark")
     section.add_table("embedding_tokens", Text("Token by token"), heads, tokens, shown=10)

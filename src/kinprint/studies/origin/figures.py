@@ -1,66 +1,57 @@
-"""Figures of the audit of the first accusation: norms, baselines, routers, windows."""
+"""Draw the figures of the study `origin`: norms, baselines, routers, windows, vocabularies and embeddings."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
-from kinprint.studies.figure_style import (
-    NULL_COLOUR,
-    NULL_SD,
-    PAIR_LOOK,
-    SIGNED_MAP,
-    SIMILARITY_MAP,
-    finish,
-    heat,
-    label_of,
-    log_y,
-    new_figure,
-    null_band,
-)
-from kinprint.studies.origin.routers import pooled_sd
-from kinprint.studies.origin.windows import expected_magnitude
+from kinprint._util.numeric import FloatArray
+from kinprint.studies import figure_style as style
+from kinprint.studies.figure_style import NULL_COLOUR, NULL_LABEL, NULL_SD, finish, label_of, new_figure
+from kinprint.studies.origin.routers import RouterRow, pooled_sd
+from kinprint.studies.origin.tokens import SCRIPTS, Comparison, Ints
+from kinprint.studies.origin.windows import WindowRow, expected_magnitude
 
 if TYPE_CHECKING:
-    from kinprint._util.numeric import FloatArray
     from kinprint.studies.layer_pairs import LayerPair
-    from kinprint.studies.origin.baselines import Deviations
     from kinprint.studies.origin.decay import Decay
-    from kinprint.studies.origin.routers import RouterRow
+    from kinprint.studies.origin.embeddings import Sample
     from kinprint.studies.origin.sigma import Sigma
-    from kinprint.studies.origin.windows import WindowRow
 
 COSINE, PEARSON, OTHER, THIRD = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
+_CLASSES = {"korean": "Korean", "chinese": "Chinese", "ascii_alpha": "Latin", "ascii_digit": "digits"}
+"""Where the published classes, made without decoding, belong among the scripts; the others belong to "other"."""
 
 
 def pair_look(position: int) -> tuple[str, str]:
     """Return colour and marker of the pair at a position."""
-    return PAIR_LOOK[position % len(PAIR_LOOK)]
+    return style.PAIR_LOOK[position % len(style.PAIR_LOOK)]
 
 
 def _line(
     axes: Axes, layers: Sequence[int], values: ArrayLike, mean: ArrayLike, sd: ArrayLike, label: str, colour: str = COSINE,
-    *, marks: bool = True, band: str | None = "95 % of independent pairs",
+    *, marks: bool = True, band: str | None = NULL_LABEL,
 ) -> None:  # fmt: skip
     """Draw values by layer over the band of independent pairs; marks show its middle where the line would hide a narrow band."""
-    null_band(axes, layers, mean, sd, label=band)
+    style.null_band(axes, layers, mean, sd, label=band)
     axes.plot(layers, values, color=colour, marker="o", label=label_of(label))
     if marks:
-        style = {"color": "#000000", "markersize": 4.5, "markeredgewidth": 0.9, "zorder": 4}
-        axes.plot(layers, mean, "x", label="mean if independent", **style)
+        marking = {"color": "#000000", "markersize": 4.5, "markeredgewidth": 0.9, "zorder": 4}
+        axes.plot(layers, mean, "x", label="mean if independent", **marking)
 
 
 # -- layers --------------------------------------------------------------------------------------------------------------
 
 
 def layer_probe(pairs: Sequence[LayerPair]) -> Figure:
-    """Cosine above, Pearson below, one column for each norm, each with its null band."""
+    """Draw cosine above, Pearson below, one column for each norm, each with its null band."""
     figure = new_figure(4.8 * len(pairs) + 0.4, 5.6)
     grid = figure.subplots(2, len(pairs), sharex=True, squeeze=False)
     for (top, bottom), pair in zip(grid.T, pairs, strict=True):
@@ -75,7 +66,7 @@ def layer_probe(pairs: Sequence[LayerPair]) -> Figure:
 
 
 def control_lines(pairs: Sequence[LayerPair]) -> Figure:
-    """Cosine and Pearson of every comparable pair, one column for each norm."""
+    """Draw cosine and Pearson of every comparable pair, one column for each norm."""
     roles = list(dict.fromkeys(pair.role for pair in pairs))
     names = list(dict.fromkeys((pair.a, pair.b) for pair in pairs))
     figure = new_figure(4.9 * len(roles) + 1.6, 6.4)
@@ -95,7 +86,7 @@ def control_lines(pairs: Sequence[LayerPair]) -> Figure:
             bottom.plot(pair.layers, pair.pearson, linewidth=1.1, zorder=order, label=label_of(pair.name), **look)
         widest = max(chosen, key=lambda pair: len(pair.layers))
         sd = np.full(len(widest.layers), widest.pearson_sd)
-        null_band(bottom, widest.layers, np.zeros(len(sd)), sd)
+        style.null_band(bottom, widest.layers, np.zeros(len(sd)), sd)
         finish(top, role.value, x=None)
         linear = 4 * widest.pearson_sd
         bottom.set_yscale("symlog", linthresh=linear, linscale=2.0)
@@ -114,7 +105,7 @@ def control_lines(pairs: Sequence[LayerPair]) -> Figure:
 
 
 def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
-    """Return the cosines behind the published number, and the published formula on every pair."""
+    """Draw the cosines behind the published number, and the published formula on every pair."""
     figure = new_figure(11.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1.0))
     groups = (
@@ -155,7 +146,7 @@ def sigma_bars(first: Sigma, found: Sequence[Sigma]) -> Figure:
 
 
 def baselines(pairs: Sequence[LayerPair], published_mean: float) -> Figure:
-    """Cosine beside the published and the matched baseline, and Pearson's distribution beside its null."""
+    """Draw cosine beside the published and the matched baseline, and Pearson's distribution beside its null."""
     figure = new_figure(3.9 * (len(pairs) + 1) + 0.4, 3.7)
     panels = figure.subplots(1, len(pairs) + 1)
     matched = "matched: 95 % of independent pairs"
@@ -184,12 +175,12 @@ def _shares(axes: Axes, values: FloatArray, bins: FloatArray, **look: object) ->
     axes.hist(values, bins=bins, weights=np.full(len(values), 1.0 / len(values)), **look)
 
 
-def deviations(lines: Sequence[Deviations], histograms: Sequence[FloatArray]) -> Figure:
-    """Return deviation cosines by layer with their null, and their distribution over matched and mismatched pairs."""
+def deviations(lines: Sequence[LayerPair], histograms: Sequence[FloatArray]) -> Figure:
+    """Draw deviation cosines by layer with their null, and their distribution over matched and mismatched pairs."""
     figure = new_figure(3.9 * (len(lines) + 1) + 0.4, 3.8)
     panels = figure.subplots(1, len(lines) + 1)
     for axes, line in zip(panels[:-1], lines, strict=True):
-        _line(axes, line.layers, line.value, line.null_mean, line.null_sd, "cosine of a − 1 and b − 1")
+        _line(axes, line.layers, line.cosine, line.null_mean, line.null_sd, "cosine of a − 1 and b − 1")
         axes.axhline(0.0, color="#888888", linewidth=0.8)
         axes.set_ylim(-1.08, 1.08)
         finish(axes, line.role.value, "deviation cosine", legend="best")
@@ -197,9 +188,9 @@ def deviations(lines: Sequence[Deviations], histograms: Sequence[FloatArray]) ->
     bins = np.linspace(-1.0, 1.0, 31)
     labels = ("same layer", "mismatched as published", "other layer, same norm")
     looks = zip(labels, (COSINE, OTHER, "#000000"), ("-", "--", ":"), strict=True)
-    for values, (label, colour, style) in zip(histograms, looks, strict=True):
+    for values, (label, colour, dash) in zip(histograms, looks, strict=True):
         if len(values):
-            look = {"histtype": "step", "color": colour, "linestyle": style, "linewidth": 1.6}
+            look = {"histtype": "step", "color": colour, "linestyle": dash, "linewidth": 1.6}
             _shares(last, values, bins, label=f"{label}, mean {float(np.mean(values)):.2f}", **look)
     last.margins(y=0.35)
     finish(last, "same and mismatched pairs", "share of pairs", x="deviation cosine", legend="upper center")
@@ -207,15 +198,15 @@ def deviations(lines: Sequence[Deviations], histograms: Sequence[FloatArray]) ->
 
 
 def decay(found: Decay) -> Figure:
-    """Return the matrix, what means and spreads leave of it, its diagonal, and the dominance beside its nulls."""
+    """Draw the matrix, what means and spreads leave of it, its diagonal, and the dominance beside its nulls."""
     figure = new_figure(10.4, 8.2)
     (top_left, top_right), (low_left, low_right) = figure.subplots(2, 2)
-    image = heat(top_left, found.matrix, low=float(found.matrix.min()), high=1.0, colours=SIMILARITY_MAP)
+    image = style.heat(top_left, found.matrix, low=float(found.matrix.min()), high=1.0)
     figure.colorbar(image, ax=top_left, label="mean cosine of both norms")
     top_left.set_title("every layer against every layer")
     excess = found.matrix - found.null_matrix
     reach = float(np.abs(excess).max()) or 1.0
-    image = heat(top_right, excess, low=-reach, high=reach, colours=SIGNED_MAP)
+    image = style.heat(top_right, excess, low=-reach, high=reach, colours=style.SIGNED_MAP)
     figure.colorbar(image, ax=top_right, label="cosine minus its mean if independent")
     top_right.set_title("minus what means and spreads predict")
     for axes in (top_left, top_right):
@@ -247,7 +238,7 @@ def _layer_ticks(axes: Axes, found: Decay) -> None:
 
 
 def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
-    """Router cosine, Pearson and aligned cosine by layer, each with its null."""
+    """Draw router cosine, Pearson and aligned cosine by layer, each with its null."""
     figure = new_figure(11.4, 3.8)
     first, second, third = figure.subplots(1, 3)
     raw = [row for row in rows if row.cosine is not None]
@@ -270,8 +261,8 @@ def routers(rows: Sequence[RouterRow], noise: float) -> Figure:
 
 
 def window_histograms(name: str, rows: Sequence[WindowRow]) -> Figure:
-    """Histograms of cosines by tensor, each with the band of independent pairs."""
-    roles = list(dict.fromkeys(row.plan.role for row in rows))
+    """Draw histograms of cosines by tensor, each with the band of independent pairs."""
+    roles = list(dict.fromkeys(row.role for row in rows))
     across = 4 if len(roles) > 6 else min(3, len(roles))
     height = -(-len(roles) // across)
     figure = new_figure(3.2 * across + 0.6, 2.8 * height + 0.6)
@@ -279,7 +270,7 @@ def window_histograms(name: str, rows: Sequence[WindowRow]) -> Figure:
     for axes in grid[len(roles) :]:
         axes.set_axis_off()
     for axes, role in zip(grid, roles, strict=False):
-        _window_panel(axes, name, [row for row in rows if row.plan.role is role])
+        _window_panel(axes, name, [row for row in rows if row.role is role])
     handles: dict[str, object] = {}
     for axes in grid[: len(roles)]:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -289,7 +280,7 @@ def window_histograms(name: str, rows: Sequence[WindowRow]) -> Figure:
 
 
 def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
-    role = rows[0].plan.role
+    role = rows[0].role
     values = np.array([row.cosine for row in rows], dtype=float)
     nulls = [(row.null_mean, row.null_sd) for row in rows if row.null_mean is not None and row.null_sd is not None]
     edges = [float(values.min()), float(values.max())]
@@ -297,12 +288,12 @@ def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
         middle = float(np.mean([mean for mean, _ in nulls]))
         half = NULL_SD * float(np.sqrt(np.mean([sd**2 for _, sd in nulls])))
         band = {"color": NULL_COLOUR, "alpha": 0.55, "linewidth": 0}
-        axes.axvspan(middle - half, middle + half, label="95 % of independent pairs", **band)
+        axes.axvspan(middle - half, middle + half, label=NULL_LABEL, **band)
         edges += [middle - half, middle + half]
-    elif nulls:  # of norms and biases every layer has a null of its own, unlike the others': its middle is shown
+    elif nulls:  # nulls of norms and biases differ between layers: the middle of each is shown
         means = np.array([mean for mean, _ in nulls])
-        style = {"color": OTHER, "markersize": 9, "clip_on": False}
-        axes.plot(means, np.zeros(len(means)), "|", label="each layer’s mean if independent", **style)
+        marking = {"color": OTHER, "markersize": 9, "clip_on": False}
+        axes.plot(means, np.zeros(len(means)), "|", label="each layer’s mean if independent", **marking)
         edges += [float(means.min()), float(means.max())]
     margin = 0.05 * (max(edges) - min(edges)) or 0.01
     bins = np.linspace(min(edges) - margin, max(edges) + margin, 31)
@@ -313,13 +304,13 @@ def _window_panel(axes: Axes, name: str, rows: Sequence[WindowRow]) -> None:
 
 
 def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
-    """Mean |cosine| by tensor on a logarithmic axis, beside its expectation for independent pairs."""
-    roles = list(dict.fromkeys(row.plan.role for rows in shown.values() for row in rows))
+    """Draw mean |cosine| by tensor on a logarithmic axis, beside its expectation for independent pairs."""
+    roles = list(dict.fromkeys(row.role for rows in shown.values() for row in rows))
     figure = new_figure(max(7.0, 1.25 * len(roles) + 2.0), 4.4)
     axes = figure.subplots()
     labelled: set[str] = set()
     for place, role in enumerate(roles):
-        present = {name: [row for row in rows if row.plan.role is role] for name, rows in shown.items()}
+        present = {name: [row for row in rows if row.role is role] for name, rows in shown.items()}
         present = {name: rows for name, rows in present.items() if rows}
         width = min(0.3, 0.84 / len(present))
         for number, (name, rows) in enumerate(present.items()):
@@ -335,8 +326,88 @@ def window_magnitudes(shown: dict[str, list[WindowRow]]) -> Figure:
                 half = 0.55 * width
                 axes.plot([x - half, x + half], [expected] * 2, color="#777777", linewidth=2.4, label=label, zorder=2)
                 labelled.add("")
-    log_y(axes)
+    style.log_y(axes)
     axes.set_xticks(range(len(roles)), [role.value for role in roles], rotation=20, ha="right")
     finish(axes, "by tensor", "mean |cosine| over layers", x=None)
     figure.legend(loc="outside right upper")
+    return figure
+
+
+# -- vocabularies and embeddings -----------------------------------------------------------------------------------------
+
+
+def vocabulary_map(
+    a: str, b: str, found: Comparison, drawn: Ints, scripts: dict[str, Counter[str]], raw: dict[str, Counter[str]]
+) -> Figure:
+    """Draw ids of common tokens (those at the places `drawn`), their differences, and two bar charts of scripts."""
+    ids_a, ids_b, differences = found.ids_a[drawn], found.ids_b[drawn], found.ids_a - found.ids_b
+    figure = new_figure(10.4, 7.4)
+    (scatter, histogram), (only, high) = figure.subplots(2, 2)
+    scatter.scatter(ids_a, ids_b, s=5, alpha=0.45, color=COSINE, linewidths=0)
+    end = float(max(ids_a.max(), ids_b.max()))
+    scatter.plot([0, end], [0, end], color="#888888", linestyle="--", linewidth=0.9, label="same id")
+    finish(scatter, f"ids of {len(ids_a):,} common tokens", f"id in {b}", x=f"id in {a}", legend="upper left")
+    for axis in (scatter.xaxis, scatter.yaxis, histogram.xaxis):
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_major_formatter(FuncFormatter(_thousands))
+    histogram.hist(differences, bins=100, color=COSINE)
+    histogram.axvline(0, color="#888888", linestyle="--", linewidth=0.9, label="same id")
+    title = f"differences of ids, all {len(differences):,} common tokens"
+    finish(histogram, title, "tokens", x=f"id in {a} minus id in {b}", legend="upper right")
+    _script_bars(only, scripts["only"], raw["only"], f"tokens of {a} that {b} lacks")
+    _script_bars(high, scripts["high"], raw["high"], f"tokens of {a} with ids from {found.high_from:,}")
+    return figure
+
+
+def _thousands(value: float, _place: int) -> str:
+    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _script_bars(axes: Axes, decoded: Counter[str], raw: Counter[str], title: str) -> None:
+    undecoded: Counter[str] = Counter()
+    for name, count in raw.items():
+        undecoded[_CLASSES.get(name, "other")] += count
+    places = np.arange(len(SCRIPTS))
+    for shift, counts, label, colour in (
+        (-0.2, decoded, "decoded", COSINE),
+        (0.2, undecoded, "as published, not decoded", NULL_COLOUR),
+    ):
+        bars = axes.barh(places + shift, [counts[name] for name in SCRIPTS], height=0.38, color=colour, label=label)
+        axes.bar_label(bars, fmt="{:,.0f}", padding=2, fontsize=7.5)
+    axes.set_yticks(places, SCRIPTS)
+    axes.invert_yaxis()
+    axes.margins(x=0.16)
+    axes.set_xlim(left=0)
+    finish(axes, title, x="tokens", legend="best")
+
+
+def embeddings(samples: Sequence[Sample], within: FloatArray, b: str, width: int) -> Figure:
+    """Draw histograms and scatter of the cosines of common tokens, with the null of a single token."""
+    figure = new_figure(10.4, 4.0)
+    left, right = figure.subplots(1, 2)
+    sd = 1.0 / np.sqrt(width - 1)
+    shown = [sample for sample in samples if sample.name != "english_written"] or list(samples)
+    values = [sample.cosines for sample in shown] + ([within] if within.size else [])
+    low, high = min(float(one.min()) for one in values), max(float(one.max()) for one in values)
+    low, high = min(low, -2.5 * sd), max(high, 2.5 * sd)
+    bins, step = np.linspace(low, high, 51), {"histtype": "step", "linewidth": 1.5}
+    band = {"color": NULL_COLOUR, "alpha": 0.5, "linewidth": 0}
+    left.axvspan(-NULL_SD * sd, NULL_SD * sd, label=NULL_LABEL, **band)
+    for sample, colour, dash in zip(shown, (COSINE, OTHER), ("-", "--"), strict=False):
+        label = f"{len(sample.tokens)} {'“English” tokens' if sample.name.startswith('english') else 'ASCII words'}"
+        left.hist(sample.cosines, bins=bins, color=colour, linestyle=dash, label=label, **step)
+        blank = np.array(sample.blank, dtype=bool)
+        dots = {"s": 12, "color": colour, "alpha": 0.6, "linewidths": 0, "label": label}
+        right.scatter(sample.ids_b[~blank], sample.cosines[~blank], **dots)
+        if blank.any():
+            crosses = {"s": 26, "color": "#000000", "marker": "x", "label": "white space only"}
+            right.scatter(sample.ids_b[blank], sample.cosines[blank], **crosses)
+    if within.size:
+        left.hist(within, bins=bins, color=PEARSON, linestyle=":", label=f"random pairs within {b}", **step)
+    finish(left, "the same token in both models", "tokens", x="cosine of the two rows")
+    right.axhspan(-NULL_SD * sd, NULL_SD * sd, zorder=0, **band)
+    finish(right, "against the id", "cosine of the two rows", x=f"id in {b}")
+    for axes in (left, right):
+        axes.margins(y=0.42)  # room for the legend
+        axes.legend(loc="upper right")
     return figure

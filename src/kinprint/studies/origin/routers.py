@@ -1,4 +1,4 @@
-"""Routers of two mixtures of experts: the same layer as it is, and after the best assignment of experts, with its null."""
+"""Compare the routers of two mixtures of experts, as stored and after the best assignment of experts, with its null."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from kinprint.model.reader import Want
 from kinprint.stats import draw_columns
 from kinprint.stats.moments import dot_moments
 from kinprint.studies.opened import StudyRun
-from kinprint.studies.origin import shared
-from kinprint.studies.origin.shared import EVERY, accused, add_checks
+from kinprint.studies.origin.shared import EVERY, control_pairs
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
 DRAWS = 3
 FULL_DRAWS = 20
 GAUSSIAN_DRAWS = 8
-UNFILLED = Text("one of the two is not filled in the replicas")
+_COLUMNS = columns(
+    "layer; cosine; null_mean; null_sd .4; pearson; aligned: aligned cosine .4; "
+    "aligned_null: aligned, columns permuted: mean .4; aligned_null_sd: sd of a draw, all layers pooled .4"
+)
+_CONTROLS = columns(
+    "pair; n: layers; cosine: mean cosine .4; aligned: mean aligned cosine .4; aligned_null: its mean if independent .4; "
+    "null_sd: sd of one layer if independent .4"
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,13 @@ class RouterRow:
     """One layer: raw cosine and Pearson (None if the numbers of experts differ), aligned cosine, and the nulls of both."""
 
     layer: int
-    cosine: float | None
-    null_mean: float | None
-    null_sd: float | None
-    pearson: float | None
-    pearson_sd: float | None
     aligned: float
     aligned_null: FloatArray  # drawn: columns (residual dimensions) of B permuted
+    cosine: float | None = None
+    null_mean: float | None = None
+    null_sd: float | None = None
+    pearson: float | None = None
+    pearson_sd: float | None = None
 
 
 def aligned_cosine(A: FloatArray, B: FloatArray) -> float:
@@ -62,21 +68,15 @@ def compare(layer: int, A: FloatArray, B: FloatArray, *, draws: int, seed: int) 
     """Compare two routers (experts × width) of equal width."""
     units = unit_rows(A), unit_rows(B)
     drawn = draw_columns(*units, {"aligned": aligned_cosine}, draws=draws, seed=seed)["aligned"]
-    row = RouterRow(layer, None, None, None, None, None, aligned_cosine(*units), drawn)
+    row = RouterRow(layer, aligned_cosine(*units), drawn)
     if A.shape != B.shape:
         return row
     null = dot_moments(A, B, shape=False)
     lengths = float(np.linalg.norm(A)) * float(np.linalg.norm(B))
     # a shift of all elements changes no row-centred product: Pearson's null has the product's spread, in other units
     spreads = float(A.std()) * float(B.std()) * A.size
-    return replace(
-        row,
-        cosine=METRICS["cosine"](A, B),
-        null_mean=null.mean / lengths,
-        null_sd=null.sd / lengths,
-        pearson=METRICS["pearson"](A, B),
-        pearson_sd=null.sd / spreads,
-    )
+    row = replace(row, cosine=METRICS["cosine"](A, B), null_mean=null.mean / lengths, null_sd=null.sd / lengths)
+    return replace(row, pearson=METRICS["pearson"](A, B), pearson_sd=null.sd / spreads)
 
 
 def pooled_sd(rows: Sequence[RouterRow]) -> float:
@@ -85,7 +85,7 @@ def pooled_sd(rows: Sequence[RouterRow]) -> float:
 
 
 def gaussian_alignment(experts: int, width: int, *, seed: int) -> FloatArray:
-    """Return aligned cosines of independent Gaussian matrices: alignment finds so much in pure noise."""
+    """Return aligned cosines of independent Gaussian matrices: what alignment finds in noise alone."""
     rng = np.random.default_rng(seed)
     drawn = (rng.standard_normal((2, experts, width)) for _ in range(GAUSSIAN_DRAWS))
     return np.array([aligned_cosine(unit_rows(one), unit_rows(two)) for one, two in drawn])
@@ -97,34 +97,20 @@ def measure(run: StudyRun, a: str, b: str, *, every: int = 1) -> list[RouterRow]
     asked = run.request.layers
     chosen = [layer for layer in sorted(both) if asked is None or layer in asked][::every]
     if not chosen:
-        raise Missing(Text("{a} and {b} share no layer with a router", a=a, b=b))
+        raise Missing("{a} and {b} share no layer with a router", a=a, b=b)
     n, m = (run.part(name, Role.ROUTER, chosen[0]).shape[-1] for name in (a, b))
     if n != m:
-        raise Missing(Text("the routers of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m))
+        raise Missing("the routers of {a} and {b} are not comparable: width {n} and {m}", a=a, b=b, n=n, m=m)
     draws = FULL_DRAWS if run.request.full else DRAWS
-    groups = [[(a, Want(Role.ROUTER, layer)), (b, Want(Role.ROUTER, layer))] for layer in chosen]
-    rows = []
-    for layer, (left, right) in zip(chosen, run.stream(groups), strict=True):
-        sides = left.astype(np.float64), right.astype(np.float64)
-        rows.append(compare(layer, *sides, draws=draws, seed=run.request.seed))
-    return rows
+    groups = [[(name, Want(Role.ROUTER, layer)) for name in (a, b)] for layer in chosen]
+    return [
+        compare(layer, left.astype(np.float64), right.astype(np.float64), draws=draws, seed=run.request.seed)
+        for layer, (left, right) in zip(chosen, run.stream(groups), strict=True)
+    ]
 
 
-_COLUMNS = columns(
-    "layer; cosine .4; null_mean: cosine if independent .4; null_sd: its sd .4; pearson: Pearson .4; "
-    "aligned: aligned cosine .4; aligned_null: aligned, columns permuted: mean .4; "
-    "aligned_null_sd: sd of a draw, all layers pooled .4"
-)
-_CONTROLS = columns(
-    "pair; n: layers; cosine: mean cosine .4; aligned: mean aligned cosine .4; aligned_null: its mean if independent .4; "
-    "null_sd: sd of one layer if independent .4"
-)
-
-
-def routers(run: StudyRun) -> Section:
-    """Compare routers (the rest of part A) and align experts."""
-    section = Section()
-    a, b = accused(run)
+def routers(run: StudyRun, section: Section, a: str, b: str) -> None:
+    """Compare routers and align experts."""
     rows = measure(run, a, b)
     experts, width = run.part(a, Role.ROUTER, rows[0].layer).shape
     noise, pooled = gaussian_alignment(experts, width, seed=run.request.seed), pooled_sd(rows)
@@ -132,18 +118,22 @@ def routers(run: StudyRun) -> Section:
         (r.layer, r.cosine, r.null_mean, r.null_sd, r.pearson, r.aligned, r.aligned_null.mean(), pooled) for r in rows
     ]
     section.add_table("routers", Text("Routers of {a} and {b}", a=a, b=b), _COLUMNS, cells)
-    _add_controls(run, section, _summary(a, b, rows))
-    section.notes.append(
-        Text(
-            "The best assignment of experts finds a positive mean even in noise: {mean:.4f} for independent Gaussian "
-            "{experts}×{width} matrices ({n} draws, sd {sd:.4f}). The null beside each layer permutes the residual "
-            "dimensions of one router, which keeps its rows’ lengths and what they have in common.",
-            mean=float(noise.mean()),
-            sd=float(noise.std(ddof=1)),
-            experts=experts,
-            width=width,
-            n=noise.size,
-        )
+    summaries = [_summary(a, b, rows)]
+    for one, control in control_pairs(run):  # on every fifth layer
+        try:
+            summaries.append(_summary(one, control, measure(run, one, control, every=EVERY)))
+        except Missing as error:
+            section.missing.append(error.text)
+        except DegenerateInput as error:
+            why = Text("one of the two is not filled in the replicas") if run.request.replicas else error.message
+            section.missing.append(Text("routers of {a} and {b}: {why}", a=one, b=control, why=why))
+    section.add_table("router_controls", Text("Aligned routers, all pairs of equal width"), _CONTROLS, summaries)
+    drawn = {"mean": float(noise.mean()), "sd": float(noise.std(ddof=1)), "n": noise.size}
+    section.note(
+        "The best assignment of experts finds a positive mean even in noise: {mean:.4f} for independent Gaussian "
+        "{experts}×{width} matrices ({n} draws, sd {sd:.4f}). The null beside each layer permutes the residual "
+        "dimensions of one router, which keeps its rows’ lengths and what they have in common.",
+        **drawn | {"experts": experts, "width": width},
     )
     caption = Text(
         "Routers of {a} and {b} by layer: cosine as stored, Pearson, and mean cosine after the best assignment of "
@@ -152,22 +142,7 @@ def routers(run: StudyRun) -> Section:
         b=b,
     )
     section.add_picture("routers", caption, "origin.figures.routers", rows, float(noise.mean()))
-    add_checks(run, section, "routers", {"noise": float(noise.mean())})
-    return section
-
-
-def _add_controls(run: StudyRun, section: Section, first: tuple[Cell, ...]) -> None:
-    """Add what the same comparison gives for the controls, on every fifth layer."""
-    rows = [first]
-    for a, b in shared.control_pairs(run):
-        try:
-            rows.append(_summary(a, b, measure(run, a, b, every=EVERY)))
-        except Missing as error:
-            section.missing.append(error.text)
-        except DegenerateInput as error:
-            why: str | Text = UNFILLED if run.request.replicas else error.message
-            section.missing.append(Text("routers of {a} and {b}: {why}", a=a, b=b, why=why))
-    section.add_table("router_controls", Text("Aligned routers, all pairs of equal width"), _CONTROLS, rows)
+    section.values["noise"] = float(noise.mean())
 
 
 def _summary(a: str, b: str, rows: list[RouterRow]) -> tuple[Cell, ...]:

@@ -1,4 +1,4 @@
-"""The “182 sigma” of the first accusation: recomputed by its formula, beside everything that is wrong with it."""
+"""Recompute the published “182 sigma” by its formula, on all pairs, beside what means and spreads alone predict."""
 
 from __future__ import annotations
 
@@ -13,11 +13,26 @@ from kinprint.arch import Role
 from kinprint.stats import row_grid
 from kinprint.studies.layer_pairs import LayerPair
 from kinprint.studies.opened import StudyRun, each
-from kinprint.studies.origin.shared import accused, add_checks, control_pairs, is_published, norm_pair
+from kinprint.studies.origin.shared import control_pairs, is_published, norm_pair
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.text import Text
 
 PROBED = (10, 20, 30, 40)
+_FORMULA = columns(
+    "pair; within: baseline within; layers; within_mean: layer 0 against them, mean .4; "
+    "cross_mean: same layer across, mean .4; difference .4; sigma: “sigma” as published .1; "
+    "sigma_with_zero: with layer 0 in the cross set .1; sigma_predicted: from means and spreads alone .1; "
+    "zero_cross: layer 0 of A against layers of B, mean .4; joint_z: z of the cross set under permutation .2"
+)
+_VALUES = columns(
+    "layer; within_a: layer 0 against it in A .4; predicted_within_a: predicted .4; within_b: layer 0 against it in B .4; "
+    "predicted_within_b: predicted .4; cross: A against B .4; predicted_cross: predicted .4; "
+    "zero_cross: layer 0 of A against it in B .4; z: z of A against B .2"
+)
+_DISTANCE = columns(
+    "step: steps apart; layers; within_a: cosine within A .4; within_b: cosine within B .4; across: cosine across .4; "
+    "pearson_a: Pearson within A .4; pearson_b: Pearson within B .4; pearson_across: Pearson across .4"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +56,9 @@ class Sigma:
     joint_z: float | None  # of all cross cosines together, one permutation for all
 
     @property
-    def difference(self) -> float:
-        """Mean across minus mean within B."""
-        return float(self.cross.mean() - self.within_b.mean())
+    def with_zero(self) -> FloatArray:
+        """The cross cosines and that of layer 0, as the script has them."""
+        return np.append(self.cross, self.cross_zero)
 
     @property
     def sigma(self) -> float | None:
@@ -51,29 +66,9 @@ class Sigma:
         return effect(self.cross, self.within_b)
 
     @property
-    def sigma_with_zero(self) -> float | None:
-        """The same with layer 0 in the cross set, as the script has it."""
-        return effect(np.append(self.cross, self.cross_zero), self.within_b)
-
-    @property
     def sigma_predicted(self) -> float | None:
         """The same formula on the cosines that means and spreads alone predict."""
         return effect(self.predicted_cross, self.predicted_within_b)
-
-    @property
-    def values(self) -> dict[str, float | None]:
-        """What the publication states of the pair; means only of the published layers."""
-        found: dict[str, float | None] = {}
-        for model, values in (("GLM", self.within_b), ("Solar", self.within_a)):
-            found |= {f"{model} {layer}": float(value) for layer, value in zip(self.layers, values, strict=True)}
-        if self.layers == PROBED:
-            with_zero = float(np.append(self.cross, self.cross_zero).mean())
-            found |= {name: float(getattr(self, name).mean()) for name in ("cross", "within_b", "within_a")}
-            found |= {"difference": self.difference, "sigma": self.sigma, "with_zero": with_zero}
-            found |= {"difference_with_zero": with_zero - float(self.within_b.mean()), "ten_ten": float(self.cross[0])}
-            place = self.pair.layers.index
-            found["ten_twenty"] = float(self.pair.grid.cosine[place(10), place(20)])
-        return found
 
 
 def effect(cross: FloatArray, within: FloatArray) -> float | None:
@@ -97,7 +92,7 @@ def compute(run: StudyRun, a: str, b: str) -> Sigma:
     pair = norm_pair(run, a, b, Role.INPUT_NORM)
     layers = probed_layers(pair.layers)
     if 0 not in pair.layers or len(layers) < 2:
-        raise Missing(Text("{a} and {b} do not share layer 0 and at least two further layers", a=a, b=b))
+        raise Missing("{a} and {b} do not share layer 0 and at least two further layers", a=a, b=b)
     rows = [pair.layers.index(layer) for layer in layers]
     zero = pair.layers.index(0)
     inner = [row_grid(side[[zero]], side[rows]) for side in (pair.left, pair.right)]
@@ -107,21 +102,17 @@ def compute(run: StudyRun, a: str, b: str) -> Sigma:
     return Sigma(pair, layers, *within_a, *within_b, *across, *of_zero, pair.only(layers).joint().z)
 
 
-def sigma_audit(run: StudyRun) -> Section:
-    """Audit the number (part C)."""
-    section = Section()
-    a, b = accused(run)
+def sigma_audit(run: StudyRun, section: Section, a: str, b: str) -> None:
+    """Apply the published formula to every pair, and compare at equal distance between layers."""
     found = each(section.missing, ((a, b), *control_pairs(run)), lambda pair: compute(run, *pair))
     if not found:
-        return section
-    rows = [
-        (
-            *(item.pair.name, item.pair.b, ", ".join(map(str, item.layers)), item.within_b.mean(), item.cross.mean()),
-            *(item.difference, item.sigma, item.sigma_with_zero, item.sigma_predicted),
-            *(item.zero_cross.mean(), item.joint_z),
-        )
-        for item in found
-    ]
+        return
+    rows = []
+    for item in found:
+        within, cross = item.within_b.mean(), item.cross.mean()
+        sigmas = item.sigma, effect(item.with_zero, item.within_b), item.sigma_predicted
+        named = item.pair.name, item.pair.b, ", ".join(map(str, item.layers))
+        rows.append((*named, within, cross, cross - within, *sigmas, item.zero_cross.mean(), item.joint_z))
     section.add_table("sigma", Text("The published formula on every pair"), _FORMULA, rows)
     first = found[0]
     if (first.pair.a, first.pair.b) == (a, b):
@@ -133,43 +124,31 @@ def sigma_audit(run: StudyRun) -> Section:
         behind = [(layer, *(getattr(first, c.key)[i] for c in _VALUES[1:])) for i, layer in enumerate(first.layers)]
         section.add_table("sigma_values", title, _VALUES, behind)
         _add_distances(section, first)
-        section.notes.append(_NOTE)
+        section.note(
+            "The published number divides a difference of means by a spread over four values: an effect size, not a test. "
+            "Layer 0 of A against later layers of B shows whether a low baseline belongs to layer 0 itself; the columns "
+            "“predicted” whether it follows from the vectors’ means and spreads alone."
+        )
         if is_published(run, a, b):
-            section.notes.append(_SOLAR_NOTE)
-            add_checks(run, section, "sigma", first.values)
+            _add_published(section, first)
     caption = Text(
         "Left: the cosines behind the published number, one dot for each layer; crosses: what means and spreads alone "
         "predict. Right: the published formula on each pair of models, and on the predicted cosines. Both axes begin "
         "at 0."
     )
     section.add_picture("sigma", caption, "origin.figures.sigma_bars", first, found)
-    return section
 
 
-_NOTE = Text(
-    "The published number divides a difference of means by a spread over four values: an effect size, not a test. "
-    "Layer 0 of A against later layers of B shows whether a low baseline belongs to layer 0 itself; the columns "
-    "“predicted” whether it follows from the vectors’ means and spreads alone."
-)
-_SOLAR_NOTE = Text(
-    "Layer 0 has a large coefficient of variation in both models, so its cosine with any later layer is low, within a model "
-    "as across. No change of the tokenizer is needed to explain it: GLM, whose tokenizer was not changed, shows it too."
-)
-_FORMULA = columns(
-    "pair; within: baseline within; layers; within_mean: layer 0 against them, mean .4; "
-    "cross_mean: same layer across, mean .4; difference .4; sigma: “sigma” as published .1; "
-    "sigma_with_zero: with layer 0 in the cross set .1; sigma_predicted: from means and spreads alone .1; "
-    "zero_cross: layer 0 of A against layers of B, mean .4; joint_z: z of the cross set under permutation .2"
-)
-_VALUES = columns(
-    "layer; within_a: layer 0 against it in A .4; predicted_within_a: predicted .4; within_b: layer 0 against it in B .4; "
-    "predicted_within_b: predicted .4; cross: A against B .4; predicted_cross: predicted .4; "
-    "zero_cross: layer 0 of A against it in B .4; z: z of A against B .2"
-)
-_DISTANCE = columns(
-    "step: steps apart; layers; within_a: cosine within A .4; within_b: cosine within B .4; across: cosine across .4; "
-    "pearson_a: Pearson within A .4; pearson_b: Pearson within B .4; pearson_across: Pearson across .4"
-)
+def _add_published(section: Section, item: Sigma) -> None:
+    """Add what the publication says of Solar and GLM and no table holds, for the published layers."""
+    section.note(
+        "Layer 0 has a large coefficient of variation in both models, so its cosine with any later layer is low, within a model "
+        "as across. No change of the tokenizer is needed to explain it: GLM, whose tokenizer was not changed, shows it too."
+    )
+    if item.layers == PROBED:
+        with_zero, place = float(item.with_zero.mean()), item.pair.layers.index
+        section.values |= {"with_zero": with_zero, "difference_with_zero": with_zero - float(item.within_b.mean())}
+        section.values["ten_twenty"] = float(item.pair.grid.cosine[place(10), place(20)])
 
 
 def _add_distances(section: Section, item: Sigma) -> None:
@@ -180,18 +159,14 @@ def _add_distances(section: Section, item: Sigma) -> None:
     for step in range(len(layers)):
         places = [(i, i + step) for i in range(len(layers) - step)]
         both = places + [(j, i) for i, j in places] if step else places
-        means = [
-            mean
-            for name in ("cosine", "pearson")
-            for mean in (
-                *(_mean(getattr(found, name), places) if step else None for found in within),
-                _mean(getattr(probed.grid, name), both),
-            )
-        ]
+        means: list[float | None] = []
+        for name in ("cosine", "pearson"):
+            means += [_mean(getattr(found, name), places) if step else None for found in within]
+            means.append(_mean(getattr(probed.grid, name), both))
         rows.append((step, ", ".join(f"{layers[i]}–{layers[j]}" for i, j in places), *means))
     title = Text("A fair baseline: equal distance between layers, no layer 0")
     section.add_table("sigma_distance", title, _DISTANCE, rows)
 
 
 def _mean(matrix: FloatArray, places: Sequence[tuple[int, int]]) -> float:
-    return float(np.mean([matrix[i, j] for i, j in places]))
+    return float(np.mean([matrix[place] for place in places]))

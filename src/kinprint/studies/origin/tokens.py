@@ -1,4 +1,4 @@
-"""Two tokenizers: what they have in common, at which ids, in which merges, and in which scripts."""
+"""Read two tokenizers, and find what they have in common: tokens, ids and merges, and the scripts tokens are written in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,17 +16,16 @@ from kinprint.errors import KinprintError
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.sources.session import Session
 from kinprint.studies.opened import StudyRun
-from kinprint.studies.origin.scripts import decode, is_byte_level, plain, script, undecoded_class
 from kinprint.studies.outcome import Missing
-from kinprint.text import Text
 
 Ints = NDArray[np.int64]
 HIGH_ID = 150_000
 """Ids from here on were taken for additions, about the size of GLM's vocabulary."""
 
 FIRST = 1_000
-CLOSE = 100
 MAX_ASCII_ID = 200_000  # the published histogram of offsets looks no further
+PARTIAL = "part of a character"
+SCRIPTS = ("Korean", "Chinese", "Latin", "digits", "other", PARTIAL)
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,16 @@ class Tokenizer:
 
     @cached_property
     def byte_level(self) -> bool:
-        """Whether tokens are spelt in bytes."""
-        return is_byte_level(self.vocab)
+        """Whether tokens are spelt in bytes: the byte 0x20 then has its byte-level spelling among them."""
+        return "\u0120" in self.vocab
 
     def text(self, token: str) -> str | None:
-        """Return a token's text; None if it is part of a character."""
-        return decode(token) if self.byte_level else plain(token)
+        """Return a token's text, with spaces that SentencePiece writes as a low block; None if it is part of a character."""
+        return decode(token) if self.byte_level else token.replace("\u2581", " ")
 
     def fingerprint(self, count: int | None = None) -> str:
         """Return SHA-256 of the merges, one a line; of the first `count` if given."""
-        lines = self.merges if count is None else self.merges[:count]
-        return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+        return hashlib.sha256("".join(f"{line}\n" for line in self.merges[:count]).encode()).hexdigest()
 
 
 _KEPT: WeakKeyDictionary[Session, dict[tuple[str, ...], Comparison]] = WeakKeyDictionary()
@@ -67,14 +65,13 @@ def compared(run: StudyRun, a: str, b: str) -> Comparison:
 
 def read_tokenizer(run: StudyRun, name: str) -> Tokenizer:
     """Read a model's tokenizer.json; `Missing` if it has none, or one without a vocabulary."""
+    model = run.model(name)
     try:
-        content = run.model(name).checkpoint.read_json(TOKENIZER_FILE)
-    except Missing:
-        raise
+        content = model.checkpoint.read_json(TOKENIZER_FILE)
     except KinprintError as error:
-        raise Missing(Text("the tokenizer of {model} cannot be read: {why}", model=name, why=error.message)) from error
+        raise Missing("the tokenizer of {model} cannot be read: {why}", model=name, why=error.message) from error
     if content is None:
-        raise Missing(Text("{model} has no {file}", model=name, file=TOKENIZER_FILE))
+        raise Missing("{model} has no {file}", model=name, file=TOKENIZER_FILE)
     return parse(name, content)
 
 
@@ -84,12 +81,10 @@ def parse(name: str, content: Mapping[str, object]) -> Tokenizer:
     table = model if isinstance(model, dict) else {}
     vocab = vocabulary({"model": table})
     if not vocab:
-        raise Missing(Text("the tokenizer of {model} lists no vocabulary", model=name))
-    listed = table.get("merges")
-    lines = listed if isinstance(listed, list) else []
+        raise Missing("the tokenizer of {model} lists no vocabulary", model=name)
+    listed, added = table.get("merges"), content.get("added_tokens")
+    lines, entries = (found if isinstance(found, list) else [] for found in (listed, added))
     merges = tuple(" ".join(map(str, line)) if isinstance(line, list) else str(line) for line in lines)
-    added = content.get("added_tokens")
-    entries = added if isinstance(added, list) else []
     outside = [entry for entry in entries if isinstance(entry, dict) and entry.get("content") not in vocab]
     return Tokenizer(str(table.get("type", "?"))[:40], vocab, merges, len(outside))
 
@@ -104,26 +99,6 @@ class Comparison:
     ids_a: Ints
     ids_b: Ints
 
-    @property
-    def common(self) -> int:
-        """Number of tokens that both have."""
-        return len(self.tokens)
-
-    @property
-    def union(self) -> int:
-        """Number of different tokens."""
-        return len(self.a.vocab) + len(self.b.vocab) - self.common
-
-    @property
-    def jaccard(self) -> float:
-        """Tokens that both have, over tokens that either has."""
-        return self.common / self.union
-
-    @property
-    def overlap(self) -> float:
-        """Share of the smaller vocabulary that the other has too."""
-        return self.common / min(len(self.a.vocab), len(self.b.vocab))
-
     @cached_property
     def shifts(self) -> Counter[int]:
         """Id in A minus id in B, over all common tokens."""
@@ -136,29 +111,13 @@ class Comparison:
         return Counter((self.ids_b - self.ids_a)[chosen].tolist())
 
     @property
-    def dominant(self) -> tuple[int, int]:
-        """The most frequent shift and how many tokens have it."""
-        return most_common(self.shifts)
-
-    @property
     def same_id(self) -> int:
         """Tokens with one id in both."""
         return int((self.ids_a == self.ids_b).sum())
 
-    @property
-    def close_id(self) -> int:
-        """Tokens whose ids differ by at most 100."""
-        return int((np.abs(self.ids_a - self.ids_b) <= CLOSE).sum())
-
-    @property
-    def first_consistent(self) -> int:
-        """Among B's first 1,000 ids, tokens at the dominant shift in A."""
-        return int(((self.ids_b < FIRST) & (self.ids_a - self.ids_b == self.dominant[0])).sum())
-
-    @property
-    def first_same(self) -> int:
-        """Ids below 1,000 with the same token."""
-        return int(((self.ids_b < FIRST) & (self.ids_a == self.ids_b)).sum())
+    def first_at(self, shift: int) -> int:
+        """Return how many of B's first 1,000 ids have their token at `shift` (A minus B) in A."""
+        return int(((self.ids_b < FIRST) & (self.ids_a - self.ids_b == shift)).sum())
 
     def longest_run(self, offset: int) -> tuple[int, int | None]:
         """Return length and first id in A of the longest stretch of ids that all lie at `offset` (B minus A)."""
@@ -168,21 +127,6 @@ class Comparison:
         pieces = np.split(at, np.flatnonzero(np.diff(at) != 1) + 1)
         longest = max(pieces, key=len)
         return len(longest), int(longest[0])
-
-    @cached_property
-    def merges_common(self) -> int:
-        """Merges that both list."""
-        return len(set(self.a.merges) & set(self.b.merges))
-
-    @property
-    def merges_share(self) -> float | None:
-        """Share of B's merges that A lists too."""
-        return self.merges_common / len(self.b.merges) if self.b.merges else None
-
-    @property
-    def first_merges_equal(self) -> int:
-        """Places among the first 1,000 merges with the same merge."""
-        return sum(x == y for x, y in zip(self.a.merges[:FIRST], self.b.merges[:FIRST], strict=False))
 
     @cached_property
     def only_a(self) -> tuple[str, ...]:
@@ -204,17 +148,9 @@ class Comparison:
         return Counter(script(self.a.text(token)) for token in tokens)
 
 
-def classes(tokens: Sequence[str]) -> Counter[str]:
-    """Return the published classes, which do not undo the byte-level spelling."""
-    return Counter(undecoded_class(token) for token in tokens)
-
-
-def most_common(counts: Counter[int]) -> tuple[int, int]:
-    """Return the most frequent value, the least among equals, and its count; zeros if there is none."""
-    if not counts:
-        return 0, 0
-    value = min(counts, key=lambda key: (-counts[key], key))
-    return value, counts[value]
+def ranked(counts: Counter[int]) -> list[tuple[int, int]]:
+    """Return values and their counts, the most frequent first, the least among equals."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def compare(a: Tokenizer, b: Tokenizer) -> Comparison:
@@ -222,3 +158,80 @@ def compare(a: Tokenizer, b: Tokenizer) -> Comparison:
     shared = sorted((number, b.vocab[token], token) for token, number in a.vocab.items() if token in b.vocab)
     ids = np.array([(one, two) for one, two, _ in shared], dtype=np.int64).reshape(-1, 2)
     return Comparison(a, b, tuple(token for _, _, token in shared), ids[:, 0], ids[:, 1])
+
+
+# -- the text of a token -----------------------------------------------------------------------------------------------
+
+
+@cache
+def byte_spelling() -> dict[str, int]:
+    """Return the character that byte-level BPE writes for each byte, with the byte.
+
+    Printable characters of Latin-1 stand for themselves; the other bytes get the characters from U+0100 on, in order (Radford
+    et al. 2019, "Language models are unsupervised multitask learners", and its released encoder).
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [value for value in range(256) if value not in printable]
+    return {chr(value): value for value in printable} | {chr(0x100 + k): value for k, value in enumerate(others)}
+
+
+def decode(token: str) -> str | None:
+    """Return the text of a token of a byte-level tokenizer; None if its bytes are no whole characters.
+
+    A token with characters that stand for no byte (a special token) is text already.
+    """
+    spelling = byte_spelling()
+    try:
+        return bytes([spelling[character] for character in token]).decode()
+    except KeyError:
+        return token
+    except UnicodeDecodeError:
+        return None
+
+
+def _east_asian(text: str) -> str | None:
+    """Return Korean if a character is Hangul, else Chinese if one is Han, else None."""
+    if any("\uac00" <= c <= "\ud7a3" or "\u1100" <= c <= "\u11ff" or "\u3130" <= c <= "\u318f" for c in text):
+        return "Korean"
+    return "Chinese" if any("\u4e00" <= c <= "\u9fff" for c in text) else None
+
+
+def script(text: str | None) -> str:
+    """Return the script of a token's text, one of `SCRIPTS`."""
+    if text is None:
+        return PARTIAL
+    letters = text.strip()
+    if found := _east_asian(letters):
+        return found
+    if letters and all(character.isdigit() for character in letters):
+        return "digits"
+    latin = letters and all(character.isalpha() and ord(character) < 0x250 for character in letters)
+    return "Latin" if latin else "other"
+
+
+def undecoded_class(token: str) -> str:
+    """Return the class that the publication gave a token without undoing the byte-level spelling.
+
+    Hangul and Han are then strings of Latin-1 letters and land in "other": no token is ever Korean.
+    """
+    clean = token.replace("\u0120", "").replace("\u2581", "")
+    if not clean:
+        return "empty"
+    if not clean.isascii():
+        return (_east_asian(clean) or "other").lower()
+    if clean.isalpha():
+        return "ascii_alpha"
+    return "ascii_digit" if clean.isdigit() else "ascii_other"
+
+
+def is_english(text: str | None) -> bool:
+    """Whether at least 80 % of two or more characters are printable ASCII, the published notion of an English token."""
+    if text is None or len(text) < 2:
+        return False
+    return sum(" " <= character <= "~" for character in text) >= 0.8 * len(text)
+
+
+def is_word(text: str | None) -> bool:
+    """Whether a token is an ASCII word of three or more letters, with or without spaces around it."""
+    word = "" if text is None else text.strip()
+    return len(word) >= 3 and word.isascii() and word.isalpha()

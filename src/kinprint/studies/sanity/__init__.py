@@ -1,13 +1,12 @@
-"""The shuffle test: whether raw cosine notices that both vectors were put into random order.
+"""Test whether raw cosine notices that both vectors were put into random order (the shuffle test).
 
-Original, shuffled and centred cosine for each layer, and what cosine is for vectors that are only alike in mean and spread.
+Original, shuffled and centred cosine for each layer, and the cosine of vectors that are only alike in mean and spread.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -16,9 +15,8 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.metrics.explain import cosine_if_independent
-from kinprint.model.reader import Want
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import ModelWant, StudyRun, attempt, is_vector, require_vector, sides
+from kinprint.studies.opened import StudyRun, attempt, require_vector, sides, vector_wants
 from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
@@ -34,26 +32,14 @@ def _roles(run: StudyRun) -> tuple[Role, ...]:
     return run.request.roles or (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
 
-def _wants(run: StudyRun) -> Iterable[ModelWant]:
-    for name, role in itertools.product(run.names, _roles(run)):
-        layers = (layer for layer in run.layers(name, role) if is_vector(run, name, role, layer))
-        yield from ((name, Want(role, layer)) for layer in layers)
-
-
-# -- stored, shuffled, centred -------------------------------------------------------------------------------------------
-
-
 def _shuffle_test(run: StudyRun) -> Section:
-    section = Section(
-        notes=[
-            Text(
-                "Shuffled: one random order for each side, the same in all layers, so that neighbouring layers, which resemble "
-                "each other, stray together. The mean over all orders needs no draw."
-            )
-        ]
+    section = Section()
+    section.note(
+        "Shuffled: one random order for each side, the same in all layers, so that neighbouring layers, which resemble "
+        "each other, stray together. The mean over all orders needs no draw."
     )
     if len(run.names) < 2:
-        raise Missing(Text("two models are needed, and {n} could be opened", n=len(run.names)))
+        raise Missing("two models are needed, and {n} could be opened", n=len(run.names))
     for role, (a, b) in itertools.product(_roles(run), itertools.combinations(run.names, 2)):
         attempt(section.missing, partial(_shuffle_pair, run, role, a, b, section), sides(a, b))
     section.checks += published_checks(run, section, claims("sanity")["shuffle"])
@@ -72,8 +58,7 @@ def _shuffle_pair(run: StudyRun, role: Role, a: str, b: str, section: Section) -
     values = (pair.layers, pair.cosine, shuffled, pair.null_mean, pair.pearson, sd, pair.log10_p, *spreads)
     named: dict[str, Value] = {"a": a, "b": b, "role": role.value}
     name = f"shuffle_{role.value}_{a}_{b}"
-    rows = list(zip(*values, strict=True))
-    section.add_table(name, Text("{a} (A) against {b} (B), {role}", **named), COLUMNS, rows)
+    section.add_table(name, Text("{a} (A) against {b} (B), {role}", **named), COLUMNS, zip(*values, strict=True))
     _add_summary(section, f"{name}_mean", Text("{a} against {b}, {role}: over all layers", **named), pair, shuffled)
     caption = Text(
         "{a} and {b} ({role}): cosine as stored and with both vectors shuffled, both again as difference from the mean over all "
@@ -96,8 +81,6 @@ def _add_summary(section: Section, name: str, title: Text, pair: LayerPair, shuf
     section.add_table(name, title, columns("measure; mean .4; median; min; max"), rows)
 
 
-# -- the synthetic grid --------------------------------------------------------------------------------------------------
-
 MEANS = ((0.1, 0.5), (0.5, 1.0), (1.0, 2.0))
 SPREADS = (1.0, 0.75, 0.5, 0.25, 0.1)
 WIDTHS = (64, 512, 4096)
@@ -112,11 +95,11 @@ def _synthetic(run: StudyRun) -> Section:
     rows: list[tuple[float, ...]] = []
     for number, ((low, high), spread, width) in enumerate(itertools.product(MEANS, SPREADS, WIDTHS)):
         run.progress("synthetic grid", number, len(MEANS) * len(SPREADS) * len(WIDTHS))
-        cosines, positive = _drawn(rng, low, high, spread, width, draws)
+        drawn = np.array([_drawn(rng, low, high, spread, width) for _ in range(draws)])
         predicted = cosine_if_independent(spread / low, spread / high)
         expected = tuple(0.5 * (1.0 + math.erf(mean / spread / math.sqrt(2.0))) for mean in (low, high))
-        mean, sd = float(cosines.mean()), float(cosines.std())
-        rows.append((low, high, spread, width, mean, sd, predicted, *positive, *expected))
+        cosine, *positive = drawn.mean(axis=0)
+        rows.append((low, high, spread, width, cosine, drawn[:, 0].std(), predicted, *positive, *expected))
     section = Section()
     head = columns(
         "mean_a: mean A; mean_b: mean B; sd: sd of both; width; cosine: mean cosine .4; cosine_sd: sd .4; "
@@ -133,17 +116,10 @@ def _synthetic(run: StudyRun) -> Section:
     return section
 
 
-def _drawn(
-    rng: np.random.Generator, low: float, high: float, spread: float, width: int, draws: int
-) -> tuple[FloatArray, tuple[float, float]]:
-    cosine = METRICS["cosine"]
-    found = np.empty(draws)
-    positive = np.zeros(2)
-    for number in range(draws):
-        a, b = low + spread * rng.standard_normal(width), high + spread * rng.standard_normal(width)
-        found[number] = cosine(a, b)
-        positive += (a > 0).mean(), (b > 0).mean()
-    return found, (float(positive[0] / draws), float(positive[1] / draws))
+def _drawn(rng: np.random.Generator, low: float, high: float, spread: float, width: int) -> tuple[float, float, float]:
+    """Return the cosine of two drawn vectors, and the share of positive elements of each."""
+    a, b = low + spread * rng.standard_normal(width), high + spread * rng.standard_normal(width)
+    return METRICS["cosine"](a, b), float((a > 0).mean()), float((b > 0).mean())
 
 
 STUDY = Study(
@@ -155,7 +131,7 @@ STUDY = Study(
     ),
     source=Text("ANLGBOY/solar-vs-glm-sanity-check, which the retraction (sionic-ai/solar-vs-glm) cites"),
     models=("Solar", "GLM"),
-    wants=_wants,
+    wants=lambda run: vector_wants(run, _roles(run)),
     parts=(
         Part("shuffle", Text("Norm weights as stored, shuffled and centred"), _shuffle_test),
         Part("synthetic", Text("Synthetic vectors"), _synthetic, uses_models=False),

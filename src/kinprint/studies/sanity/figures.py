@@ -1,4 +1,4 @@
-"""Figures of the shuffle test."""
+"""Draw the figures of the shuffle test."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinprint._util.numeric import FloatArray
-from kinprint.studies.figure_style import finish, new_figure, null_band
+from kinprint.studies.figure_style import finish, legend_below, new_figure, null_band
 from kinprint.studies.layer_pairs import LayerPair
 
 COSINE, SHUFFLED, CENTRED = "#0072B2", "#D55E00", "#009E73"
 
 
 def shuffle_lines(pair: LayerPair, shuffled: FloatArray) -> Figure:
-    """Cosine and shuffled cosine by layer; the same as difference from the mean over all orders; Pearson."""
+    """Draw cosine and shuffled cosine by layer; the same as difference from the mean over all orders; Pearson."""
     figure, layers = new_figure(8.5, 7.4), pair.layers
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
     for axes, shift in ((top, np.zeros(len(layers))), (middle, pair.null_mean)):
@@ -42,51 +42,39 @@ def _band(axes: Axes, layers: Sequence[int], mean: FloatArray, sd: FloatArray) -
 
 
 def synthetic_grid(rows: Sequence[Sequence[float]]) -> Figure:
-    """Mean cosine and positive shares of independent vectors against their spread: one column for each pair of means."""
+    """Draw mean cosine and positive shares of independent vectors against their spread: one column for each pair of means."""
     figure = new_figure(10.0, 8.2)
     values = np.array(rows)
     means = list(dict.fromkeys((row[0], row[1]) for row in rows))
     panels = figure.subplots(3, len(means), sharex=True, sharey="row", squeeze=False)
     for column, (low, high) in enumerate(means):
         chosen = values[(values[:, 0] == low) & (values[:, 1] == high)]
-        _cosine_panel(panels[0, column], chosen)
-        _share_panel(panels[1, column], chosen, 7, 9)
-        _share_panel(panels[2, column], chosen, 8, 10)
+        for axes, (seen, predicted, sd) in zip(
+            panels[:, column], ((4, 6, 5), (7, 9, None), (8, 10, None)), strict=True
+        ):
+            _by_spread(axes, chosen, seen, predicted, sd)
         panels[0, column].set_title(f"means {low:g} (A) and {high:g} (B)")
         panels[2, column].set_xlabel("standard deviation of both")
     labels = ("cosine (mean ± sd)", "positive share of A", "positive share of B")
     for axes, label in zip(panels[:, 0], labels, strict=True):
         axes.set_ylabel(label)
     panels[0, 0].invert_xaxis()  # shared: from wide to narrow, as in the original
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    legend_below(figure, panels[0, 0], 4)
     return figure
 
 
-def _by_width(chosen: FloatArray) -> list[tuple[float, float, FloatArray, str, str]]:
-    """Return width, a small shift that keeps marks apart, the rows, colour and marker."""
-    looks = ((COSINE, "o"), (SHUFFLED, "s"), (CENTRED, "^"))
-    widths = list(dict.fromkeys(chosen[:, 3]))
-    return [
-        (width, 0.022 * (number - 1), chosen[chosen[:, 3] == width], *looks[number % 3])
-        for number, width in enumerate(widths)
-    ]
-
-
-def _cosine_panel(axes: Axes, chosen: FloatArray) -> None:
-    _predicted(axes, chosen, 6)
-    for width, shift, found, colour, marker in _by_width(chosen):
-        style = {"color": colour, "marker": marker, "linestyle": "", "capsize": 2, "label": f"width {width:.0f}"}
-        axes.errorbar(found[:, 2] + shift, found[:, 4], yerr=found[:, 5], **style)
-
-
-def _share_panel(axes: Axes, chosen: FloatArray, seen: int, expected: int) -> None:
-    _predicted(axes, chosen, expected)
-    for _, shift, found, colour, marker in _by_width(chosen):
-        axes.plot(found[:, 2] + shift, found[:, seen], color=colour, marker=marker, linestyle="")
-    axes.set_ylim(0.45, 1.03)
-
-
-def _predicted(axes: Axes, chosen: FloatArray, column: int) -> None:
+def _by_spread(axes: Axes, chosen: FloatArray, seen: int, predicted: int, sd: int | None) -> None:
+    """Draw one column of the rows against the spread, widths a little apart, beside the predicted one (dashed)."""
     _, first = np.unique(chosen[:, 2], return_index=True)
-    rows = chosen[first]
-    axes.plot(rows[:, 2], rows[:, column], color="black", linestyle="--", linewidth=1.0, label="predicted", zorder=1)
+    dashed = {"color": "black", "linestyle": "--", "linewidth": 1.0, "zorder": 1}
+    axes.plot(chosen[first, 2], chosen[first, predicted], label="predicted", **dashed)
+    looks = ((COSINE, "o"), (SHUFFLED, "s"), (CENTRED, "^"))
+    for number, width in enumerate(dict.fromkeys(chosen[:, 3])):
+        found, (colour, marker) = chosen[chosen[:, 3] == width], looks[number % 3]
+        signs = {"color": colour, "marker": marker, "linestyle": "", "label": f"width {width:.0f}"}
+        at, values = found[:, 2] + 0.022 * (number - 1), found[:, seen]
+        if sd is None:
+            axes.plot(at, values, **signs)
+            axes.set_ylim(0.45, 1.03)
+        else:
+            axes.errorbar(at, values, yerr=found[:, sd], capsize=2, **signs)

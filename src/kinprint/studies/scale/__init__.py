@@ -1,4 +1,4 @@
-"""The scale of norm weights by depth, taken apart into a common scale and a pattern, and what storage keeps of the pattern."""
+"""Take norm weights apart into a common scale and a pattern, by depth, and measure what storage keeps of the pattern."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.metrics import METRICS
 from kinprint.stats import null_for
-from kinprint.studies.opened import StudyRun, each
+from kinprint.studies.opened import StudyRun, each, vector_wants
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.scale.storage import norm_stack, norm_wants, roles_of, storage
+from kinprint.studies.scale.storage import norm_stack, roles_of, storage
 from kinprint.text import Text
 
 
@@ -43,17 +43,11 @@ def _depths(run: StudyRun, missing: list[Text]) -> list[NormsByDepth]:
     return each(missing, itertools.product(roles_of(run), run.names), one)
 
 
-# -- scale by depth -----------------------------------------------------------------------------------------------------
-
-
 def _by_depth(run: StudyRun) -> Section:
-    section = Section(
-        notes=[
-            Text(
-                "‖γ‖² = d·mean² + d·variance: the first term is the common scale, the second the pattern, the part that differs "
-                "between dimensions. √d would be the norm of a weight of ones."
-            )
-        ]
+    section = Section()
+    section.note(
+        "‖γ‖² = d·mean² + d·variance: the first term is the common scale, the second the pattern, the part that differs "
+        "between dimensions. √d would be the norm of a weight of ones."
     )
     depths = _depths(run, section.missing)
     rows: list[tuple[Cell, ...]] = []
@@ -77,20 +71,15 @@ def _by_depth(run: StudyRun) -> Section:
     return section
 
 
-# -- growth ---------------------------------------------------------------------------------------------------------------
-
 FEWEST = 4  # layers for a rank correlation to have a null worth the name
 
 
 def _growth(run: StudyRun) -> Section:
-    section = Section(
-        notes=[
-            Text(
-                "Slope: least squares of ‖γ‖ on the layer number. Spearman: rank correlation of ‖γ‖ with depth; its null takes "
-                "the layers as exchangeable, but neighbouring layers are alike (see the correlation of neighbours), so that z "
-                "and p describe a trend and overstate its evidence."
-            )
-        ]
+    section = Section()
+    section.note(
+        "Slope: least squares of ‖γ‖ on the layer number. Spearman: rank correlation of ‖γ‖ with depth; its null takes "
+        "the layers as exchangeable, but neighbouring layers are alike (see the correlation of neighbours), so that z "
+        "and p describe a trend and overstate its evidence."
     )
     rows = each(section.missing, _depths(run, section.missing), lambda d: _grow(d, run.request.seed))
     if rows:
@@ -108,9 +97,9 @@ def _growth(run: StudyRun) -> Section:
 def _grow(d: NormsByDepth, seed: int) -> tuple[Cell, ...]:
     named = {"role": d.role.value, "model": d.model}
     if len(d.layers) < FEWEST:
-        raise Missing(Text("growth of {role} in {model}: {count} layers are too few", count=len(d.layers), **named))
+        raise Missing("growth of {role} in {model}: {count} layers are too few", count=len(d.layers), **named)
     if float(np.ptp(d.norm)) == 0.0:
-        raise Missing(Text("growth of {role} in {model}: ‖γ‖ is the same in all layers", **named))
+        raise Missing("growth of {role} in {model}: ‖γ‖ is the same in all layers", **named)
     depth, spearman = np.array(d.layers, dtype=np.float64), METRICS["spearman"]
     rho = spearman(depth, d.norm)
     null = null_for(spearman.null, depth, d.norm, observed=rho, higher_is_closer=True, rng_seed=seed)
@@ -131,7 +120,7 @@ STUDY = Study(
         "the remark on scale in the README of sionic-ai/solar-vs-glm, and its open question about low precision"
     ),
     models=("Solar", "GLM", "INTELLECT", "Phi"),
-    wants=norm_wants,
+    wants=lambda run: vector_wants(run, (r for r in roles_of(run) if r.info.kind == "norm"), run.request.layers),
     parts=(
         Part("by_depth", Text("Scale by depth"), _by_depth),
         Part("growth", Text("Growth with depth"), _growth),

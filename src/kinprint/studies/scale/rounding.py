@@ -1,4 +1,4 @@
-"""What a storage format keeps of a norm weight's pattern: rounding on the format's grid, and how a rounded value was reached."""
+"""Round norm weights to a storage format, and measure what is left of their pattern."""
 
 from __future__ import annotations
 
@@ -18,28 +18,15 @@ FORMATS = ("BF16", "F16", "F8_E4M3", "F8_E5M2")
 
 @dataclass(frozen=True)
 class KeptPattern:
-    """What is left of a pattern after storing.
+    """What is left of a pattern after storing."""
 
-    ``error`` is the root mean square of the change of the pattern (mean removed) over that of the pattern; ``bits`` is
-    −log2 of it, the logarithm of the signal-to-noise ratio: 0 bits means an error as large as the pattern, infinitely many that
-    nothing was lost. ``correlation`` is None where nothing of the pattern is left.
-    """
-
-    error: float
-    correlation: float | None
+    error: float  # root mean square of the change of the pattern (mean removed) over that of the pattern
+    correlation: float | None  # None: nothing of the pattern is left
 
     @property
     def bits(self) -> float:
-        """Effective bits."""
+        """Effective bits, the logarithm of the signal-to-noise ratio: 0 if the error is as large as the pattern."""
         return math.inf if self.error == 0.0 else -math.log2(self.error)
-
-
-def _as_is(values: FloatArray, dtype: str) -> FloatArray:
-    return on_grid(values, dtype)
-
-
-def _minus_one(values: FloatArray, dtype: str) -> FloatArray:
-    return on_grid(values - 1.0, dtype) + 1.0
 
 
 def _apart(values: FloatArray, dtype: str) -> FloatArray:
@@ -51,8 +38,8 @@ def _apart(values: FloatArray, dtype: str) -> FloatArray:
 
 
 SCHEMES: dict[str, Callable[[FloatArray, str], FloatArray]] = {
-    "as_is": _as_is,
-    "minus_one": _minus_one,
+    "as_is": on_grid,
+    "minus_one": lambda values, dtype: on_grid(values - 1.0, dtype) + 1.0,
     "apart": _apart,
 }
 """Ways to store γ: itself; γ − 1; its mean in float32 and the pattern relative to the mean."""

@@ -1,10 +1,9 @@
-"""The part of the scale study that stores norm weights in narrow formats and looks at what is left of their pattern."""
+"""Store norm weights in narrow formats and list what is left of their pattern (a part of the scale study)."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,10 +11,8 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS
-from kinprint.model.reader import Want
-from kinprint.studies.opened import ModelWant, StudyRun, attempt
+from kinprint.studies.opened import StudyRun, attempt
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.scale.rounding import FORMATS, SCHEMES, KeptPattern, before_rounding, needs_simulation, store
 from kinprint.text import Text
@@ -28,25 +25,16 @@ def roles_of(run: StudyRun) -> tuple[Role, ...]:
     return run.request.roles or ROLES
 
 
-def norm_wants(run: StudyRun) -> Iterator[ModelWant]:
-    """Yield all norm weights of the study."""
-    asked = run.request.layers
-    for name, role in itertools.product(run.names, roles_of(run)):
-        if role.info.kind == "norm":
-            layers = (layer for layer in run.layers(name, role) if asked is None or layer in asked)
-            yield from ((name, Want(role, layer)) for layer in layers)
-
-
 def norm_stack(run: StudyRun, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
     """Return the layers of a norm role and its weights as rows; `Missing` if the role is no norm, or the model lacks it."""
     if role.info.kind != "norm":
-        raise Missing(Text("{role} is no norm weight: this study looks at norms only", role=role.value))
+        raise Missing("{role} is no norm weight: this study looks at norms only", role=role.value)
     return run.stack(name, role, run.request.layers)
 
 
 @dataclass(frozen=True)
 class StoredPattern:
-    """What a format keeps of one layer's pattern, for every way to store it (None: not possible in this format)."""
+    """What a format keeps of one layer's pattern, for every way to store it."""
 
     model: str
     role: str
@@ -54,12 +42,22 @@ class StoredPattern:
     dtype: str
     simulated: bool
     predicted: float  # bits, from the step of the format at the common scale
-    kept: dict[str, KeptPattern | None]
+    kept: dict[str, KeptPattern | None]  # None: the weight is constant, or a value lies beyond the format
+
+    @property
+    def truth(self) -> Text:
+        """What the stored pattern is compared with."""
+        return Text("simulated") if self.simulated else Text("stored")
 
     def bits(self, scheme: str) -> float:
         """Return the effective bits; NaN if it could not be stored."""
         found = self.kept[scheme]
         return math.nan if found is None else found.bits
+
+    def correlation(self, scheme: str) -> float | None:
+        """Return the correlation with the original pattern; None if it could not be stored, or nothing is left."""
+        found = self.kept[scheme]
+        return None if found is None else found.correlation
 
 
 def storage(run: StudyRun) -> Section:
@@ -131,17 +129,9 @@ def _one_model(run: StudyRun, name: str, role: Role) -> list[StoredPattern]:
         for target in FORMATS:
             drawn = needs_simulation(dtype, target)
             truth = simulated if drawn else raw + offset
-            kept = {scheme: _try(truth, target, scheme) for scheme in SCHEMES}
+            kept = {scheme: attempt([], partial(store, truth, target, scheme)) for scheme in SCHEMES}
             found.append(StoredPattern(name, role.value, layer, target, drawn, _predicted(truth, target), kept))
     return found
-
-
-def _try(truth: FloatArray, dtype: str, scheme: str) -> KeptPattern | None:
-    """Return what is kept; None where the weight is constant or a value lies beyond the format."""
-    try:
-        return store(truth, dtype, scheme)
-    except DegenerateInput:
-        return None
 
 
 def _predicted(truth: FloatArray, dtype: str) -> float:
@@ -154,13 +144,7 @@ def _predicted(truth: FloatArray, dtype: str) -> float:
 
 
 def _shown(bits: float) -> Cell:
-    if math.isnan(bits):
-        return None
-    return Text("exact") if math.isinf(bits) else bits
-
-
-def _truth(item: StoredPattern) -> Cell:
-    return Text("simulated") if item.simulated else Text("stored")
+    return None if math.isnan(bits) else Text("exact") if math.isinf(bits) else bits
 
 
 def _add_layers(section: Section, found: list[StoredPattern]) -> None:
@@ -171,11 +155,9 @@ def _add_layers(section: Section, found: list[StoredPattern]) -> None:
     )
     rows: list[tuple[Cell, ...]] = []
     for item in found:
-        plain, apart = item.kept["as_is"], item.kept["apart"]
-        kept = (None, None) if plain is None else (plain.error, plain.correlation)
-        as_is, minus_one, separate = (_shown(item.bits(scheme)) for scheme in ("as_is", "minus_one", "apart"))
-        bits = (as_is, item.predicted, minus_one, separate, None if apart is None else apart.correlation)
-        rows.append((item.model, item.role, item.layer, item.dtype, _truth(item), *kept, *bits))
+        plain, (as_is, *others) = item.kept["as_is"], [_shown(item.bits(scheme)) for scheme in SCHEMES]
+        kept = (None if plain is None else plain.error, item.correlation("as_is"), as_is, item.predicted, *others)
+        rows.append((item.model, item.role, item.layer, item.dtype, item.truth, *kept, item.correlation("apart")))
     title = Text("What each format keeps of the pattern, by layer")
     section.add_table("storage", title, head, rows, shown=16)
 
@@ -191,13 +173,11 @@ def _add_summary(section: Section, found: list[StoredPattern]) -> None:
         chosen = [item for item in found if (item.model, item.role, item.dtype) == key]
         held = [item for item in chosen if item.kept["as_is"] is not None]
         worst = min(held, key=lambda item: item.bits("as_is"), default=None)
-        kept = None if worst is None else worst.kept["as_is"]
-        cells: list[Cell] = [*key, _truth(chosen[0])]
+        cells: list[Cell] = []
         for scheme in SCHEMES:
             bits = [item.bits(scheme) for item in chosen if item.kept[scheme] is not None]
             cells += [_shown(float(np.median(bits))), _shown(min(bits))] if bits else [None, None]
-            if scheme == "as_is":
-                cells += [None if worst is None else worst.layer, None if kept is None else kept.correlation]
-        rows.append(tuple(cells))
+        at: tuple[Cell, Cell] = (None, None) if worst is None else (worst.layer, worst.correlation("as_is"))
+        rows.append((*key, chosen[0].truth, *cells[:2], *at, *cells[2:]))
     title = Text("What each format keeps of the pattern: median and worst layer")
     section.add_table("storage_summary", title, head, rows)

@@ -1,8 +1,7 @@
-"""The toy experiment: norm weights that start at one, or at random, in four small GPT-2 trained apart.
+"""Train four small GPT-2 apart, whose norm weights start at one or at random, and compare the norms (toy experiment).
 
-The original reports raw cosines. Beside them stand Pearson and the permutation null, which it lacked, and each model's
-Pearson with its own start; and because its four streams are phase shifts of one sequence, the experiment is repeated on
-text that really differs.
+The original reports raw cosines. Beside them stand Pearson and the permutation null, and each model's Pearson with its own start;
+because the original's four streams are phase shifts of one sequence, the experiment is repeated on text that really differs.
 """
 
 from __future__ import annotations
@@ -37,17 +36,15 @@ def _experiment(run: StudyRun, *, distinct: bool) -> Section:
         streams = Text("Here each stream is text of its own: a random walk over its own transition table.")
     section = Section(notes=[_described(setting), streams])
     if not run.request.full:
-        section.notes.append(Text("Reduced setting; the published one runs with --full and takes far longer."))
+        section.note("Reduced setting; the published one runs with --full and takes far longer.")
     tag = "distinct" if distinct else "published"
     _add_losses(section, models, tag)
     pairs = [(models[0], models[1]), (models[2], models[3])]
     compared = {norm: [row_grid(a.norms[norm], b.norms[norm]) for a, b in pairs] for norm in NORMS}
     for norm in NORMS:
         _add_similarities(section, norm, compared[norm], setting.width, tag)
-    caption, losses = (
-        Text("Training loss of the four models by step (log scale)."),
-        [(model.name, model.losses) for model in models],
-    )
+    caption = Text("Training loss of the four models by step (log scale).")
+    losses = [(model.name, model.losses) for model in models]
     section.add_picture(f"toy_losses_{tag}", caption, "toy_init.figures.losses", losses)
     caption = Text(
         "Raw cosine and Pearson between the two models of each initialisation, by layer. Grey: 95 % of independent pairs."
@@ -60,17 +57,13 @@ def _experiment(run: StudyRun, *, distinct: bool) -> Section:
 
 
 def _described(setting: ToySetting) -> Text:
+    sizes = {name: getattr(setting, name) for name in ("layers", "width", "heads", "positions", "batch", "steps")}
     return Text(
         "GPT-2 with {layers} layers, width {width}, {heads} heads, {positions} positions; batch {batch}, {steps} steps of "
         "Adam at {rate}; model seeds {seeds}. Trained here, by this run, on synthetic sequences.",
-        layers=setting.layers,
-        width=setting.width,
-        heads=setting.heads,
-        positions=setting.positions,
-        batch=setting.batch,
-        steps=setting.steps,
+        **sizes,
         rate=setting.learning_rate,
-        seeds=", ".join(str(seed) for seed in setting.seeds),
+        seeds=", ".join(map(str, setting.seeds)),
     )
 
 

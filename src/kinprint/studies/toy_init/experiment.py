@@ -1,73 +1,55 @@
-"""The toy GPT-2 experiment: what two independent trainings do to norm weights that start at one, or at random.
+"""Set up and run the toy GPT-2 experiment: what two independent trainings do to norm weights that start at 1, or at N(0, 1).
 
-Four small GPT-2 are trained on simple sequences. Norms that start at 1 hardly move, so any two models have a raw cosine
-near 1 whatever they learned; norms that start at N(0, 1) keep their own start, and the cosine is near 0. The cosine
-tells of the initialisation, not of descent.
-
-The published experiment reports raw cosines only, and its four data streams are phase shifts of one sequence. Here the
-final weights come back whole, so Pearson can be shown beside the cosine, and ``distinct_data=True`` trains each model
-on text of its own. The published cosines of the random models are not those that torch's CPU generator gives for the
-published seeds, so its figures are matched in range, not digit by digit.
-
-Importing this package needs no torch; `run_toy` does.
+Norms that start at 1 hardly move, so any two models have a raw cosine near 1 whatever they learned; norms that start at random
+keep their own start, and the cosine is near 0. The cosine tells of the initialisation, not of descent. The published cosines
+of the random models are not those that torch's CPU generator gives for the published seeds, so they are matched in range, not
+digit by digit. Importing this module needs no torch; `run_toy` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSetting, NeedsExtra
 
 Initialisation = Literal["ones", "random"]
-Progress = Callable[[str, int, int], None]
 
 NORMS = ("ln_1", "ln_2")
-PLAN: tuple[tuple[str, Initialisation], ...] = (
-    ("ones-a", "ones"),
-    ("ones-b", "ones"),
-    ("random-a", "random"),
-    ("random-b", "random"),
-)
+_STARTS: tuple[Initialisation, ...] = ("ones", "random")
+PLAN = tuple((f"{start}-{twin}", start) for start in _STARTS for twin in "ab")
 
 
 @dataclass(frozen=True)
 class ToySetting:
-    """Sizes and seeds of the experiment; the defaults are the published ones.
-
-    ``positions`` counts the tokens of a sequence: all but the last are read, all but the first predicted. ``streams``
-    and ``seeds`` have one entry for each of the four models of `PLAN`. ``threads`` is part of the setting because sums
-    are split by thread: two runs are equal only with equal threads.
-    """
+    """Sizes and seeds of the experiment; the defaults are the published ones."""
 
     layers: int = 12
     width: int = 512
     heads: int = 8
     vocabulary: int = 256
-    positions: int = 128
+    positions: int = 128  # tokens of a sequence: all but the last are read, all but the first predicted
     batch: int = 32
     steps: int = 300
     learning_rate: float = 1e-3
     dropout: float = 0.1
-    streams: tuple[int, ...] = (1, 2, 3, 4)
+    streams: tuple[int, ...] = (1, 2, 3, 4)  # as the seeds, one for each model of `PLAN`
     seeds: tuple[int, ...] = (10, 20, 30, 40)
     distinct_data: bool = False
-    threads: int = 2
+    threads: int = 2  # sums are split by thread: two runs are equal only with equal threads
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "batch", "steps", "threads"):
-            if getattr(self, name) < 1:
-                raise BadSetting(f"toy setting: {name} must be at least 1, got {getattr(self, name)}")
+        least = {"positions": 2, "vocabulary": 4}  # one token is read, one predicted; a token has three successors
+        for name in ("layers", "width", "heads", "batch", "steps", "threads", *least):
+            if getattr(self, name) < least.get(name, 1):
+                got = getattr(self, name)
+                raise BadSetting(f"toy setting: {name} must be at least {least.get(name, 1)}, got {got}")
         if self.width % self.heads:
             raise BadSetting(f"toy setting: {self.heads} heads do not divide a width of {self.width}")
-        if self.positions < 2:
-            raise BadSetting(f"toy setting: positions must be at least 2 to predict a token, got {self.positions}")
-        if self.vocabulary < 4:
-            raise BadSetting(f"toy setting: vocabulary must be at least 4, got {self.vocabulary}")
         if not 0 <= self.dropout < 1:
             raise BadSetting(f"toy setting: dropout must be in [0, 1), got {self.dropout}")
         if not self.learning_rate > 0:
@@ -94,28 +76,17 @@ class ToyModel:
 
 FULL = ToySetting()
 
-# For two cores: the published steps, learning rate and dropout, and heads of the published size, in a smaller model on
-# shorter sequences. The batch is one sequence repeated, so one row has the same gradient as 32 but for the dropout
-# masks, of which 32 are averaged there and one is taken here. (With distinct_data each row is a draw of its own, and a
-# smaller batch is less data.) One thread: two gain a third on an idle machine, and wait for each other on a busy one
-# until the run takes several times as long.
+# For two cores: the published steps, learning rate and dropout, and heads of the published size, in a smaller model on shorter
+# sequences. The batch is one sequence repeated, so one row has the same gradient as 32 but for the dropout masks, of which 32
+# are averaged there and one is taken here. (With distinct_data each row is a draw of its own, and a smaller batch is less data.)
+# One thread: two gain a third on an idle machine, and wait for each other, several times as long, on a busy one.
 REDUCED = ToySetting(layers=3, width=192, heads=3, positions=48, batch=1, threads=1)
 
 
-def run_toy(setting: ToySetting, *, progress: Progress | None = None) -> tuple[ToyModel, ...]:
-    """Train the four models, two with norm weights 1 and two with N(0, 1), and return them in the order of `PLAN`.
+def run_toy(setting: ToySetting, *, progress: Progress = quiet) -> tuple[ToyModel, ...]:
+    """Train the four models of `PLAN`, two with norm weights 1 and two with N(0, 1); `NeedsExtra` if torch is not installed.
 
-    Parameters
-    ----------
-    setting
-        `FULL`, `REDUCED`, or any other.
-    progress
-        Called after every step with the model's name, the steps done and the steps there are.
-
-    Raises
-    ------
-    NeedsExtra
-        If torch is not installed.
+    `progress` is called after every step with the model's name, the steps done and the steps there are.
     """
     try:
         from kinprint.studies.toy_init.training import train

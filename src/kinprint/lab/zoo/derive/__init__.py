@@ -1,4 +1,4 @@
-"""Models derived from others by construction, in numpy: what one needs to know about a pair is then known.
+"""Derive models from others by construction, in numpy, so that the relation of every pair is known.
 
 A state maps tensor names, Llama's or Mixtral's, to float32 arrays. Every function returns a new state and leaves its
 arguments alone; where the shape of the model changes, a new config comes with it. Randomness depends on ``seed`` and,
@@ -6,7 +6,6 @@ except for orders and changes of basis, on the tensor's name, never on the order
 """
 
 from kinprint.lab.zoo.derive.damage import (
-    LOW_RANK_TARGETS,
     low_rank,
     noise,
     prune,
@@ -17,31 +16,36 @@ from kinprint.lab.zoo.derive.damage import (
     scale,
 )
 from kinprint.lab.zoo.derive.merging import dare, merge, slerp, ties
-from kinprint.lab.zoo.derive.rotation import (
+from kinprint.lab.zoo.derive.states import Config, State, TokenizerJson, load_state, save_state, stored, stored_config
+from kinprint.lab.zoo.derive.structure import (
+    drop_layers,
+    extend_vocabulary,
+    frankenmerge,
+    prune_neurons,
+    prune_vocabulary,
+    stack_layers,
+    upcycle,
+)
+from kinprint.lab.zoo.derive.symmetry import (
     all_symmetries,
+    flip_signs,
     fold_norms,
     mix_values,
     permute_and_flip,
+    permute_heads,
+    permute_neurons,
+    permute_residual,
     random_rotation,
+    random_symmetry,
     rescale_neurons,
+    rescale_pairs,
     rescale_values,
     rotate_residual,
     turn_rotary,
 )
-from kinprint.lab.zoo.derive.states import Config, State, TokenizerJson, load_state, save_state, stored, stored_config
-from kinprint.lab.zoo.derive.structure import drop_layers, frankenmerge, prune_neurons, stack_layers, upcycle
-from kinprint.lab.zoo.derive.symmetry import (
-    flip_signs,
-    permute_heads,
-    permute_neurons,
-    permute_residual,
-    random_symmetry,
-    rescale_pairs,
-)
-from kinprint.lab.zoo.derive.vocabulary import extend_vocabulary, prune_vocabulary
 
 __all__ = [
-    "LOW_RANK_TARGETS", "Config", "State", "TokenizerJson", "all_symmetries", "dare", "drop_layers",
+    "Config", "State", "TokenizerJson", "all_symmetries", "dare", "drop_layers",
     "extend_vocabulary", "flip_signs", "fold_norms", "frankenmerge", "load_state", "low_rank", "merge",
     "mix_values", "noise", "permute_and_flip", "permute_heads", "permute_neurons", "permute_residual", "prune",
     "prune_neurons", "prune_vocabulary", "quantise", "random_rotation", "random_symmetry", "replace_embeddings",

@@ -1,4 +1,4 @@
-"""Edits that leave the shape of a model alone and change its function: pruning, rounding, noise, low rank, replacement."""
+"""Change the values of a model and leave its shape alone: pruning, rounding, noise, low rank, replacement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.lab.zoo.derive.states import NORMS, TABLES, State, ends_in, generator, mapped, matrices
+from kinprint.lab.zoo.derive.states import NORMS, State, ends_in, generator, mapped, matrices, tables
 
 LOW_RANK_TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 
@@ -80,11 +80,11 @@ def replace_embeddings(state: State, seed: int) -> State:
     def change(name: str, values: NDArray[np.float32]) -> NDArray[Any]:
         return float(values.std(dtype=np.float64)) * generator(seed, name).standard_normal(values.shape)
 
-    return mapped(state, change, set(TABLES) & set(state))
+    return mapped(state, change, tables(state))
 
 
 def replace_norms(state: State, other: State) -> State:
-    """Take the norm gains of another model. Raise ValueError if it lacks one of them, or has one of another length."""
+    """Take the norm gains of another model. Raise ValueError if one is lacking, or of another length."""
     gains = {name for name, value in state.items() if value.ndim == 1 and ends_in(name, NORMS)}
     for name in gains:
         if name not in other or other[name].shape != state[name].shape:
@@ -93,12 +93,8 @@ def replace_norms(state: State, other: State) -> State:
 
 
 def replace_tables(state: State, other: State) -> State:
-    """Take the embeddings and the head of another model.
-
-    Raise ValueError if it lacks one of them, or has one of another width; the number of tokens may differ.
-    """
-    tables = set(TABLES) & set(state)
-    for name in tables:
+    """Take embeddings and head of another model. Raise ValueError if one is lacking, or of another width (tokens may differ)."""
+    for name in tables(state):
         if name not in other or other[name].shape[1] != state[name].shape[1]:
             raise ValueError(f"the other model has no {name} of width {state[name].shape[1]}")
-    return mapped(state, lambda name, _: other[name].copy(), tables)
+    return mapped(state, lambda name, _: other[name], tables(state))

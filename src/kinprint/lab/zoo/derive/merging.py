@@ -1,6 +1,7 @@
-"""Models merged from others.
+"""Merge models: weighted sums, spherical interpolation, TIES, DARE.
 
-Linear and spherical interpolation; TIES: Yadav et al. 2023 (arXiv:2306.01708); DARE: Yu et al. 2023 (arXiv:2311.03099).
+interpolation; TIES: Yadav et al. 2023 (arXiv:2306.01708); DARE: Yu et al. 2023 (arXiv:2311.03099).
+Every function raises ValueError if tensors differ in name or shape, or an argument is out of its range.
 """
 
 from __future__ import annotations
@@ -25,10 +26,7 @@ def _check_alike(states: Sequence[State]) -> None:
 
 
 def merge(states: Sequence[State], coefficients: Sequence[float]) -> State:
-    """Return the sum of the states, each times its coefficient.
-
-    Raise ValueError if names or shapes differ, or there are not as many coefficients as states.
-    """
+    """Return the sum of the states, each times its coefficient."""
     _check_alike(states)
     pairs = list(zip(states, coefficients, strict=True))
     return {
@@ -37,15 +35,12 @@ def merge(states: Sequence[State], coefficients: Sequence[float]) -> State:
     }
 
 
-def slerp(first: State, second: State, share: float) -> State:
-    """Go ``share`` of the way from the first to the second along the great circle of each tensor, lengths interpolated.
-
-    Raise ValueError if names or shapes differ.
-    """
-    _check_alike([first, second])
+def slerp(state: State, other: State, share: float) -> State:
+    """Go ``share`` of the way from the first to the second along the great circle of each tensor, lengths interpolated."""
+    _check_alike([state, other])
 
     def change(name: str, values: NDArray[np.float32]) -> NDArray[Any]:
-        a, b = values.astype(np.float64), second[name].astype(np.float64)
+        a, b = values.astype(np.float64), other[name].astype(np.float64)
         lengths = float(np.linalg.norm(a)), float(np.linalg.norm(b))
         if not all(lengths):
             return (1 - share) * a + share * b
@@ -56,20 +51,17 @@ def slerp(first: State, second: State, share: float) -> State:
         turned: NDArray[np.float64] = (np.sin((1 - share) * angle) * u + np.sin(share * angle) * v) / np.sin(angle)
         return turned * ((1 - share) * lengths[0] + share * lengths[1])
 
-    return mapped(first, change, set(first))
+    return mapped(state, change, set(state))
 
 
-def ties(base: State, children: Sequence[State], density: float, scale: float = 1.0) -> State:
-    """Add to ``base`` the children's differences: the largest ``density`` of each, of the elected sign, averaged.
-
-    Raise ValueError if names or shapes differ, or ``density`` is not in (0, 1].
-    """
+def ties(state: State, others: Sequence[State], density: float, scale: float = 1.0) -> State:
+    """Add to a base the differences of its children: the largest ``density`` of each, of the elected sign, averaged."""
     if not 0 < density <= 1:
         raise ValueError(f"density must be above 0 and at most 1, got {density}")
-    _check_alike([base, *children])
+    _check_alike([state, *others])
 
     def change(name: str, values: NDArray[np.float32]) -> NDArray[Any]:
-        differences = np.stack([_trimmed(child[name].astype(np.float64) - values, density) for child in children])
+        differences = np.stack([_trimmed(other[name].astype(np.float64) - values, density) for other in others])
         elected = np.sign(differences.sum(axis=0))
         kept = (np.sign(differences) == elected) & (differences != 0)
         # Where no child moved the sum is zero and so is what is added.
@@ -77,7 +69,7 @@ def ties(base: State, children: Sequence[State], density: float, scale: float = 
         moved: NDArray[np.float64] = values + scale * mean
         return moved
 
-    return mapped(base, change, set(base))
+    return mapped(state, change, set(state))
 
 
 def _trimmed(difference: NDArray[np.float64], density: float) -> NDArray[np.float64]:
@@ -86,17 +78,14 @@ def _trimmed(difference: NDArray[np.float64], density: float) -> NDArray[np.floa
     return flat.reshape(difference.shape)
 
 
-def dare(base: State, child: State, drop: float, seed: int) -> State:
-    """Drop that share of the child's difference from ``base`` at random and scale up what is left by 1 / (1 - drop).
-
-    Raise ValueError if names or shapes differ, or ``drop`` is not in [0, 1).
-    """
+def dare(state: State, other: State, drop: float, seed: int) -> State:
+    """Drop that share of a child's difference from its base at random and scale up what is left by 1 / (1 - drop)."""
     if not 0 <= drop < 1:
         raise ValueError(f"the share to drop must be at least 0 and below 1, got {drop}")
-    _check_alike([base, child])
+    _check_alike([state, other])
 
     def change(name: str, values: NDArray[np.float32]) -> NDArray[Any]:
         kept = generator(seed, name).random(values.shape) >= drop
-        return values + np.where(kept, (child[name].astype(np.float64) - values) / (1 - drop), 0)
+        return values + np.where(kept, (other[name].astype(np.float64) - values) / (1 - drop), 0)
 
-    return mapped(base, change, set(base))
+    return mapped(state, change, set(state))

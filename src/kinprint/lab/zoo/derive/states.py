@@ -1,4 +1,4 @@
-"""What every derivation works on: a model's tensors by name, its config and its tokenizer, read and written."""
+"""Read and write models as tensors by name, config and tokenizer, and name the parts that derivations work on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ Config = dict[str, Any]
 TokenizerJson = dict[str, Any]
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-TABLES = (EMBEDDINGS, HEAD)
 READERS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "gate", "embed_tokens", "lm_head")
 WRITERS = ("o_proj", "down_proj", "w2")
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
@@ -84,10 +83,7 @@ def stored_config(config: Mapping[str, Any], dtype: str) -> Config:
 
 
 def stored(state: Mapping[str, NDArray[np.float32]], dtype: str) -> State:
-    """Return the values as they come back from a file of that type ("BF16", "F16" or "F32").
-
-    Raise ValueError if the type is none of these.
-    """
+    """Return the values as a file of that type ("BF16", "F16" or "F32") gives them back. Raise ValueError for other types."""
     if dtype == "BF16":
         return {name: from_bf16(to_bf16(value)) for name, value in state.items()}
     if dtype not in _TORCH_NAMES:
@@ -97,7 +93,7 @@ def stored(state: Mapping[str, NDArray[np.float32]], dtype: str) -> State:
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """Return the source of randomness of one tensor: the order in which tensors come plays no part."""
+    """Return the random generator of one tensor: the order in which tensors come plays no part."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
@@ -108,7 +104,12 @@ def mapped(state: State, change: Callable[[str, NDArray[np.float32]], NDArray[An
 
 def matrices(state: State, embeddings: bool) -> set[str]:
     """Return the names of the matrices, with or without embeddings and head."""
-    return {name for name, value in state.items() if value.ndim == 2 and (embeddings or name not in TABLES)}
+    return {name for name, value in state.items() if value.ndim == 2} - (set() if embeddings else tables(state))
+
+
+def tables(state: State) -> set[str]:
+    """Return the names of the embeddings and, if stored apart, of the head."""
+    return {EMBEDDINGS, HEAD} & set(state)
 
 
 def ends_in(name: str, modules: Sequence[str]) -> bool:

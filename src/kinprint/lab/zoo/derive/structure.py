@@ -1,20 +1,23 @@
-"""Edits of a model's shape: layers repeated, dropped or taken from two models, neurons dropped, experts."""
+"""Change the depth, width, experts or vocabulary of a model, its config and tokenizer along with it.
+
+Every function raises ValueError if asked for layers, neurons or tokens that the model does not have.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kinprint.lab.zoo.derive.states import LAYER, Config, State, generator
+from kinprint.lab.zoo.derive.states import EMBEDDINGS, LAYER, Config, State, TokenizerJson, generator, mapped, tables
 from kinprint.lab.zoo.derive.symmetry import choose_neurons
 
 
 def stack_layers(state: State, config: Config, source_layers: Sequence[int]) -> tuple[State, Config]:
-    """Return a model whose layer i is a copy of layer ``source_layers[i]``.
-
-    Raise ValueError if a source layer does not exist.
-    """
+    """Return a model whose layer i is a copy of layer ``source_layers[i]``."""
     missing = sorted(set(source_layers) - set(range(config["num_hidden_layers"])))
     if missing:
         raise ValueError(f"there are {config['num_hidden_layers']} layers, numbers {missing} do not exist")
@@ -28,24 +31,18 @@ def stack_layers(state: State, config: Config, source_layers: Sequence[int]) -> 
 
 
 def drop_layers(state: State, config: Config, keep: Sequence[int]) -> tuple[State, Config]:
-    """Keep the named layers, in their order.
-
-    Raise ValueError if ``keep`` is not increasing, or names a layer that does not exist.
-    """
+    """Keep the named layers, in their order."""
     if list(keep) != sorted(set(keep)):
         raise ValueError(f"layers to keep must be increasing, got {list(keep)}; stack_layers takes any order")
     return stack_layers(state, config, keep)
 
 
-def frankenmerge(models: Sequence[State], config: Config, layers: Sequence[tuple[int, int]]) -> tuple[State, Config]:
-    """Return a model whose layer i is layer ``layers[i][1]`` of model ``layers[i][0]``; all else is of the first model.
-
-    Raise ValueError if a layer is not there, or the layers differ in shape.
-    """
-    result: State = {name: value.copy() for name, value in models[0].items() if not LAYER.match(name)}
+def frankenmerge(states: Sequence[State], config: Config, layers: Sequence[tuple[int, int]]) -> tuple[State, Config]:
+    """Return a model whose layer i is layer ``layers[i][1]`` of model ``layers[i][0]``; all else is of the first model."""
+    result: State = {name: value.copy() for name, value in states[0].items() if not LAYER.match(name)}
     for new, (model, old) in enumerate(layers):
         stem = f"model.layers.{old}."
-        parts = {name.removeprefix(stem): value for name, value in models[model].items() if name.startswith(stem)}
+        parts = {name.removeprefix(stem): value for name, value in states[model].items() if name.startswith(stem)}
         if not parts:
             raise ValueError(f"model {model} has no layer {old}")
         result |= {f"model.layers.{new}.{name}": value.copy() for name, value in parts.items()}
@@ -59,10 +56,7 @@ def frankenmerge(models: Sequence[State], config: Config, layers: Sequence[tuple
 
 
 def prune_neurons(state: State, config: Config, keep: int, seed: int) -> tuple[State, Config]:
-    """Keep so many neurons of each feed-forward block, drawn at random and in random order.
-
-    Raise ValueError if there are not so many.
-    """
+    """Keep so many neurons of each feed-forward block, drawn at random and in random order."""
     if not 1 <= keep <= config["intermediate_size"]:
         raise ValueError(f"cannot keep {keep} of {config['intermediate_size']} neurons")
     return choose_neurons(state, config, keep, seed), {**config, "intermediate_size": keep}
@@ -99,3 +93,69 @@ def upcycle(state: State, config: Config, experts: int, noise: float, seed: int)
         "num_experts_per_tok": min(2, experts),
         "num_local_experts": experts,
     }
+
+
+def prune_vocabulary(
+    state: State, config: Config, tokenizer: TokenizerJson | None, keep: int, seed: int
+) -> tuple[State, Config, TokenizerJson]:
+    """Keep so many tokens and renumber them in their order; what is dropped is drawn among the merged tokens.
+
+    A token goes only when no merge left needs it, so that the tokenizer can still spell every text. Raise ValueError if the
+    tokenizer is no byte-pair encoding, or has not so many tokens that can go.
+    """
+    kind = tokenizer["model"].get("type") if tokenizer else None
+    if not tokenizer or kind != "BPE":
+        raise ValueError(f"cannot prune a vocabulary of type {kind}, expected a tokenizer.json of type BPE")
+    vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
+    merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in tokenizer["model"]["merges"]]
+    count = len(state[EMBEDDINGS])
+    if not 1 <= keep <= count or len(vocabulary) != count:
+        raise ValueError(f"cannot keep {keep} of {count} rows for {len(vocabulary)} tokens")
+    dropped = _droppable(merges, count - keep, np.random.default_rng(seed))
+    rows = np.array([row for row in range(count) if row not in {vocabulary[token] for token in dropped}])
+    number = {int(old): new for new, old in enumerate(rows)}
+    changed = copy.deepcopy(tokenizer)
+    changed["model"]["vocab"] = {t: number[i] for t, i in sorted(vocabulary.items(), key=lambda e: e[1]) if i in number}
+    changed["model"]["merges"] = [list(m) for m in merges if "".join(m) not in dropped]
+    changed["added_tokens"] = [{**added, "id": number[added["id"]]} for added in tokenizer["added_tokens"]]
+    special = {k: number[v] for k, v in config.items() if k.endswith("_token_id") and isinstance(v, int)}
+    smaller = mapped(state, lambda _, values: values[rows], tables(state))
+    return smaller, {**config, **special, "vocab_size": keep}, changed
+
+
+def _droppable(merges: list[tuple[str, ...]], count: int, rng: np.random.Generator) -> set[str]:
+    """Draw so many tokens, each of them made by a merge and needed by no merge that is left."""
+    dropped: set[str] = set()
+    left = list(merges)
+    while len(dropped) < count:
+        needed = {part for merge in left for part in merge}
+        leaves = sorted({"".join(merge) for merge in left} - needed)
+        if not leaves:
+            raise ValueError(f"cannot drop {count} tokens: only {len(dropped)} are made by merges")
+        take = min(count - len(dropped), max(1, len(leaves) // 2))
+        dropped.update(leaves[i] for i in rng.choice(len(leaves), take, replace=False))
+        left = [merge for merge in left if "".join(merge) not in dropped]
+    return dropped
+
+
+def extend_vocabulary(
+    state: State, config: Config, tokenizer: TokenizerJson | None, extra: int, seed: int
+) -> tuple[State, Config, TokenizerJson | None]:
+    """Add so many tokens, whose rows are the mean of all rows and a little noise, as is usual before training them."""
+    if extra < 1:
+        raise ValueError(f"cannot extend a vocabulary by {extra} tokens")
+    count = len(state[EMBEDDINGS])
+
+    def change(name: str, values: NDArray[np.float32]) -> NDArray[Any]:
+        drawn = generator(seed, name).standard_normal((extra, values.shape[1]))
+        new = values.mean(axis=0, dtype=np.float64) + 0.1 * values.std(dtype=np.float64) * drawn
+        return np.concatenate([values, new.astype(values.dtype)])
+
+    if tokenizer is not None:
+        tokenizer = copy.deepcopy(tokenizer)
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        tokenizer["added_tokens"] += [
+            {"id": count + i, "content": f"<|extra_{i}|>", **flags, "special": True} for i in range(extra)
+        ]
+    grown = mapped(state, change, tables(state))
+    return grown, {**config, "vocab_size": count + extra}, tokenizer

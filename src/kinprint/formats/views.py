@@ -1,7 +1,7 @@
-"""Rows of q and k in the order of Hugging Face, from files that keep the two rows of a rotated pair next to each other.
+"""Take tensors out of stored ones without decoding: one expert of a stack, rows of q and k in the order of Hugging Face.
 
 Rotary embedding turns pairs of a head's rows. Meta's own checkpoints, llama2.c and llama.cpp's conversions of several
-architectures store the two rows of a pair as neighbours; Hugging Face stores the first halves of all pairs, then the second.
+architectures store the two rows of a pair as neighbours; Hugging Face stores the first rows of all pairs, then the second.
 """
 
 from __future__ import annotations
@@ -11,11 +11,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinprint.formats.dtypes import Array
+from kinprint.formats.dtypes import Array, block_of
 from kinprint.formats.plan import TensorSlice, rows
 from kinprint.formats.tensors import TensorInfo
 
 MAX_ROWS_IN_ORDER = 1 << 20  # of q, in all heads: the largest models have 2**15, and each row costs an index
+
+
+def one_of(stack: TensorInfo, index: int) -> TensorInfo:
+    """Return the matrix at `index` along the first axis: a piece of the stack's bytes if that has bytes of its own."""
+    size = stack.width
+    name, shape = f"{stack.name}[{index}]", stack.shape[1:]
+    if stack.made is None and size % block_of(stack.dtype, tensor=stack.name)[0] == 0:
+        span = stack.span(index * size, (index + 1) * size)
+        return TensorInfo(name, stack.dtype, shape, stack.file, span.start, span.end)
+    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], OneOf(stack, index))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A matrix of a stack that is itself made of other tensors, or whose blocks run across its matrices."""
+
+    stack: TensorInfo
+    index: int
+
+    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
+        """Return the rows within the stack."""
+        count, *rest = self.stack.shape[1:]
+        width = self.stack.width // max(1, count)
+        first = self.index * self.stack.width
+        return [TensorSlice(self.stack, ((first + start * width, first + stop * width),), (stop - start, *rest))]
+
+    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - the part is the answer
+        """Return the rows as stored."""
+        return parts[0]
 
 
 def in_hugging_face_order(stored: TensorInfo, heads: int) -> TensorInfo:
@@ -25,7 +54,7 @@ def in_hugging_face_order(stored: TensorInfo, heads: int) -> TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReorderedRotaryRows:
-    """Rows of q or k: first halves of all pairs of a head, then the second halves."""
+    """Rows of q or k: the first rows of all pairs of a head, then the second."""
 
     stored: TensorInfo  # the tensor in the file, in which the two rows of a pair are neighbours
     head_dim: int  # rows of a head
@@ -41,7 +70,7 @@ class ReorderedRotaryRows:
         return [rows(self.stored, [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)])]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Put the rows, which come as they are stored, in order."""
+        """Put the stored rows in order."""
         (values,) = parts
         built = np.empty_like(values)
         built[np.argsort(self._stored_rows(start, stop))] = values

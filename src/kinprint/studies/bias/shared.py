@@ -1,11 +1,10 @@
-"""What several parts of the bias study use: which models and roles are compared, and statistics of values by layer."""
+"""Choose the models, roles and layers that the bias study compares, and summarise values by layer."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,8 @@ from kinprint.arch import Axis, Role
 from kinprint.model.reader import Want
 from kinprint.results.measurements import NullResult
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import ModelWant, StudyRun, attempt, sides
-from kinprint.studies.outcome import Missing, Section
-from kinprint.studies.published import claims, published_checks
+from kinprint.studies.opened import ModelWant, StudyRun, each, sides
+from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
 INPUT, POST = Role.INPUT_NORM, Role.POST_ATTENTION_NORM
@@ -28,16 +26,17 @@ SAMPLE_SEED = 42
 RELATED = 0.5
 """Mean Pearson above which a pair is drawn on a scale of its own: it would flatten all others."""
 
-COSINE, PEARSON = Text("cosine"), Text("Pearson")
-
 
 def wants(run: StudyRun) -> Iterable[ModelWant]:
-    """Every vector that a part may look at."""
+    """Return every vector that a part may look at."""
     roles = dict.fromkeys((INPUT, POST, *(role for role in run.request.roles if _is_residual_vector(role))))
-    for name, role in itertools.product(run.names, roles):
-        for layer in run.layers(name, role):
-            if run.request.layers is None or layer in run.request.layers:
-                yield (name, Want(role, layer))
+    asked = run.request.layers
+    return [
+        (name, Want(role, layer))
+        for name, role in itertools.product(run.names, roles)
+        for layer in run.layers(name, role)
+        if asked is None or layer in asked
+    ]
 
 
 def vector_roles(run: StudyRun, default: tuple[Role, ...], missing: list[Text]) -> tuple[Role, ...]:
@@ -58,14 +57,23 @@ def _is_residual_vector(role: Role) -> bool:
 def model_pairs(run: StudyRun) -> tuple[tuple[str, str], ...]:
     """Return all pairs of the models that could be opened; `Missing` if there are fewer than two."""
     if len(run.names) < 2:
-        raise Missing(Text("two models are needed for a comparison; {count} could be opened", count=len(run.names)))
+        raise Missing("two models are needed for a comparison; {count} could be opened", count=len(run.names))
     return tuple(itertools.combinations(run.names, 2))
+
+
+def first_pair(run: StudyRun) -> tuple[tuple[str, str], ...]:
+    """Return the pair of the first two models."""
+    return model_pairs(run)[:1]
 
 
 def compared_pairs(run: StudyRun, role: Role, missing: list[Text]) -> list[LayerPair]:
     """Return all pairs of models on the layers that they share; note those that cannot be compared."""
-    found = [attempt(missing, partial(layer_pair, run, a, b, role), sides(a, b)) for a, b in model_pairs(run)]
-    return [pair for pair in found if pair is not None]
+    return each(missing, model_pairs(run), lambda names: layer_pair(run, *names, role), lambda names: sides(*names))
+
+
+def pair_sides(pair: LayerPair) -> Text:
+    """Return how an error's “a” and “b” are told apart."""
+    return sides(pair.a, pair.b)
 
 
 def figure_pairs(run: StudyRun) -> tuple[tuple[str, str], ...]:
@@ -80,31 +88,20 @@ def places(run: StudyRun) -> dict[str, int]:
     return {name: place for place, name in enumerate(run.names)}
 
 
-def published_case(run: StudyRun, role: Role, *names: str) -> bool:
-    """Whether published figures apply: the published models, their input norm, and all layers."""
-    return role is INPUT and run.request.layers is None and run.original(*names)
-
-
-def add_checks(run: StudyRun, section: Section, part: str, values: Mapping[str, float | None] | None = None) -> None:
-    """Add what ``claims.json`` lists for a part; published figures are about all layers."""
-    if run.request.layers is None:
-        section.checks += published_checks(run, section, claims("bias")[part], values)
-
-
 def layer_stack(run: StudyRun, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
     """Return the layers asked for of one model, and their vectors."""
     return run.stack(name, role, run.request.layers)
 
 
 def naive_t(values: FloatArray) -> float | None:
-    """Return the t that a mean would have if the layers were independent; they are not."""
+    """Return the t statistic of the mean over layers, as if the layers were independent."""
     kept = values[np.isfinite(values)]
     spread = float(kept.std(ddof=1)) if kept.size > 1 else 0.0
     return float(kept.mean()) / (spread / math.sqrt(kept.size)) if spread > 0.0 else None
 
 
 def lag_one(values: FloatArray) -> float | None:
-    """Return the autocorrelation of neighbouring layers: 0 if they were independent."""
+    """Return the autocorrelation of neighbouring layers, which is 0 for independent ones."""
     kept = values[np.isfinite(values)]
     centred = kept - kept.mean() if kept.size else kept
     square = float(centred @ centred)
@@ -117,7 +114,7 @@ def effective_layers(null: NullResult) -> float | None:
 
 
 def quartile_sample(a: FloatArray, b: FloatArray, seed: int) -> NDArray[np.int64]:
-    """Return dimensions drawn from the quarters of (a + b)/2, 13 + 13 + 12 + 12, in ascending order of it."""
+    """Return dimensions drawn from the quarters of (a + b)/2, 13 + 13 + 12 + 12, in ascending order of that mean."""
     middle = (a + b) / 2.0
     rng = np.random.default_rng(seed)
     quarters = np.array_split(np.argsort(middle, kind="stable"), len(SAMPLE))

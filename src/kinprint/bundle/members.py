@@ -1,4 +1,4 @@
-"""What the members of a bundle hold, and how they are read: versioned, checked, of bounded size."""
+"""Define the members of an evidence bundle, and read them: versioned, checked, of bounded size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TypeVar
@@ -20,7 +20,6 @@ from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
-from kinprint.results import report as reports
 from kinprint.results.older_reports import upgrade
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
@@ -28,6 +27,7 @@ from kinprint.sources.base import too_many_brackets
 from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, ReadingRecord
 
 T = TypeVar("T")
+Place = tuple[int, str]  # number of a source, and name of a file in it
 
 SCHEMA = "kinprint.bundle"
 SCHEMA_VERSION = 1
@@ -36,14 +36,7 @@ MANIFEST, REPORT, SOURCES, RANGES = "bundle.json", "report.json", "sources.json"
 README, NULL = "README.txt", "null.json"
 BYTES = re.compile(r"^bytes/[0-9]{4,6}\.bin\Z")
 NEEDED = (MANIFEST, REPORT, SOURCES, RANGES)
-CAPS = {
-    MANIFEST: 4 << 20,
-    REPORT: 64 << 20,
-    SOURCES: 64 << 20,
-    RANGES: 64 << 20,
-    README: 1 << 20,
-    NULL: 64 << 20,
-}
+CAPS = dict.fromkeys((REPORT, SOURCES, RANGES, NULL), 64 << 20) | {MANIFEST: 4 << 20, README: 1 << 20}
 """How large a member may be, unpacked; enclosed bytes are bounded by the whole alone."""
 
 MOST_BYTES = 1 << 42
@@ -55,6 +48,7 @@ MAY_DIFFER = ("run",)
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
 _OPTIONAL = ("scipy", "torch", "gguf")  # in so far as they were in use
 _AGAIN = "the bundle is damaged, or was not made by kinprint; ask for it again"
+DISTRUST = "no sound bundle does this; do not trust it"
 
 
 @dataclass(frozen=True)
@@ -158,68 +152,53 @@ def evidence_digest(report: bytes | Mapping[str, object], sources: bytes, ranges
 
 
 def range_lines(record: ReadingRecord) -> Iterator[bytes]:
-    """Yield ranges.jsonl, line by line."""
-    for number, source in enumerate(record.sources):
-        for file in source.files:
-            for item in file.ranges:
-                yield orjson.dumps(_Line(number, file.name, item.start, item.end, item.sha256)) + b"\n"
+    """Yield the lines of ranges.jsonl."""
+    for number, _, file in record.files():
+        for item in file.ranges:
+            yield orjson.dumps(_Line(number, file.name, item.start, item.end, item.sha256)) + b"\n"
 
 
-def without_ranges(record: ReadingRecord) -> ReadingRecord:
-    """Return what sources.json holds of a record."""
-    return replace(
-        record,
-        sources=tuple(
-            replace(source, files=tuple(replace(file, ranges=()) for file in source.files)) for source in record.sources
-        ),
+def with_ranges(record: ReadingRecord, found: Mapping[Place, Sequence[RangeRead]]) -> ReadingRecord:
+    """Return a record with these ranges, by source and file, instead of its own; sources.json has none."""
+    full = tuple(
+        replace(one, files=tuple(replace(file, ranges=tuple(found.get((n, file.name), ()))) for file in one.files))
+        for n, one in enumerate(record.sources)
     )
+    return replace(record, sources=full)
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 
 def read_manifest(raw: bytes) -> Manifest:
-    """Read bundle.json.
-
-    Raises
-    ------
-    SchemaError
-        If it is of another version than this program knows.
-    FormatError
-        If it is none.
-    """
-    data = _parse(raw, MANIFEST)
-    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-    if found[0] != SCHEMA:
-        raise FormatError(f"{MANIFEST} is of schema {printable(str(found[0]), 80)!r}, expected {SCHEMA!r}", hint=_AGAIN)
-    if found[1] != SCHEMA_VERSION:
-        newer = isinstance(found[1], int) and found[1] > SCHEMA_VERSION
+    """Read bundle.json; SchemaError for a version that this program does not know, FormatError for no manifest at all."""
+    data, schema, version = _parse_versioned(raw, MANIFEST)
+    if schema != SCHEMA:
+        raise FormatError(f"{MANIFEST} is of schema {printable(str(schema), 80)!r}, expected {SCHEMA!r}", hint=_AGAIN)
+    if version != SCHEMA_VERSION:
+        newer = isinstance(version, int) and version > SCHEMA_VERSION
         raise SchemaError(
-            f"the bundle is of version {printable(str(found[1]), 20)}; "
+            f"the bundle is of version {printable(str(version), 20)}; "
             f"this kinprint ({__version__}) reads version {SCHEMA_VERSION}",
             hint="upgrade kinprint" if newer else "use the version of kinprint that wrote it",
         )
     manifest = _built(Manifest, data, MANIFEST)
-    if not all(_SHA256.match(item) for item in (manifest.digest, manifest.evidence, *_digests(manifest))):
+    digests = manifest.digest, manifest.evidence, *(member.sha256 for member in manifest.members)
+    if not all(map(_SHA256.match, digests)):
         raise FormatError(f"{MANIFEST} states a digest that is no SHA-256", hint=_AGAIN)
     return manifest
 
 
-def _digests(manifest: Manifest) -> Iterator[str]:
-    return (member.sha256 for member in manifest.members)
-
-
 def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
     """Read report.json, and return it with the JSON that it was made from."""
-    data = _parse(raw, REPORT)
-    found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-    if not isinstance(data, dict) or found not in [(reports.SCHEMA, version) for version in reports.READABLE]:
+    data, schema, version = _parse_versioned(raw, REPORT)
+    if schema != Report.SCHEMA or version not in Report.VERSIONS:
         raise SchemaError(
-            f"cannot read a report of schema {printable(str(found[0]), 80)!r}, version {printable(str(found[1]), 20)}; "
-            f"expected {reports.SCHEMA!r}, {reports.SCHEMA_VERSION}",
+            f"cannot read a report of schema {printable(str(schema), 80)!r}, version {printable(str(version), 20)}; "
+            f"expected {Report.SCHEMA!r}, {Report.VERSIONS[-1]}",
             hint="use the version of kinprint that wrote it, or run the comparison again",
         )
-    if found[1] != reports.SCHEMA_VERSION:
+    if version != Report.VERSIONS[-1]:
         upgrade(data)
     report = _built(Report, data, REPORT)
     if (wrong := report.settings.impossible) is not None:
@@ -228,7 +207,7 @@ def read_report(raw: bytes) -> tuple[Report, dict[str, object]]:
 
 
 def read_null(raw: bytes) -> EmpiricalNull:
-    """Read null.json; see `parse_null`."""
+    """Read null.json; see `parse_null`, which does not refuse repeated keys."""
     _parse(raw, NULL)
     return parse_null(raw, NULL)
 
@@ -236,36 +215,27 @@ def read_null(raw: bytes) -> EmpiricalNull:
 def read_sources(raw: bytes, ranges: bytes) -> Sources:
     """Read sources.json and ranges.jsonl, and put them together."""
     sources = _built(Sources, _parse(raw, SOURCES), SOURCES)
-    record = sources.record
-    found: dict[tuple[int, str], list[RangeRead]] = {
-        (number, file.name): [] for number, source in enumerate(record.sources) for file in source.files
-    }
-    _check_sources(sources, found)
+    _check_sources(sources)
+    found: dict[Place, list[RangeRead]] = {(number, file.name): [] for number, _, file in sources.record.files()}
     for number, line in enumerate(ranges.split(b"\n")[:-1]):
         item = _built(_Line, _parse(line, RANGES), RANGES)
         _check_range(item, found, number)
         found[item.source, item.file].append(RangeRead(item.start, item.end, item.sha256))
     if ranges and not ranges.endswith(b"\n"):
         raise FormatError(f"{RANGES} does not end with a line's end", hint=_AGAIN)
-    full = tuple(
-        replace(source, files=tuple(replace(file, ranges=tuple(found[number, file.name])) for file in source.files))
-        for number, source in enumerate(record.sources)
-    )
-    return replace(sources, record=replace(record, sources=full))
+    return replace(sources, record=with_ranges(sources.record, found))
 
 
-def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeRead]]) -> None:
+def _check_sources(sources: Sources) -> None:
     record = sources.record
-    files = [(number, file.name) for number, source in enumerate(record.sources) for file in source.files]
+    files = [(number, file.name) for number, _, file in record.files()]
     places = [(item.source, item.file) for item in sources.enclosed]
     members = [item.member for item in sources.enclosed]
     numbers = [item.source for item in record.lookups if item.source is not None]
     sizes = [[file.size for file in source.files if file.size is not None] for source in record.sources]
     fine = (
-        len(set(files)) == len(files)
-        and len(set(places)) == len(places)
-        and len(set(members)) == len(members)
-        and all(place in known for place in places)
+        all(len(set(several)) == len(several) for several in (files, places, members))
+        and set(files) >= set(places)
         and all(BYTES.match(member) for member in members)
         and all(0 <= number < len(record.sources) for number in numbers)
         and all(size >= 0 for model in sizes for size in model)
@@ -274,27 +244,22 @@ def _check_sources(sources: Sources, known: Mapping[tuple[int, str], list[RangeR
     if not fine:
         raise FormatError(f"{SOURCES} contradicts itself", hint=_AGAIN)
     if any(sum(model) > MOST_BYTES for model in sizes):
-        raise FormatError(
-            f"{SOURCES} names a model of more than {MOST_BYTES} bytes",
-            hint="no sound bundle does this; do not trust it",
-        )
+        raise FormatError(f"{SOURCES} names a model of more than {MOST_BYTES} bytes", hint=DISTRUST)
     for source in record.sources:
         # nothing lists what is on the web: the names are those that are asked for
         listed = frozenset(source.names or ()) if source.kind != "url" else frozenset[str]()
         both = next((file.name for file in source.files if file.absent and file.name in listed), None)
         if both is not None:
-            raise FormatError(
-                f"{SOURCES} contradicts itself: {printable(both)} is listed, and said to be absent",
-                hint="no sound bundle does this; do not trust it",
-            )
+            said = f"{SOURCES} contradicts itself: {printable(both)} is listed, and said to be absent"
+            raise FormatError(said, hint=DISTRUST)
     for _, name in files:
         try:
             check_member_name(name, where=SOURCES)
         except BadReference as error:
-            raise FormatError(error.message, hint="no sound bundle does this; do not trust it") from error
+            raise FormatError(error.message, hint=DISTRUST) from error
 
 
-def _check_range(item: _Line, found: dict[tuple[int, str], list[RangeRead]], number: int) -> None:
+def _check_range(item: _Line, found: Mapping[Place, list[RangeRead]], number: int) -> None:
     known = found.get((item.source, item.file))
     before = (known[-1].start, known[-1].end) if known else (-1, -1)
     fine = 0 <= item.start < item.end < 1 << 62 and item.end - item.start <= CHUNK_BYTES
@@ -302,6 +267,13 @@ def _check_range(item: _Line, found: dict[tuple[int, str], list[RangeRead]], num
         raise FormatError(f"{RANGES}: line {number + 1} is no range of a file in {SOURCES}", hint=_AGAIN)
     if before >= (item.start, item.end):
         raise FormatError(f"{RANGES}: line {number + 1} is not in order", hint=_AGAIN)
+
+
+def _parse_versioned(raw: bytes, name: str) -> tuple[dict[str, object], object, object]:
+    """Parse an object, and return it with its schema and version; an empty one for other JSON."""
+    data = _parse(raw, name)
+    found = data if isinstance(data, dict) else {}
+    return found, found.get("schema"), found.get("schema_version")
 
 
 def _parse(raw: bytes, name: str) -> object:
@@ -316,16 +288,14 @@ def _parse(raw: bytes, name: str) -> object:
         same = orjson.dumps(value, option=orjson.OPT_INDENT_2 if b"\n" in raw.strip() else None) == raw.strip()
     except TypeError as error:  # what cannot be written is nested more deeply than anything that kinprint writes
         raise FormatError(f"{name} is nested too deeply", hint=_AGAIN) from error
-    # written as it was read, it says nothing twice; otherwise each key has to be looked at
-    if not same and (twice := _said_twice(raw)) is not None:
-        raise FormatError(
-            f"{name} says {printable(twice, 80)!r} twice in one place, so that two readers may read two things",
-            hint="no sound bundle does this; do not trust it",
-        )
+    # JSON that is written as it was read has no key twice; otherwise each key has to be looked at
+    if not same and (twice := _repeated_key(raw)) is not None:
+        said = f"{name} says {printable(twice, 80)!r} twice in one place, so that two readers may read two things"
+        raise FormatError(said, hint=DISTRUST)
     return value
 
 
-def _said_twice(raw: bytes) -> str | None:
+def _repeated_key(raw: bytes) -> str | None:
     """Return a key that stands twice in one object."""
     found: list[str] = []
 

@@ -1,0 +1,195 @@
+"""Test the null "the two models share nothing" exactly: norms, matrices, rows of neurons and heads, rows of tokens.
+
+Under the null the order of residual dimensions, neurons and heads of one model is independent of the other model. No test here
+aligns anything by the data. `kinprint.evidence.battery` says which test runs on which role.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint.arch import Axis, Role
+from kinprint.arch.exchangeable import permuted_axis
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.common_start import correlation
+from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, without_copies
+from kinprint.evidence.probe import SamplePair
+from kinprint.model.reader import Sample
+from kinprint.results.findings import EvidenceTest
+from kinprint.results.measurements import NullResult
+from kinprint.results.p_values import PMethod
+from kinprint.stats import block_nulls, check_range, joint_independent, joint_tail, null_for
+from kinprint.stats.fixedpoints import FixedPoints, combined_fixed_points, fixed_points
+from kinprint.text import Text, verbatim
+
+RESIDUAL_ORDER = Text("residual dimensions have no order of their own")
+NEURON_ORDER = Text("neurons have no order of their own")
+ONE_PERMUTATION = Text("one permutation of residual dimensions")
+HEAD_ORDER = Text("key/value heads have no order of their own")
+
+
+def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, seed: int) -> EvidenceTest:
+    """Test the scales of one norm role in all layers at once, under ONE permutation of the residual stream."""
+    _require_free_residual(ordered)
+    values = [_values(pair) for pair in group]
+    for one, two in values:
+        if one.shape != two.shape:
+            raise DegenerateInput("widths differ: {a} and {b}", a=one.size, b=two.size)
+    # a scale of zero is a pruned dimension: which those are, a recipe may have fixed by place
+    kept = np.all([(one != 0.0) & (two != 0.0) for one, two in values], axis=0)
+    varying = [(a, b) for one, two in values if not (_is_constant(a := one[kept]) or _is_constant(b := two[kept]))]
+    blocks = [(one[None, :], two[None, :]) for one, two in varying]
+    if not blocks:
+        raise DegenerateInput(
+            "all {n} norms are constant on at least one side: there is no order to compare", n=len(group)
+        )
+    null = joint_tail(blocks, seed=seed)
+    if null.sd > 0.0 and (order := common_order(blocks, null.sd)) is not None:
+        raise DegenerateInput(order)
+    return _from_null("norm_joint", role, null, (len(blocks), len(group)), ONE_PERMUTATION, RESIDUAL_ORDER)
+
+
+def matrix_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, seed: int) -> EvidenceTest:
+    """Test the Pearson correlation of equal slices, averaged over layers, under permutation of a free axis."""
+    axis, name = permuted_axis(role, ordered)
+    if axis is None:
+        raise DegenerateInput("no axis may be permuted: {why}", why=name)
+    residual = role.info.axes[axis] is Axis.RESIDUAL
+    # one permutation serves all layers along the residual stream, so copies do no harm there
+    pairs = group if residual else without_copies(group)
+    blocks = [block for pair in pairs if (block := matrix_block(pair, axis)) is not None]
+    if not blocks:
+        raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
+    if residual:
+        null = joint_tail(blocks, seed=seed)
+        permutation, order = Text("one permutation of {axis} units for all layers", axis=name), RESIDUAL_ORDER
+    else:
+        permutation, order = Text("its own permutation of {axis} units for each layer", axis=name), NEURON_ORDER
+        if len(blocks) > 1:
+            null = joint_independent(*block_nulls(blocks))
+        else:
+            null = null_for("pearson", *blocks[0], observed=correlation(*blocks[0]), higher_is_closer=True)
+    return _from_null("matrix_correlation", role, null, (len(blocks), len(pairs)), permutation, order)
+
+
+def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -> EvidenceTest:
+    """Count rows whose nearest row in the other model stands at the same place; each layer has its own order."""
+    found = []
+    for pair in without_copies(group):
+        one, two = _values(pair)
+        m = min(len(one), len(two), rows or len(one))
+        if m >= 2 and one.shape[1] == two.shape[1]:
+            found.append(fixed_points(one[:m], two[:m]))
+    if not found:
+        raise DegenerateInput("no slice has two rows of equal width on both sides")
+    return _counted("fixed_points", role, found, NEURON_ORDER)
+
+
+def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
+    """Count key/value heads whose nearest head in the other model stands at the same place."""
+    found = [
+        fixed_points(pair.a.values, pair.b.values)
+        for pair in without_copies([SamplePair(role, None, None, one, two) for one, two in group])
+        if pair.a.stored.shape == pair.b.stored.shape and len(pair.a.stored) > 1 and pair.finite
+    ]
+    if not found:
+        raise DegenerateInput("the numbers of key/value heads differ, or there is only one")
+    return _counted("head_fixed_points", role, found, HEAD_ORDER)
+
+
+def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> EvidenceTest:
+    """Test the embeddings of the same token strings under permutation of residual dimensions."""
+    _require_free_residual(ordered)
+    one, two = _values(SamplePair(Role.EMBEDDING, None, None, a, b))
+    if one.shape != two.shape:
+        raise DegenerateInput("widths differ: {a} and {b}", a=one.shape[1], b=two.shape[1])
+    if _is_constant(one) or _is_constant(two):
+        raise DegenerateInput("the rows of one side are constant")
+    null = joint_tail([(one, two)], seed=seed)
+    test = _from_null("token_rows", Role.EMBEDDING, null, (1, 1), ONE_PERMUTATION, RESIDUAL_ORDER)
+    return replace(test, assumptions=(*test.assumptions, Text("rows are paired by token string")))
+
+
+def _require_free_residual(ordered: OrderedAxes) -> None:
+    if Axis.RESIDUAL in ordered:
+        raise DegenerateInput(ordered[Axis.RESIDUAL])
+
+
+def _values(pair: SamplePair) -> Block:
+    for side, sample in (("A", pair.a), ("B", pair.b)):
+        if not sample.finite and pair.layer is None:
+            raise DegenerateInput("NaN or infinity in what was read of {side}", side=side)
+        if not sample.finite:
+            raise DegenerateInput("NaN or infinity in what was read of {side} in layer {n}", side=side, n=pair.layer)
+    one, two = pair.a.values, pair.b.values
+    check_range(one, "A")
+    check_range(two, "B")
+    return one, two
+
+
+def matrix_block(pair: SamplePair, axis: int) -> Block | None:
+    """Return the pair with the permuted axis last, or None where no correlation is defined."""
+    if pair.a.stored.ndim != 2 or pair.b.stored.ndim != 2 or not pair.finite or pair.a.shape[1] != pair.b.shape[1]:
+        return None
+    if pair.role.info.axes[0] is Axis.RESIDUAL and pair.a.shape[0] != pair.b.shape[0]:
+        return None
+    one, two = _values(pair)
+    rows, columns = (min(x, y) for x, y in zip(one.shape, two.shape, strict=True))
+    one, two = one[:rows, :columns], two[:rows, :columns]
+    if _is_constant(one) or _is_constant(two):
+        return None
+    return (one, two) if axis == 1 else (one.T, two.T)
+
+
+def _is_constant(values: FloatArray) -> bool:
+    return not values.size or bool(np.linalg.norm(values - values.mean()) <= NEAR_CONSTANT * abs(float(values.mean())))
+
+
+def _from_null(
+    name: str, role: Role, null: NullResult, blocks: tuple[int, int], permutation: Text, order: Text
+) -> EvidenceTest:
+    """Return the test of a correlation under a permutation null; `blocks` counts layers used, and layers there were."""
+    used, total = blocks
+    reason = None
+    if used < total:
+        reason = Text("{n} of {m} left out: NaN, infinity, constant values, unequal shapes", n=total - used, m=total)
+    return EvidenceTest(
+        name=name,
+        scope=verbatim(role.value),
+        statistic=None if null.z is None else null.mean + null.z * null.sd,
+        null_mean=null.mean,
+        null_sd=null.sd,
+        z=null.z,
+        log10_p=null.log10_p,
+        n=null.n,
+        blocks=used,
+        null=permutation,
+        p_method=null.p_method,
+        p_detail=null.p_detail,
+        assumptions=(order,),
+        reason=reason,
+    )
+
+
+def _counted(name: str, role: Role, found: Sequence[FixedPoints], assumption: Text) -> EvidenceTest:
+    """Return the test of a number of fixed points: mean and spread as of a random order, one expected in each layer."""
+    total, layers = sum(item.count for item in found), len(found)
+    return EvidenceTest(
+        name=name,
+        scope=verbatim(role.value),
+        statistic=float(total),
+        null_mean=float(layers),
+        null_sd=math.sqrt(layers),
+        z=(total - layers) / math.sqrt(layers),
+        log10_p=combined_fixed_points([item.count for item in found], [item.n for item in found]),
+        n=sum(item.n for item in found),
+        blocks=layers,
+        null=Text("a random order in each layer"),
+        p_method=PMethod.FACTORIAL,
+        assumptions=(assumption,),
+    )

@@ -1,0 +1,168 @@
+"""Check that units (residual dimensions, neurons, layers) have no order or copies that two unrelated models could share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Axis, Role
+from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
+from kinprint.model.reader import Sample
+from kinprint.text import Text
+
+Block = tuple[FloatArray, FloatArray]
+OrderedAxes = Mapping[Axis, Text]  # axes that have an order in these models, with the reason
+
+ORDER_Z = 2.0
+"""How many standard deviations a common trend over the index may be worth."""
+
+REPEATS_Z = 5.5
+"""Standard deviations at which both models repeat at one lag; of copies, which repeat alike, one in 10⁴ does by chance."""
+
+WAVES = 4
+
+COPY_R = 0.1
+"""Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
+
+_CORNER = (16, 512)
+
+
+@dataclass(frozen=True)
+class ProbePair:
+    """Two probes under a layer map: what every family of tests in `kinprint.evidence.battery` is given."""
+
+    a: Probe
+    b: Probe
+    layer_map: LayerMap
+    seed: int = 0
+
+    @cached_property
+    def ordered(self) -> OrderedAxes:
+        """Axes that have an order in these models, so that no test may permute them."""
+        return ordered_axes_of(self.a, self.b)
+
+    @cached_property
+    def slices(self) -> Mapping[Role, list[SamplePair]]:
+        """Pairs of slices, by role."""
+        return pairs_by_role(self.a, self.b, self.layer_map)
+
+
+def _waves(values: FloatArray) -> FloatArray:
+    """Return how far the ranks of one vector follow the slowest waves over its index: cosines of 1 to `WAVES` half turns."""
+    d = values.size
+    ranks = _centred_ranks(values)
+    waves = np.cos(np.pi * np.arange(1, WAVES + 1)[:, None] * (np.arange(d) + 0.5) / d)
+    following: FloatArray = (waves / np.linalg.norm(waves, axis=1, keepdims=True)) @ (ranks / np.linalg.norm(ranks))
+    return following
+
+
+def _centred_ranks(values: FloatArray) -> NDArray[np.floating]:
+    return np.argsort(np.argsort(values, kind="stable")) - (values.size - 1) / 2.0
+
+
+def _repeats(profiles: FloatArray) -> FloatArray:
+    """Return, for lags 1 to d/2, how far profiles resemble those a lag further on, in standard deviations of a random order.
+
+    Ranks, so that a few large entries do not decide; all lags at once, by a Fourier transform. Norms of a model resemble each
+    other, so their mean scatters like a single one at most.
+    """
+    d = len(profiles)
+    ranks = np.argsort(np.argsort(profiles, axis=0, kind="stable"), axis=0) - (d - 1) / 2.0
+    ranks /= np.linalg.norm(ranks, axis=0)
+    spectrum = np.abs(np.fft.rfft(ranks, axis=0)) ** 2
+    alike = np.fft.irfft(spectrum, n=d, axis=0).mean(axis=1)
+    found: FloatArray = alike[1 : d // 2 + 1] * math.sqrt(d)
+    return found
+
+
+def both_repeat(one: FloatArray, two: FloatArray) -> Text | None:
+    """Say if the units of both models (rows) resemble those at one distance from them: neighbours, or periods of any length."""
+    both = np.minimum(np.abs(_repeats(one)), np.abs(_repeats(two)))
+    if both.max(initial=0.0) <= REPEATS_Z:
+        return None
+    if (lag := int(both.argmax()) + 1) == 1:
+        return Text("in both models entries follow their neighbours: the order has a meaning")
+    return Text("in both models entries repeat at every {n} places: the order has a meaning", n=lag)
+
+
+def both_follow_index(one: FloatArray, two: FloatArray) -> bool:
+    """Whether two vectors rise and fall over their index alike, more than a random order of either would."""
+    return float(np.abs(_waves(one) * _waves(two)).sum()) * math.sqrt(min(one.size, two.size)) > ORDER_Z
+
+
+def common_order(blocks: Sequence[Block], sd: float) -> Text | None:
+    """Say if the entries of both sides follow their index, or their neighbours: then their order is not arbitrary.
+
+    A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
+    `ORDER_Z` standard deviations of the statistic.
+    """
+    products = np.mean([_waves(one[0]) * _waves(two[0]) for one, two in blocks], axis=0)
+    excess = float(np.abs(products).sum()) / sd
+    if excess > ORDER_Z:
+        return Text(
+            "in both models entries follow their index, worth {x:.1f} standard deviations: the order has a meaning",
+            x=excess,
+        )
+    return both_repeat(*(np.array([block[side][0] for block in blocks]).T for side in (0, 1)))
+
+
+def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
+    """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show.
+
+    Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
+    """
+    ordered = {**a.ordered, **b.ordered}
+    one, two = _column_lengths(a), _column_lengths(b)
+    if Axis.RESIDUAL in ordered or one is None or two is None or not one.size == two.size > WAVES:
+        return ordered
+    why = both_repeat(one[:, None], two[:, None])
+    if both_follow_index(one, two):
+        why = Text("in both models the lengths of columns follow their index: their order has a meaning")
+    return ordered if why is None else {**ordered, Axis.RESIDUAL: why}
+
+
+def _column_lengths(probe: Probe) -> FloatArray | None:
+    """Return the mean length of each residual column over the matrices that read the residual stream."""
+    found: list[FloatArray] = []
+    for (role, layer, _), sample in probe.samples.items():
+        if layer is None or role.info.kind != "matrix" or role.info.axes[1] is not Axis.RESIDUAL or not sample.finite:
+            continue
+        if sample.columns is None and sample.stored.ndim == 2 and sample.stored.size and len(found) < 64:
+            lengths = np.linalg.norm(sample.values, axis=0)
+            total = float(lengths.sum())
+            if total > 0.0 and (not found or found[0].size == lengths.size):
+                found.append(lengths / total)
+    return np.mean(found, axis=0) if found else None
+
+
+def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:
+    """Leave out pairs that repeat another one in both models: copied layers or experts have one order between them.
+
+    Two models deepened alike, or upcycled alike, would else be counted as if each copy had been ordered by a draw of its own.
+    """
+    kept: list[tuple[SamplePair, FloatArray, FloatArray]] = []
+    for pair in group:
+        one, two = corner(pair.a), corner(pair.b)
+        if not any(_alike(one, a) and _alike(two, b) for _, a, b in kept):
+            kept.append((pair, one, two))
+    return [pair for pair, _, _ in kept]
+
+
+def corner(sample: Sample) -> FloatArray:
+    """Return a corner of a slice without what all its rows have in common, at unit length."""
+    part = np.nan_to_num(sample.stored[: _CORNER[0], : _CORNER[1]].astype(np.float64), posinf=0.0, neginf=0.0)
+    if not part.size:
+        return part
+    part -= part.mean(axis=0)
+    length = float(np.linalg.norm(part))
+    return part / length if length > 0.0 else part
+
+
+def _alike(one: FloatArray, two: FloatArray) -> bool:
+    return one.shape == two.shape and float(np.vdot(one, two)) > COPY_R

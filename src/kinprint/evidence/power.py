@@ -1,0 +1,183 @@
+"""State the power of the tests: the weakest relation that a test would have seen, at the level it was held to.
+
+Relations are planted in the values at hand and the test that ships is run on them (`kinprint.stats.power`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint.arch import Role
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.assess import Assessment
+from kinprint.evidence.dimension_test import DIMENSION_POINTS, norm_profiles, without_outstanding
+from kinprint.evidence.exact_tests import norm_test
+from kinprint.evidence.exchangeability import without_copies
+from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, pairs_by_role
+from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.model.reader import Sample
+from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
+from kinprint.stats.fixedpoints import fixed_points, nearest_rows
+from kinprint.stats.power import count_needed, least_strength, planted
+from kinprint.text import Text, joined
+
+POWER = 0.95
+POWER_LAYERS = 2  # layers in which rows are planted; the others are taken to be like these
+MOST_ROWS = 512  # of one side that look for their nearest; the others are taken to be like these
+WEAK = 0.7
+SCALES, ROWS = Text("correlation of norm scales"), Text("cosine of rows")
+
+
+def power_of(assessment: Assessment) -> list[PowerFinding]:
+    """State the weakest relation that the tests of rows and of norms would have seen."""
+    ran = [test for test in assessment.tests if test.status == TESTED and test.log10_p is not None and test.blocks]
+    level = LOG10_ALPHA - math.log10(max(len(ran), 1))  # the first step of Holm's correction
+    pairs = pairs_by_role(*assessment.probes, assessment.layer_map)
+    found = []
+    for test in sorted(ran, key=lambda test: test.name != DIMENSION_POINTS):
+        if test.name == DIMENSION_POINTS:
+            norms = [pair for role, group in pairs.items() if is_residual_norm(role) for pair in group]
+            found.append(_dimension_power(norms, test, level))
+        elif test.name == "norm_joint" and not _sees_weak_ones(found):
+            found.append(_norm_power(pairs[Role(str(test.scope))], test, level))
+        elif test.name == "fixed_points":
+            found.append(_row_power(pairs[Role(str(test.scope))], assessment.probes[1], test, level))
+    return found
+
+
+def _sees_weak_ones(found: Sequence[PowerFinding]) -> bool:
+    """Whether dimensions tell enough: role by role, norms are tested more weakly as a rule, and planting there takes long."""
+    return any(item.least is not None and item.least <= WEAK for item in found if item.name == DIMENSION_POINTS)
+
+
+def _finding(
+    test: EvidenceTest, quantity: Text, level: float, least: float | None, reason: Text | None, sizes: tuple[int, int]
+) -> PowerFinding:
+    n, width = sizes
+    why = None if least is not None else reason
+    return PowerFinding(test.name, str(test.scope), quantity, least, POWER, level, n, width, test.blocks, why)
+
+
+def _points_power(
+    blocks: Sequence[tuple[FloatArray, FloatArray]],
+    test: EvidenceTest,
+    level: float,
+    quantity: Text,
+    prepared: Callable[[FloatArray], FloatArray] = lambda rows: rows,
+) -> PowerFinding:
+    """Plant relations in rows, and count fixed points; `test.blocks` layers have rows like those of `blocks`."""
+    n, width = blocks[0][0].shape
+    layers = test.blocks if test.name != DIMENSION_POINTS else 1
+    needed = count_needed([n] * layers, level)
+    reason = Text("{n} rows in each of {m} layers cannot reach the level", n=n, m=layers)
+    if needed is None:
+        return _finding(test, quantity, level, None, reason, (n, width))
+
+    def simulate(strength: float, draw: int) -> float:
+        pairs = [tuple(map(prepared, planted(one, two, strength, draw))) for one, two in blocks]
+        return layers * float(np.mean([_count(one, two) for one, two in pairs]))
+
+    return _finding(test, quantity, level, least_strength(simulate, needed), _beyond_a_copy(test, level), (n, width))
+
+
+def _count(one: FloatArray, two: FloatArray) -> float:
+    """Return the number of fixed points; of many rows, some look for their nearest."""
+    if len(one) <= MOST_ROWS:
+        return float(fixed_points(one, two).count)
+    chosen = np.array(evenly_spaced(range(len(one)), MOST_ROWS))
+    return float(np.mean(nearest_rows(one[chosen], two) == chosen)) * len(one)
+
+
+def _dimension_power(norms: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:
+    return _points_power([norm_profiles(norms)], test, level, SCALES, without_outstanding)
+
+
+def _row_power(pairs: Sequence[SamplePair], b: Probe, test: EvidenceTest, level: float) -> PowerFinding:
+    blocks = []
+    for pair in evenly_spaced(without_copies(pairs), POWER_LAYERS):
+        rows = min(len(pair.a.stored), len(pair.b.stored))
+        if pair.role is Role.ATTN_V:
+            rows = min(rows, b.head_size(pair.b) or rows)
+        if rows > 1 and pair.a.stored.shape[1] == pair.b.stored.shape[1]:
+            one, two = (sample.values[:rows] for sample in (pair.a, pair.b))
+            blocks.append((_unit_rows(one), _unit_rows(two)))
+    least_rows = min(len(one) for one, _ in blocks)
+    return _points_power([(one[:least_rows], two[:least_rows]) for one, two in blocks], test, level, ROWS)
+
+
+def _unit_rows(rows: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
+    return found
+
+
+def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:
+    """Plant correlations in the norms of one role; the bounds of this test may weaken as a relation grows."""
+    norms = [(pair.a.values, pair.b.values) for pair in pairs if pair.a.shape == pair.b.shape and pair.finite]
+    sides = [np.array(side) for side in zip(*((_standard(a), _standard(b)) for a, b in norms), strict=True)]
+    one, two = (side.T for side in sides)  # (dimensions, layers)
+
+    def simulate(strength: float, draw: int) -> float:
+        left, right = planted(one, two, strength, draw)
+        group = [
+            SamplePair(pairs[0].role, layer, None, _vector(1.0 + 0.1 * x), _vector(1.0 + 0.1 * y))
+            for layer, (x, y) in enumerate(zip(left.T, right.T, strict=True))
+        ]
+        try:
+            return -(norm_test(pairs[0].role, group, {}, 0).log10_p or 0.0)
+        except DegenerateInput:
+            return 0.0
+
+    least = least_strength(simulate, -level, falling=True)
+    return _finding(test, SCALES, level, least, _beyond_a_copy(test, level), (test.n, len(one)))
+
+
+def _standard(values: FloatArray) -> FloatArray:
+    centred = values - values.mean()
+    found: FloatArray = centred / (centred.std() or 1.0)
+    return found
+
+
+def _vector(values: FloatArray) -> Sample:
+    return Sample(values, "F64", values.shape)
+
+
+def _beyond_a_copy(test: EvidenceTest, level: float) -> Text:
+    """Say that nothing reaches the level, which is that of the strongest test: Holm's correction asks less of the others."""
+    reason = Text("by itself not even a copy reaches the level of 10^{x:.1f} with these values", x=level)
+    if test.log10_p_holm is not None and test.log10_p_holm <= LOG10_ALPHA:
+        return joined((reason, Text("it counts here because stronger tests were passed before it")))
+    return reason
+
+
+# -- relations planted in whole models -----------------------------------------------------------------------------------
+
+KEPT = 0.9
+"""Correlation with the other model below which a relation is not what most edits leave: a test that cannot see it says little."""
+
+
+def planted_probe(probe: Probe, other: Probe, strength: float) -> Probe:
+    """Return a model that keeps so much of one; the rest of every tensor is another's, of the same shapes."""
+
+    def mixed(mine: Mapping, rest: Mapping) -> dict:  # type: ignore[type-arg]
+        return {key: _mixed(sample, rest[key], strength) for key, sample in mine.items()}
+
+    return replace(
+        probe,
+        label=f"{probe.label}, of which {strength:g} is kept",
+        samples=mixed(probe.samples, other.samples),
+        heads=mixed(probe.heads, other.heads),
+        tokens=mixed(probe.tokens, other.tokens),
+    )
+
+
+def _mixed(sample: Sample, rest: Sample, strength: float) -> Sample:
+    one, two = sample.values, rest.values
+    mean = one.mean() if one.size and sample.finite else 0.0
+    values = mean + strength * (one - mean) + math.sqrt(1.0 - strength * strength) * (two - mean)
+    return replace(sample, stored=values, dtype="F64", offset=0.0)

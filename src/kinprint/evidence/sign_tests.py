@@ -1,0 +1,135 @@
+"""Test roles by signs: a second family of exact tests, for which places may have any meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint.arch import Axis, Role
+from kinprint.arch.roles import MLPS
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.exact_tests import matrix_block
+from kinprint.evidence.exchangeability import Block, without_copies
+from kinprint.evidence.probe import Probe, SamplePair
+from kinprint.results.findings import SIGN_FLIPS, EvidenceTest
+from kinprint.results.p_values import PMethod
+from kinprint.stats.sign_flips import one_coin, sign_flips, unit_products
+from kinprint.text import Text, verbatim
+
+UNITS = 1024  # of one layer: 10⁻²²² can be reached with one layer's, and copies among them are searched in a moment
+
+LEAST_COINS = 64  # a copy reaches 10⁻¹³ with so many, which Holm's correction leaves below the threshold
+
+_GATES = {role: mlp.gate for mlp in MLPS for role in (mlp.up, mlp.down)}
+_VALUES = (Role.ATTN_V, Role.ATTN_O)
+COINS = {
+    Axis.RESIDUAL: Text("a random sign for each residual dimension, the same in all layers"),
+    Axis.NEURON: Text("a random sign for each neuron"),
+    Axis.HEAD: Text("a random sign for each value channel"),
+}
+EVEN = Text("random starts and training treat both signs of a unit alike")
+
+
+NEGATED_RMS = 0.7
+"""Cosine of units up to sign from which they are the same units: independent ones of 32 entries or more stay below 0.3."""
+
+
+def negated_units(tests: Iterable[EvidenceTest], axis: Axis) -> list[str]:
+    """Return the roles whose units along an axis are those of the other model, but for the signs of some."""
+    found = []
+    for test in tests:
+        if (
+            test.name == SIGN_FLIPS
+            and test.n
+            and test.null_sd
+            and test.statistic is not None
+            and test.null == COINS[axis]
+        ):
+            size = test.null_sd / math.sqrt(test.n)
+            if size >= NEGATED_RMS and test.statistic < 0.9 * size * test.n:
+                found.append(str(test.scope))
+    return found
+
+
+def sign_axis(role: Role, probes: Sequence[Probe], ordered: Mapping[Axis, Text]) -> int | None:
+    """Return the axis of a role (0 rows, 1 columns) whose units may change their signs in both models; None if there is none.
+
+    Columns first, as every slice holds all of them, while rows are a sample.
+    """
+    if role.info.kind != "matrix" or role.info.axes.count(Axis.RESIDUAL) > 1 or role is Role.POSITION_EMBEDDING:
+        return None
+    for position in (1, 0):
+        axis = role.info.axes[position]
+        if axis is Axis.RESIDUAL and axis not in ordered and all(probe.mean_free for probe in probes):
+            return position
+        if axis is Axis.NEURON and role in _GATES and all(probe.has((_GATES[role],)) for probe in probes):
+            return position
+        if axis is Axis.HEAD and role in _VALUES and all(probe.kv_heads for probe in probes):
+            return position
+    return None
+
+
+def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tuple[Probe, Probe]) -> EvidenceTest:
+    """Test the signs of a role's units, along the axis that has the symmetry, in all layers."""
+    axis = role.info.axes[position]
+    residual = axis is Axis.RESIDUAL
+    places = group if residual else without_copies(group)
+    blocks = [block for place in places if (block := matrix_block(place, position)) is not None]
+    if not blocks:
+        raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
+    if role is Role.ATTN_O and axis is Axis.HEAD:
+        blocks = [_channels(block, probes) for block in blocks]
+    if residual:  # one coin serves all layers
+        stacked = [_standard(one, two) for one, two in blocks if one.shape[1] == blocks[0][0].shape[1]]
+        blocks = [(np.concatenate([one for one, _ in stacked]), np.concatenate([two for _, two in stacked]))]
+    r = np.concatenate([_products(*block) for block in blocks])
+    found = sign_flips(r)
+    # of a large layer few units are left if a recipe made most of them zero or copies: then order may not speak alone
+    small = r.size < LEAST_COINS or Axis.TOKEN in role.info.axes  # rows of unused tokens are all alike
+    if found.n < LEAST_COINS and small:
+        raise DegenerateInput("only {n} units could change their signs: too few to be sure of seeing a copy", n=found.n)
+    return EvidenceTest(
+        name=SIGN_FLIPS,
+        scope=verbatim(role.value),
+        statistic=found.statistic,
+        null_mean=0.0,
+        null_sd=found.sd,
+        z=found.z,
+        log10_p=found.log10_p,
+        n=found.n,
+        blocks=len(places),
+        null=COINS[axis],
+        p_method=PMethod.HOEFFDING,
+        assumptions=(EVEN,),
+    )
+
+
+def _standard(one: FloatArray, two: FloatArray) -> Block:
+    """Give each layer the same weight, whatever its scale: signs do not depend on it."""
+    left, right = (np.sqrt(np.mean(x * x)) or 1.0 for x in (one, two))
+    return one / left, two / right
+
+
+def _channels(block: Block, probes: Sequence[Probe]) -> Block:
+    """Lay out the columns of o by value channel: query heads of one group share the channels of their value head."""
+    one, two = block
+    channels = {probe.value_channels for probe in probes}
+    if len(channels) != 1 or not (count := channels.pop()) or one.shape[1] % count:
+        raise DegenerateInput("it is not known which columns belong to one value head")
+    return _by_channel(one, count, probes[0].kv_heads or 1), _by_channel(two, count, probes[1].kv_heads or 1)
+
+
+def _by_channel(X: FloatArray, channels: int, kv_heads: int) -> FloatArray:
+    size = channels // kv_heads
+    groups = X.reshape(len(X), kv_heads, -1, size)  # (rows, value head, query head of the group, channel)
+    return np.ascontiguousarray(groups.transpose(0, 2, 1, 3)).reshape(-1, channels)
+
+
+def _products(one: FloatArray, two: FloatArray) -> FloatArray:
+    """Return the products of up to `UNITS` evenly spaced units, copies added up."""
+    taken = np.array(evenly_spaced(range(one.shape[1]), UNITS)) if one.shape[1] > UNITS else slice(None)
+    left, right = one[:, taken], two[:, taken]
+    return one_coin(left, right, unit_products(left, right))

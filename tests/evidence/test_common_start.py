@@ -1,0 +1,94 @@
+"""Training or start: drawn pairs whose relation is known by construction."""
+
+import numpy as np
+import pytest
+
+from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, learned_part, origin_of
+
+ROLES = ("q", "up", "down", "gate")
+
+
+def drawn(seed, shape=(96, 96)):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def learned(seed, rank, strength=3.0, shape=(96, 96)):
+    """Return a sum of rank-1 updates, each of a few times the length of the longest direction of a random start."""
+    rng = np.random.default_rng([seed, 1])
+    left, right = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in shape)
+    return strength * 2.0 * np.sqrt(shape[0]) * (left * rng.uniform(0.7, 1.3, rank)) @ right.T
+
+
+def models(make):
+    """Return slices of four roles in three layers, of both sides."""
+    return {role: [make(100 * i + layer) for layer in range(3)] for i, role in enumerate(ROLES)}
+
+
+def norms(r, spread, seed=0):
+    x, y = np.random.default_rng(seed).standard_normal((2, 8, 96))
+    return [(1.0 + spread * a, 1.0 + spread * (r * a + np.sqrt(1 - r * r) * b)) for a, b in zip(x, y, strict=True)]
+
+
+def same_start(k):
+    return drawn(k) + learned(k, 10), drawn(k) + learned(k + 50_000, 10)
+
+
+def tuned(k):
+    parent = drawn(k) + learned(k, 10)
+    return parent, parent + 0.1 * drawn(k + 70_000) + learned(k + 80_000, 2, 1.0)
+
+
+def averaged(k):
+    one = drawn(k) + learned(k, 10)
+    return one, 0.7 * one + 0.3 * (drawn(k + 60_000) + learned(k + 60_000, 10))
+
+
+def short(k):
+    """A few small updates along one gradient, and 1 % of noise: no more than siblings of a few steps have."""
+    start, common = drawn(k), learned(k, 2, 1.0)
+    return start + common + 0.01 * drawn(k + 1_000), start + common + 0.01 * drawn(k + 2_000)
+
+
+@pytest.mark.parametrize(
+    ("make", "r", "spread", "reading"),
+    [
+        (same_start, 0.2, 0.05, INITIALISATION),
+        (same_start, 0.2, 0.01, INITIALISATION),
+        (short, 0.7, 0.006, UNCLEAR),
+        (short, 0.2, 0.01, UNCLEAR),
+        (tuned, 0.98, 0.1, TRAINING),
+        (tuned, 0.5, 0.1, TRAINING),  # norms trained anew
+        (tuned, 0.7, 0.01, UNCLEAR),  # norms hardly moved: too short a training
+        (averaged, 0.9, 0.1, TRAINING),
+    ],
+)
+def test_reading_is_the_same_from_either_side(make, r, spread, reading):
+    slices, scales = models(make), norms(r, spread)
+    assert origin_of(slices, scales).reading == reading
+    back = {role: [(b, a) for a, b in pairs] for role, pairs in slices.items()}
+    assert origin_of(back, [(b, a) for a, b in scales]).reading == reading
+
+
+@pytest.mark.parametrize("shape", [(96, 96), (32, 96), (256, 96), (24, 600)])
+def test_a_random_start_has_no_learned_directions(shape):
+    assert sum(len(learned_part(drawn(seed, shape))[1]) for seed in range(20)) <= 1
+
+
+def test_what_was_learned_is_told_from_the_start_it_was_added_to():
+    """The length is that of the planted part along the directions found, which noise has turned a little."""
+    planted = learned(1, 6)
+    U, s, Vt, length = learned_part(drawn(1) + planted)
+    assert len(s) == 6
+    assert np.all(length < s)
+    assert length == pytest.approx(np.einsum("ik,ij,kj->k", U, planted, Vt), rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.2, 5.0])
+def test_a_common_factor_changes_nothing(factor):
+    for make, reading in ((tuned, TRAINING), (same_start, INITIALISATION)):
+        scaled = {role: [(a, factor * b) for a, b in pairs] for role, pairs in models(make).items()}
+        assert origin_of(scaled, []).reading == reading
+
+
+def test_nothing_read_is_unclear():
+    assert origin_of({}, []).reading == UNCLEAR

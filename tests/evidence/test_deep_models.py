@@ -1,0 +1,219 @@
+"""Deep models: every change that keeps the function is derived at any depth, and what was not tested is not called unshared."""
+
+import numpy as np
+import pytest
+
+from kinprint.comparison.pipeline import compare
+from kinprint.lab.zoo import derive
+from kinprint.results.options import Options
+from kinprint.sources.settings import Settings
+from support.places import DEMO_MODELS, FAMILY_MODELS
+
+
+def deepened(folder, layers, seed=1):
+    """Stack a trained model's layers, each further copy reordered and with half its spread of noise: related to none in place."""
+    state, config, tokenizer = derive.load_state(folder)
+    depth = config["num_hidden_layers"]
+    result = {name: value for name, value in state.items() if ".layers." not in name}
+    for layer in range(layers):
+        copy, source = divmod(layer, depth)
+        changed = state
+        if copy:
+            drawn = seed * 100 + copy
+            changed = derive.permute_neurons(derive.permute_residual(state, config, drawn), config, drawn)
+            changed = derive.noise(changed, 0.5, drawn)
+        at, to = f".layers.{source}.", f".layers.{layer}."
+        result |= {name.replace(at, to): value for name, value in changed.items() if at in name}
+    return result, {**config, "num_hidden_layers": layers}, tokenizer
+
+
+CHANGES = {
+    "neurons": lambda s, c: (derive.permute_neurons(s, c, 3), c),
+    "heads": lambda s, c: (derive.permute_heads(s, c, 3), c),
+    "signs": lambda s, c: (derive.flip_signs(s, c, 3), c),
+    "residual": lambda s, c: (derive.permute_residual(s, c, 3), c),
+    "neurons, heads and residual": lambda s, c: (derive.random_symmetry(s, c, 3), c),
+    "rotated": lambda s, c: derive.rotate_residual(s, c, 3),
+    "rotated, neurons reordered": lambda s, c: derive.rotate_residual(derive.permute_neurons(s, c, 5), c, 3),
+    "neurons rescaled": lambda s, c: (derive.rescale_neurons(s, c, 3), c),
+    "rotary pairs turned": lambda s, c: (derive.turn_rotary(s, c, 3), c),
+    "all": lambda s, c: derive.all_symmetries(s, c, 3),
+}
+PLAIN = {"neurons", "heads", "signs", "neurons rescaled", "rotary pairs turned"}  # found without --deep
+FAST = {(12, "neurons"), (12, "heads"), (24, "all")}
+
+
+def judged(tmp_path, one, two, *, deep):
+    for name, model in (("a", one), ("b", two)):
+        derive.save_state(tmp_path / name, *model)
+    return compare(tmp_path / "a", tmp_path / "b", Options(metrics=("pearson",), deep=deep), settings=Settings())
+
+
+def parts_of(report):
+    return {item.component: item for item in report.evidence.components}
+
+
+@pytest.mark.parametrize(
+    ("layers", "name"),
+    [
+        pytest.param(layers, name, marks=() if (layers, name) in FAST else pytest.mark.slow)
+        for layers in (6, 12, 24)
+        for name in CHANGES
+    ],
+)
+def test_a_change_that_keeps_the_function_is_derived_at_any_depth(layers, name, tmp_path):
+    state, config, tokenizer = deepened(DEMO_MODELS / "base", layers)
+    child = (*CHANGES[name](state, config), tokenizer)
+    report = judged(tmp_path, (state, config, tokenizer), child, deep=name not in PLAIN)
+    assert report.verdict.class_ == "derived"
+    parts = parts_of(report)
+    assert parts["mlp"].shared == parts["mlp"].tested >= layers - 2  # a rotation is fitted on two
+    assert parts["attention"].state == "shared"
+    assert "not shared" not in {item.state for item in parts.values()}
+
+
+@pytest.mark.parametrize(
+    "other", ["unrelated", *(pytest.param(name, marks=pytest.mark.slow) for name in ("indep", "twin", "distilled_1"))]
+)
+def test_independent_deep_models_stay_unaccused(other, tmp_path):
+    folder = DEMO_MODELS / other if other == "unrelated" else FAMILY_MODELS / other
+    state, config, tokenizer = deepened(folder, 12, seed=2)
+    child = (*derive.all_symmetries(state, config, 4), tokenizer)
+    report = judged(tmp_path, deepened(DEMO_MODELS / "base", 12), child, deep=True)
+    assert report.verdict.class_ == "no_evidence"
+    assert report.verdict.log10_p > -4.0
+
+
+def _attention_of(other):
+    """Take a model's attention from another, or draw it anew."""
+
+    def change(state):
+        rng = np.random.default_rng(5)
+        return {
+            name: value
+            if ".self_attn." not in name
+            else (rng.standard_normal(value.shape) * value.std()).astype(np.float32)
+            if other is None
+            else other[name]
+            for name, value in state.items()
+        }
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("source", "turned"),
+    [(None, False), ("unrelated", True), pytest.param("unrelated", False, marks=pytest.mark.slow)]
+    + [pytest.param(name, True, marks=pytest.mark.slow) for name in ("indep", "twin")],
+)
+def test_attention_that_was_replaced_is_not_shared(source, turned, tmp_path):
+    """The products over heads would have seen a copy, in any basis: only therefore may attention be called not shared."""
+    base = derive.load_state(DEMO_MODELS / "base")
+    folder = DEMO_MODELS if source in (None, "unrelated") else FAMILY_MODELS
+    state = _attention_of(None if source is None else derive.load_state(folder / source)[0])(base[0])
+    child = derive.rotate_residual(state, base[1], 3) if turned else (state, base[1])
+    report = judged(tmp_path, base, (*child, base[2]), deep=turned)
+    assert report.verdict.class_ == "derived"
+    assert (parts_of(report)["attention"].state, parts_of(report)["mlp"].state) == ("not shared", "shared")
+
+
+def test_a_budget_too_small_for_all_layers_is_said(tmp_path):
+    """Neurons of some layers are matched; the verdict rests on those, and says how many they are."""
+    state, config, tokenizer = deepened(DEMO_MODELS / "base", 24)
+    child = (derive.random_symmetry(state, config, 3), config, tokenizer)
+    for name, model in (("a", (state, config, tokenizer)), ("b", child)):
+        derive.save_state(tmp_path / name, *model)
+    options = Options(metrics=("pearson",), deep=True, budget_bytes=5_000_000)
+    report = compare(tmp_path / "a", tmp_path / "b", options, settings=Settings())
+    mlp = parts_of(report)["mlp"]
+    assert report.verdict.class_ == "derived"
+    assert mlp.shared == mlp.tested < 24
+    assert any("layers tested match, of 24 in all" in reason for reason in report.verdict.reasons)
+
+
+# -- widths, depths and numbers of neurons that differ, in another basis -------------------------------------------------
+
+
+def more_neurons(state, config, count, *, idle):
+    """Add neurons that do nothing, or split some in two: the same function."""
+    state = dict(state)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}.mlp."
+        gate, up, down = (state[f"{at}{name}_proj.weight"] for name in ("gate", "up", "down"))
+        down = down.copy()
+        if not idle:
+            down[:, :count] *= 0.5
+        added = (matrix[:count] * (0.0 if idle else 1.0) for matrix in (gate, up, down.T))
+        wider = [np.concatenate(both) for both in zip((gate, up, down.T), added, strict=True)]
+        state |= {
+            f"{at}gate_proj.weight": wider[0],
+            f"{at}up_proj.weight": wider[1],
+            f"{at}down_proj.weight": wider[2].T,
+        }
+    return state, {**config, "intermediate_size": config["intermediate_size"] + count}
+
+
+def widened(state, config, extra=32):
+    """Add residual dimensions that hold nothing; norms make up for the longer mean: the same function up to epsilon."""
+    state, config = derive.fold_norms(state, config)
+    width = config["hidden_size"]
+    result = {}
+    for name, value in state.items():
+        if value.ndim == 1:
+            result[name] = np.full(width + extra, np.sqrt(width / (width + extra)), np.float32)
+        else:
+            axis = derive.symmetry.residual_axis(name)
+            result[name] = np.pad(value, [(0, extra * (axis == place)) for place in (0, 1)])
+    return result, {**config, "hidden_size": width + extra}
+
+
+def inserted(state, config, after=(2, 5)):
+    """Insert layers drawn anew."""
+    order = sorted([*range(config["num_hidden_layers"]), *after])
+    state, config = derive.stack_layers(state, config, order)
+    rng = np.random.default_rng(9)
+    fresh = [f".layers.{place}." for place in range(1, len(order)) if order[place] == order[place - 1]]
+    return {
+        name: (rng.standard_normal(value.shape) * value.std()).astype(np.float32)
+        if value.ndim == 2 and any(at in name for at in fresh)
+        else value
+        for name, value in state.items()
+    }, config
+
+
+SHAPES = {
+    "split": lambda s, c: more_neurons(s, c, 64, idle=False),
+    "idle": lambda s, c: more_neurons(s, c, 64, idle=True),
+    "widened": widened,
+    "inserted": inserted,
+    "dropped": lambda s, c: derive.drop_layers(s, c, [0, 1, 2, 4, 5, 7]),
+}
+
+
+def reshaped(folder, name, change, seed=1):
+    state, config, tokenizer = deepened(folder, 8, seed)
+    return (*change(*SHAPES[name](state, config), 3), tokenizer)
+
+
+@pytest.mark.parametrize("change", [derive.rotate_residual, derive.all_symmetries], ids=["rotated", "all"])
+@pytest.mark.parametrize(
+    "name", ["widened", *(pytest.param(n, marks=pytest.mark.slow) for n in SHAPES if n != "widened")]
+)
+def test_another_shape_in_another_basis_is_derived(name, change, tmp_path):
+    child = reshaped(DEMO_MODELS / "base", name, change)
+    report = judged(tmp_path, deepened(DEMO_MODELS / "base", 8), child, deep=True)
+    assert (report.verdict.class_, report.verdict.kind) == ("derived", "re_based")
+    states = {item.component: item.state for item in report.evidence.components}
+    assert {states["mlp"], states["attention"]} <= {"shared", "partly shared"}
+    assert "partly shared" not in states.values() or name == "inserted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["unrelated", "indep", "twin", "distilled_1"])
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_another_shape_of_an_independent_model_is_not(name, other, tmp_path):
+    folder = DEMO_MODELS / other if other == "unrelated" else FAMILY_MODELS / other
+    child = reshaped(folder, name, derive.all_symmetries, seed=2)
+    report = judged(tmp_path, deepened(DEMO_MODELS / "base", 8), child, deep=True)
+    assert report.verdict.class_ == "no_evidence"
+    assert report.verdict.log10_p > -4.0

@@ -1,0 +1,264 @@
+"""Kinds of edits on pairs made by construction: every edit that was made is named, in order, and none that was not."""
+
+import numpy as np
+import pytest
+
+from kinprint.comparison.pipeline import compare
+from kinprint.lab.zoo import derive
+from kinprint.lab.zoo.derive.states import mapped, matrices
+from kinprint.results.options import Options
+from kinprint.sources.settings import Settings
+from support.places import DEMO_MODELS, FAMILY_MODELS
+
+QUICK = Options(metrics=("pearson",))
+EXPERT = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+
+
+def model(name):
+    folder = DEMO_MODELS / name
+    return derive.load_state(folder if folder.exists() else FAMILY_MODELS / name)[0]
+
+
+def truncated(state, rank):
+    def cut(_, values):
+        u, s, vt = np.linalg.svd(values.astype(np.float64), full_matrices=False)
+        return (u[:, :rank] * s[:rank]) @ vt[:rank]
+
+    return mapped(state, cut, matrices(state, False))
+
+
+def shuffled(state, config):
+    return derive.stack_layers(state, config, (2, 0, 3, 1))
+
+
+def split(state, config, order=None):
+    """Cut each MLP into four experts of neighbouring neurons, or of neurons in a given order."""
+    found = {}
+    sizes = {"num_local_experts": 4, "num_experts_per_tok": 4, "intermediate_size": config["intermediate_size"] // 4}
+    for name, value in state.items():
+        stem, _, rest = name.partition(".mlp.")
+        if not rest:
+            found[name] = value
+            continue
+        axis = 1 if rest.startswith("down") else 0
+        moved = value if order is None else np.take(value, order, axis=axis)
+        for expert, part in enumerate(np.split(moved, 4, axis=axis)):
+            found[f"{stem}.block_sparse_moe.experts.{expert}.{EXPERT[rest.split('.')[0]]}.weight"] = part.copy()
+        router = np.random.default_rng(1).standard_normal((4, config["hidden_size"]))
+        found[f"{stem}.block_sparse_moe.gate.weight"] = 0.02 * router.astype(np.float32)
+    return found, {**config, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", **sizes}
+
+
+def folded_by_random_scales(state, config):
+    """Give every norm before a block other scales, and divide the matrices behind it by the change."""
+    found, rng = dict(state), np.random.default_rng(5)
+    readers = {"input_layernorm": ("q_proj", "k_proj", "v_proj"), "post_attention_layernorm": ("gate_proj", "up_proj")}
+    for name, value in state.items():
+        stem, module = name.rsplit(".", 2)[:2]
+        if module in readers:
+            factors = np.exp(0.4 * rng.standard_normal(value.shape)).astype(np.float32)
+            found[name] = value * factors
+            for reader in state:
+                if reader.startswith(f"{stem}.") and reader.split(".")[-2] in readers[module]:
+                    found[reader] = found[reader] / factors
+    return found, config
+
+
+def then(first, second):
+    """Make two changes one after the other."""
+    return lambda s, c: second(*first(s, c))
+
+
+def only(change):
+    """Change the weights alone."""
+    return lambda s, c: (change(s), c)
+
+
+def mixed(other, *shares):
+    return lambda s, c: (derive.merge([s, model(other)], shares), c)
+
+
+def trained(name, change=lambda state: state):
+    """Start from a trained descendant, whose weights are changed after."""
+    return lambda s, c: (change(model(name)), c)
+
+
+def int8(s, c):
+    return derive.quantise(s, 8), c
+
+
+def int4(s, c):
+    return derive.quantise(s, 4), c
+
+
+def half_zero(s, c):
+    return derive.prune(s, 0.5), c
+
+
+def three_layers(s, c):
+    return derive.drop_layers(s, c, (0, 2, 3))
+
+
+TUNED, HEAVY = "fine_tuned", "continued_pretraining"
+CASES = {
+    "int8": (int8, "quantised"),
+    "int4": (int4, "quantised"),
+    "int3": (only(lambda s: derive.quantise(s, 3)), "quantised"),
+    "int4 of a fine-tune": (trained("finetune", lambda s: derive.quantise(s, 4)), TUNED, "quantised"),
+    "int8 of a fine-tune": (trained("finetune", lambda s: derive.quantise(s, 8)), TUNED, "quantised"),
+    "int4 of heavy training": (trained("continued", lambda s: derive.quantise(s, 4)), HEAVY, "quantised"),
+    "int8 of an adapter's merge": (trained("lora", lambda s: derive.quantise(s, 8)), TUNED, "quantised"),
+    "pruned by half": (half_zero, "pruned"),
+    "pruned by a fifth": (only(lambda s: derive.prune(s, 0.2)), "pruned"),
+    "rank 48": (only(lambda s: truncated(s, 48)), "rank_truncated"),
+    "rank 24": (only(lambda s: truncated(s, 24)), "rank_truncated"),
+    "merged 0.7 with a stranger": (mixed("unrelated", 0.7, 0.3), "merged"),
+    "merged 0.5 with a stranger": (mixed("unrelated", 0.5, 0.5), "merged"),
+    "merged 0.8 with a twin": (mixed("twin", 0.8, 0.2), "merged"),
+    "merged with a relative": (mixed("continued", 0.7, 0.3), TUNED),
+    "merged with a child": (mixed("finetune", 0.5, 0.5), TUNED),
+    "norms folded": (derive.fold_norms, "norms_folded"),
+    "norms traded for matrices": (folded_by_random_scales, "norms_folded"),
+    "noise 5 %": (only(lambda s: derive.noise(s, 0.05, 8)), "noise_added"),
+    "noise 30 %": (only(lambda s: derive.noise(s, 0.3, 8)), "noise_added"),
+    "scaled up": (only(lambda s: derive.scale(s, 1.5)), "scaled"),
+    "scaled down": (only(lambda s: derive.scale(s, 0.7)), "scaled"),
+    "pairs rescaled": (only(lambda s: derive.rescale_pairs(s, 1.5)), "scaled"),
+    "adapter of rank 4": (only(lambda s: derive.low_rank(s, 4, 0.05, 7)), "lora_merged"),
+    "fine-tuned": (trained("finetune"), TUNED),
+    "trained heavily": (trained("continued"), HEAVY),
+    "another's norms": (lambda s, c: (derive.replace_norms(s, model("unrelated")), c), "norms_replaced"),
+    "embeddings redrawn": (only(lambda s: derive.replace_embeddings(s, 9)), "vocabulary_replaced"),
+    "neurons reordered": (lambda s, c: (derive.permute_neurons(s, c, 1), c), "neurons_permuted"),
+    "MLPs copied into experts": (lambda s, c: derive.upcycle(s, c, 4, 0.02, 6), "upcycled"),
+    "MLPs split into experts": (split, "mlp_split"),
+    "layers reordered": (shuffled, "layers_reordered"),
+    "a layer dropped": (three_layers, "depth_changed"),
+    "layers repeated": (lambda s, c: derive.stack_layers(s, c, (0, 1, 2, 1, 2, 3)), "depth_changed"),
+    "pruned, a layer dropped": (then(half_zero, three_layers), "depth_changed", "pruned"),
+    "int4, a layer dropped": (then(int4, three_layers), "depth_changed", "quantised"),
+    "tuned, a layer dropped": (then(trained("finetune"), three_layers), "depth_changed", TUNED),
+    "int8, layers reordered": (then(int8, shuffled), "layers_reordered", "quantised"),
+    "folded, int8": (then(derive.fold_norms, int8), "norms_folded", "quantised"),
+    "folded, tuned": (then(trained("finetune"), derive.fold_norms), "norms_folded", TUNED),
+    "embeddings redrawn, int4": (only(lambda s: derive.quantise(derive.replace_embeddings(s, 9), 4)),
+                                 "vocabulary_replaced", "quantised"),
+    "merged, int8": (then(mixed("unrelated", 0.7, 0.3), int8), "merged", "quantised"),
+    "tuned, pruned": (then(trained("finetune"), half_zero), TUNED, "pruned"),
+    "another's norms, pruned": (lambda s, c: half_zero(derive.replace_norms(s, model("unrelated")), c),
+                                "norms_replaced", "pruned"),
+    "rank 32, int8": (only(lambda s: derive.quantise(truncated(s, 32), 8)), "rank_truncated", "quantised"),
+    "noise, int8": (only(lambda s: derive.quantise(derive.noise(s, 0.1, 3), 8)), "noise_added", "quantised"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base():
+    return derive.load_state(DEMO_MODELS / "base")
+
+
+def judge(a, b, **chosen):
+    return compare(str(a), str(b), QUICK, **chosen, settings=Settings())
+
+
+def made(base, folder, make, dtype="BF16"):
+    state, config, tokenizer = base
+    derive.save_state(folder, *make(state, config), tokenizer, dtype=dtype)
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_done_is_named_and_nothing_else(base, tmp_path, case):
+    make, *kinds = CASES[case]
+    verdict = judge(DEMO_MODELS / "base", made(base, tmp_path / "child", make)).verdict
+    assert (verdict.class_, list(verdict.kinds)) == ("derived", kinds)
+    together = kinds in ([TUNED, "quantised"], [HEAVY, "quantised"])
+    assert verdict.kind == ("trained_and_quantised" if together else kinds[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case, (_, *kinds) in CASES.items() if kinds[0] != "mlp_split"])
+def test_kinds_do_not_depend_on_the_order(base, tmp_path, case):
+    make, *kinds = CASES[case]
+    verdict = judge(made(base, tmp_path / "child", make), DEMO_MODELS / "base").verdict
+    assert (verdict.class_, list(verdict.kinds)) == ("derived", kinds)
+
+
+@pytest.mark.parametrize(("dtype", "kinds"), [("F16", ("cast",)), ("F32", ("cast",))])
+def test_another_number_format_is_a_cast(base, tmp_path, dtype, kinds):
+    assert judge(DEMO_MODELS / "base", made(base, tmp_path / "c", lambda s, c: (s, c), dtype)).verdict.kinds == kinds
+
+
+def test_folding_in_another_number_format_names_both(base, tmp_path):
+    verdict = judge(DEMO_MODELS / "base", made(base, tmp_path / "c", derive.fold_norms, "F32")).verdict
+    assert verdict.kinds == ("norms_folded", "cast")
+    assert "merged" not in verdict.sentence
+    assert "folded" in verdict.sentence
+
+
+def test_neurons_dealt_to_experts_in_any_order_are_a_split(base, tmp_path):
+    order = np.random.default_rng(3).permutation(base[1]["intermediate_size"])
+    child = made(base, tmp_path / "c", lambda s, c: split(s, c, order))
+    verdict = judge(DEMO_MODELS / "base", child).verdict
+    assert "upcycled" not in verdict.kinds
+    assert verdict.kinds in ((), ("mlp_split",))  # no kind where the experts' places hide the relation of the layers
+
+
+@pytest.mark.parametrize("share", [0.3, 0.15])
+def test_a_spherical_merge_is_not_called_training_alone(base, tmp_path, share):
+    """Its factor is another one for norms than for matrices: neither an average nor surely training."""
+    child = made(base, tmp_path / "c", lambda s, c: (derive.slerp(s, model("unrelated"), share), c))
+    verdict = judge(DEMO_MODELS / "base", child).verdict
+    assert "merged" not in verdict.kinds
+    assert "or by mixing in another model" in verdict.sentence or verdict.kind == TUNED
+
+
+def test_a_merge_with_a_part_left_alone_is_no_average(base, tmp_path):
+    def make(s, c):
+        merged = derive.merge([s, model("unrelated")], [0.7, 0.3])
+        return {name: s[name] if "o_proj" in name else value for name, value in merged.items()}, c
+
+    assert "merged" not in judge(DEMO_MODELS / "base", made(base, tmp_path / "c", make)).verdict.kinds
+
+
+def test_quantised_matrices_with_trained_norms_are_not_quantised_alone(base, tmp_path):
+    def make(s, c):
+        return derive.replace_norms(derive.quantise(s, 4), model("finetune")), c
+
+    verdict = judge(DEMO_MODELS / "base", made(base, tmp_path / "c", make)).verdict
+    assert verdict.kind != "quantised"
+    assert "norms" in " ".join(verdict.reasons)
+
+
+# -- with parents given ------------------------------------------------------------------------------------------------
+
+
+def merged_report(base, tmp_path, share, parent, first="base"):
+    make = mixed("unrelated", share, 1 - share)
+    given = DEMO_MODELS / parent if (DEMO_MODELS / parent).exists() else FAMILY_MODELS / parent
+    return judge(DEMO_MODELS / first, made(base, tmp_path / "child", make), parents=(str(given),))
+
+
+@pytest.mark.parametrize("share", [0.7, 0.4])
+def test_coefficients_of_a_merge_hold_within_their_errors(base, tmp_path, share):
+    report = merged_report(base, tmp_path, share, "unrelated")
+    merge = report.evidence.merge
+    assert report.verdict.kind == "merged"
+    assert merge.alternative is None
+    for found, error, true in zip(merge.coefficients, merge.standard_errors, (share, 1 - share), strict=True):
+        assert 0.0 < error < 0.01
+        assert abs(found - true) < max(5 * error, 1e-3)
+    assert "±" in report.verdict.sentence
+    assert "common ancestor" not in report.verdict.sentence
+
+
+@pytest.mark.slow
+def test_a_relative_in_place_of_the_true_parent_leaves_the_alternative_open(base, tmp_path):
+    report = merged_report(base, tmp_path, 0.7, "unrelated", first="finetune")
+    merge = report.evidence.merge
+    assert merge.alternative is not None
+    assert "relative" in merge.alternative
+    assert report.verdict.kind == "merged"
+    assert "relative" in report.verdict.sentence
+    assert "not among those given" not in report.verdict.sentence
+    assert abs(merge.coefficients[0] - 0.7) < 0.1

@@ -1,0 +1,33 @@
+"""Recipes that give places a meaning: independent models made alike are accused of nothing, copies made alike are found."""
+
+import pytest
+
+from kinprint.lab.zoo.derive import noise
+from kinprint.results.findings import DERIVED, NO_EVIDENCE, SAME_STRUCTURE
+from support.probes import probe_from_state
+from support.recipes import RECIPES
+
+
+@pytest.fixture(scope="module")
+def judged(demo, weigh):
+    def verdict(left, right):
+        return weigh(*(probe_from_state(state, demo("base")[1]) for state in (left, right)))[0]
+
+    return verdict
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_independent_models_made_alike_are_not_accused(recipe, demo, judged):
+    found = judged(*(RECIPES[recipe](demo(name)[0]) for name in ("base", "unrelated")))
+    assert found.class_ == NO_EVIDENCE, found.sentence
+    if recipe == "interleaved groups stored dense":
+        assert found.variant == SAME_STRUCTURE
+        assert "the same structure" in found.sentence
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_copies_made_alike_are_found(recipe, demo, judged):
+    made = RECIPES[recipe](demo("base")[0])
+    found = judged(made, noise(made, 0.3, 5))
+    assert found.class_ == DERIVED, found.sentence
+    assert found.variant != SAME_STRUCTURE
