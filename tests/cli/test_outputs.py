@@ -27,6 +27,7 @@ def forms(tmp_path_factory, demo):
     from kinprint.cli.main import main
 
     folder = tmp_path_factory.mktemp("forms")
+    (folder / "a").mkdir()
     asked = {
         "--html": "a/report.html",
         "--markdown": "report.md",
@@ -136,16 +137,16 @@ def test_a_target_that_cannot_be_written_is_refused_before_anything_is_read(insi
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that nobody can write to, not even root")
-@pytest.mark.parametrize("name", ["r.html", "new/r.html"])
-def test_a_folder_that_refuses_what_its_permissions_allow(forms, inside, name):
-    done = inside("report", forms / "out" / "report.json", "--html", f"/proc/{name}")
+@pytest.mark.parametrize("target", [("--html", "/proc/r.html"), ("--out", "/proc/new")])
+def test_a_folder_that_refuses_what_its_permissions_allow(forms, inside, target):
+    done = inside("report", forms / "out" / "report.json", *target)
     assert done.code == 8
     assert "/proc cannot be written to" in done.err
     assert "name another file" in done.err
 
 
 def test_looking_at_targets_leaves_nothing(tmp_path):
-    check_target(tmp_path / "new" / "r.html")
+    check_target(tmp_path / "new" / "r.html", [tmp_path / "new"])
     check_target(tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
 

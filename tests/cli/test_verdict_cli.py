@@ -168,7 +168,7 @@ def test_a_control_that_does_not_exist(inside, models, tmp_path):
 
 @pytest.fixture
 def null(inside, models, tmp_path):
-    target = tmp_path / "nulls" / "mine.json"
+    target = tmp_path / "mine.json"
     done = inside("calibrate", models / "base", models / "unrelated", "--out", target, "--name", "two of mine", "-q")
     assert done.code == 0, done.err
     assert f"wrote {target}" in done.err

@@ -1,36 +1,91 @@
-"""Write files whole, or not at all."""
+"""Write files whole, or not at all, and never over what is read."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kinprint.errors import StorageError
 
+_read: set[str] = set()  # real paths of what this process has read of models
+
+
+def remember_read(path: Path) -> None:
+    """Remember a file of a model: from now on nothing is written over it."""
+    _read.add(os.path.realpath(path))
+
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Write a file, and the folders above it; a reader sees all of it or none. StorageError if it cannot be written."""
+    """Write a file; a reader sees all of it or none. StorageError if it cannot be written."""
     with replacing(target) as temporary:
         temporary.write_bytes(data)
 
 
+def make_folder(folder: Path) -> bool:
+    """Make a folder that the user asked for, and those above it; return whether it was missing."""
+    missing = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot write into {folder}: {error.strerror}", hint="name another folder") from error
+    return missing
+
+
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Give a temporary file to write, which replaces `target` if all goes well. StorageError if it cannot be written."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    """Give a temporary file to write, which replaces `target` if all goes well. StorageError if it cannot be written.
+
+    A link stays a link, and the file behind it is replaced; what is written to a device or pipe goes through it.
+    """
+    through = written_through(target)
+    place = Path(tempfile.gettempdir()) / "kinprint" if through else Path(os.path.realpath(target))
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        temporary.replace(target)
+        if through:
+            with temporary.open("rb") as made, target.open("wb") as device:
+                shutil.copyfileobj(made, device)
+        else:
+            temporary.replace(place)
     except OSError as error:
-        with suppress(OSError):  # the folder may be no folder at all
-            temporary.unlink()
+        above = target.parent
+        if not above.exists():
+            raise StorageError(f"cannot write {target}: there is no folder {above}", hint="make it first") from error
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}", hint="free some space, or name another file"
         ) from error
+    finally:
+        with suppress(OSError):  # renamed, or the folder may be no folder at all
+            temporary.unlink()
+
+
+def written_through(target: Path) -> bool:
+    """Return whether a target is a device or a pipe; StorageError for what no report may replace, and files being read."""
+    try:
+        mode = target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:  # a link that leads to itself, a folder that may not be entered
+        raise StorageError(f"cannot write {target}: {error.strerror}", hint="name another file") from error
+    if os.path.realpath(target) in _read:
+        raise StorageError(f"cannot write {target}: it is a file of a model that is read", hint="name another file")
+    # a name of an open file (/dev/stdout) is no place to rename to, whatever stands behind it
+    if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or (target.is_symlink() and _names_open_file(target)):
+        return True
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "neither a file, a terminal nor a pipe"
+        raise StorageError(f"cannot write {target}: it is {what}", hint="name a file")
+    return False
+
+
+def _names_open_file(target: Path) -> bool:
+    return target.absolute().parts[1:2] in (("dev",), ("proc",))
 
 
 def try_folder(folder: Path) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, format_option, reading_options
-from kinprint.cli.outputs import FILE, save
+from kinprint.cli.outputs import FILE, check_target, save
 from kinprint.refs import is_weights
 
 
@@ -35,6 +35,7 @@ def calibrate_command(
     models = tuple(found for reference in models for found in _expanded(reference))
     if len(models) < 2:
         raise click.UsageError("calibrate needs at least two models")
+    check_target(out)
     with reading.session() as (session, line):
         null = calibrate(models, name=name, session=session, progress=line.stage, **chosen)
     save(out, null.to_json())

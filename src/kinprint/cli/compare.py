@@ -71,6 +71,8 @@ def compare_command(
             )
         return compare_files(models[0], models[1], chosen, outputs.out, printing, reading)
     outputs.check({"--bundle": bundle})
+    if chosen.get("null"):
+        outputs.refuse_over(Path(chosen["null"]))
     if len(models) > 2:
         given: dict[str, object] = {"--bundle": bundle, "--bundle-bytes": bundle_bytes, "--explain": explain}
         refuse_pair_options(chosen, [name for name, value in given.items() if value], len(models), outputs)

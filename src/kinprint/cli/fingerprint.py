@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
-from kinprint.cli.outputs import FILE, save
+from kinprint.cli.outputs import FILE, Outputs, check_target, save
 from kinprint.errors import BadSelection
 
 SUFFIX = ".kfp"
@@ -52,6 +52,7 @@ def fingerprint_command(
     target = out or Path(f"{_stem(model)}{SUFFIX}")
     if not is_fingerprint(target.name):
         raise BadSelection(f"cannot write {target.name!r}", hint=f"a fingerprint's name ends in {SUFFIX}")
+    check_target(target)
     with reading.session() as (session, line):
         found = make_fingerprint(model, session=session, progress=line.stage, **chosen)
         read = session.bytes_delivered
@@ -84,9 +85,10 @@ def compare_files(
     from kinprint.cli.judging import EXIT_CODES
     from kinprint.fingerprints.report import RELATED, compare_fingerprints
 
+    Outputs(out).check()
     with reading.session() as (session, line):
         report = compare_fingerprints(a, b, session=session, progress=line.stage, **chosen)
     if out is not None:
-        save(out / "report.json", report.to_json())
+        save(out / "report.json", report.to_json(), made=True)
     printing.show(report)
     return RELATED_CODE if report.class_ == RELATED else EXIT_CODES[report.class_]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import click
 
 from kinprint.cli.options import packing
 from kinprint.errors import StorageError
+from kinprint.refs import is_weights
 from kinprint.render.forms import ALL_PAIRS_TABLE, FORMS, PAIR_TABLES, REPORT_FORMS, make
 
 if TYPE_CHECKING:
@@ -41,8 +44,9 @@ class Outputs:
             first = seen.setdefault(_real(target), option)
             if first != option:
                 raise click.UsageError(f"{first} and {option} both name {target}\n  next: name a file for each")
+        made = (self.out, *self.out.parents) if self.out is not None else ()
         for target in targets.values():
-            check_target(target)
+            check_target(target, made)
         for name in self.forms:
             FORMS[name].require()
 
@@ -68,7 +72,7 @@ class Outputs:
     def write(self, report: Report | PairsReport, lang: str) -> None:
         """Write all that was asked for of a report, and say where; each form's module is loaded only then."""
         if self.out is not None:
-            save(self.out / "report.json", report.to_json())
+            save(self.out / "report.json", report.to_json(), made=True)
         for name, target in self.forms.items():
             save(target, make(report, name, lang=lang, table=self.table if FORMS[name].tables else None))
 
@@ -111,13 +115,20 @@ def _real(target: Path) -> str:
     return os.path.normcase(os.path.realpath(target))
 
 
-def check_target(target: Path) -> None:
-    """Raise StorageError for a file that cannot be written: a comparison may take minutes, and its result needs a place."""
-    from kinprint._util.files import try_folder
+def check_target(target: Path, made: Collection[Path] = ()) -> None:
+    """Raise StorageError for a file that cannot be written: a comparison may take minutes, and its result needs a place.
 
-    if target.is_dir():
-        raise StorageError(f"cannot write {target}: it is a folder", hint="name a file")
+    `made` are folders that will be there when it is written; no other is made on the way to a file.
+    """
+    from kinprint._util.files import try_folder, written_through
+
+    if written_through(target):
+        return
+    _refuse_model_file(target)
     above = target.absolute().parent
+    if not above.exists() and target.parent not in made:
+        hint = f"{shlex.join(['mkdir', '-p', str(target.parent)])} makes it; or name another file"
+        raise StorageError(f"cannot write {target}: there is no folder {target.parent}", hint=hint)
     while not above.exists() and above != above.parent:
         above = above.parent
     # some folders refuse what their permissions allow
@@ -127,10 +138,25 @@ def check_target(target: Path) -> None:
         raise StorageError(f"cannot write {target}: {above} {why}", hint="name another file")
 
 
-def save(target: Path, data: bytes) -> None:
-    """Write one file whole, and say so."""
-    from kinprint._util.files import write_whole
+def _refuse_model_file(target: Path) -> None:
+    """Refuse to replace weights, or what lies beside weights and belongs to a model, whether it is read or not."""
+    if not target.exists():
+        return
+    real = Path(os.path.realpath(target))
+    beside = any(fnmatchcase(real.name, pattern) for pattern in _BESIDE_WEIGHTS)
+    if is_weights(real.name) or (beside and any(is_weights(file.name) for file in real.parent.iterdir())):
+        raise StorageError(f"cannot write {target}: it is a file of a model", hint="name another file")
+
+
+_BESIDE_WEIGHTS = ("README.md", "*config.json", "*.index.json", "*token*.*", "vocab.*", "merges.txt", "chat_template.*")
+
+
+def save(target: Path, data: bytes, *, made: bool = False) -> None:
+    """Write one file whole, and say so; with `made` the folder is made if it is missing, which is said too."""
+    from kinprint._util.files import make_folder, write_whole
     from kinprint._util.plain import printable
 
+    if made and make_folder(target.parent):
+        click.echo(f"made the folder {printable(str(target.parent), 4000)}", err=True)
     write_whole(target, data)
     click.echo(f"wrote {printable(str(target), 4000)}", err=True)

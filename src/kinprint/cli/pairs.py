@@ -35,7 +35,7 @@ def compare_all_pairs(
         if outputs.out is not None:
             # whichever of the two was compared to the other, so that the file can be found by their numbers
             one, two = sorted((a + 1, b + 1))
-            save(outputs.out / "pairs" / f"{one}-{two}.json", report.to_json())
+            save(outputs.out / "pairs" / f"{one}-{two}.json", report.to_json(), made=True)
 
     with reading.session() as (session, line):
         report = compare_many(models, on_report=keep, session=session, progress=line.stage, **chosen)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinprint.cli.options import LANGUAGES, Reading, reading_options
-from kinprint.cli.outputs import FOLDER
+from kinprint.cli.outputs import FOLDER, check_target
 from kinprint.results.options import split_names
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ def study_command(
         seed=seed,
     )
     reading = replace(reading, no_cache=reading.no_cache or replicas)
+    for study in studies:
+        results = _folder(out, study, several=len(studies) > 1) / "RESULTS.md"
+        check_target(results, (results.parent,))
     outcomes: list[Outcome] = []
     written: list[Future[Path]] = []
     with ExitStack() as stack:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kinprint.cli.options import Printing, Reading, comparison_options, printing_options, reading_options
-from kinprint.cli.outputs import FOLDER, save
+from kinprint.cli.outputs import FOLDER, check_target, save
 from kinprint.render.forms import make
 from kinprint.results.options import PAIR_BUDGET_BYTES, Options
 
@@ -49,10 +49,12 @@ def tree_command(
     from kinprint.tree import build_tree
 
     chosen |= {"trust_metadata": trust_metadata, "max_models": max_models}
+    targets = {form: out / f"tree.{form}" for form in ("json", "svg")} if out is not None else {}
+    for target in targets.values():
+        check_target(target, (target.parent,))
     with reading.session() as (session, line):
         tree = build_tree(models, session=session, progress=line.stage, **chosen)
-    if out is not None:
-        for form in ("json", "svg"):
-            save(out / f"tree.{form}", make(tree, form, lang=printing.lang))
+    for form, target in targets.items():
+        save(target, make(tree, form, lang=printing.lang), made=True)
     printing.show(tree, details=not brief)
     return 0

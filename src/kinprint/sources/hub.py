@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import orjson
 
+from kinprint._util.files import remember_read
 from kinprint._util.plain import printable
 from kinprint.errors import BadReference, NotFound, OfflineError, TransferError
 from kinprint.refs import ByteRange, check_member_name, is_weights, shown
@@ -51,6 +52,7 @@ class HubFolder:
         check_member_name(name, where=self._repo)
         local = self._snapshot / name if self._snapshot else None
         if local is not None and local.is_file():
+            remember_read(local)
             return LocalFile(local, str(local), self._client.traffic)
         label = f"{self._repo}@{self._commit[:8]}/{printable(name)}"
         if name not in self.names:

@@ -7,6 +7,7 @@ import stat
 import threading
 from pathlib import Path
 
+from kinprint._util.files import remember_read
 from kinprint.errors import NotFound, SourceChanged, SourceError
 from kinprint.refs import ByteRange, check_member_name, needed_with
 from kinprint.sources.base import COMPANIONS, SMALL_FILE_CAP, Provenance, Traffic, read_whole
@@ -97,6 +98,7 @@ class LocalFolder:
     def open(self, name: str) -> LocalFile:
         """Open a member for reading by range."""
         check_member_name(name, where=str(self._root))
+        remember_read(self._root / name)
         return LocalFile(self._root / name, str(self._root / name), self._traffic)
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:

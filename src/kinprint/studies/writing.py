@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from kinprint._util.files import write_whole
+from kinprint._util.files import make_folder, write_whole
 from kinprint._util.plain import printable
 from kinprint._util.progress import Progress, quiet
 from kinprint._util.sizes import format_size
@@ -41,6 +41,7 @@ def write_outcome(
     pictures = [picture for part in outcome.parts for picture in part.section.pictures]
     synthetic = bool(outcome.settings.get("replicas") and outcome.models)
     notes = [SYNTHETIC * (synthetic and part.uses_models) for part in outcome.parts for _ in part.section.pictures]
+    make_folder(folder / "tables" if tables else folder)
     for item in tables:
         write_whole(folder / "tables" / f"{item.name}.csv", _csv(item))
     write_whole(folder / "results.json", orjson.dumps(_data(outcome, command), option=orjson.OPT_INDENT_2))
@@ -52,6 +53,7 @@ def write_outcome(
         if isinstance(files, Text):
             undrawn.append((picture.name, files))
             continue
+        make_folder(folder / "figures")
         for suffix, data in files:
             write_whole(folder / "figures" / f"{picture.name}.{suffix}", data)
         drawn[picture.name] = tuple(f"{picture.name}.{suffix}" for suffix, _ in files)

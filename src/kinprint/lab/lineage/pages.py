@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kinprint._util.files import write_whole
+from kinprint._util.files import make_folder, write_whole
 from kinprint._version import __version__
 from kinprint.lab.lineage.scoring import AttackScore, Key, MethodCost, MethodOutcome, known, of_method
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
@@ -39,6 +39,7 @@ class Benchmark:
 def write_report(bench: Benchmark, folder: Path) -> list[Path]:
     """Write Markdown and CSV files, and return them."""
     pages = {REPORT: markdown(bench), CELLS: _cells_csv(bench.cells), PAIRS: _pairs_csv(bench)}
+    make_folder(folder)
     for name, text in pages.items():
         write_whole(folder / name, text.encode())
     return [folder / name for name in pages]
