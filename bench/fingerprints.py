@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.common import Cell, Goal, Report, finish, parser
 from kinprint.fingerprints.all_methods import METHODS
-from kinprint.fingerprints.base import FORWARD
+from kinprint.fingerprints.base import Need
 from kinprint.formats.safetensors.writer import TensorSpec, layout, to_bf16
 
 SECONDS, BYTES = 60.0, 2e9
@@ -114,7 +114,7 @@ def measure(folder: Path, *, quick: bool) -> Report:
     rows: list[dict[str, Cell]] = []
     goals = []
     for method in METHODS.values():
-        if FORWARD in method.needs:
+        if Need.FORWARD in method.needs:
             continue
         found = run_method(method.name, a, b)
         rows.append(

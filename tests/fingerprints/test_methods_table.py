@@ -10,7 +10,7 @@ from kinprint.cli.main import main
 from kinprint.errors import BadSelection, DegenerateInput, NeedsExtra
 from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, EmpiricalNull, summarise
 from kinprint.fingerprints.all_methods import METHODS
-from kinprint.fingerprints.base import CHANGES, NEEDS, Chance, Method, PortableMethod, Score
+from kinprint.fingerprints.base import CHANGES, Chance, Method, Need, PortableMethod, Score
 from kinprint.fingerprints.run import chosen_methods, finding, run_methods, shipped_null, statistic_of
 from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.held import HeldWeights
@@ -45,7 +45,7 @@ def test_every_method_declares_itself():
         assert method.title
         assert method.summary.endswith(".")
         assert method.references
-        assert set(method.needs) <= set(NEEDS)
+        assert set(method.needs) <= set(Need)
         assert set(method.invariant_to) <= set(CHANGES)
         assert method.portable == isinstance(method, PortableMethod)
         assert method.bounds[0] < method.bounds[1]

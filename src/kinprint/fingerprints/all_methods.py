@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from kinprint.fingerprints.base import METHODS
-from kinprint.fingerprints.methods import (  # noqa: F401
-    awm,
-    fixed_points,
-    huref,
-    kin,
-    match,
-    match_activations,
-    mdir,
-    neuron_gram,
-    norms,
-    pdf,
-    reef,
-    spectral,
-)
 
 __all__ = ["METHODS"]
+
+_MODULES = "awm fixed_points huref kin match match_activations mdir neuron_gram norms pdf reef spectral"
+
+for _name in _MODULES.split():
+    import_module(f"kinprint.fingerprints.methods.{_name}")

@@ -11,31 +11,44 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.errors import DegenerateInput
-from kinprint.model.weights import Weights
+from kinprint.model.weights import Matrix, Weights
 from kinprint.registry import Registry
 from kinprint.stats.kernels import unbiased_cka_moments
 from kinprint.stats.tails import least_log10_p, log10_p_normal
 from kinprint.text import Text
 
-WEIGHTS, TOKENIZER, FORWARD = "weights", "tokenizer", "forward pass"
-NEEDS = (WEIGHTS, TOKENIZER, FORWARD)
 
-# Changes of a model that leave its function as it is.
-RESIDUAL_PERMUTATION = "residual permutation"
-SIGN_FLIPS = "sign flips"
-ROTATION = "rotation"
-NEURON_PERMUTATION = "neuron permutation"
-HEAD_PERMUTATION = "head permutation"
-RESCALING = "rescaling"  # of a neuron's up row against its down column, of values against outputs
-CHANGES = (RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION, NEURON_PERMUTATION, HEAD_PERMUTATION, RESCALING)
+class Need(StrEnum):
+    """What a method needs of a model."""
+
+    WEIGHTS = "weights"
+    TOKENIZER = "tokenizer"
+    FORWARD = "forward pass"
 
 
-def all_but(*changes: str) -> tuple[str, ...]:
+class Change(StrEnum):
+    """A change of a model that leaves its function as it is."""
+
+    RESIDUAL_PERMUTATION = "residual permutation"
+    SIGN_FLIPS = "sign flips"
+    ROTATION = "rotation"
+    NEURON_PERMUTATION = "neuron permutation"
+    HEAD_PERMUTATION = "head permutation"
+    RESCALING = "rescaling"  # of a neuron's up row against its down column, of values against outputs
+
+
+CHANGES = tuple(Change)
+
+
+def all_but(*changes: Change) -> tuple[Change, ...]:
     """Return the changes that a method withstands, given those that defeat it."""
     return tuple(change for change in CHANGES if change not in changes)
 
@@ -72,15 +85,37 @@ def cka_chance(value: float, n: int, name: Text, *assumptions: Text) -> Chance:
     return Chance(name, 0.0, sd, log10_p, n, exact=False, assumptions=assumptions)
 
 
+def unit_rows(X: Matrix) -> Matrix:
+    """Return the rows at unit length, zeros where a row is zero; float32, lengths summed in float64."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))[:, None].astype(np.float32)
+    unit: Matrix = np.divide(X, lengths, out=np.zeros_like(X), where=lengths > 0.0)
+    return unit
+
+
+def standardised(M: NDArray[Any], constant: DegenerateInput) -> FloatArray:
+    """Return values of mean 0 and variance 1, in float64; raise `constant` where they are all the same."""
+    values = M.astype(np.float64)
+    mean = float(values.mean())
+    values -= mean
+    spread = float(np.sqrt(np.mean(np.square(values))))
+    if spread <= NEAR_CONSTANT * abs(mean):
+        raise constant
+    return values / spread
+
+
+def correlation(A: NDArray[Any], B: NDArray[Any], constant: DegenerateInput) -> float:
+    """Return Pearson's r over all elements; raise `constant` where it is not defined."""
+    return float(np.clip(np.mean(standardised(A, constant) * standardised(B, constant)), -1.0, 1.0))
+
+
 @dataclass(frozen=True)
 class Score:
     """Likeness of two models by one method, as its authors define the value; larger is more alike."""
 
     value: float
     chance: Chance | None = None  # the null of the pair itself, where there is one
-    details: Mapping[str, float] = field(
-        default_factory=dict
-    )  # further figures: a biased estimator, the best layers, …
+    # Further figures: a biased estimator, the best layers, …
+    details: Mapping[str, float] = field(default_factory=dict)
     layers: Mapping[int, int] = field(default_factory=dict)  # of methods that localise: layer of B to layer of A
     notes: tuple[Text, ...] = ()  # what a reader must know of this pair
 
@@ -91,9 +126,9 @@ class Method(ABC):
     name: ClassVar[str]
     title: ClassVar[Text]
     version: ClassVar[int] = 1
-    needs: ClassVar[tuple[str, ...]] = (WEIGHTS,)
-    invariant_to: ClassVar[tuple[str, ...]] = ()
-    """Out of `CHANGES`: these leave the score of a model with itself at its largest. What is not named does not."""
+    needs: ClassVar[tuple[Need, ...]] = (Need.WEIGHTS,)
+    invariant_to: ClassVar[tuple[Change, ...]] = ()
+    """These leave the score of a model with itself at its largest. What is not named does not."""
     portable: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     summary: ClassVar[Text] = Text("")
@@ -125,12 +160,11 @@ class PortableMethod(Method):
 
 def check_needs(method: Method, *models: Weights) -> None:
     """Refuse a method that needs a tokenizer where a model has none: pairing tokens by number would be a guess."""
-    if TOKENIZER in method.needs:
-        for model in models:
-            if not model.vocabulary():
-                raise DegenerateInput(
-                    "it needs a tokenizer.json to know which tokens are the same; {name} has none", name=model.label
-                )
+    lacking = [model.label for model in models if Need.TOKENIZER in method.needs and not model.vocabulary()]
+    if lacking:
+        raise DegenerateInput(
+            "it needs a tokenizer.json to know which tokens are the same; {name} has none", name=lacking[0]
+        )
 
 
 METHODS: Registry[Method] = Registry("method")
@@ -138,8 +172,5 @@ METHODS: Registry[Method] = Registry("method")
 
 def register(method: type[Method]) -> type[Method]:
     """Add a method to `METHODS`."""
-    unknown = [*set(method.needs) - set(NEEDS), *set(method.invariant_to) - set(CHANGES)]
-    if unknown:
-        raise ValueError(f"method {method.name!r} declares what is not known: {', '.join(unknown)}")
     METHODS.add(method.name, method())
     return method

@@ -1,9 +1,6 @@
 """Write and read fingerprint files: features of one model in a small safetensors file with a description and a digest.
 
-A maker can publish one, and others compare without the weights. The container is ordinary safetensors: tensors named
-``method/array``, and in ``__metadata__`` one entry, ``kinprint.fingerprint``, with the JSON described by `Description`. Its
-``digest`` is the SHA-256 of the description without the digest followed by all tensors in the order of their names, each as its
-name, type, shape and bytes: any change of either is noticed. docs/fingerprints.md describes the format for other programs.
+A maker can publish one, and others compare without the weights. docs/fingerprints.md describes the format for other programs.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from kinprint._version import __version__
 from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound, SchemaError
 from kinprint.fingerprints.base import Features, Method, PortableMethod, check_needs
 from kinprint.formats.safetensors.parser import parse_header
-from kinprint.formats.safetensors.writer import STORAGE, TensorSpec, encode, layout, spec_of
+from kinprint.formats.safetensors.writer import STORAGE, encode, layout, spec_of
 from kinprint.model.weights import Weights
 from kinprint.results.plain_json import build
 from kinprint.text import Text
@@ -125,12 +122,11 @@ def describe(
 
 def to_bytes(fingerprint: Fingerprint) -> bytes:
     """Return the file: the same fingerprint gives the same bytes."""
-    arrays = {
-        f"{name}/{key}": np.ascontiguousarray(array)
+    specs = {
+        f"{name}/{key}": spec_of(np.ascontiguousarray(array))
         for name, item in sorted(fingerprint.features.items())
         for key, array in sorted(item.arrays.items())
     }
-    specs = {name: spec_of(array) for name, array in arrays.items()}
     description = replace(fingerprint.description, digest="")
     digest = _digest(description, {name: (spec.dtype, spec.shape, encode(name, spec)) for name, spec in specs.items()})
     text = orjson.dumps(replace(description, digest=digest)).decode()
@@ -159,17 +155,15 @@ def read_fingerprint(path: Path) -> Fingerprint:
 
     Raise NotFound without a file, FormatError for a damaged one, SchemaError for another version.
     """
-    label = path.name
     try:
         size = path.stat().st_size
         if size > FILE_CAP:
-            raise FormatError(f"{label}: {size} bytes, expected at most {FILE_CAP}", hint="this is no fingerprint file")
-        raw = path.read_bytes()
+            said = f"{path.name}: {size} bytes, expected at most {FILE_CAP}"
+            raise FormatError(said, hint="this is no fingerprint file")
+        return from_bytes(path.read_bytes(), path.name)
     except OSError as error:
-        raise NotFound(
-            f"cannot read the fingerprint {path}: {error.strerror}", hint="kinprint fingerprint MODEL makes one"
-        ) from error
-    return from_bytes(raw, label)
+        said = f"cannot read the fingerprint {path}: {error.strerror}"
+        raise NotFound(said, hint="kinprint fingerprint MODEL makes one") from error
 
 
 def from_bytes(raw: bytes, label: str) -> Fingerprint:
@@ -181,24 +175,18 @@ def from_bytes(raw: bytes, label: str) -> Fingerprint:
     tensors, metadata = parse_header(header, file=0, file_size=len(raw), label=label)
     text = metadata.get(SCHEMA)
     if text is None:
-        raise FormatError(
-            f"{label}: a safetensors file without a fingerprint's description", hint="compare it as a model instead"
-        )
+        said = f"{label}: a safetensors file without a fingerprint's description"
+        raise FormatError(said, hint="compare it as a model instead")
     description = _description(text, label)
     contents = {tensor.name: (tensor.dtype, tensor.shape, raw[tensor.start : tensor.end]) for tensor in tensors}
     if _digest(replace(description, digest=""), contents) != description.digest:
-        raise FormatError(
-            f"{label}: the digest does not match: the file was changed", hint="fetch it again from its maker"
-        )
+        said = f"{label}: the digest does not match: the file was changed"
+        raise FormatError(said, hint="fetch it again from its maker")
     features: dict[str, Features] = {}
-    for entry in description.methods:
-        if entry.reason is None:
-            arrays = {
-                name.partition("/")[2]: _array(TensorSpec(dtype, shape), data, label)
-                for name, (dtype, shape, data) in contents.items()
-                if name.partition("/")[0] == entry.method
-            }
-            features[entry.method] = Features(entry.method, entry.version, arrays, _facts(entry, label))
+    for entry in [entry for entry in description.methods if entry.reason is None]:
+        own = {name: part for name, part in contents.items() if name.partition("/")[0] == entry.method}
+        arrays = {name.partition("/")[2]: _array(*part, label) for name, part in own.items()}
+        features[entry.method] = Features(entry.method, entry.version, arrays, _facts(entry, label))
     return Fingerprint(description, features)
 
 
@@ -207,12 +195,10 @@ def _description(text: str, label: str) -> Description:
         data = orjson.loads(text)
         found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
         if found != (SCHEMA, SCHEMA_VERSION):
-            raise SchemaError(
-                f"{label}: schema {found[0]!r} version {found[1]!r}, expected {SCHEMA!r} version {SCHEMA_VERSION}",
-                hint="use the version of kinprint that wrote it, or ask for a new one",
-            )
+            said = f"{label}: schema {found[0]!r} version {found[1]!r}, expected {SCHEMA!r} version {SCHEMA_VERSION}"
+            raise SchemaError(said, hint="use the version of kinprint that wrote it, or ask for a new one")
         return build(Description, data)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, SchemaError):
             raise
         raise FormatError(f"{label}: its description is malformed: {error}") from error
@@ -231,12 +217,11 @@ def _facts(entry: MethodEntry, label: str) -> dict[str, int | float | str]:
     return facts
 
 
-def _array(spec: TensorSpec, data: bytes, label: str) -> NDArray[Any]:
+def _array(dtype: str, shape: tuple[int, ...], data: bytes, label: str) -> NDArray[Any]:
     """Return a tensor as stored; one that holds NaN or infinity is refused, since every statistic would carry it on."""
-    kind = STORAGE.get(spec.dtype)
-    if kind is None or spec.dtype.startswith(("BF", "F8", "C")):
-        raise FormatError(f"{label}: a fingerprint does not hold {spec.dtype}")
-    array = np.frombuffer(data, dtype=kind).reshape(spec.shape)
+    if dtype not in STORAGE or dtype.startswith(("BF", "F8", "C")):
+        raise FormatError(f"{label}: a fingerprint does not hold {dtype}")
+    array = np.frombuffer(data, dtype=STORAGE[dtype]).reshape(shape)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise FormatError(f"{label}: a tensor holds values that are not finite")
     return array

@@ -71,14 +71,11 @@ class Runner:
 
     def prompts(self) -> list[Prompt]:
         """Cut all prompts into tokens."""
-        found = []
-        for text in prompts():
-            encoded = self._tokenizer.encode(text)
-            prompt = Prompt(tuple(encoded.ids), tuple(end for _, end in encoded.offsets))
-            if not prompt.ids:
+        encoded = [self._tokenizer.encode(text) for text in prompts()]
+        for text, cut in zip(prompts(), encoded, strict=True):
+            if not cut.ids:
                 raise DegenerateInput("{name}: its tokenizer makes nothing of {text}", name=self.label, text=repr(text))
-            found.append(prompt)
-        return found
+        return [Prompt(tuple(cut.ids), tuple(end for _, end in cut.offsets)) for cut in encoded]
 
     def last_tokens(self) -> Iterator[NDArray[np.float32]]:
         """Return for each layer its output at the last token of every prompt, prompts × width.
@@ -134,11 +131,8 @@ class Runner:
     def _load(self) -> Any:
         transformers = _needed("transformers")
         model = self._weights
-        options = {
-            "dtype": self._torch.float32,
-            "attn_implementation": "eager",  # a config may name code to fetch for this; here it may not
-            "output_loading_info": True,
-        }
+        # A config may name code to fetch for its attention; here it may not.
+        options = {"dtype": self._torch.float32, "attn_implementation": "eager", "output_loading_info": True}
         try:
             if model.state is not None:
                 module, info = _from_memory(model, model.state, transformers, self._torch, options)
@@ -182,8 +176,12 @@ class Runner:
             with self._torch.inference_mode(), self._threads(module):
                 for some, places in zip(_batches(cut), picks, strict=True):
                     wanted[:] = [[row for row, _ in places], [position for _, position in places]]
-                    ids, mask = self._padded(some)
-                    module(input_ids=ids, attention_mask=mask, use_cache=False)
+                    # padded on the right, where no token of a decoder looks, and masked for those that look both ways
+                    width = max(len(prompt.ids) for prompt in some)
+                    ids = [[*prompt.ids, *[0] * (width - len(prompt.ids))] for prompt in some]
+                    mask = [[1] * len(prompt.ids) + [0] * (width - len(prompt.ids)) for prompt in some]
+                    tensor = self._torch.tensor
+                    module(input_ids=tensor(ids), attention_mask=tensor(mask), use_cache=False)
         except _FAILURES as error:
             raise DegenerateInput(
                 "{name} cannot be run on text: {why}", name=self.label, why=_first_line(error)
@@ -208,13 +206,6 @@ class Runner:
         finally:
             self._torch.set_num_threads(before)
 
-    def _padded(self, some: Sequence[Prompt]) -> tuple[Any, Any]:
-        """Pad on the right, where no token of a decoder looks, and mask for those that look both ways."""
-        longest = max(len(prompt.ids) for prompt in some)
-        ids = [[*prompt.ids, *[0] * (longest - len(prompt.ids))] for prompt in some]
-        mask = [[1] * len(prompt.ids) + [0] * (longest - len(prompt.ids)) for prompt in some]
-        return self._torch.tensor(ids), self._torch.tensor(mask)
-
 
 def common_places(a: Sequence[Prompt], b: Sequence[Prompt]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Return the places (prompt, position) in A and in B of tokens that end at the same character."""
@@ -228,9 +219,6 @@ def common_places(a: Sequence[Prompt], b: Sequence[Prompt]) -> list[tuple[tuple[
 
 def _batches(cut: Sequence[Prompt]) -> list[Sequence[Prompt]]:
     return [cut[start : start + BATCH] for start in range(0, len(cut), BATCH)]
-
-
-# --- loading ----------------------------------------------------------------------------------------------------------
 
 
 def _needed(name: str) -> Any:
@@ -305,9 +293,6 @@ def _quiet() -> Iterator[None]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
-# --- parts ------------------------------------------------------------------------------------------------------------
 
 
 def _blocks(module: Any, label: str) -> list[Any]:

@@ -12,7 +12,7 @@ from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.all_methods import METHODS
-from kinprint.fingerprints.base import FORWARD, Features, Method
+from kinprint.fingerprints.base import Features, Method, Need
 from kinprint.fingerprints.file import SUFFIX, Fingerprint, describe, extract_features, read_fingerprint
 from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_on_features
 from kinprint.model.model import open_model
@@ -103,7 +103,7 @@ def _methods(options: Options) -> list[Method]:
 
 def default_methods() -> list[Method]:
     """Return the portable methods that need nothing but weights and tokenizer."""
-    return [method for method in METHODS.values() if method.portable and FORWARD not in method.needs]
+    return [method for method in METHODS.values() if method.portable and Need.FORWARD not in method.needs]
 
 
 def _fingerprint(reference: str, session: Session, methods: Sequence[Method], progress: Progress | None) -> Fingerprint:

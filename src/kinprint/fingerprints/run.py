@@ -107,10 +107,10 @@ def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, F
     try:
         with np.errstate(all="ignore"):
             score = method.score(sides[0], sides[1], seed=seed)
+    except DegenerateInput:
+        raise
     # A file made by a stranger may lack an array, or hold one of any shape: whatever that breaks, it is the file that is wrong.
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
-        if isinstance(error, DegenerateInput):
-            raise
         raise DegenerateInput(
             "a fingerprint does not hold what it should: {kind}: {why}", kind=type(error).__name__, why=str(error)
         ) from error

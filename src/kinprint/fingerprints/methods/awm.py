@@ -32,7 +32,7 @@ from kinprint.align.neuron_assignment import assigned
 from kinprint.align.residual_basis import MAX_WIDTH
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import ROTATION, TOKENIZER, WEIGHTS, Method, Score, all_but, cka_chance, register
+from kinprint.fingerprints.base import Change, Method, Need, Score, all_but, cka_chance, register, unit_rows
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.kernels import centred_gram, u_centred
@@ -52,8 +52,8 @@ class AWM(Method):
 
     name = "awm"
     title = verbatim("AWM")
-    needs = (WEIGHTS, TOKENIZER)
-    invariant_to = all_but(ROTATION)
+    needs = (Need.WEIGHTS, Need.TOKENIZER)
+    invariant_to = all_but(Change.ROTATION)
     summary = Text(
         "Residual dimensions paired (with signs) by shared tokens' embeddings, then unbiased CKA of Wq and Wk over layers."
     )
@@ -122,15 +122,9 @@ def paired_dimensions(a: Weights, b: Weights) -> Pairing:
     first, second = common_rows(samples[0].keys, samples[1].keys)
     if first.size < LEAST_TOKENS:
         raise DegenerateInput("{n} tokens are shared: expected at least {m}", n=first.size, m=LEAST_TOKENS)
-    left = _unit_columns(a.embedding(samples[0].ids[first]))
-    right = _unit_columns(b.embedding(samples[1].ids[second]))
-    return Pairing(left.T @ right, int(first.size))
-
-
-def _unit_columns(E: Matrix) -> Matrix:
-    lengths = np.sqrt(np.sum(np.square(E, dtype=np.float64), axis=0)).astype(np.float32)
-    unit: Matrix = np.divide(E, lengths, out=np.zeros_like(E), where=lengths > 0.0)
-    return unit
+    left = unit_rows(a.embedding(samples[0].ids[first]).T)
+    right = unit_rows(b.embedding(samples[1].ids[second]).T)
+    return Pairing(left @ right.T, int(first.size))
 
 
 def _layers_of(model: Weights) -> list[int]:
@@ -141,12 +135,9 @@ def _layers_of(model: Weights) -> list[int]:
     for role in _ROLES:
         reads = model.shape(role, layers[0])[1]
         if reads != width:
+            name, read = model.label, role.value
             raise DegenerateInput(
-                "{name}: {role} reads {n} values where the embedding has {m}",
-                name=model.label,
-                role=role.value,
-                n=reads,
-                m=width,
+                "{name}: {role} reads {n} values where the embedding has {m}", name=name, role=read, n=reads, m=width
             )
     return layers
 
@@ -159,16 +150,14 @@ def _similarity(models: tuple[Weights, Weights], role: Role, pair: tuple[int, in
 
 def _centred(W: Matrix) -> FloatArray:
     """Return the U-centred Gram matrix of W's columns; the product is float32, all else float64."""
-    gram = centred_gram(np.ascontiguousarray(W.T))
-    return u_centred(gram.astype(np.float64))
+    return u_centred(centred_gram(np.ascontiguousarray(W.T)).astype(np.float64))
 
 
 def _paired_layers(
     models: tuple[Weights, Weights], layers: tuple[Sequence[int], Sequence[int]], pairing: Pairing, *, seed: int
 ) -> list[tuple[int, int]]:
     """Pair layers by the best assignment on the UCKA of some residual dimensions, mean over q and k."""
-    rng = np.random.default_rng(seed)
-    some = np.sort(rng.permutation(pairing.size)[:PROBE])
+    some = np.sort(np.random.default_rng(seed).permutation(pairing.size)[:PROBE])
     left = np.array(list(_probes(models[0], layers[0], pairing.first[some])))
     right = np.array(list(_probes(models[1], layers[1], pairing.second[some], pairing.sign[some])))
     index = assigned(left @ right.T)

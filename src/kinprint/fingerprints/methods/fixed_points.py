@@ -22,10 +22,10 @@ from kinprint.arch.roles import MLPS, MlpRoles
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.probe import SamplePair
-from kinprint.fingerprints.base import HEAD_PERMUTATION, RESCALING, Chance, Features, PortableMethod, Score, register
+from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, register, unit_rows
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
-from kinprint.model.weights import Matrix, Weights
+from kinprint.model.weights import Weights
 from kinprint.text import Text
 
 ROWS = 32
@@ -39,7 +39,7 @@ class NeuronFixedPoints(PortableMethod):
 
     name = "fixed_points"
     title = Text("Fixed points of neurons")
-    invariant_to = (HEAD_PERMUTATION, RESCALING)
+    invariant_to = (Change.HEAD_PERMUTATION, Change.RESCALING)
     bounds = (0.0, 1.0)
     summary = Text("Share of neurons whose nearest neuron in the other model stands at the same place: exact.")
     references = ("kinprint, METHODS 1b: fixed points of a random order, E[C(F, k)] ≤ 1/k!",)
@@ -88,20 +88,14 @@ def _mlp(model: Weights, layer: int) -> MlpRoles | None:
 
 def _ends(found: list[tuple[int, MlpRoles]], width: int) -> dict[str, list[tuple[int, MlpRoles]]]:
     """Share the layers that the allowance permits between the two ends, counting from each; no layer is on both sides."""
-    count = max(2, min(LAYERS, MAX_BYTES // (2 * ROWS * width * 2)))
-    count = min(count, len(found))
+    count = min(max(2, min(LAYERS, MAX_BYTES // (2 * ROWS * width * 2))), len(found))
     front = -(-count // 2)
     return {"first": found[:front], "last": found[::-1][: count - front]}
 
 
 def _neurons(side: Features, stem: str, names: list[str]) -> Sample:
-    parts = [_unit_rows(from_bf16(side.arrays[f"{stem}.{name}"])) for name in names]
+    # at unit length, so that a factor moved from up to down changes nothing
+    parts = [unit_rows(from_bf16(side.arrays[f"{stem}.{name}"])) for name in names]
     rows = min(len(part) for part in parts)
     values = np.concatenate([part[:rows] for part in parts], axis=1)
     return Sample(values, "F32", values.shape)
-
-
-def _unit_rows(values: Matrix) -> Matrix:
-    """Bring rows to unit length, so that a factor moved from up to down changes nothing; a row of zeros stays."""
-    lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
-    return (values / np.where(lengths > 0.0, lengths, 1.0)).astype(np.float32)

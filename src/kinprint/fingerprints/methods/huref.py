@@ -14,41 +14,37 @@ is a product by elements: under R it is not (Wg ∘ Wu)R, so Mf withstands permu
 
 Where this differs from the paper: norm scales are folded (there they are not); tokens are a hashed sample of the later half of
 the vocabulary, not the rarest by a count over a corpus; up to 1,024 of them, in a portable fingerprint 256 (there 4,096);
-the image is drawn by a fixed projection, not by a StyleGAN. Biases are left out, as there.
+no picture is drawn of it. Biases are left out, as there.
 """
 
 from __future__ import annotations
 
-import colorsys
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import (
-    ROTATION,
-    SIGN_FLIPS,
-    TOKENIZER,
-    WEIGHTS,
+    Change,
     Features,
+    Need,
     PortableMethod,
     Score,
     all_but,
+    correlation,
     register,
+    standardised,
 )
-from kinprint.model.tokens import Keys, common_rows
+from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.text import Text, verbatim
 
 LAYERS = 2
 PORTABLE_TOKENS, PAIR_TOKENS, LEAST_TOKENS = 256, 1024, 32
 TERMS = ("ma", "mb", "mf")
-GRID = 8
 
 _ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_O)
 
@@ -59,8 +55,8 @@ class HuRef(PortableMethod):
 
     name = "huref"
     title = verbatim("HuRef (ICS)")
-    needs = (WEIGHTS, TOKENIZER)
-    invariant_to = all_but(SIGN_FLIPS, ROTATION)
+    needs = (Need.WEIGHTS, Need.TOKENIZER)
+    invariant_to = all_but(Change.SIGN_FLIPS, Change.ROTATION)
     bounds = (-100.0, 100.0)
     summary = Text(
         "Bilinear forms of attention and MLP on rare tokens, last two layers; 100 times their mean correlation."
@@ -85,7 +81,7 @@ class HuRef(PortableMethod):
             left, right = a.arrays[term], b.arrays[term]
             depth = min(len(left), len(right))
             each = [
-                _correlation(left[-back][np.ix_(one, one)], right[-back][np.ix_(two, two)], term)
+                correlation(left[-back][np.ix_(one, one)], right[-back][np.ix_(two, two)], _constant(term))
                 for back in range(1, depth + 1)
             ]
             found[term] = 100.0 * math.fsum(each) / depth
@@ -133,62 +129,9 @@ def _features(model: Weights, count: int, dtype: type[np.floating[Any]]) -> Feat
     arrays: dict[str, NDArray[Any]] = {"keys": sample.keys}
     for term in TERMS:
         if all(term in terms for terms in found):
-            arrays[term] = np.stack([_standardised(terms[term], term).astype(dtype) for terms in found])
+            arrays[term] = np.stack([standardised(terms[term], _constant(term)).astype(dtype) for terms in found])
     return Features(HuRef.name, HuRef.version, arrays, {"tokens": int(sample.ids.size), "layers": len(layers)})
 
 
-def _standardised(M: NDArray[Any], term: str) -> FloatArray:
-    values = M.astype(np.float64)
-    mean = float(values.mean())
-    values -= mean
-    spread = float(np.sqrt(np.mean(np.square(values))))
-    if spread <= NEAR_CONSTANT * abs(mean):
-        raise DegenerateInput("{term} is constant: expected a form that varies over tokens", term=term)
-    return values / spread
-
-
-def _correlation(A: NDArray[Any], B: NDArray[Any], term: str) -> float:
-    value = float(np.mean(_standardised(A, term) * _standardised(B, term)))
-    return min(1.0, max(-1.0, value))
-
-
-def image(features: Features) -> bytes:
-    """Draw a fingerprint as SVG: like fingerprints give like pictures, for models of one vocabulary.
-
-    Every term M is projected to S M S', with signs S (8×n) that the tokens' keys give, so that a token carries the same signs
-    in any model. Cells take their hue from Ma and their lightness from Mb, discs their size and hue from Mf, all continuous.
-    """
-    signs = _signs(features.arrays["keys"])
-    planes = {term: _plane(features.arrays, term, signs) for term in TERMS}
-    cell = 256 // GRID
-    shapes = []
-    for row in range(GRID):
-        for column in range(GRID):
-            ma, mb, mf = (float(planes[term][row, column]) for term in TERMS)
-            x, y = column * cell, row * cell
-            shapes.append(f'<rect x="{x}" y="{y}" width="{cell}" height="{cell}" fill="{_colour(ma, mb)}"/>')
-            place = f'cx="{x + cell // 2}" cy="{y + cell // 2}" r="{(1.0 + mf) * cell / 5.0:.1f}"'
-            shapes.append(f'<circle {place} fill="{_colour(mf, -mb)}"/>')
-    head = '<svg xmlns="http://www.w3.org/2000/svg" width="256" height="256" viewBox="0 0 256 256">'
-    return "\n".join([head, *shapes, "</svg>", ""]).encode("ascii")
-
-
-def _signs(keys: Keys) -> FloatArray:
-    mixed = (keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-    bits = (mixed[None, :] >> np.arange(GRID, dtype=np.uint64)[:, None]) & np.uint64(1)
-    return 2.0 * bits.astype(np.float64) - 1.0
-
-
-def _plane(arrays: Mapping[str, NDArray[Any]], term: str, signs: FloatArray) -> FloatArray:
-    """Return an 8×8 summary in (−1, 1); zero where the model lacks the term. Of standardised entries each cell has sd 1 or so."""
-    if term not in arrays:
-        return np.zeros((GRID, GRID))
-    values = arrays[term].astype(np.float64).mean(axis=0)
-    plane: FloatArray = np.tanh(signs @ values @ signs.T / signs.shape[1])
-    return plane
-
-
-def _colour(hue: float, light: float) -> str:
-    # two thirds of the circle: red and violet are ends, so that a hue can be no nearer than its number
-    rgb = colorsys.hls_to_rgb((1.0 + hue) / 3.0, 0.5 + 0.3 * light, 0.7)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+def _constant(term: str) -> DegenerateInput:
+    return DegenerateInput("{term} is constant: expected a form that varies over tokens", term=term)

@@ -30,16 +30,7 @@ from kinprint._util.numeric import evenly_spaced, ranks
 from kinprint.align.neuron_assignment import assigned
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import (
-    RESIDUAL_PERMUTATION,
-    ROTATION,
-    SIGN_FLIPS,
-    Chance,
-    Method,
-    Score,
-    all_but,
-    register,
-)
+from kinprint.fingerprints.base import Chance, Change, Method, Score, all_but, register, unit_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.stats.combine import bonferroni, fisher
 from kinprint.stats.tails import least_log10_p, log10_p_normal
@@ -71,7 +62,7 @@ class Match(Method):
 
     name = "match"
     title = Text("Neuron matching")
-    invariant_to = all_but(RESIDUAL_PERMUTATION, SIGN_FLIPS, ROTATION)
+    invariant_to = all_but(Change.RESIDUAL_PERMUTATION, Change.SIGN_FLIPS, Change.ROTATION)
     summary = Text(
         "Spearman correlation of two assignments of MLP neurons, by gate rows and by up rows; finds which layer is which."
     )
@@ -102,13 +93,6 @@ def neurons_of(model: Weights) -> NeuronRows:
     return NeuronRows(widths, model.shape(gate, layer, expert)[1], read)
 
 
-def unit_rows(X: Matrix) -> Matrix:
-    """Return the rows at unit length, zeros where a row is zero; float32, lengths summed in float64."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))[:, None].astype(np.float32)
-    unit: Matrix = np.divide(X, lengths, out=np.zeros_like(X), where=lengths > 0.0)
-    return unit
-
-
 def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
     """Compare layers of equal number, or those that a search finds to belong together."""
     if sides[0].columns != sides[1].columns:
@@ -123,7 +107,9 @@ def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
     if not measured or fisher([layer.log10_p for layer in measured]) > SHOWS:
         located = locate(sides, layers, seed=seed)
         if located or not measured:
-            pairs = [(first, second) for second, (first, _) in located.items()] or _by_depth(layers)
+            least = min(map(len, layers))
+            by_depth = zip(*(evenly_spaced(side, least, at="nearest") for side in layers), strict=True)
+            pairs = [(first, second) for second, (first, _) in located.items()] or list(by_depth)
             measured = _measure(sides, pairs, avoid=PROBE_NEURONS, seed=seed)
         tries += 1
     rho = [layer.rho for layer in measured]
@@ -151,11 +137,6 @@ def score_neurons(sides: tuple[NeuronRows, NeuronRows], *, seed: int) -> Score:
     return Score(value, _chance(log10_p, n, len(measured)), details, found, (said,))
 
 
-def _by_depth(layers: tuple[Sequence[int], Sequence[int]]) -> list[tuple[int, int]]:
-    count = min(len(layers[0]), len(layers[1]))
-    return list(zip(*(evenly_spaced(side, count, at="nearest") for side in layers), strict=True))
-
-
 @dataclass(frozen=True)
 class _Layer:
     pair: tuple[int, int]
@@ -172,7 +153,7 @@ def _measure(
     measured = []
     for pair in evenly_spaced(pairs, LAYERS, at="nearest"):
         rows = [side.widths[layer] for side, layer in zip(sides, pair, strict=True)]
-        order = _order(min(rows), seed)
+        order = np.random.default_rng(seed).permutation(min(rows))
         if order.size - avoid >= LEAST_NEURONS:
             order = order[avoid:]
         if order.size < LEAST_NEURONS:
@@ -183,10 +164,6 @@ def _measure(
         by_gate, by_up = (_assigned(rows[narrow][chosen], rows[1 - narrow]) for rows in (gates, ups))
         measured.append(_judged(pair, by_gate, by_up))
     return measured
-
-
-def _order(count: int, seed: int) -> NDArray[np.intp]:
-    return np.random.default_rng(seed).permutation(count)
 
 
 def _assigned(left: Matrix, right: Matrix) -> NDArray[np.intp]:
@@ -222,7 +199,7 @@ def locate(
     A layer of B for which no layer of A reaches `LOCATED` is left out.
     """
     narrow = 0 if min(sides[0].widths.values()) <= min(sides[1].widths.values()) else 1
-    columns = np.sort(_order(sides[0].columns, seed)[:PROBE_COLUMNS])
+    columns = np.sort(np.random.default_rng(seed).permutation(sides[0].columns)[:PROBE_COLUMNS])
     probes = {layer: _probe(sides[narrow], layer, columns, seed) for layer in layers[narrow]}
     share = np.zeros((len(layers[narrow]), len(layers[1 - narrow])))
     for place, layer in enumerate(layers[1 - narrow]):
@@ -240,6 +217,6 @@ def locate(
 
 
 def _probe(side: NeuronRows, layer: int, columns: NDArray[np.intp], seed: int) -> tuple[Matrix, Matrix]:
-    chosen = _order(side.widths[layer], seed)[:PROBE_NEURONS]
+    chosen = np.random.default_rng(seed).permutation(side.widths[layer])[:PROBE_NEURONS]
     gate, up = side.read(layer)
     return unit_rows(gate[chosen][:, columns]), unit_rows(up[chosen][:, columns])

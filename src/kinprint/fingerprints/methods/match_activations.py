@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import CHANGES, FORWARD, TOKENIZER, WEIGHTS, Method, Score, register
+from kinprint.fingerprints.base import CHANGES, Method, Need, Score, register
 from kinprint.fingerprints.forward import Runner, common_places
 from kinprint.fingerprints.methods.match import NeuronRows, score_neurons
 from kinprint.model.weights import Weights
@@ -32,7 +32,7 @@ class MatchActivations(Method):
 
     name = "match_activations"
     title = Text("Neuron matching (activations)")
-    needs = (WEIGHTS, TOKENIZER, FORWARD)
+    needs = (Need.WEIGHTS, Need.TOKENIZER, Need.FORWARD)
     invariant_to = CHANGES
     summary = Text(
         "Neuron matching on what gate and up give at the tokens of fixed prompts; withstands a change of basis."

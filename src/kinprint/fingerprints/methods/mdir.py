@@ -33,17 +33,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import (
-    ROTATION,
-    SIGN_FLIPS,
-    TOKENIZER,
-    WEIGHTS,
-    Chance,
-    Method,
-    Score,
-    all_but,
-    register,
-)
+from kinprint.fingerprints.base import Chance, Change, Method, Need, Score, all_but, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Weights
 from kinprint.text import Text
@@ -62,8 +52,8 @@ class Mdir(Method):
 
     name = "mdir"
     title = Text("MDIR (embeddings)")
-    needs = (WEIGHTS, TOKENIZER)
-    invariant_to = all_but(SIGN_FLIPS, ROTATION)
+    needs = (Need.WEIGHTS, Need.TOKENIZER)
+    invariant_to = all_but(Change.SIGN_FLIPS, Change.ROTATION)
     summary = Text("How near a permutation the best rotation between the embeddings of shared tokens is.")
     references = ("Zhang 2025, Matrix-Driven Instant Review (MDIR), arXiv:2508.06309",)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.neuron_gram import GRAM_ROWS, GramSide, gram_side, gram_test, hold_gram
-from kinprint.fingerprints.base import NEURON_PERMUTATION, Chance, Features, PortableMethod, Score, all_but, register
+from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, all_but, register
 from kinprint.model.weights import Weights
 from kinprint.text import Text
 
@@ -31,7 +31,7 @@ class Gram(PortableMethod):
     name = "gram"
     title = Text("Gram profiles")
     bounds = (0.0, 1.0)
-    invariant_to = all_but(NEURON_PERMUTATION)
+    invariant_to = all_but(Change.NEURON_PERMUTATION)
     summary = Text("Neurons recognised by their products with other neurons, in any residual basis; exact null.")
     references = ("kinprint, docs/fingerprints.md",)
 

@@ -21,16 +21,7 @@ from kinprint.arch import Axis, Role, ordered_axes
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import norm_test
 from kinprint.evidence.probe import SamplePair
-from kinprint.fingerprints.base import (
-    RESIDUAL_PERMUTATION,
-    ROTATION,
-    Chance,
-    Features,
-    PortableMethod,
-    Score,
-    all_but,
-    register,
-)
+from kinprint.fingerprints.base import Chance, Change, Features, PortableMethod, Score, all_but, register
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.model.reader import Sample
 from kinprint.model.weights import Matrix, Weights
@@ -47,7 +38,7 @@ class Norms(PortableMethod):
 
     name = "norms"
     title = Text("Norm scales, jointly")
-    invariant_to = all_but(RESIDUAL_PERMUTATION, ROTATION)
+    invariant_to = all_but(Change.RESIDUAL_PERMUTATION, Change.ROTATION)
     summary = Text("Mean correlation of norm scales, against one permutation of residual dimensions: exact.")
     references = ("kinprint, METHODS 1a: joint permutation test of norm scales",)
 

@@ -18,10 +18,10 @@ import math
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import RESCALING, ROTATION, Features, PortableMethod, Score, all_but, register
+from kinprint.fingerprints.base import Change, Features, PortableMethod, Score, all_but, correlation, register
 from kinprint.model.weights import Weights
 from kinprint.text import Text
 
@@ -37,7 +37,7 @@ class IntrinsicSpread(PortableMethod):
 
     name = "pdf"
     title = Text("PDF (spread by layer)")
-    invariant_to = all_but(ROTATION, RESCALING)
+    invariant_to = all_but(Change.ROTATION, Change.RESCALING)
     summary = Text(
         "Standard deviations of Q, K, V, O over the layers, correlated; descriptive, without a null of its own."
     )
@@ -72,21 +72,7 @@ class IntrinsicSpread(PortableMethod):
 
 def _correlation(a: FloatArray, b: FloatArray, name: str) -> float:
     length = max(a.size, b.size)
-    one, two = _normalised(_stretched(a, length), name), _normalised(_stretched(b, length), name)
-    return min(1.0, max(-1.0, float(np.mean(one * two))))
-
-
-def _stretched(values: FloatArray, length: int) -> FloatArray:
     # first to first and last to last; normalising again afterwards does what normalising before would, and keeps r a correlation
-    return np.interp(np.linspace(0.0, values.size - 1.0, length), np.arange(values.size), values)
-
-
-def _normalised(values: FloatArray, name: str) -> FloatArray:
-    centred = values - values.mean()
-    spread = float(np.sqrt(np.mean(np.square(centred))))
-    if spread <= NEAR_CONSTANT * abs(float(values.mean())):
-        raise DegenerateInput(
-            "the spread of {name} is the same in all layers: there is nothing to correlate", name=name
-        )
-    normalised: FloatArray = centred / spread
-    return normalised
+    one, two = (np.interp(np.linspace(0.0, x.size - 1.0, length), np.arange(x.size), x) for x in (a, b))
+    same = DegenerateInput("the spread of {name} is the same in all layers: there is nothing to correlate", name=name)
+    return correlation(one, two, same)

@@ -30,17 +30,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import (
-    CHANGES,
-    FORWARD,
-    TOKENIZER,
-    WEIGHTS,
-    Features,
-    PortableMethod,
-    Score,
-    cka_chance,
-    register,
-)
+from kinprint.fingerprints.base import CHANGES, Features, Need, PortableMethod, Score, cka_chance, register
 from kinprint.fingerprints.forward import Runner, prompts, prompts_digest
 from kinprint.model.weights import Weights
 from kinprint.stats.kernels import centred_gram, u_centred
@@ -56,7 +46,7 @@ class REEF(PortableMethod):
 
     name = "reef"
     title = verbatim("REEF")
-    needs = (WEIGHTS, TOKENIZER, FORWARD)
+    needs = (Need.WEIGHTS, Need.TOKENIZER, Need.FORWARD)
     invariant_to = CHANGES
     summary = Text(
         "Unbiased linear CKA of layers' outputs at the last token of 200 fixed prompts; widths and tokenizers may differ."

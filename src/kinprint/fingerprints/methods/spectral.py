@@ -99,13 +99,13 @@ def _summed_groups(model: Weights, many: Matrix, few: Matrix) -> Matrix:
     if many.shape[0] == few.shape[0]:
         return many
     heads, kv_heads = model.heads, model.kv_heads
-    fits = bool(heads and kv_heads) and many.shape[0] * (kv_heads or 0) == few.shape[0] * (heads or 0)
+    fits = heads and kv_heads and many.shape[0] * kv_heads == few.shape[0] * heads
     if not fits or not kv_heads or few.shape[0] % kv_heads:
         raise DegenerateInput(
             "{name}: query and key rows {n} and {m} do not fit {k} and {l} heads",
             name=model.label,
-            n=many.shape[0],
-            m=few.shape[0],
+            n=len(many),
+            m=len(few),
             k=heads,
             l=kv_heads,
         )
