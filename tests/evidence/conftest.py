@@ -20,7 +20,7 @@ from kinprint.results.findings import Verdict
 from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.sources.settings import Settings
-from support.places import DEMO_MODELS
+from support.places import DEMO_MODELS, FAMILY_MODELS
 from support.probes import probe_from_state
 
 DEMO = DEMO_MODELS
@@ -89,6 +89,19 @@ def demo_probe(demo) -> Callable[[str], Probe]:
     @cache
     def probe(name: str) -> Probe:
         state, config, _ = demo(name)
+        return probe_from_state(state, config, label=name)
+
+    return probe
+
+
+@pytest.fixture(scope="session")
+def trained_probe() -> Callable[[str], Probe]:
+    """Return what would be read of a model of the demo or of the trained family, in memory."""
+
+    @cache
+    def probe(name: str) -> Probe:
+        root = DEMO if (DEMO / name).exists() else FAMILY_MODELS
+        state, config, _ = load_state(root / name)
         return probe_from_state(state, config, label=name)
 
     return probe

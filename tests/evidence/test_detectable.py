@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from kinprint.evidence.probe import Probe, SamplePair
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE
+from support.planting import share_claimed, share_seen
 
 TRIALS = 120
 
@@ -184,6 +186,56 @@ def test_planted_relations_are_seen_in_trained_models(demo_probe, names):
         kept = {key: value for key, value in mixed.samples.items() if key[0].info.kind == "norm"}
         seen += assess(one, replace(other, samples=other.samples | kept)).log10_p <= LOG10_ALPHA
     assert seen >= POWER * 60
+
+
+def held(found, item, trials):
+    """Check one stated power on relations planted anew: seen as often as stated, less often at half, and always beyond."""
+    margin = 2.0 * math.sqrt(POWER * (1.0 - POWER) / trials)
+    shares = [share_seen(found, item, min(1.0, factor * item.least), trials) for factor in (0.5, 1.0, 1.25)]
+    copy = share_seen(found, item, 1.0, 2)
+    assert min(shares[1], shares[2]) >= POWER - margin, (item.name, item.scope, shares)
+    assert shares[0] < shares[1], (item.name, item.scope, shares)
+    assert copy == 1.0
+    return shares
+
+
+INDEPENDENT = ("base", "unrelated", "indep", "twin", "distilled_1", "grown", "upcycled")
+RELATED = frozenset({"base", "grown", "upcycled"})
+
+
+@pytest.mark.slow
+def test_what_is_stated_of_trained_models_holds_when_planted_anew(demo_probe):
+    found, power = stated(demo_probe("base"), demo_probe("unrelated"))
+    assert {name for name, _ in power} == {"dimension_fixed_points", "fixed_points"}
+    for item in power.values():
+        held(found, item, 40)
+
+
+@pytest.mark.slow
+def test_the_joint_test_of_one_norm_holds_when_planted_anew():
+    """Two norms are too few for profiles of dimensions; then the joint test of each role states its power."""
+    found, power = stated(probe(5, layers=2, width=512), probe(6, layers=2, width=512))
+    held(found, power["norm_joint", "input_norm"], 60)
+
+
+@pytest.mark.slow
+def test_a_relation_of_the_stated_strength_ends_in_a_claim(demo_probe):
+    """Planted in one part, with the correction over all tests, and signs beside order: what counts is the verdict."""
+    found, power = stated(demo_probe("base"), demo_probe("unrelated"))
+    for item in power.values():
+        assert share_claimed(found, item, item.least, 10) == 1.0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("one", "two"), [pair for pair in combinations(INDEPENDENT, 2) if not RELATED.issuperset(pair)]
+)
+def test_what_is_stated_of_independent_models_holds_in_great_numbers(trained_probe, one, two):
+    found, power = stated(trained_probe(one), trained_probe(two))
+    for item in power.values():
+        if item.least is not None:
+            held(found, item, 300)
+            assert share_claimed(found, item, item.least, 60) >= POWER
 
 
 def test_unrelated_pairs_are_not_seen_at_the_level(wide):

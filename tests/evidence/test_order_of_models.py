@@ -20,7 +20,7 @@ def said(report, *, back=False):
     places = [(source, item.layer) for item in report.evidence.alignment.layers for source in item.sources]
     places = sorted((layer, source) for source, layer in places) if back else sorted(places)
     p = None if verdict.log10_p is None else round(verdict.log10_p, 6)
-    return verdict.class_, verdict.kind, verdict.variant, p, places
+    return verdict.class_, verdict.kind, verdict.kinds, verdict.variant, p, places
 
 
 @pytest.mark.parametrize(("one", "two"), [("base", "grown"), ("base", "unrelated"), ("sibling", "permuted")])

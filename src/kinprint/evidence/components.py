@@ -199,8 +199,7 @@ def _by_layer(
     that share in place.
     """
     count = len(layers.alignment.layers)
-    tries = max(1, layers.alignment.layers[0].tries if layers.alignment.layers else 1) * max(count, 1)
-    corrected = {layer: bonferroni(p, tries) for layer, p in found.items()}
+    corrected = {layer: bonferroni(p, layers.tries) for layer, p in found.items()}
     shared = {layer for layer, p in corrected.items() if p <= LAYER_ALPHA}
     hits = len(shared)
     if shared & aligned:

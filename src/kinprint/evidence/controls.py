@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
@@ -32,8 +33,25 @@ def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozense
     """
     a = a.thinned(CONTROL_LAYERS)  # these show that the tests work on this model, for which some layers do
     same, shuffled = assess(a, a, seed=seed), assess(a, a.shuffled(seed + 1), seed=seed)
-    able = frozenset((t.name, str(t.scope)) for t in same.tests if (t.log10_p_claim or 0.0) <= LOG10_ALPHA)
-    return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], able
+    return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], _reached(same)
+
+
+def both_controls(a: Probe, b: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
+    """Run the controls of both models, so that their order does not matter: where those of B go wrong, these are reported."""
+    (mine, able), (others, seen) = (own_controls(probe, seed=seed) for probe in (a, b))
+    worse = (
+        one if one.status == FAILED or two.status == PASSED else _of_b(two)
+        for one, two in zip(mine, others, strict=True)
+    )
+    return list(worse), able & seen
+
+
+def _of_b(control: ControlFinding) -> ControlFinding:
+    return replace(control, reason=Text("model {side}: {why}", side="B", why=control.reason))
+
+
+def _reached(assessment: Assessment) -> frozenset[tuple[str, str]]:
+    return frozenset((t.name, str(t.scope)) for t in assessment.tests if (t.log10_p_claim or 0.0) <= LOG10_ALPHA)
 
 
 def able_tests(probes: tuple[Probe, Probe], power: Sequence[PowerFinding], *, seed: int) -> frozenset[tuple[str, str]]:
@@ -44,9 +62,8 @@ def able_tests(probes: tuple[Probe, Probe], power: Sequence[PowerFinding], *, se
     found = []
     for probe in probes:
         few = probe.thinned(CONTROL_LAYERS)
-        tests = assess(few, planted_probe(few, few.shuffled(seed + 1), KEPT), seed=seed).tests
-        found.append({(test.name, str(test.scope)) for test in tests if (test.log10_p_claim or 0.0) <= LOG10_ALPHA})
-    return frozenset(found[0] & found[1])
+        found.append(_reached(assess(few, planted_probe(few, few.shuffled(seed + 1), KEPT), seed=seed)))
+    return found[0] & found[1]
 
 
 def run_controls(options: Options, a: Probe, session: Session) -> list[ControlFinding]:

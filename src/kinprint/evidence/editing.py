@@ -22,7 +22,7 @@ from kinprint.evidence.controls import read_alike
 from kinprint.evidence.expert_split import ExpertSplit, find_split
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.norm_edits import FoldedPair, NormEdit, norm_edit, unfold
-from kinprint.evidence.probe import LayerMap, Probe, SamplePair, is_residual_norm, pairs_by_role, sample_pairs
+from kinprint.evidence.probe import LayerMap, Probe, SamplePair, in_depth, is_residual_norm, pairs_by_role, sample_pairs
 from kinprint.evidence.reading import EVERYTHING, ProbeRead, Scope, fill_probes, new_probe
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Sample, Want
@@ -89,16 +89,16 @@ def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerM
     """Ask for the same leading rows of a few roles, in up to three layers whose attention or MLP shares in its place."""
     reads = []
     a, b = (scope.parts(model) for model in models)
-    for layer in evenly_spaced(sorted(layer_map), EDIT_LAYERS, at="ends"):
+    for layer, source in evenly_spaced(in_depth(layer_map), EDIT_LAYERS, at="ends"):
         for role in EDIT_ROLES:
             tested = assessment.layers.attention if role.value.startswith("attn") else assessment.layers.mlp
             expert = 0 if role.info.scope == "expert" else None
-            one, two = a.get((role, layer_map[layer], expert)), b.get((role, layer, expert))
+            one, two = a.get((role, source, expert)), b.get((role, layer, expert))
             if tested.get(layer, 0.0) > LAYER_ALPHA or one is None or two is None or one.shape != two.shape:
                 continue
-            tensor = models[0].checkpoint.tensors[one.name]
-            row_bytes = max(1, tensor.nbytes // max(1, tensor.shape[0]))
-            rows = min(one.shape[0], max(8, SLICE_BYTES // row_bytes))
+            tensors = [model.checkpoint.tensors[part.name] for model, part in zip(models, (one, two), strict=True)]
+            row_bytes = max(tensor.nbytes // max(1, tensor.shape[0]) for tensor in tensors)
+            rows = min(one.shape[0], max(8, SLICE_BYTES // max(1, row_bytes)))
             run = None if rows == one.shape[0] else (0, rows)
             reads += [ProbeRead(side, "sample", Want(*part.key, run)) for side, part in enumerate((one, two))]
     return reads

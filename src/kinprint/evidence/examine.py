@@ -15,7 +15,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult, assess
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, with_power
-from kinprint.evidence.controls import CONTROL_LAYERS, able_tests, own_controls, run_controls
+from kinprint.evidence.controls import CONTROL_LAYERS, able_tests, both_controls, run_controls
 from kinprint.evidence.edit_kinds import NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
@@ -96,7 +96,7 @@ def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
         stages.append(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
     merge = _merge(case, stages) if options.parents else None
     tell("evidence", 3, 4)
-    own, able = own_controls(a, seed=options.seed)
+    own, able = both_controls(a, b, seed=options.seed)
     nothing_found = assessment.log10_p > LOG10_ALPHA
     power = power_of(assessment) if nothing_found else []
     if rotated.tests:
@@ -150,8 +150,8 @@ def _search_neurons(case: Case, assessment: Assessment, stages: list[Text]) -> t
     mlp = next((item for item in assessment.components if item.component == "mlp"), None)
     found_related = _related(assessment)
     experts = any(item.shared for item in assessment.experts)
-    # the deeper model has layers that the other lacks, whichever of the two it is
-    suspicious = found_related and (mlp is None or mlp.shared < min(mlp.tested, case.probes[0].layers)) and not experts
+    unmatched = mlp is None or not mlp.shared or assessment.layers.unmatched("mlp")
+    suspicious = found_related and unmatched and not experts
     if not suspicious and not case.options.deep:
         why = Text("the MLPs share in place") if found_related else Text("nothing suggests it; --deep looks anyway")
         stages.append(Text("reordered neurons were not looked for: {why}", why=why))

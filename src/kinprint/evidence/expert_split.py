@@ -8,7 +8,7 @@ import numpy as np
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
-from kinprint.evidence.probe import LayerMap
+from kinprint.evidence.probe import LayerMap, in_depth
 from kinprint.evidence.reading import ProbeRead, Scope, fill_probes, new_probe
 from kinprint.model.model import Model
 from kinprint.model.reader import Want
@@ -42,7 +42,7 @@ def find_split(
         return None, 0
     moe, dense = (0, 1) if experts[0] else (1, 0)
     parts = [scope.parts(model) for model in models]
-    for layer_b, layer_a in sorted(layer_map.items()):
+    for layer_b, layer_a in in_depth(layer_map):
         layer, other = (layer_a, layer_b) if moe == 0 else (layer_b, layer_a)
         whole = parts[dense].get((Role.MLP_UP, other, None))
         ends = [parts[moe].get((Role.EXPERT_UP, layer, expert)) for expert in (0, experts[moe] - 1)]

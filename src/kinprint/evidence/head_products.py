@@ -16,6 +16,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Role
 from kinprint.errors import BudgetExceeded, DegenerateInput
+from kinprint.evidence.probe import in_depth
 from kinprint.model.weights import Weights
 from kinprint.stats.combine import bonferroni
 from kinprint.stats.joint import joint_tail
@@ -42,7 +43,7 @@ def compare_heads(
         return {}
     pairs = [
         (source, layer)
-        for layer, source in sorted(layer_map.items())
+        for layer, source in in_depth(layer_map)
         if all(a.has(role, source) and b.has(role, layer) for role in ROLES)
     ]
     if not pairs:

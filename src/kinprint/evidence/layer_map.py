@@ -46,6 +46,15 @@ class LayerEvidence:
     testable: frozenset[str] = frozenset()  # "attention", "mlp": parts that both models have
     layer_map: Mapping[int, int] = field(default_factory=dict)
     """Layers of B that share, each with one layer of A; of copies on either side the nearest, so that no layer counts twice."""
+    by_place: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
+    """log10 p of the parts of every pair of layers, of A and of B, that was tested."""
+    looked_at: int = 0  # layers of the shallower model
+    tries: int = 1  # pairs of layers that were looked at
+
+    def unmatched(self, part: str) -> bool:
+        """Whether a part of some layer has no partner in place, seen from the shallower model, whichever of the two that is."""
+        pairs = [self.by_place[source, layer].get(part, 0.0) for layer, source in self.layer_map.items()]
+        return sum(bonferroni(p, self.tries) <= LAYER_ALPHA for p in pairs) < self.looked_at
 
 
 def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
@@ -97,7 +106,16 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
     alignment = LayerAlignment(
         TESTED, kind, tuple(findings), tuple(role.value for role in scopes), unread=_unread(b), unread_a=_unread(a)
     )
-    return LayerEvidence(alignment, **_by_part(main), testable=_testable(a, b), layer_map=_one_to_one(found, shared))
+    layer_map = _one_to_one(found, shared)
+    return LayerEvidence(
+        alignment,
+        **_by_part(main),
+        testable=_testable(a, b),
+        layer_map=layer_map,
+        by_place=by_pair,
+        looked_at=tries,
+        tries=tries * lines,
+    )
 
 
 def _matched_places(scores: LayerScores) -> tuple[str, list[Place]]:
@@ -160,7 +178,8 @@ def _by_part(layers: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, f
 def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int) -> LayerEvidence:
     """Test layers at their own places, where no map can be sought: tests that need no residual order remain."""
     places = [(layer, layer) for layer in range(min(a.layers, b.layers))]
-    tested = {at[1]: ps for at, ps in _test_parts(a, b, places, ordered, seed).items() if ps}
+    by_place = {at: ps for at, ps in _test_parts(a, b, places, ordered, seed).items() if ps}
+    tested = {at[1]: ps for at, ps in by_place.items()}
     adjusted = dict(zip(tested, holm([bonferroni(min(ps.values()), 2) for ps in tested.values()]), strict=True))
     findings = tuple(
         LayerFinding(layer, layer, None, None, p, 1, p <= LAYER_ALPHA) for layer, p in sorted(adjusted.items())
@@ -168,7 +187,15 @@ def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int)
     kind = IDENTITY if any(item.shared for item in findings) else NONE
     alignment = LayerAlignment(OFF, kind, findings, (), reason, unread=_unread(b), unread_a=_unread(a))
     layer_map = {item.layer: item.layer for item in findings if item.shared}
-    return LayerEvidence(alignment, **_by_part(tested), testable=_testable(a, b), layer_map=layer_map)
+    return LayerEvidence(
+        alignment,
+        **_by_part(tested),
+        testable=_testable(a, b),
+        layer_map=layer_map,
+        by_place=by_place,
+        looked_at=len(tested),
+        tries=max(1, len(tested)),
+    )
 
 
 def layer_p(

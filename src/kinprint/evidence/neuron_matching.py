@@ -23,6 +23,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER
+from kinprint.evidence.probe import in_depth
 from kinprint.evidence.reading import EVERYTHING, Parts, Scope
 from kinprint.formats.plan import MAX_GAP_BYTES
 from kinprint.model.model import Model
@@ -107,7 +108,7 @@ def match_neurons(
 def _candidates(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[GateUp, GateUp]]:
     """Return gate and up of layers of B, each after those of the layer of A that it matches."""
     found: list[tuple[GateUp, GateUp]] = []
-    for layer, source in sorted(layer_map.items()):
+    for layer, source in in_depth(layer_map):
         for mlp in MLPS:
             one, two = ((Want(mlp.gate, at, mlp.expert), Want(mlp.up, at, mlp.expert)) for at in (source, layer))
             if all(want.key in parts for wants, parts in ((one, a), (two, b)) for want in wants):

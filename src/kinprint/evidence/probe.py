@@ -129,6 +129,11 @@ class SamplePair:
 LayerMap = Mapping[int, int]  # layer of B to layer of A
 
 
+def in_depth(layer_map: LayerMap) -> list[tuple[int, int]]:
+    """Return layers of B with those of A in an order that does not depend on which of the models is called A."""
+    return sorted(layer_map.items(), key=lambda at: (sum(at), min(at)))
+
+
 def sample_pairs(a: Probe, b: Probe, layer_map: LayerMap) -> Iterator[SamplePair]:
     """Pair the slices of B with those of A under a layer map; slices without a partner are left out."""
     for (role, layer, expert), sample in b.samples.items():
