@@ -25,10 +25,7 @@ def flattened(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def selecting_names(config: Mapping[str, object]) -> list[str]:
-    """List what a config calls its architecture, the most specific first; model types in lower case.
-
-    A config made from a GGUF file's metadata is marked: its tensors have llama.cpp's names, whatever the architecture.
-    """
+    """List what a config calls its architecture, the most specific first; one made from GGUF metadata is marked as that."""
     if config.get("gguf") is True:
         return [f"gguf:{str(config.get('model_type', '')).lower()}", "gguf"]
     names: list[str] = []
@@ -40,10 +37,7 @@ def selecting_names(config: Mapping[str, object]) -> list[str]:
 
 
 class Dims:
-    """The sizes of a model, found in its config by an architecture's rules.
-
-    ``measured`` holds sizes that the tensors themselves show; they stand in where the config says nothing.
-    """
+    """The sizes of a model, by an architecture's rules from its config; `measured` sizes stand in where that says nothing."""
 
     def __init__(
         self,

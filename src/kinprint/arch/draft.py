@@ -78,11 +78,7 @@ def _named(form: NameForm) -> Iterable[tuple[str, int]]:
 
 
 class Draft:
-    """The naming of a list of tensors while it is made.
-
-    Every stored name ends in exactly one of ``found`` (fused tensors with several roles; of a stack X its matrices X[0],
-    X[1], …), ``unmapped``, ``excluded``.
-    """
+    """The naming of a list of tensors while it is made: each stored name ends as ``found``, ``unmapped`` or ``excluded``."""
 
     def __init__(self, architecture: Architecture, config: Mapping[str, object]) -> None:
         self.architecture = architecture

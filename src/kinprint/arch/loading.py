@@ -67,10 +67,7 @@ def load_all() -> tuple[Architecture, ...]:
 
 @cache
 def selectors() -> Mapping[str, str]:
-    """Map model types (in lower case) and class names to the file that claims them.
-
-    Class names keep their case: OlmoForCausalLM and OLMoForCausalLM store different names.
-    """
+    """Map model types (in lower case) and class names (OLMo's differ in case only) to the file that claims them."""
     found: dict[str, str] = {}
     for name in file_names():
         raw = read_packaged(name)

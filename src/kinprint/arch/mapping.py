@@ -26,10 +26,7 @@ _ENOUGH = 0.5  # fraction of names that an architecture file must cover to be be
 
 
 def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, ...]]) -> Naming:
-    """Find the role of every tensor of a checkpoint; the config is empty if there is no ``config.json``.
-
-    Every stored name is among the result's tensors (of a stack X its matrices X[0], X[1], …), unmapped or excluded names.
-    """
+    """Find the role of every tensor of a checkpoint: each stored name is among the tensors, the unmapped or the excluded."""
     flat = flattened(config)
     forms = NameForms(shapes)
     choice = _choose(config, forms.counts())

@@ -79,10 +79,7 @@ class NameForms:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Composition of a fused tensor: ``repeat`` groups, each made of ``parts`` in this order.
-
-    Sizes are names of dims; ``repeat`` is the name of a dim, or None for one group (plain concatenation).
-    """
+    """Composition of a fused tensor: ``repeat`` groups (None: one) of ``parts`` in this order; sizes are names of dims."""
 
     repeat: str | None
     parts: tuple[tuple[Role, str], ...]
@@ -90,22 +87,17 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Role and form of the tensors that match a template.
-
-    ``indices`` is how many indices a name must have: the layer's comes first, the expert's second.
-    ``priority`` decides which of two names of the same role is taken (the lower). ``stacked``: the tensor holds the matrices
-    of all experts, along an axis before theirs.
-    """
+    """Role and form of the tensors that match a template."""
 
     role: Role | None
     split: Split | None = None
     transposed: bool = False
-    indices: int = 0
+    indices: int = 0  # that a name must have: the layer's comes first, the expert's second
     has_layer: bool = False
     has_expert: bool = False
-    priority: int = 0
+    priority: int = 0  # of two names of one role the lower is taken
     offset: float = 0.0
-    stacked: bool = False
+    stacked: bool = False  # holds the matrices of all experts, along an axis before theirs
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -117,17 +109,13 @@ class NameRule:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Names to leave out: a pattern with ``*`` at either end or both, and the reason.
-
-    ``packs`` marks a quantiser's state: the tensor called like the pattern's match with its suffix replaced by
-    ``packs`` then holds packed numbers, which cannot be compared either.
-    """
+    """Names to leave out: a pattern with ``*`` at either end or both, and the reason."""
 
     text: str
     open_start: bool
     open_end: bool
     reason: Text
-    packs: str | None
+    packs: str | None  # of a quantiser's state: the suffix of the tensor beside it that then holds packed numbers
     optional: bool = False  # a buffer without weights, which a copy of the model may lack
 
     def matches(self, name: str) -> bool:

@@ -47,10 +47,7 @@ fail_on_option = click.option(
 
 
 def exit_code(found: Iterable[str], fail_on: tuple[str, ...] | None) -> int:
-    """Return the exit code of findings (verdict classes and states of cards), the first of `fail_on` that is among them.
-
-    Without `fail_on` a verdict has its own code, and what cards say has none.
-    """
+    """Return the exit code of findings: the first of `fail_on` that is among them, without it that of the verdict."""
     findings = list(found)
     if fail_on is None:
         return next((EXIT_CODES[name] for name in findings if name in EXIT_CODES), 0)

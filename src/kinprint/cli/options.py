@@ -58,10 +58,7 @@ read_size = _reading(lambda value: None if value.lower() in ("none", "unlimited"
 
 
 def comparison_options(*names: str, base: Options | None = None) -> Callable[[F], F]:
-    """Add the options of comparisons, all or those named, and hand over as `chosen` those that the user gave.
-
-    Help shows the defaults of `base`.
-    """
+    """Add the options of comparisons, all or those named, with the defaults of `base`; `chosen` holds those that were given."""
     defaults = base or Options()
     described = dict(options_of(Options, names or None))
 

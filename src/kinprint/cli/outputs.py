@@ -33,11 +33,7 @@ class Outputs:
     table: str | None = None  # by default the first of a pair's, or the only one of many models
 
     def check(self, further: Mapping[str, Path | None] | None = None) -> None:
-        """Refuse targets that cannot be written, before anything is read, also `further` files, by their options.
-
-        Raises UsageError if two options name the same file, StorageError if a target cannot be written, NeedsExtra if a form needs
-        a package that is not installed.
-        """
+        """Refuse targets that cannot be written, before anything is read, also `further` files, by their options."""
         targets = self._targets() | {option: path for option, path in (further or {}).items() if path is not None}
         seen: dict[str, str] = {}
         for option, target in targets.items():

@@ -47,10 +47,7 @@ def compare_all_pairs(
 
 
 def refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, outputs: Outputs) -> None:
-    """Refuse options that only a comparison of two models has, and say how to have what they would give.
-
-    `chosen` are the options of the comparison that were given, `further` are others, `count` is the number of models.
-    """
+    """Refuse options that only a comparison of two models has, and say how to have what they would give."""
     folder = outputs.out or Path("OUT")
     way = "compare the pair alone, or " + ("" if outputs.out is not None else "give --out OUT, then ")
     refuse_table_of_pair(outputs, folder, f"{count} models were given", way)
@@ -64,10 +61,7 @@ def refuse_pair_options(chosen: dict[str, Any], further: list[str], count: int, 
 
 
 def refuse_table_of_pair(outputs: Outputs, folder: Path, given: str, way: str = "") -> None:
-    """Refuse the tables of a pair where there are many, and say how to have them of one, from its own report in `folder`.
-
-    `given` says what there is instead.
-    """
+    """Refuse the tables of a pair where there are many (`given`), and say how to have them from its own report in `folder`."""
     if outputs.table in (None, ALL_PAIRS_TABLE):
         return
     form = next(FORMS[name].option for name in outputs.forms if FORMS[name].tables)

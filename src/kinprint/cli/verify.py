@@ -77,10 +77,7 @@ def verify_command(
 
 
 def _refuse_report(file: Path) -> None:
-    """Raise FormatError if the file is a report: easily taken for a bundle, but with nothing to check it against.
-
-    Whatever else is wrong with the file is left to those who read bundles.
-    """
+    """Refuse a report: easily taken for a bundle, but with nothing to check it against."""
     try:
         with file.open("rb") as opened:
             start = opened.read(_LOOK)

@@ -151,10 +151,7 @@ def write_fingerprint(path: Path, fingerprint: Fingerprint) -> int:
 
 
 def read_fingerprint(path: Path) -> Fingerprint:
-    """Read a fingerprint file, hostile or not: everything is checked against the file's size and the digest.
-
-    Raise NotFound without a file, FormatError for a damaged one, SchemaError for another version.
-    """
+    """Read a fingerprint file, hostile or not: everything is checked against the file's size and the digest."""
     try:
         size = path.stat().st_size
         if size > FILE_CAP:

@@ -57,11 +57,7 @@ def prompts_digest() -> str:
 
 
 class Runner:
-    """A model that can be run, with its tokenizer.
-
-    Raise NeedsExtra without torch, transformers or tokenizers; DegenerateInput if the model's files are not on this machine,
-    or are not such as transformers can run without code of their own.
-    """
+    """A model that can be run by transformers without code of its own, with its tokenizer; its files are on this machine."""
 
     def __init__(self, model: Weights) -> None:
         self.label = model.label
@@ -78,10 +74,7 @@ class Runner:
         return [Prompt(tuple(cut.ids), tuple(end for _, end in cut.offsets)) for cut in encoded]
 
     def last_tokens(self) -> Iterator[NDArray[np.float32]]:
-        """Return for each layer its output at the last token of every prompt, prompts × width.
-
-        Outputs of the blocks themselves: the norm after the last would not turn with the residual stream.
-        """
+        """Return for each layer its output (before the final norm, which does not turn) at the last token of every prompt."""
         cut = self.prompts()
         with self._loaded(cut) as module:
             blocks = _blocks(module, self.label)
@@ -91,10 +84,7 @@ class Runner:
         return (np.concatenate(rows) for rows in kept.values())
 
     def neurons(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[Matrix, Matrix]]:
-        """Return for each layer what its gate and up maps give at these places (prompt, position): neurons × places.
-
-        Before the activation function, and before the two are multiplied.
-        """
+        """Return for each layer what gate and up maps give, before they meet, at these (prompt, position): neurons × places."""
         cut = self.prompts()
         with self._loaded(cut) as module:
             watched, fused = _gated(_blocks(module, self.label), self.label)

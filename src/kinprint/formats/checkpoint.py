@@ -77,10 +77,7 @@ def execute_together(plans: Sequence[tuple[Checkpoint, ReadPlan]]) -> list[list[
 
 
 def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool = False) -> Checkpoint:
-    """Open a model: pin it, find its weight files, read and check every header. No tensor is read.
-
-    An adapter opens as its base with the adapter added, or with `alone` as the tensors it stores.
-    """
+    """Open a model: pin it and read every header, no tensor. An adapter opens merged into its base, or `alone`."""
     ref = session.find(reference)
     folder = session.open_folder(ref)
     wanted = _wanted_file(ref, folder, session)
@@ -98,11 +95,9 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
 
 
 def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Checkpoint:
-    """Open a whole model.
+    """Open a whole model in three waves of requests, however many shards there are.
 
-    For a hub repository the look-ups of all shards run while the index is read, and each shard goes on to its header
-    by itself. So opening takes three waves of requests however many shards there are: the description; index, config and
-    look-ups; headers.
+    The description; index, config and look-ups of all shards; headers, to which each shard goes on by itself.
     """
     listed, label = folder.names, folder.provenance.reference
     listed = without_adapter(listed) if listed is not None and wanted is None else listed

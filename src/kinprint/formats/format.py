@@ -82,10 +82,7 @@ FORMATS: Registry[Format] = Registry("format")
 
 
 def format_of(name: str, first: Callable[[], bytes]) -> Format:
-    """Return the format of a file, by its name and, where several share a suffix, by its first bytes.
-
-    Raise FormatError if no format claims it.
-    """
+    """Return the format of a file, by its name and, where several share a suffix, by its first bytes."""
     claimed = [item for item in FORMATS.values() if item.claims(name)]
     if len(claimed) == 1 and claimed[0].accepts is None:
         return claimed[0]
@@ -133,10 +130,7 @@ class Choice:
 
 
 def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Choice:
-    """Choose among the files of a model: the best format, and of it the best file or all shards that belong together.
-
-    Raise FormatError if there is no file of weights, or it cannot be told which to take.
-    """
+    """Choose among the files of a model: the best format, and of it the best file or all shards that belong together."""
     if wanted is not None:
         split = any(item.claims(wanted) and item.split_by_name for item in FORMATS.values())
         return Choice(_with_siblings(wanted, listed) if split else (wanted,), None)

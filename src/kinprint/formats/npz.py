@@ -61,10 +61,7 @@ class ArrayHeader:
 
 
 def parse_array_header(raw: bytes | memoryview, *, name: str, label: str) -> ArrayHeader | None:
-    """Read the header that a .npy file begins with; None if `raw` does not hold all of it.
-
-    Raise FormatError if it is no such header, or describes what is no plain array of numbers.
-    """
+    """Read the header that a .npy file begins with; None if `raw` does not hold all of it."""
     where = f"{label}: array {name[:200]!r}"
     if len(raw) < 12:
         return None
@@ -77,8 +74,7 @@ def parse_array_header(raw: bytes | memoryview, *, name: str, label: str) -> Arr
         raise FormatError(said, hint="store arrays of numbers without named fields")
     if length > len(raw):
         return None
-    text = bytes(raw[8 + width : length]).decode("latin-1")
-    dtype, fortran, shape = _fields(text, where)
+    dtype, fortran, shape = _fields(bytes(raw[8 + width : length]).decode("latin-1"), where)
     return ArrayHeader(_dtype(dtype, where), fortran, shape, length)
 
 
@@ -117,12 +113,9 @@ def _sides(text: str, where: str) -> tuple[int, ...]:
 def _dtype(text: str, where: str) -> str:
     if text in _DTYPES:
         return _DTYPES[text]
+    what = f"numbers of type {text!r} in big-endian order" if text.startswith(">") else f"the type {text!r}"
     if "O" in text:
         what = "Python objects, which are pickled and never read"
-    elif text.startswith(">"):
-        what = f"numbers of type {text!r} in big-endian order"
-    else:
-        what = f"the type {text!r}"
     raise UnsupportedDtype(f"{where} holds {what}; supported: {', '.join(_DTYPES)}", hint="store it as one of these")
 
 
@@ -155,8 +148,8 @@ class Inflated(Streamed):
 
     def wrong(self, what: str) -> FormatError:
         """Return the error for a member that does not inflate to its array."""
-        said = f"{self.label}: member {self.member.name[:200]!r} inflates to {what}; expected {self.member.size} bytes"
-        return damaged(said)
+        name, size = self.member.name[:200], self.member.size
+        return damaged(f"{self.label}: member {name!r} inflates to {what}; expected {size} bytes")
 
 
 class Inflating:
@@ -243,10 +236,8 @@ def _headers(reader: Reader, arrays: Sequence[ZipMember]) -> list[tuple[ArrayHea
     spans = [ByteRange(m.offset, min(m.limit, m.least_start + _FIRST_BYTES)) for m in arrays]
     first = reader.read_many(spans)
     starts = [member.start_told_by(raw, reader.label) for member, raw in zip(arrays, first, strict=True)]
-    found = [
-        _header(member, raw[start - member.offset :], reader.label)
-        for member, raw, start in zip(arrays, first, starts, strict=True)
-    ]
+    heads = zip(arrays, first, starts, strict=True)
+    found = [_header(member, raw[start - member.offset :], reader.label) for member, raw, start in heads]
     short = [number for number, header in enumerate(found) if header is None]
     more = [ByteRange(starts[n], starts[n] + min(arrays[n].stored, HEADER_CAP)) for n in short]
     for number, raw in zip(short, reader.read_many(more), strict=True):
@@ -283,22 +274,18 @@ def _row(member: ZipMember, header: ArrayHeader, start: int, number: int, label:
         raise damaged(
             f"{label}: array {name[:200]!r} of {count} elements of type {dtype} needs {needed} bytes, has {member.size}"
         )
-    strides = (
-        zip_directory.contiguous_strides(shape[::-1])[::-1]
-        if header.fortran
-        else zip_directory.contiguous_strides(shape)
-    )
+    turned = -1 if header.fortran else 1
+    strides = zip_directory.contiguous_strides(shape[::turned])[::turned]
     first, last = start + header.length, start + member.stored
     if not count:
         return TensorInfo(name, dtype, shape, number, start, start)
-    if member.is_stored:
-        if zip_directory.is_contiguous(shape, strides):
-            return TensorInfo(name, dtype, shape, number, first, last)
-        flat = TensorInfo(name, dtype, (count,), number, first, last)
-        return zip_directory.placed_tensor(Placed(flat, shape, strides, None, member, label))
-    packed = TensorInfo(name, "U8", (member.stored,), number, start, last)
-    inflated = Inflated(packed, member, header.length, dtype, label)
-    flat = TensorInfo(name, dtype, (count,), number, 0, member.stored, inflated)
+    flat = TensorInfo(name, dtype, (count,), number, first, last)
+    if not member.is_stored:
+        packed = TensorInfo(name, "U8", (member.stored,), number, start, last)
+        inflated = Inflated(packed, member, header.length, dtype, label)
+        flat = flat._replace(start=0, end=member.stored, made=inflated)
+    elif zip_directory.is_contiguous(shape, strides):
+        return flat._replace(shape=shape)
     return zip_directory.placed_tensor(Placed(flat, shape, strides, None, member, label))
 
 
@@ -318,12 +305,10 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
     _refuse_bomb(arrays, label)
     headers = _headers(reader, arrays)
     rows = {_name(m): _row(m, *found, number, label) for m, found in zip(arrays, headers, strict=True)}
-    packed = sum(1 for member in arrays if member.method == DEFLATED)
     notes = []
-    if packed:
+    if packed := sum(member.method == DEFLATED for member in arrays):
         notes.append(Text("{n} arrays are compressed: each is read whole, whatever is needed of it", n=packed))
-    if len(arrays) < len(members):
-        others = len(members) - len(arrays)
+    if others := len(members) - len(arrays):
         notes.append(Text("{n} members of the archive are no arrays, and are not read", n=others))
     return Shard(source, reader.size, reader.bytes_read, rows, notes=tuple(notes))
 

@@ -141,10 +141,7 @@ class PlanPiece:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """Making of a slice: read as stored (``leaf``), built from others run by run, or decoded while a leaf is streamed.
-
-    For a stream ``leaf`` is its part, and ``intervals`` the rows to make.
-    """
+    """Making of a slice: read as stored (``leaf``), built from others run by run, or decoded in ``intervals`` of a stream."""
 
     item: TensorSlice
     leaf: int | None
@@ -154,11 +151,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Ranges to read, by file, and how to cut the slices out of them.
-
-    ``slices`` are what was asked for; ``leaves`` the stored slices that are read for them, which are the same unless a
-    tensor is made of others.
-    """
+    """Ranges to read, by file, and how to cut ``leaves`` out of them: the stored slices that ``slices`` are made of."""
 
     slices: tuple[TensorSlice, ...]
     leaves: tuple[TensorSlice, ...]

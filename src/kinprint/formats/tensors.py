@@ -40,10 +40,7 @@ class Intake(Protocol):
 
 
 class Streamed(Made):
-    """A maker that has to decode all of its one part, ``packed``, from the beginning, whatever rows are wanted.
-
-    So a plan does it once for all of them, and does not hold the part in memory.
-    """
+    """A maker that has to decode all of its one part, ``packed``, from the beginning: a plan does it once for all rows."""
 
     packed: TensorInfo
 
@@ -88,8 +85,6 @@ class TensorInfo(NamedTuple):
 
 
 Row = tuple[str, str, tuple[int, ...], int, int, int]  # the first six fields of a TensorInfo
-
-
 _INDEXED = re.compile(r"(?P<stack>.+)\[(?P<index>0|[1-9][0-9]{0,3})\]")
 
 
@@ -101,23 +96,21 @@ class Tensors(Mapping[str, TensorInfo]):
 
     def __getitem__(self, name: str) -> TensorInfo:
         """Return a tensor, or with a name like ``X[3]`` one matrix of the stack X."""
-        row = self._rows.get(name)
-        return TensorInfo(*row) if row is not None else self._one_of(name)
+        if (row := self._rows.get(name)) is not None:
+            return TensorInfo(*row)
+        from kinprint.formats.views import one_of  # which needs slices, which need tensors
+
+        found = _INDEXED.fullmatch(name)
+        stack = self._rows.get(found["stack"]) if found else None
+        if found is None or stack is None or len(stack[2]) < 2 or int(found["index"]) >= stack[2][0]:
+            raise KeyError(name)
+        return one_of(TensorInfo(*stack), int(found["index"]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def _one_of(self, name: str) -> TensorInfo:
-        from kinprint.formats.views import one_of  # which needs slices, which need tensors
-
-        found = _INDEXED.fullmatch(name)
-        row = self._rows.get(found["stack"]) if found else None
-        if found is None or row is None or len(row[2]) < 2 or int(found["index"]) >= row[2][0]:
-            raise KeyError(name)
-        return one_of(TensorInfo(*row), int(found["index"]))
 
     def stored(self) -> Mapping[str, Row | TensorInfo]:
         """Return the tensors as they were given."""

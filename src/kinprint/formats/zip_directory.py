@@ -85,9 +85,8 @@ class ZipMember:
         adds them, aligns the content, so that one length fits at most.
         """
         described = self.flags & _DESCRIBED_AFTER and self.size
-        starts = [self.limit - self.stored - after for after in (_DESCRIPTORS if described else (0,))]
-        if described:
-            starts = [start for start in starts if start % _ALIGNMENT == 0]
+        ends, step = (_DESCRIPTORS, _ALIGNMENT) if described else ((0,), 1)
+        starts = [start for after in ends if (start := self.limit - self.stored - after) % step == 0]
         fitting = [start for start in starts if self.least_start <= start <= self.least_start + _FULL16]
         return fitting[0] if len(fitting) == 1 else None
 
@@ -134,9 +133,10 @@ class Reader:
         """Return bytes `start` to `end`, from memory if one piece that is kept holds them."""
         held = self._find(start, end)
         if held is None:
-            span = ByteRange(start, end)
-            held = self.session.read_here(self.source, span)
-            self._keep(span, held)
+            held = self.session.read_here(self.source, ByteRange(start, end))
+            self.bytes_read += end - start
+            self._held.append((ByteRange(start, end), held))
+            del self._held[:-HELD]  # what is looked for again was read a moment ago
         return held
 
     def read_many(self, spans: Sequence[ByteRange]) -> list[memoryview]:
@@ -170,24 +170,15 @@ class Reader:
                 return data[start - span.start : end - span.start]
         return None
 
-    def _keep(self, span: ByteRange, data: memoryview) -> None:
-        self.bytes_read += len(span)
-        self._held.append((span, data))
-        del self._held[:-HELD]  # what is looked for again was read a moment ago
-
 
 def locate(reader: Reader, members: Sequence[ZipMember]) -> list[int]:
     """Read and check the members' own headers; return where their contents begin."""
-    spans = [ByteRange(member.offset, min(member.limit, member.least_start)) for member in members]
-    headers = reader.read_many(spans)
+    headers = reader.read_many([ByteRange(m.offset, min(m.limit, m.least_start)) for m in members])
     return [member.start_told_by(head, reader.label) for member, head in zip(members, headers, strict=True)]
 
 
 def contents(reader: Reader, members: Sequence[ZipMember], *, cap: int) -> list[memoryview]:
-    """Read small stored members whole, those that lie near each other together.
-
-    Raise FormatError if one is compressed, or larger than `cap`.
-    """
+    """Read small stored members whole, those that lie near each other together; refuse any that is larger than `cap`."""
     for member in members:
         if not member.is_stored or member.size > cap:
             what = f"has {member.size} bytes, more than the {cap} allowed" if member.is_stored else "is compressed"
@@ -202,10 +193,7 @@ def contents(reader: Reader, members: Sequence[ZipMember], *, cap: int) -> list[
 
 
 def read_directory(reader: Reader, guess: int) -> Directory:
-    """Read an archive's directory, mostly by one read of `guess` bytes from the end.
-
-    Raise FormatError if there is none, or if it is not as writers of weights write it.
-    """
+    """Read an archive's directory, mostly by one read of `guess` bytes from the end."""
     size, label = reader.size, reader.label
     if size < _END.size:
         raise damaged(f"{label}: {size} bytes, too short to be a zip archive")
@@ -236,22 +224,18 @@ def _with_end64(reader: Reader, end: int, plain: tuple[int, int, int]) -> tuple[
     label = reader.label
     saturated = plain[0] == _FULL16 or _FULL32 in plain[1:]
     at = end - _LOCATOR.size
-    found = at >= 0 and bytes(reader.read(at, at + 4)) == b"PK\x06\x07"
-    if not found:
+    if at < 0 or bytes(reader.read(at, at + 4)) != b"PK\x06\x07":
         if saturated:
             raise damaged(f"{label}: the archive's end record needs a 64-bit one, and there is none")
         return (end, *plain)
     _, disk, place, disks = _LOCATOR.unpack(reader.read(at, end))
     if disk or disks != 1 or place + _END64.size != at:
-        said = (
-            f"{label}: the 64-bit end record is said to be at byte {place} of disk {disk}; expected {at - _END64.size}"
-        )
-        raise FormatError(said, hint=DAMAGED if place < reader.size else _TRUST)
+        there = f"byte {place} of disk {disk}; expected {at - _END64.size}"
+        hint = DAMAGED if place < reader.size else _TRUST
+        raise FormatError(f"{label}: the 64-bit end record is said to be at {there}", hint=hint)
     signature, rest, _, _, disk, first_disk, here, count, length, start = _END64.unpack(reader.read(place, at))
-    agrees = all(
-        small in (wide, full)
-        for small, wide, full in zip(plain, (count, length, start), (_FULL16, _FULL32, _FULL32), strict=True)
-    )
+    fields = zip(plain, (count, length, start), (_FULL16, _FULL32, _FULL32), strict=True)
+    agrees = all(small in (wide, full) for small, wide, full in fields)
     fine = signature == b"PK\x06\x06" and rest == _END64.size - 12 and not (disk or first_disk) and here == count
     if not (fine and agrees):
         raise FormatError(f"{label}: the archive's two end records do not agree", hint=_TRUST)
@@ -347,6 +331,11 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
+def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements lie from an array's first to its last, both counted."""
+    return 1 + sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
+
+
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether elements follow each other in the file; the stride of an axis of one element says nothing."""
     if 0 in shape:
@@ -404,10 +393,8 @@ class Placed:
                 runs = tuple((pitch * column + start, pitch * column + stop) for column in range(columns))
                 return TensorSlice(self.flat, runs, (columns, rows))
         first = start * self.strides[0]
-        last = first + sum(
-            (side - 1) * stride for side, stride in zip((rows, *self.shape[1:]), self.strides, strict=True)
-        )
-        return TensorSlice(self.flat, ((first, last + 1),), (last + 1 - first,))
+        end = first + extent((rows, *self.shape[1:]), self.strides)
+        return TensorSlice(self.flat, ((first, end),), (end - first,))
 
 
 def placed_tensor(maker: Placed) -> TensorInfo:

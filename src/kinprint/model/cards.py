@@ -66,10 +66,7 @@ def _first(lines: Sequence[str], key: str) -> str | None:
 
 
 def _values(lines: Sequence[str], key: str) -> list[str] | None:
-    """Return the entries of a key of the outermost level: one value, or a list in either of YAML's spellings.
-
-    None for a key that is there in a spelling that is not read here (block text, anchors, objects).
-    """
+    """Return the entries of an outermost key, one or a list in either of YAML's spellings; None if it is spelt in another way."""
     for number, line in enumerate(lines):
         found = _KEY.match(line)
         if found is None or found["key"] != key:

@@ -114,10 +114,7 @@ class Model:
     def tensor(
         self, role: Role | str, layer: int | None = None, expert: int | None = None, rows: Run | None = None
     ) -> FloatArray:
-        """Return a tensor, or the rows ``(start, stop)`` of it, as the model uses it: float64, out × in.
-
-        Raise BadSelection for a role, layer, expert or rows that the model does not have.
-        """
+        """Return a tensor, or the rows ``(start, stop)`` of it, as the model uses it: float64, out × in."""
         named = role_named(role)
         count = self.part(named, layer, expert).shape[0]
         if rows is not None and not 0 <= rows[0] < rows[1] <= count:
@@ -203,10 +200,7 @@ def open(  # noqa: A001 - read as kinprint.open
 
 
 def open_model(reference: str, session: Session, *, alone: bool = False) -> Model:
-    """Open a checkpoint and name its tensors. Reads headers and config, no tensor.
-
-    With `alone` an adapter is not merged into its base: none of its tensors then has a role.
-    """
+    """Open a checkpoint and name its tensors, reading none. With `alone` an adapter is not merged, and has no roles."""
     checkpoint = open_checkpoint(reference, session, alone=alone)
     if checkpoint.adapter and checkpoint.base is None:
         return Model(checkpoint, Naming("none", False, 0, 0, (), tuple(sorted(checkpoint.tensors)), (), ()), None)

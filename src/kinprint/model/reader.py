@@ -20,22 +20,14 @@ from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, 
 
 @dataclass(frozen=True)
 class Want:
-    """Rows, columns or elements wanted of the tensor of one role. All indices are half-open.
-
-    Attributes
-    ----------
-    role, layer, expert : Which tensor.
-    rows : One run of logical rows, or several, joined in the order given; None for all.
-    columns : Logical columns to keep; cut after reading, so that they save memory and no bytes. None for all.
-    elements : Instead of rows: ascending runs of elements in stored order, returned flat.
-    """
+    """Rows, columns or elements wanted of the tensor of one role. All indices are half-open; None means all."""
 
     role: Role
     layer: int | None = None
     expert: int | None = None
-    rows: Run | tuple[Run, ...] | None = None
-    columns: Run | None = None
-    elements: tuple[Run, ...] | None = None
+    rows: Run | tuple[Run, ...] | None = None  # one run of logical rows, or several, joined in the order given
+    columns: Run | None = None  # logical; cut after reading, so that they save memory and no bytes
+    elements: tuple[Run, ...] | None = None  # instead of rows: ascending runs in stored order, returned flat
 
     @property
     def key(self) -> TensorKey:
@@ -52,22 +44,13 @@ class Want:
 
 @dataclass(frozen=True)
 class Sample:
-    """Values read of one tensor, out × in.
+    """Values read of one tensor, out × in."""
 
-    Attributes
-    ----------
-    stored : The numbers as stored: what identity and ulp distance look at.
-    dtype : Number format in the file.
-    shape : Logical shape of the whole tensor.
-    offset : What the model adds to the stored values (Gemma stores a norm's weight minus one).
-    rows, columns : Which were read; None for all, and for rows of several runs.
-    """
-
-    stored: Array
-    dtype: str
-    shape: tuple[int, ...]
-    offset: float = 0.0
-    rows: Run | None = None
+    stored: Array  # the numbers as stored: what identity and ulp distance look at
+    dtype: str  # in the file
+    shape: tuple[int, ...]  # logical, of the whole tensor
+    offset: float = 0.0  # what the model adds to the stored values (Gemma stores a norm's weight minus one)
+    rows: Run | None = None  # which were read; None for all, and for several runs
     columns: Run | None = None
 
     @property

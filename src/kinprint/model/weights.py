@@ -35,17 +35,7 @@ _NORM_BEFORE = {
 
 
 class Weights(ABC):
-    """Weights of one model, as fingerprint methods read them.
-
-    Attributes
-    ----------
-    label : the model as the user named it.
-    layers, experts, hidden : counts; `hidden` is the width of the residual stream.
-    shared : keys of the tokens that the partner has too, where a pair is compared; None for a fingerprint of one model.
-    bytes_read : what the methods have read so far.
-    folder : where the model's files are, if they are on this machine; a forward pass needs them.
-    state, tokenizer : the tensors by name, and what tokenizer.json holds, of a model that is in memory and has no files.
-    """
+    """Weights of one model, as fingerprint methods read them."""
 
     def __init__(self, label: str, naming: Naming, config: Mapping[str, object], hidden: int | None) -> None:
         self.label = label
@@ -53,10 +43,11 @@ class Weights(ABC):
         self.config = flattened(config)
         self.layers = naming.layers
         self.experts = naming.experts
-        self.hidden = hidden or 0
-        self.shared: Keys | None = None
+        self.hidden = hidden or 0  # width of the residual stream
+        self.shared: Keys | None = None  # keys of the tokens that the partner has too, where a pair is compared
         self.bytes_read = 0
-        self.folder: Path | None = None
+        self.folder: Path | None = None  # of the files, if they are on this machine: a forward pass needs them
+        # Of a model that is in memory and has no files: tensors by name, and what tokenizer.json holds.
         self.state: Mapping[str, Matrix] | None = None
         self.tokenizer: Mapping[str, object] | None = None
         self._parts = {part.key: part for part in naming.tensors}

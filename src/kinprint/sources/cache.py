@@ -150,10 +150,7 @@ class RangeCache:
             self.trim()
 
     def clear(self) -> int:
-        """Delete all that this cache wrote, and nothing else that may lie in its folder; return the bytes freed.
-
-        Other runs may write meanwhile: what they put down behind our back stays, and they go on.
-        """
+        """Delete all that this cache wrote, and nothing else; return the bytes freed. What other runs write meanwhile stays."""
         freed = 0
         try:
             for shelf in self._shelves():

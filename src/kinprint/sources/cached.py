@@ -13,9 +13,8 @@ from kinprint.sources.remote import RemoteFile
 class CachedSource:
     """Serve ranges from disk where the cache holds them, and keep those that had to be fetched.
 
-    With `pinned` facts (a commit), the key is known before any request, so a second run needs none: size and tag are
-    noted as soon as a look-up tells them, whether or not a range is read. Without (a plain URL) the server is asked
-    first, and its entity tag becomes part of the key; no tag or a weak one, no caching.
+    With `pinned` facts (a commit) the key is known before any request, so a second run needs none. Without (a plain URL) the server
+    is asked first, and its entity tag becomes part of the key; no tag or a weak one, no caching.
     """
 
     at_hand = False  # what the cache does not hold is waited for

@@ -83,8 +83,7 @@ class HttpClient:
     def send(self, url: str, *, begun_at: str, span: ByteRange | None = None) -> Response:
         """Send one request, without following redirects. The body is left unread.
 
-        `begun_at` is where the chain of redirects began that led to `url`: a stranger's address which redirects to the
-        endpoint must not make use of the token there.
+        `begun_at` is where the redirects began that led to `url`: a stranger's redirect to the endpoint must not use its token.
         """
         if self.settings.offline:
             raise OfflineError(not_here(shown(url)), hint=OFFLINE_HINT)

@@ -143,10 +143,7 @@ class _Link:
 
 
 class HttpConnections:
-    """Connections, kept by the server they lead to. Safe to use from several threads.
-
-    `private` names the servers of this machine's network that may be asked, as host:port; None for all.
-    """
+    """Connections, kept by the server they lead to, for several threads; of the own network only to `private` (None: all)."""
 
     def __init__(self, connect_timeout_s: float, read_timeout_s: float, private: frozenset[str] | None = None) -> None:
         self._private = private
@@ -159,11 +156,7 @@ class HttpConnections:
     def get(
         self, place: ServerAddress, target: str, headers: dict[str, str], context: ssl.SSLContext | None
     ) -> Response:
-        """Ask for `target`, which `is_plain`, and return the reply with its body unread.
-
-        Raises urllib3's exceptions, as the reply's readers do; what is wrong with the connection is an OSError in them. And
-        PrivateHost, if the place is in this machine's network and may not be asked.
-        """
+        """Ask for `target`, which `is_plain`, and return the reply, body unread. Raises urllib3's exceptions, and PrivateHost."""
         lines = [f"GET {target} HTTP/1.1", f"Host: {place.header}", *(f"{k}: {v}" for k, v in headers.items())]
         request = "\r\n".join([*lines, "\r\n"]).encode("ascii")
         link = self._reusable(place) or self._connect(place, context)

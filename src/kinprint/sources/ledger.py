@@ -161,10 +161,7 @@ def _key(ref: ModelRef) -> _Key:
 
 
 class Ledger(AbstractContextManager["Ledger"]):
-    """Record of what is read, for one comparison. Thread-safe.
-
-    With `keep`, the bytes are kept too, in a temporary file that is gone when the ledger is closed.
-    """
+    """Record of what is read, for one comparison; with `keep` the bytes too, until it is closed. Thread-safe."""
 
     def __init__(self, *, keep: bool = False) -> None:
         self.delivered_before = 0

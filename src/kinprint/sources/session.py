@@ -107,8 +107,7 @@ class Session(AbstractContextManager["Session"]):
     ) -> Iterator[None]:
         """Read at most so many further bytes inside this context, these weight files and these bases of adapters.
 
-        Raise BadSetting if the session has choices of its own that differ: a report states one set of them, and must not
-        name the wrong one.
+        A session's own choices must not differ: a report states one set of them, and must not name the wrong one.
         """
         own = (self.budget_bytes, self.files, self.bases)
         limit = None if budget_bytes is None else self.bytes_delivered + budget_bytes
@@ -288,10 +287,7 @@ class Session(AbstractContextManager["Session"]):
         return self._pool.submit(function)
 
     def coordinate(self, function: Callable[[], R]) -> Future[R]:
-        """Run `function`, which itself waits for reads of this session, in the background.
-
-        Such jobs have threads of their own: among the readers they could hold the very threads they wait for.
-        """
+        """Run in the background what itself waits for reads: among the readers it could hold the very threads it waits for."""
         return self._coordinators.submit(function)
 
     def close(self) -> None:

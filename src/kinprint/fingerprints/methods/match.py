@@ -194,10 +194,7 @@ def _chance(log10_p: float, n: int, layers: int) -> Chance:
 def locate(
     sides: tuple[NeuronRows, NeuronRows], layers: tuple[Sequence[int], Sequence[int]], *, seed: int
 ) -> dict[int, tuple[int, float]]:
-    """Return for each layer of B its best layer of A, and the share of probed neurons on which gate and up agree about it.
-
-    A layer of B for which no layer of A reaches `LOCATED` is left out.
-    """
+    """Return for each layer of B its best layer of A, and the share of probed neurons that agree, where it reaches `LOCATED`."""
     narrow = 0 if min(sides[0].widths.values()) <= min(sides[1].widths.values()) else 1
     columns = np.sort(np.random.default_rng(seed).permutation(sides[0].columns)[:PROBE_COLUMNS])
     probes = {layer: _probe(sides[narrow], layer, columns, seed) for layer in layers[narrow]}

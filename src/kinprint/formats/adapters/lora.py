@@ -117,10 +117,7 @@ def _layer(path: str) -> str | None:
 
 
 def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
-    """Sort an adapter's tensors and check that they fit each other and the config.
-
-    Raise FormatError if something is missing, twice there, of a kind that is not known, or has a shape that does not fit.
-    """
+    """Sort an adapter's tensors, and refuse those that do not fit each other or the config."""
     if len(stored) > MAX_TENSORS:
         raise FormatError(f"{label}: {len(stored)} tensors, expected at most {MAX_TENSORS}", hint=_AGAIN)
     parts: dict[str, dict[str, TensorInfo]] = {}
@@ -195,11 +192,7 @@ class Renaming:
 
 
 def find_renaming(names: Sequence[str], base: Collection[str], label: str, base_label: str) -> Renaming:
-    """Find the names of the adapted tensors in the base: those of the adapter, or with another prefix.
-
-    Classes wrap each other: a Llama's layers are ``model.layers`` or ``layers``, GPT-2's ``transformer.h`` or ``h``. Raise
-    FormatError if the base does not have them.
-    """
+    """Find the adapted tensors in the base, under the adapter's names or with another prefix: classes wrap each other."""
     typical = next((name for name in names if _layer(name) is not None), names[0])
     for renaming in _renamings(typical, base):
         if all(renaming(name) in base for name in names):
@@ -280,10 +273,7 @@ class LowRankSum:
 
 
 def _low_rank_sum(weight: Array, left: Array, right: FloatArray, scale: float) -> FloatArray:
-    """Return weight + scale·left·right.
-
-    Term by term: a matrix product adds in an order that depends on how many rows there are.
-    """
+    """Return weight + scale·left·right, term by term: a matrix product adds in an order that depends on the number of rows."""
     product = np.zeros(weight.shape)
     term = np.empty(weight.shape)
     factors = left.astype(np.float64)
@@ -309,11 +299,7 @@ def _factors(values: Array, lengths: Array, *, axis: int) -> FloatArray:
 def merge(
     base: Tensors, adapter: Adapter, settings: LoraSettings, *, tied: bool, label: str, base_label: str
 ) -> tuple[dict[str, Row | TensorInfo], tuple[Text, ...]]:
-    """Return the base's tensors with the adapter's changes, and notes. Raise FormatError if the two do not fit together.
-
-    The adapter's tensors have other file numbers than the base's. `tied` says whether the base's embedding serves as its
-    head if none is stored.
-    """
+    """Return the base's tensors with the adapter's changes, and notes; `tied`: without a head the base's embedding is one."""
     targets = {f"{target.path}.weight": target for target in adapter.targets}
     merged = dict(base.stored())
     head = _tied_head(base) if tied else None

@@ -39,10 +39,7 @@ class AdapterFiles:
 def find_adapter(
     folder: Folder, wanted: str | None, session: Session, *, unlisted: bool = False
 ) -> AdapterFiles | None:
-    """Return the adapter in a folder, or that the `wanted` file belongs to; None if there is none.
-
-    With `unlisted`, ask for an adapter's usual files in a folder that nothing lists.
-    """
+    """Return the adapter in a folder, or that the `wanted` file belongs to; `unlisted`: ask for its usual files."""
     names = _names(folder, wanted, unlisted=unlisted)
     if not names:
         return None
@@ -75,10 +72,7 @@ def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:
 
 
 def open_adapter(found: AdapterFiles, session: Session, *, alone: bool) -> Checkpoint:
-    """Open an adapter as the tensors it stores, or as its base with the adapter added: the first base given that it fits.
-
-    Raise FormatError if it cannot be merged, or does not fit its base.
-    """
+    """Open an adapter as the tensors it stores, or as its base with the adapter added: the first base given that it fits."""
     if alone:
         return _open_alone(found, session)
     settings = read_settings(found.document, found.label)

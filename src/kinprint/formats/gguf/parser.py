@@ -128,10 +128,7 @@ def read_start(head: Head) -> Start:
 
 
 def read_metadata(head: Head, start: Start, *, heads_only: bool = False) -> tuple[Metadata, int]:
-    """Walk over the metadata, and return where each value is and where the entries end.
-
-    With `heads_only` the walk ends before the tokenizer, if architecture and heads stand before it, as they always do.
-    """
+    """Return where each metadata value is and where they end; with `heads_only` as far as the tokenizer, which comes last."""
     at = _START.size
     found: dict[str, MetadataValue] = {}
     for _ in range(start.entries):

@@ -73,10 +73,7 @@ def part_of(metadata: Metadata, tensors: int, label: str) -> SplitPart | None:
 
 
 def check_parts(shards: Sequence[Shard]) -> None:
-    """Refuse parts that do not make one model, naming two that contradict each other.
-
-    Raise FormatError if they contradict each other, or hold another number of tensors than they say.
-    """
+    """Refuse parts that do not make one model, naming two that contradict each other."""
     parts = [(shard, shard.part) for shard in shards if isinstance(shard.part, SplitPart)]
     if len(parts) < 2:
         return

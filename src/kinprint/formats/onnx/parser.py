@@ -62,11 +62,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
 
 
 class _TensorFiles:
-    """Finds the data of tensors, in the file itself and in files beside it.
-
-    A model is one file, so those beside it follow it in the checkpoint's list: they are numbered as they stand there. (−1, −2
-    and so on would do for tensors as stored, but not for the parts of those that are made of others.)
-    """
+    """Finds the data of tensors, in the file itself and in files beside it, which follow it in the checkpoint's list."""
 
     def __init__(self, folder: Folder, source: Source, number: int) -> None:
         self.further: dict[str, Source] = {}

@@ -37,6 +37,7 @@ _CONVERT = (
     "on a machine where you trust the file, torch.load it and save the state dict again with torch.save of torch 1.6 "
     "or newer, or with safetensors"
 )
+_ALONE = "save the state dict alone"
 _WRAPPERS = (
     "state_dict", "model_state_dict", "model", "module", "model_weights", "weights", "params", "network", "net",
 )  # fmt: skip
@@ -71,9 +72,8 @@ class _Dtype:
     name: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class _Class:
-    name: str
+    """A class of tensors, of which nothing is needed but that it is known."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -199,8 +199,8 @@ VOCABULARY = pickles.Vocabulary(
         "torch.UntypedStorage": _StorageType(None),
         "torch.storage.UntypedStorage": _StorageType(None),
         **{f"torch.{name}": _Dtype(dtype) for name, dtype in _DTYPES.items()},
-        "torch.Tensor": _Class("torch.Tensor"),
-        "torch.nn.parameter.Parameter": _Class("torch.nn.parameter.Parameter"),
+        "torch.Tensor": _Class(),
+        "torch.nn.parameter.Parameter": _Class(),
     },
     opaque=_OPAQUE,
     persistent=_storage,
@@ -221,11 +221,10 @@ def _walk(
         return
     items: Iterable[tuple[object, object]] = value.items() if isinstance(value, dict) else enumerate(value)
     if len(path) >= _DEEPEST:
-        said = f"{label}: the pickle nests values more than {_DEEPEST} deep"
-        raise FormatError(said, hint="save the state dict alone")
+        raise FormatError(f"{label}: the pickle nests values more than {_DEEPEST} deep", hint=_ALONE)
     for key, inner in items:
         if next(left, None) is None:  # shared parts are met once for each way to them: a short pickle can have 2**30
-            raise FormatError(f"{label}: the pickle repeats its parts endlessly", hint="save the state dict alone")
+            raise FormatError(f"{label}: the pickle repeats its parts endlessly", hint=_ALONE)
         if isinstance(inner, (_Tensor, dict, list, tuple)):
             word = key if isinstance(key, str) else str(key) if isinstance(key, int) else "?"
             yield from _walk(inner, (*path, word), left, label)
@@ -242,8 +241,7 @@ def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[s
         length = sum(map(len, path)) + len(path)
         room -= length
         if length > _LONGEST_NAME or room < 0 or len(found) > 4 * len(distinct) + 64:
-            said = f"{label}: the pickle gives its tensors names without end"
-            raise FormatError(said, hint="save the state dict alone")
+            raise FormatError(f"{label}: the pickle gives its tensors names without end", hint=_ALONE)
     skip = 0
     while found and all(len(path) > skip + 1 for path, _ in found):
         word = found[0][0][skip]
@@ -254,7 +252,7 @@ def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[s
     for path, tensor in found:
         name = ".".join(path[skip:])
         if not name or name in named:
-            raise FormatError(f"{label}: two tensors are called {name[:200]!r}", hint="save the state dict alone")
+            raise FormatError(f"{label}: two tensors are called {name[:200]!r}", hint=_ALONE)
         named[name] = tensor
     return named, ".".join(found[0][0][:skip]) if found else ""
 
@@ -282,11 +280,10 @@ def _check(
         raise FormatError(f"{where} has more elements than an array can have")
     if not elements:
         return member, 0
-    extent = 1 + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.strides, strict=True))
+    extent = zip_directory.extent(tensor.shape, tensor.strides)
     room = size // item
-    if tensor.offset + extent > room:
-        said = f"{where} takes elements {tensor.offset} to {tensor.offset + extent} of a storage that has {room}"
-        raise damaged(said)
+    if (end := tensor.offset + extent) > room:
+        raise damaged(f"{where} takes elements {tensor.offset} to {end} of a storage that has {room}")
     if elements > max(extent, _VIEW_ELEMENTS):
         said = f"{where} repeats {extent} stored elements {elements} times over; expected each of them once"
         raise FormatError(said, hint="save the model again with .contiguous() tensors")
@@ -333,11 +330,10 @@ def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
     if head.startswith(ZIP_MAGIC):
         return error
     refuse_lfs_pointer(head, label)
+    said = f"begins with {head[:8]!r}; expected a zip archive, as torch.save writes since torch 1.6"
     if head[:1] == b"\x80" or head.startswith((b"ctorch", b"ccollections")):
-        said = f"{label}: a legacy PyTorch file, one bare pickle (torch before 1.6), which is not read"
-        return FormatError(said, hint=_CONVERT)
-    said = f"{label}: begins with {head[:8]!r}; expected a zip archive, as torch.save writes since torch 1.6"
-    return FormatError(said, hint=_CONVERT)
+        said = "a legacy PyTorch file, one bare pickle (torch before 1.6), which is not read"
+    return FormatError(f"{label}: {said}", hint=_CONVERT)
 
 
 def _root(directory: Directory, label: str) -> str:
@@ -402,10 +398,9 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     except FormatError as error:
         raise _not_an_archive(reader, error) from error
     root = _root(directory, label)
-    small = [name for name in ("data.pkl", "byteorder", "version") if f"{root}/{name}" in directory.members]
-    read = zip_directory.contents(
-        reader, [directory.members[f"{root}/{name}"] for name in small], cap=pickles.PICKLE_CAP
-    )
+    members = directory.members
+    small = [name for name in ("data.pkl", "byteorder", "version") if f"{root}/{name}" in members]
+    read = zip_directory.contents(reader, [members[f"{root}/{name}"] for name in small], cap=pickles.PICKLE_CAP)
     records = dict(zip(small, read, strict=True))
     _check_records({name: bytes(records[name][:64]) for name in small[1:]}, label)
     outcome = pickles.read_pickle(records["data.pkl"], VOCABULARY, label=label)
@@ -413,7 +408,7 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     if not named:
         raise FormatError(f"{label}: the archive describes no tensor", hint="name the file of weights itself")
     rows = _rows(reader, named, directory, root, number)
-    stored = sum(1 for name in directory.members if name.startswith(f"{root}/data/"))
+    stored = sum(name.startswith(f"{root}/data/") for name in members)
     return Shard(source, reader.size, reader.bytes_read, rows, notes=_notes(outcome, wrapper, named, stored))
 
 

@@ -64,11 +64,7 @@ class PickledValue:
 
 
 def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str) -> PickledValue:
-    """Return the value that a pickle describes.
-
-    Raise FormatError if it is cut off or malformed, names what is not in the vocabulary, or makes more than a description
-    needs.
-    """
+    """Return the value that a pickle describes; refuse what is not in the vocabulary, and more than a description needs."""
     if len(data) > PICKLE_CAP:
         said = f"{label}: the pickle has {len(data)} bytes, more than the {PICKLE_CAP} allowed"
         raise FormatError(said, hint="no list of tensors is as long; save the state dict alone")

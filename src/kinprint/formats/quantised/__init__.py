@@ -86,8 +86,7 @@ def assemble(
 ) -> tuple[Mapping[str, Row | TensorInfo], tuple[Text, ...]]:
     """Return all tensors of a checkpoint, those of quantised layers put together in place of their parts, and notes.
 
-    `read` is called for the few small tensors that hold shapes: one for all layers that are alike. Raise UnsupportedDtype if
-    the quantisation is not known and nothing else is stored.
+    `read` is called for the few small tensors that hold shapes: one for all layers that are alike.
     """
     if tensors.dtypes() <= _PLAIN:  # every form of quantisation stores integers or 8-bit floats
         return tensors, ()
@@ -154,10 +153,7 @@ def _layers(tensors: Tensors, settings: QuantisationSettings) -> tuple[dict[str,
 
 
 def _read_shapes(layers: dict[str, QuantisedLayer], read: Read) -> None:
-    """Read the small tensors that hold shapes: one for all layers whose names differ in numbers only and whose parts are alike.
-
-    Whether the others say the same is checked when these are read.
-    """
+    """Read the small tensors that hold shapes, one for all layers that are alike; the others are checked when they are read."""
     groups: dict[tuple[object, ...], tuple[TensorInfo, list[str]]] = {}
     for stem, layer in layers.items():
         wanted = bitsandbytes.state_tensor(layer) or packed.shape_tensor(layer)

@@ -90,11 +90,7 @@ def group_size(settings: QuantisationSettings, width: int, groups: int) -> int:
 
 
 def group_numbers(given: Array | None, width: int, groups: int, size: int, name: str) -> npt.NDArray[np.intp]:
-    """Return the group of each column: as stored, or in order.
-
-    An index that was never filled in (all zero, or −1) stands for the order. GPTQ's act-order leaves columns out
-    of order.
-    """
+    """Return the group of each column: as stored, or in order where the index was never filled in (all zero, or −1)."""
     in_order = np.arange(width) // size
     if given is None:
         return in_order
@@ -107,10 +103,7 @@ def group_numbers(given: Array | None, width: int, groups: int, size: int, name:
 
 
 def unpack_words(words: Array, bits: int) -> npt.NDArray[np.uint8]:
-    """Unpack unsigned integers of `bits` from 32-bit words along the first axis, the lowest bits first.
-
-    The words are one stream of bits: with 3 bits the 11th and 22nd of 32 integers lie in two words each.
-    """
+    """Unpack integers of `bits` from 32-bit words along the first axis, a stream of bits: some of 3 bits lie in two words."""
     found = np.ascontiguousarray(words).view(np.uint32)
     mask = np.uint32((1 << bits) - 1)
     if WORD_BITS % bits == 0:

@@ -49,10 +49,7 @@ def scaled(codes: Array, scales: FloatArray, group: int) -> FloatArray:
 
 
 def _every(step: int, first: int) -> Select:
-    """Select every `step`-th row from `first` on of the rows of all experts, laid end to end.
-
-    Rows between those are read too, and left out: as ranges they would cost more than as bytes.
-    """
+    """Select every `step`-th row of all experts' from `first` on; rows between are read too: ranges would cost more."""
 
     def select(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
         low, high = first + start * step, first + (stop - 1) * step + 1

@@ -50,9 +50,8 @@ def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> i
 def expected_header_bytes(weight_map: Mapping[str, str]) -> dict[str, int]:
     """Guess how long each shard's header is from the names an index puts there, so that one read gets it whole.
 
-    Beyond its name an entry takes at most 84 bytes with its quotation marks, for a matrix of up to seven digits a side in
-    a file of up to ten; the slack is for ``__metadata__`` and padding. A header that is longer after all costs one more
-    request, nothing else.
+    Beyond its name an entry takes at most 84 bytes, for a matrix of up to seven digits a side in a file of up to ten; the slack is
+    for ``__metadata__`` and padding. A header that is longer after all costs one more request.
     """
     lengths: dict[str, int] = {}
     for file, run in groupby(weight_map, weight_map.__getitem__):  # an index mostly names a file's tensors together

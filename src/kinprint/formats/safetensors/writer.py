@@ -68,10 +68,7 @@ def spec_of(value: Array | TensorSpec, dtype: str | None = None) -> TensorSpec:
 
 
 def encode(name: str, spec: TensorSpec, fill: Fill | None = None) -> bytes:
-    """Return a tensor's bytes: floats are converted to its type; for BF16 and 8-bit types, integers pass as bits.
-
-    Raise ValueError if the values do not have the shape declared, or floats are given for an 8-bit float type.
-    """
+    """Return a tensor's bytes: floats are converted to its type; for BF16 and 8-bit types, integers pass as bits."""
     data = spec.data if spec.data is not None else fill(name, spec) if fill else None
     if data is None:
         return bytes(spec.nbytes)
