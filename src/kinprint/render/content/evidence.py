@@ -107,6 +107,8 @@ def layer_lines(found: findings.LayerAlignment, words: Words) -> list[Line]:
     lines = [Line(f"{words.say('map.title')}: {words.label('mapkind', found.kind)} {count}")]
     if matched and found.kind != "identity":
         lines.append(Line(words.say("map.describe", pairs=map_pairs(matched)), limit=2800))
+    if matched and (others := [item.layer for item in found.layers if not item.sources]):
+        lines.append(Line(words.say("map.unmatched", layers=ranges(others))))
     return [*lines, *(Line(said) for said in unread_layers(found, words))]
 
 
