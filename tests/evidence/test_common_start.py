@@ -1,9 +1,12 @@
 """Training or start: drawn pairs whose relation is known by construction."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, learned_part, origin_of
+from kinprint.evidence.norm_edits import FoldedPair
 
 ROLES = ("q", "up", "down", "gate")
 
@@ -92,3 +95,15 @@ def test_a_common_factor_changes_nothing(factor):
 
 def test_nothing_read_is_unclear():
     assert origin_of({}, []).reading == UNCLEAR
+
+
+@pytest.mark.parametrize(("make", "reading"), [(tuned, TRAINING), (short, UNCLEAR)])
+def test_norms_that_were_folded_are_read_off_the_matrices(make, reading):
+    """With few learned directions norms decide, and after folding only matrices have them: all of those of a child."""
+    scales = [1.0 + 0.1 * drawn(seed, 96) for seed in range(4)]
+    made = [(a[:40], b[:40] * scales[0]) for a, b in (make(k) for k in range(4))]
+    if make is short:  # not the norms of A
+        made = [(a, b / scales[0] * s) for (a, b), s in zip(made, [1.0 + 0.1 * drawn(9, 96)] * 4, strict=True)]
+    pairs = [SimpleNamespace(a=SimpleNamespace(values=a), b=SimpleNamespace(values=b)) for a, b in made]
+    norms = [(scales[0], FoldedPair(pair, scales[0]).column_slopes) for pair in pairs]
+    assert origin_of({"q": [(a * scales[0], b) for a, b in made]}, norms).reading == reading

@@ -76,6 +76,9 @@ def examine_edits(
         for pair in sample_pairs(*assessment.probes, layer_map)
         if is_residual_norm(pair.role) and _varies(pair)
     ]
+    if changed.is_folded:  # norms were taken for equal: the other side's matrices have what is left of them
+        readers = [item for items in folded.values() for item in items]
+        norms = [(item.factors, item.column_slopes) for item in readers if item.factors is not None]
     slices = {
         role.value: [(item.forward.a.values, item.pair.b.values) for item in pairs] for role, pairs in folded.items()
     }

@@ -117,6 +117,13 @@ class FoldedPair:
         return self.pair if self.factors is None else _scaled(self.pair, "b", 1.0 / self.factors)
 
     @property
+    def column_slopes(self) -> FloatArray:
+        """Slope of each of B's columns on A's: the factors, as the matrices have them."""
+        A, B = self.pair.a.values, self.pair.b.values
+        slopes: FloatArray = np.sum(A * B, axis=0) / np.maximum(np.sum(A * A, axis=0), 1e-300)
+        return slopes
+
+    @property
     def is_rounding(self) -> bool:
         """Whether folding explains all of the difference, up to rounding of both slices."""
         a, b = self.pair.a, self.pair.b
