@@ -100,12 +100,9 @@ class Plots:
 
     def _mark_map(self, axes: Any, grid: LayerGrid) -> None:
         evidence = self.report.evidence
-        mapped = (
-            [(source, item.layer) for item in evidence.alignment.layers for source in item.sources] if evidence else []
-        )
         places = [
             (grid.layers_b.index(b), grid.layers_a.index(a))
-            for a, b in mapped
+            for a, b in (evidence.alignment.matches if evidence else ())
             if a in grid.layers_a and b in grid.layers_b
         ]
         if places:

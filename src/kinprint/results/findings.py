@@ -77,6 +77,11 @@ class EvidenceTest:
         return self.log10_p_holm if self.log10_p_signs is None else max(self.log10_p_holm, self.log10_p_signs)
 
     @property
+    def bound(self) -> bool:
+        """Whether the true p-value may be smaller than the figure given."""
+        return self.p_method is not None and self.p_method.bound
+
+    @property
     def p_text(self) -> Text:
         """Method of the p-value, in words."""
         return self.p_detail or (self.p_method.label if self.p_method else NOTHING_SAID)
@@ -121,6 +126,11 @@ class LayerAlignment:
     reason: Text | None = None
     unread: tuple[int, ...] = field(default=(), metadata=LATER)
     unread_a: tuple[int, ...] = field(default=(), metadata=LATER)
+
+    @property
+    def matches(self) -> list[tuple[int, int]]:
+        """Every layer of A with each layer of B that matches it."""
+        return [(source, item.layer) for item in self.layers for source in item.sources]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from kinprint.comparison.pipeline import compare
 from kinprint.model.inspection import inspect
 from kinprint.render.terminal.cache import print_cache
 from kinprint.render.terminal.report import print_inspection, print_report
-from kinprint.render.texts.words import Words, number
+from kinprint.render.texts.words import Words
 from kinprint.results.measurements import Skipped
 from kinprint.results.options import Options
 from kinprint.results.p_values import PMethod
@@ -159,7 +159,7 @@ def test_the_command_prints_hostile_names_inert(hostile, tmp_path):
     ],
 )
 def test_numbers(value, text):
-    assert number(value) == text
+    assert Words.number(value) == text
 
 
 def test_bounds_are_marked_and_p_has_no_sign_at_one():
@@ -196,11 +196,11 @@ def test_no_figure_is_cut_however_narrow_the_terminal(width):
     assert "…" not in text
     for item in report.comparisons:
         for measured in item.measurements:
-            wanted = [measured.metric, number(measured.value)]
+            wanted = [measured.metric, Words.number(measured.value)]
             if measured.null is not None:
                 wanted += [
-                    number(measured.null.mean),
-                    number(measured.null.sd),
+                    Words.number(measured.null.mean),
+                    Words.number(measured.null.sd),
                     Words().z(measured.null.z),
                     Words().log_p(measured.null.log10_p, bound=measured.null.p_method.bound),
                 ]

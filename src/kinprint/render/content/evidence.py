@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kinprint._util.plain import ranges
-from kinprint.render.content.blocks import FAINT, STATE, WARNING, Block, Cell, Line, Points, Section, Table
-from kinprint.render.content.cells import NO_FIGURE, count, figure, log_p, name, numbers, sentence, table, z_score
+from kinprint.render.content.blocks import FAINT, SENTENCE, WARNING, Block, Cell, Line, Points, Section, Table
+from kinprint.render.content.cells import (
+    NO_FIGURE,
+    beside_null,
+    count,
+    figure,
+    listing,
+    log_p,
+    name,
+    numbers,
+    sentence,
+    table,
+)
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results import findings
 
@@ -48,13 +59,12 @@ def tests_table(tests: Iterable[findings.EvidenceTest], words: Words) -> Table:
 def _test_figures(test: findings.EvidenceTest, words: Words) -> list[Cell]:
     if test.status != findings.TESTED:
         said = words.engine(test.reason or DASH)
-        return [*[NO_FIGURE] * 8, Cell(f"{words.say('test.off')} {said.text}", "sentence", lang=said.lang)]
+        return [*[NO_FIGURE] * 8, Cell(f"{words.say('test.off')} {said.text}", SENTENCE, lang=said.lang)]
     return [
         count(test.n),
         count(test.blocks),
-        *numbers(words, test.statistic, test.null_mean, test.null_sd),
-        z_score(words, test.z),
-        log_p(words, test.log10_p, bound=test.p_method is not None and test.p_method.bound),
+        *numbers(words, test.statistic),
+        *beside_null(words, test.null_mean, test.null_sd, test.z, test.log10_p, bound=test.bound),
         log_p(words, test.log10_p_holm),
         sentence(words, test.p_text),
     ]
@@ -78,10 +88,8 @@ def _of(test: findings.EvidenceTest, words: Words) -> str:
 
 
 def _where(test: findings.EvidenceTest, words: Words) -> Cell:
-    said = sentence(words, test.scope)
-    if test.layer is None:
-        return said
-    return Cell(words.say("picture.in_layer", scope=said.text, layer=test.layer), said.kind, lang=said.lang)
+    said = words.engine(test.scope)
+    return Cell(words.in_layer(said.text, test.layer), SENTENCE, lang=said.lang)
 
 
 # -- layers and parts ----------------------------------------------------------------------------------------------------
@@ -125,52 +133,35 @@ def unread_layers(found: findings.LayerAlignment, words: Words) -> list[str]:
 
 def parts_table(evidence: findings.Evidence, words: Words) -> Table:
     """Return one row for each part of the model."""
-    rows = [
-        (
-            Cell(words.label("component", item.component)),
-            Cell(words.label("state", item.state), STATE, item.state),
-            figure(words.say("parts.places", shared=item.shared, tested=item.tested) if item.tested else DASH),
-            log_p(words, item.log10_p),
-            sentence(words, item.note) if item.note else Cell(""),
-        )
-        for item in evidence.components
-    ]
-    return table(words, words.say("parts.title"), "part state where# log_p# note", rows)
+
+    def where(item: findings.ComponentFinding) -> Cell:
+        return figure(words.say("parts.places", shared=item.shared, tested=item.tested) if item.tested else DASH)
+
+    return listing(
+        words,
+        "parts.title",
+        "part=component:label.component state:state.state where# log_p=log10_p:p note",
+        evidence.components,
+        where=where,
+        note=lambda item: sentence(words, item.note) if item.note else Cell(""),
+    )
 
 
 def layers_table(found: findings.LayerAlignment, words: Words) -> Table:
     """Return one row for each layer of B."""
-    rows = [
-        (
-            count(item.layer),
-            count(item.source),
-            Cell(words.say("yes" if item.shared else "no")),
-            *numbers(words, item.correlation),
-            z_score(words, item.z),
-            log_p(words, item.log10_p),
-            count(item.tries),
-            count(item.runner_up),
-            z_score(words, item.runner_up_z),
-        )
-        for item in found.layers
-    ]
-    columns = "layer_b# layer_a# matches correlation# z# log_p# tries# runner_up# runner_up_z#"
-    return table(words, words.say("map.table"), columns, rows)
+    columns = "layer_b=layer:count layer_a=source:count matches=shared:yes correlation:number z:z log_p=log10_p:p "
+    columns += "tries:count runner_up:count runner_up_z:z"
+    return listing(words, "map.table", columns, found.layers)
 
 
 def experts_table(evidence: findings.Evidence, words: Words) -> Table:
     """Return one row for each expert of B."""
-    rows = [
-        (
-            count(item.layer),
-            count(item.expert),
-            Cell(words.say("experts.dense")) if item.source is None and item.shared else count(item.source),
-            Cell(words.say("yes" if item.shared else "no")),
-            log_p(words, item.log10_p),
-        )
-        for item in evidence.experts
-    ]
-    return table(words, words.say("experts.table"), "layer_b# expert_b# expert_a matches log_p#", rows)
+
+    def source(item: findings.ExpertFinding) -> Cell:
+        return Cell(words.say("experts.dense")) if item.source is None and item.shared else count(item.source)
+
+    columns = "layer_b=layer:count expert_b=expert:count expert_a matches=shared:yes log_p=log10_p:p"
+    return listing(words, "experts.table", columns, evidence.experts, expert_a=source)
 
 
 # -- edits ---------------------------------------------------------------------------------------------------------------
@@ -188,25 +179,11 @@ def edits_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
 
 def edits_table(edits: Iterable[findings.EditFinding], words: Words) -> Table:
     """Return one row for each kind of tensor that was looked at."""
-    rows = [
-        (
-            sentence(words, item.scope),
-            Cell(words.label("edit", item.edit)),
-            count(item.tensors),
-            count(item.identical),
-            figure(words.share(item.changed_share), item.changed_share),
-            *numbers(words, item.mean_ulps, item.slope, item.correlation, item.relative_difference),
-            figure(words.share(item.zeros_a), item.zeros_a),
-            figure(words.share(item.zeros_b), item.zeros_b),
-            count(item.rank),
-            count(item.bits),
-        )
-        for item in edits
-    ]
     columns = (
-        "of edit tensors# identical#- changed# ulps#- slope# correlation# relative#- zeros_a#- zeros_b#- rank# bits#"
+        "of=scope:sentence edit:label.edit tensors:count identical:count- changed=changed_share:share ulps=mean_ulps:number- "
+        "slope:number correlation:number relative=relative_difference:number- zeros_a:share- zeros_b:share- rank:count bits:count"
     )
-    return table(words, words.say("edits.title"), columns, rows)
+    return listing(words, "edits.title", columns, edits)
 
 
 def merge_blocks(merge: findings.MergeFinding, words: Words) -> tuple[Block, ...]:
@@ -236,24 +213,16 @@ def controls_section(evidence: findings.Evidence, words: Words) -> Section:
 
 def controls_table(controls: Iterable[findings.ControlFinding], words: Words) -> Table:
     """Return one row for each control: the answer it must give, and the one it gave."""
-    rows = [
-        (
-            Cell(words.control(item.name)) if words.has(f"control.{item.name}") else name(item.name),
-            Cell(words.label("class", item.expected)),
-            Cell(words.label("class", item.found) if item.found else DASH),
-            Cell(words.label("control_status", item.status), STATE, item.status),
-            z_score(words, item.z),
-            log_p(words, item.log10_p),
-            _reason(item.reason, words),
-        )
-        for item in controls
-    ]
-    return table(words, words.say("controls.title"), "control expected found status z# log_p# why", rows)
 
+    def why(item: findings.ControlFinding) -> Cell:
+        said = words.reason(item.reason or DASH)
+        return Cell(said.text, SENTENCE, lang=said.lang)
 
-def _reason(reason: str | None, words: Words) -> Cell:
-    said = words.reason(reason or DASH)
-    return Cell(said.text, "sentence", lang=said.lang)
+    def control(item: findings.ControlFinding) -> Cell:
+        return Cell(words.control(item.name)) if words.has(f"control.{item.name}") else name(item.name)
+
+    columns = "control expected:label.class found:label.class status:state.control_status z:z log_p=log10_p:p why"
+    return listing(words, "controls.title", columns, controls, control=control, why=why)
 
 
 def power_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
@@ -265,30 +234,23 @@ def power_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
 
 def power_table(power: Iterable[findings.PowerFinding], words: Words) -> Table:
     """Return one row for each test whose power is known, or the reason why not."""
-    rows = [
-        (
-            _test(item.name, words),
-            sentence(words, item.scope),
-            _quantity(item, words),
-            *numbers(words, item.least),
-            figure(words.share(item.power), item.power),
-            figure(f"{item.log10_alpha:.2f}", item.log10_alpha),
-            count(item.n),
-            count(item.width),
-            count(item.blocks),
-        )
-        for item in power
-    ]
-    columns = "test of quantity least# power#- level#- n# width#- places#-"
-    return table(words, words.say("power.title"), columns, rows)
 
+    def quantity(item: findings.PowerFinding) -> Cell:
+        said = sentence(words, item.quantity)
+        if item.reason is None:
+            return said
+        why = words.engine(item.reason)
+        return Cell(f"{said.text} ({why.text})", SENTENCE, lang=why.lang)
 
-def _quantity(item: findings.PowerFinding, words: Words) -> Cell:
-    said = sentence(words, item.quantity)
-    if item.reason is None:
-        return said
-    why = words.engine(item.reason)
-    return Cell(f"{said.text} ({why.text})", said.kind, lang=said.lang if said.lang == why.lang else why.lang)
+    return listing(
+        words,
+        "power.title",
+        "test of=scope:sentence quantity least:number power:share- level#- n:count width:count- places=blocks:count-",
+        power,
+        test=lambda item: _test(item.name, words),
+        quantity=quantity,
+        level=lambda item: figure(f"{item.log10_alpha:.2f}", item.log10_alpha),
+    )
 
 
 # -- fingerprint methods -------------------------------------------------------------------------------------------------
@@ -309,12 +271,10 @@ def methods_section(methods: Sequence[findings.MethodFinding], words: Words) -> 
 
 def method_notes(item: findings.MethodFinding, words: Words) -> list[str]:
     """Return why a method did not run, and its notes."""
-    off = (
-        [f"{words.say('methods.off')}: {words.engine(item.reason or DASH).text}"]
-        if item.status != findings.TESTED
-        else []
-    )
-    return [*off, *(words.engine(note).text for note in item.notes)]
+    notes = [words.engine(note).text for note in item.notes]
+    if item.status == findings.TESTED:
+        return notes
+    return [f"{words.say('methods.off')}: {words.engine(item.reason or DASH).text}", *notes]
 
 
 def methods_table(methods: Iterable[findings.MethodFinding], words: Words) -> Table:
@@ -328,12 +288,7 @@ def _method(item: findings.MethodFinding, words: Words) -> list[Cell]:
     null = deciding_null(item)
     figures = [NO_FIGURE] * 5
     if null is not None:
-        figures = [
-            *numbers(words, null.mean, null.sd),
-            z_score(words, null.z),
-            log_p(words, null.log10_p),
-            count(null.n),
-        ]
+        figures = [*beside_null(words, null.mean, null.sd, null.z, null.log10_p), count(null.n)]
     kind = "none" if null is None else "exact" if null.exact else "approximate" if null.largest is None else "empirical"
     named = words.engine(null.name).text if null is not None else ""
     reading = words.label("reading", item.reading) if item.status == findings.TESTED else words.say("methods.off")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Column, Line, Section, Table
-from kinprint.render.content.cells import figure, log_p, name, numbers, table
+from kinprint.render.content.cells import figure, listing, name, titled
 from kinprint.render.content.report import CARD_AND_WEIGHTS_DISAGREE
 from kinprint.render.content.tree import title
 from kinprint.render.texts.words import Words
@@ -21,12 +21,8 @@ def pairs_sections(report: PairsReport, words: Words) -> list[Section]:
     """Return the matrix with the groups, the pairs, and where cards and weights disagree."""
     disagree = tuple(declared_lines(report, words))
     return [
-        Section(
-            words.say("many.matrix"), (matrix_table(report, words), Line(legend(words), FAINT), *groups(report, words))
-        ),
-        Section(
-            words.say("many.nav.pairs"), (pairs_table(report, words), Line(words.say("many.reading.cosine"), FAINT))
-        ),
+        titled(matrix_table(report, words), Line(legend(words), FAINT), *groups(report, words)),
+        titled(pairs_table(report, words), Line(words.say("many.reading.cosine"), FAINT)),
         Section(words.say("declared.title"), disagree),
     ]
 
@@ -37,17 +33,21 @@ def legend(words: Words) -> str:
     return ", ".join([*signs, f"( ) {words.say('many.doubtful')}"])
 
 
-def sign(report: PairsReport, one: TreeModel, two: TreeModel) -> str:
-    """Return the cell of two models, in brackets if the verdict does not stand after the correction for all pairs.
+def verdict_between(report: PairsReport, one: TreeModel, two: TreeModel) -> tuple[str, bool] | None:
+    """Return the class of two models, and whether it stands after the correction for all pairs.
 
-    Empty for a model and itself, and for what was not compared.
+    None for a model and itself, and for what was not compared.
     """
     if one.node == two.node:
-        return "" if one.index == two.index else MARKS[IDENTICAL]
+        return None if one.index == two.index else (IDENTICAL, True)
     pair = report.pair(one.index, two.index)
-    if pair is None:
-        return ""
-    return MARKS[pair.class_] if pair.stands else f"({MARKS[pair.class_]})"
+    return None if pair is None else (pair.class_, pair.stands)
+
+
+def _sign(found: tuple[str, bool] | None) -> Cell:
+    """Return the cell of two models, in brackets if the verdict does not stand."""
+    sign = MARKS[found[0]] if found else ""
+    return Cell(sign if found is None or found[1] else f"({sign})")
 
 
 def strongest_first(report: PairsReport) -> list[PairSummary]:
@@ -67,7 +67,7 @@ def matrix_table(report: PairsReport, words: Words) -> Table:
     heads = [Column("number", ""), Column("model", words.say("col.model"))]
     columns = (*heads, *(Column(str(one.index), str(one.index + 1)) for one in models))
     rows = tuple(
-        (Cell(str(one.index + 1)), name(title(one)), *(Cell(sign(report, one, two)) for two in models))
+        (Cell(str(one.index + 1)), name(title(one)), *(_sign(verdict_between(report, one, two)) for two in models))
         for one in models
     )
     return Table(words.say("many.matrix"), columns, rows)
@@ -89,19 +89,16 @@ def groups(report: PairsReport, words: Words) -> list[Block]:
 def pairs_table(report: PairsReport, words: Words) -> Table:
     """Return one row for each pair, the strongest first."""
     names = [title(model) for model in report.tree.models]
-    rows = [
-        (
-            name(f"{names[pair.a]} – {names[pair.b]}"),
-            Cell(verdict_of(pair, words)),
-            log_p(words, pair.log10_p),
-            log_p(words, pair.log10_p_pairs),
-            *numbers(words, pair.norm_cosine, pair.norm_cosine_null),
-            figure(f"{pair.controls_passed}/{pair.controls_run}", pair.controls_passed),
-        )
-        for pair in strongest_first(report)
-    ]
-    columns = "pair verdict log_p# all_pairs# norm_cosine# cosine_null# controls_passed#"
-    return table(words, words.say("many.nav.pairs"), columns, rows)
+    return listing(
+        words,
+        "many.nav.pairs",
+        "pair verdict log_p=log10_p:p all_pairs=log10_p_pairs:p norm_cosine:number cosine_null=norm_cosine_null:number "
+        "controls_passed#",
+        strongest_first(report),
+        pair=lambda pair: name(f"{names[pair.a]} – {names[pair.b]}"),
+        verdict=lambda pair: Cell(verdict_of(pair, words)),
+        controls_passed=lambda pair: figure(f"{pair.controls_passed}/{pair.controls_run}", pair.controls_passed),
+    )
 
 
 def declared_lines(report: PairsReport, words: Words) -> Iterable[Line]:

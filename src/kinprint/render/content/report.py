@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
-from kinprint.render.content.cells import NO_FIGURE, code, count, figure, log_p, name, numbers, sentence, table, z_score
+from kinprint.render.content.cells import (
+    NO_FIGURE,
+    beside_null,
+    code,
+    count,
+    figure,
+    listing,
+    name,
+    numbers,
+    sentence,
+    side_by_side,
+    table,
+)
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.context import NOT_SHOWN, UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, Evidence, Verdict
-from kinprint.results.measurements import (
-    NO_NULL,
-    OK,
-    CosineExplained,
-    Measurement,
-    NullResult,
-    RoleSummary,
-    Skipped,
-    TensorComparison,
-)
+from kinprint.results.measurements import NO_NULL, OK, Measurement, NullResult, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ModelSummary
 from kinprint.results.report import Report
 
@@ -91,29 +93,26 @@ def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[S
 
 def models_table(report: Report, words: Words) -> Table:
     """Return both models side by side."""
-    sides = zip(model_facts(report.a, words), model_facts(report.b, words), strict=True)
-    rows = [(Cell(what), left, right) for (what, left), (_, right) in sides]
-    return table(words, words.say("data.models"), "fact a b", rows)
+    return side_by_side(words, "data.models", model_facts(report.a, words), model_facts(report.b, words))
 
 
-def model_facts(model: ModelSummary, words: Words) -> list[tuple[str, Cell]]:
+def model_facts(model: ModelSummary, words: Words) -> dict[str, Cell]:
     """Return what a model is, fact by fact."""
     guessed = f" {words.say('head.guessed')}" if model.architecture_guessed else ""
     tensors = words.say("data.tensors.count", n=model.tensors, unmapped=len(model.unmapped))
-    facts = {
-        "reference": name(model.reference),
-        "location": name(model.location),
-        "revision": name(model.revision),
-        "commit": name(model.commit),
-        "architecture": name(f"{model.architecture}{guessed}"),
-        "layers": count(model.layers),
-        "experts": count(model.experts or None),
-        "width": count(model.hidden),
-        "parameters": count(model.parameters),
-        "stored": Cell(words.size(model.stored_bytes)),
-        "tensors": Cell(tensors),
+    return {
+        "data.reference": name(model.reference),
+        "data.location": name(model.location),
+        "data.revision": name(model.revision),
+        "data.commit": name(model.commit),
+        "data.architecture": name(f"{model.architecture}{guessed}"),
+        "data.layers": count(model.layers),
+        "data.experts": count(model.experts or None),
+        "data.width": count(model.hidden),
+        "data.parameters": count(model.parameters),
+        "data.stored": Cell(words.size(model.stored_bytes)),
+        "data.tensors": Cell(tensors),
     }
-    return [(words.say(f"data.{key}"), cell) for key, cell in facts.items()]
 
 
 def declared_sections(found: DeclaredFinding | None, words: Words) -> list[Section]:
@@ -124,9 +123,8 @@ def declared_sections(found: DeclaredFinding | None, words: Words) -> list[Secti
     tone = WARNING if found.state in CARD_AND_WEIGHTS_DISAGREE else ""
     blocks: list[Block] = [Line(f"{label}: {words.engine(found.sentence).text}", tone)]
     if declares_something(found):
-        sides = zip(_declared_facts(found.a, words), _declared_facts(found.b, words), strict=True)
-        rows = [(Cell(what), left, right) for (what, left), (_, right) in sides]
-        blocks.append(table(words, words.say("declared.caption"), "fact a b", rows))
+        sides = (_declared_facts(side, words) for side in (found.a, found.b))
+        blocks.append(side_by_side(words, "declared.caption", *sides))
     if found.licences:
         blocks.append(Line(words.engine(found.licences).text, WARNING))
     return [Section(words.say("declared.title"), tuple(blocks))]
@@ -138,16 +136,14 @@ def declares_something(found: DeclaredFinding | None) -> bool:
     return any(side.base_models or side.relation or side.licence for side in sides)
 
 
-def _declared_facts(side: Declaration, words: Words) -> list[tuple[str, Cell]]:
+def _declared_facts(side: Declaration, words: Words) -> dict[str, Cell]:
     silent = Cell(words.say("declared.silent"))
-    where = name(", ".join(side.where[:12])) if side.where else sentence(words, side.reason)
-    facts = {
-        "base": name(", ".join(side.base_models[:12])) if side.base_models else silent,
-        "relation": name(side.relation) if side.relation else silent,
-        "licence": name(side.licence) if side.licence else silent,
-        "where": where,
+    return {
+        "declared.base": name(", ".join(side.base_models[:12])) if side.base_models else silent,
+        "declared.relation": name(side.relation) if side.relation else silent,
+        "declared.licence": name(side.licence) if side.licence else silent,
+        "declared.where": name(", ".join(side.where[:12])) if side.where else sentence(words, side.reason),
     }
-    return [(words.say(f"declared.{key}"), cell) for key, cell in facts.items()]
 
 
 def config_sections(report: Report, words: Words) -> list[Section]:
@@ -175,15 +171,14 @@ def config_sections(report: Report, words: Words) -> list[Section]:
 def config_table(report: Report, words: Words) -> Table:
     """Return the keys of the configs that differ."""
     absent = Cell(words.say("config.absent"))
-    rows = [
-        (
-            name(item.key),
-            name(item.a or '""') if item.a_present else absent,
-            name(item.b or '""') if item.b_present else absent,
-        )
-        for item in report.config.differences
-    ]
-    return table(words, words.say("config.title"), "key a b", rows)
+    return listing(
+        words,
+        "config.title",
+        "key:name a b",
+        report.config.differences,
+        a=lambda item: name(item.a or '""') if item.a_present else absent,
+        b=lambda item: name(item.b or '""') if item.b_present else absent,
+    )
 
 
 def tokenizer_table(report: Report, words: Words) -> Table:
@@ -250,11 +245,7 @@ def statistic_of(item: RoleSummary) -> float | None:
 def _null_figures(null: NullResult | None, words: Words) -> list[Cell]:
     if null is None:
         return [NO_FIGURE] * 4
-    return [
-        *numbers(words, null.mean, null.sd),
-        z_score(words, null.z),
-        log_p(words, null.log10_p, bound=null.p_method.bound),
-    ]
+    return beside_null(words, null.mean, null.sd, null.z, null.log10_p, bound=null.p_method.bound)
 
 
 def _p_from(null: NullResult | None, reason: str | None, words: Words) -> Cell:
@@ -313,47 +304,34 @@ def few(items: Sequence[str], words: Words) -> str:
 # -- how to read it ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Example:
-    """The cosine of one pair of tensors, explained by correlation and spread."""
-
-    role: str
-    layer: int | None
-    found: CosineExplained
-    sign: int
-    telling: bool  # whether the cosine is high enough to mislead
-
-    def say(self, words: Words) -> str:
-        """Return the example in a sentence or two."""
-        found = self.found
-        return words.say(
-            f"cosine.example.{'telling' if self.telling else 'plain'}",
-            role=self.role,
-            place=words.say("js.no_layer") if self.layer is None else words.say("layer", n=self.layer),
-            r=words.number(found.r),
-            cv_a=words.number(found.cv_a),
-            cv_b=words.number(found.cv_b),
-            predicted=f"{found.predicted:.6f}",
-            observed=f"{found.observed:.6f}",
-            independent=f"{found.if_independent:.6f}",
-        )
-
-
-def example_of(comparisons: Iterable[TensorComparison]) -> Example | None:
+def example_of(comparisons: Iterable[TensorComparison]) -> TensorComparison | None:
     """Return the comparison whose cosine would be highest without any correlation: most of it comes from small spread."""
-    explained = [(item, item.explained) for item in comparisons if item.explained is not None]
-    if not explained:
-        return None
-    item, found = max(explained, key=lambda pair: (abs(pair[1].if_independent), -(pair[0].layer or 0)))
-    sign = -1 if found.if_independent < 0 else 1
-    return Example(item.role, item.layer, found, sign, abs(found.if_independent) >= _TELLING)
+    explained = [(abs(item.explained.if_independent), item) for item in comparisons if item.explained is not None]
+    return max(explained, key=lambda pair: (pair[0], -(pair[1].layer or 0)), default=(0.0, None))[1]
+
+
+def example_text(item: TensorComparison, words: Words) -> str:
+    """Explain the cosine of one pair of tensors by correlation and spread, in a sentence or two."""
+    found = item.explained
+    assert found is not None
+    return words.say(
+        f"cosine.example.{'telling' if abs(found.if_independent) >= _TELLING else 'plain'}",
+        role=item.role,
+        place=words.say("js.no_layer") if item.layer is None else words.say("layer", n=item.layer),
+        r=words.number(found.r),
+        cv_a=words.number(found.cv_a),
+        cv_b=words.number(found.cv_b),
+        predicted=f"{found.predicted:.6f}",
+        observed=f"{found.observed:.6f}",
+        independent=f"{found.if_independent:.6f}",
+    )
 
 
 def reading_section(report: Report, words: Words) -> Section:
     """Return what a reader must know to read the tables."""
     example = example_of(report.comparisons)
     said = [words.say(key) for key in ("roles.note", "cosine.so", "p.small", "p.holm")]
-    said[2:2] = [example.say(words)] if example is not None else []
+    said[2:2] = [example_text(example, words)] if example is not None else []
     return Section(words.say("reading.title"), (Points("", tuple(said)),))
 
 
@@ -412,11 +390,8 @@ def identity(text: str, words: Words) -> Cell:
 
 def reads_table(report: Report, words: Words) -> Table:
     """Return what was read of every file."""
-    rows = [
-        (name(item.model), name(item.file), code(item.sha256), count(len(item.spans)), count(item.bytes_read))
-        for item in report.reads
-    ]
-    return table(words, words.say("reads.title"), "model file digest spans# read#", rows)
+    columns = "model:name file:name digest=sha256:code spans# read=bytes_read:count"
+    return listing(words, "reads.title", columns, report.reads, spans=lambda item: count(len(item.spans)))
 
 
 def read_line(report: Report, words: Words) -> str:

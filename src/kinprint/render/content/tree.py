@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from kinprint._util.plain import printable
 from kinprint.render.content.blocks import LINES, Cell, Table
-from kinprint.render.content.cells import figure, log_p, name, numbers, table
+from kinprint.render.content.cells import figure, listing, name
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, FamilyTree, TreeEdge, TreeModel
 
@@ -60,11 +61,8 @@ def kind(edge: TreeEdge, words: Words) -> str:
 
 def firmness(edge: TreeEdge, words: Words) -> str:
     """Return the distance, and the share of resamplings in which the two are neighbours."""
-    said = (
-        words.say("tree.distance.unknown")
-        if edge.distance is None
-        else words.say("tree.distance", distance=f"{edge.distance:.3g}")
-    )
+    key = "tree.distance.unknown" if edge.distance is None else "tree.distance"
+    said = words.say(key, distance=f"{edge.distance or 0.0:.3g}")
     if edge.reordered:
         said = words.say("tree.distance.reordered", distance=said)
     return said if edge.support is None else words.say("tree.support", distance=said, share=f"{edge.support:.0%}")
@@ -72,8 +70,7 @@ def firmness(edge: TreeEdge, words: Words) -> str:
 
 def heading(tree: FamilyTree, edge: TreeEdge, words: Words) -> str:
     """Return the direction of an edge and its probability."""
-    names = {model.index: title(model) for model in tree.models}
-    ends, chance = (names[edge.parent], names[edge.child]), edge.probability
+    ends, chance = [title(tree.models[end]) for end in (edge.parent, edge.child)], edge.probability
     if edge.direction == FORWARD:
         return f"{ends[0]} → {ends[1]} ({chance:.0%})"
     if edge.direction == BACKWARD:
@@ -86,24 +83,22 @@ def heading(tree: FamilyTree, edge: TreeEdge, words: Words) -> str:
 
 def second_parents(tree: FamilyTree, child: int, edge: TreeEdge | None, words: Words) -> str:
     """Name the parents of a merge besides the one that `edge` leads from; empty if there are none."""
-    names = {model.index: title(model) for model in tree.models}
-    others = [item for item in tree.edges if item.child == child and item is not edge]
     return "".join(
-        words.say("tree.second", name=names[item.parent], share=f"{item.merge or 0.0:.0%}") for item in others
+        words.say("tree.second", name=title(tree.models[item.parent]), share=f"{item.merge or 0.0:.0%}")
+        for item in tree.edges
+        if item.child == child and item is not edge
     )
 
 
 def ties(tree: FamilyTree) -> list[Tie]:
     """Count pairs that share weights without descent: one tie for two families or lone models, none inside a family."""
     roots = {model.index: _root(tree, model.index) for model in tree.nodes}
-    sizes: dict[int, int] = {}
-    for root in roots.values():
-        sizes[root] = sizes.get(root, 0) + 1
-    found: dict[tuple[int, int, str], int] = {}
+    sizes = Counter(roots.values())
+    found: Counter[tuple[int, int, str]] = Counter()
     for link in tree.links:
         one, two = sorted((roots[link.a], roots[link.b]), key=lambda root: (sizes[root], -root))
         if one != two:
-            found[one, two, link.shares] = found.get((one, two, link.shares), 0) + 1
+            found[one, two, link.shares] += 1
     return [Tie(one, two, shares, count, sizes[one] * sizes[two]) for (one, two, shares), count in found.items()]
 
 
@@ -115,9 +110,8 @@ def _root(tree: FamilyTree, node: int) -> int:
 
 def tie_line(tree: FamilyTree, tie: Tie, words: Words) -> str:
     """Describe a tie in one line."""
-    names = {model.index: title(model) for model in tree.models}
     key = f"tree.tie.{tie.shares if tie.shares in _SHARES else 'other'}"
-    ends = {"one": names[tie.one], "two": names[tie.two]}
+    ends = {"one": title(tree.models[tie.one]), "two": title(tree.models[tie.two])}
     return words.say(key, **ends) if tie.of == 1 else words.say(f"{key}.family", **ends, pairs=tie.pairs, of=tie.of)
 
 
@@ -146,23 +140,20 @@ def summary(tree: FamilyTree, words: Words) -> str:
 
 def edges_table(tree: FamilyTree, words: Words) -> Table:
     """Return one row for each edge: its p-value, its distance, and the cues for its direction."""
-    names = {model.index: title(model) for model in tree.models}
-    rows = []
-    for edge in tree.edges:
+
+    def ends(edge: TreeEdge) -> Cell:
         arrow = {FORWARD: "→", BACKWARD: "←"}.get(edge.direction, "–")
-        support = DASH if edge.support is None else f"{edge.support:.0%}"
-        rows.append(
-            (
-                name(f"{names[edge.parent]} {arrow} {names[edge.child]}"),
-                log_p(words, edge.log10_p_pairs),
-                *numbers(words, edge.distance),
-                figure(support, edge.support),
-                *numbers(words, edge.alternative),
-                Cell("\n".join(printable(text, 400) for text in _hints(tree, edge, words)), LINES),
-            )
-        )
-    columns = "edge log_p# distance# neighbours# next_best# direction"
-    return table(words, words.say("tree.edges"), columns, rows)
+        return name(f"{title(tree.models[edge.parent])} {arrow} {title(tree.models[edge.child])}")
+
+    return listing(
+        words,
+        "tree.edges",
+        "edge log_p=log10_p_pairs:p distance:number neighbours# next_best=alternative:number direction",
+        tree.edges,
+        edge=ends,
+        neighbours=lambda edge: figure(DASH if edge.support is None else f"{edge.support:.0%}", edge.support),
+        direction=lambda edge: Cell("\n".join(printable(text, 400) for text in _hints(tree, edge, words)), LINES),
+    )
 
 
 def _hints(tree: FamilyTree, edge: TreeEdge, words: Words) -> list[str]:

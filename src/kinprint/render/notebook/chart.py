@@ -18,7 +18,7 @@ _NAME = 52  # characters beside a bar
 def evidence_chart(verdict: Verdict, evidence: Evidence, words: Words) -> Markup:
     """Return the chart; empty where no test and no control has a p-value."""
     ran = sorted(
-        (test.log10_p_holm, _label(test, words), test.p_method is not None and test.p_method.bound)
+        (test.log10_p_holm, _label(test, words), test.bound)
         for test in evidence.tests
         if test.status == TESTED and test.log10_p_holm is not None
     )
@@ -69,10 +69,7 @@ def _bar(place: int, bar: tuple[float, str, bool], last: float, alpha: float, wo
 
 
 def _label(test: EvidenceTest, words: Words) -> str:
-    """Return the label of a test and what it is of."""
-    where = words.engine(test.scope).text
-    where = where if test.layer is None else words.say("picture.in_layer", scope=where, layer=test.layer)
-    return f"{words.label('test', test.name)}: {where}"
+    return f"{words.label('test', test.name)}: {words.in_layer(words.engine(test.scope).text, test.layer)}"
 
 
 def _share(size: float, last: float) -> float:

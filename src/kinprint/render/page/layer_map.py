@@ -59,12 +59,7 @@ def layer_map_of(report: Report, words: PageWords) -> LayerMapFigure | None:
     alignment = report.evidence.alignment
     if alignment.status != TESTED:
         return LayerMapFigure(False, alignment.kind, 0, (), None, "", None)
-    joined = [
-        (source, item.layer)
-        for item in alignment.layers
-        for source in item.sources
-        if item.layer < report.b.layers and source < report.a.layers
-    ]
+    joined = [(a, b) for a, b in alignment.matches if a < report.a.layers and b < report.b.layers]
     pairs = map_pairs(alignment.layers)
     describe = words.say("map.describe", pairs=pairs) if pairs else words.say("map.describe.none")
     free = sorted(set(range(report.a.layers)) - {source for source, _ in joined} - set(alignment.unread_a))

@@ -17,7 +17,7 @@ import orjson
 
 from kinprint._util.plain import printable
 from kinprint.render.page.markup import PageWords, middle_cut
-from kinprint.results.context import Grid, LayerGrid
+from kinprint.results.context import LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
 from kinprint.results.report import Report
 
@@ -41,7 +41,7 @@ def payload_of(report: Report, words: PageWords) -> str:
         "words": words.templates("js."),
         "measured": _measured(report.comparisons, words),
         "grids": [_grid(grid, words) for grid in report.grids],
-        "map": _map(report),
+        "map": report.evidence.alignment.matches if report.evidence is not None else [],
     }
     return embedded(data)
 
@@ -117,16 +117,5 @@ def _grid(grid: LayerGrid, words: PageWords) -> dict[str, Any]:
     if grid.status != OK:
         return {**head, "off": words.said(grid.reason, _TEXT)}
     parts = {"cosine": grid.cosine, "expected": grid.cosine_null, "pearson": grid.pearson, "z": grid.z}
-    return {**head, **{key: _packed(_flat(part)) for key, part in parts.items()}}
-
-
-def _flat(grid: Grid) -> array[float]:
-    return array("f", [_single(value) for row in grid for value in row])
-
-
-def _map(report: Report) -> list[tuple[int, int]]:
-    """Return pairs of a layer of A and the layer of B that matches it."""
-    if report.evidence is None:
-        return []
-    found = report.evidence.alignment.layers
-    return [(source, item.layer) for item in found for source in item.sources]
+    flat = {key: array("f", [_single(value) for row in part for value in row]) for key, part in parts.items()}
+    return {**head, **{key: _packed(column) for key, column in flat.items()}}

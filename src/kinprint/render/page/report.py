@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,7 +14,7 @@ from markupsafe import Markup
 from kinprint._util.plain import printable, ranges
 from kinprint.render.content import evidence as tables
 from kinprint.render.content import report as content
-from kinprint.render.content.pairs import MARKS, strongest_first
+from kinprint.render.content.pairs import MARKS, strongest_first, verdict_between
 from kinprint.render.content.tree import title
 from kinprint.render.drawing.tree_svg import tree_svg
 from kinprint.render.page.evidence_chart import evidence_chart
@@ -26,7 +25,7 @@ from kinprint.render.page.verdict import certainty, nothing_found
 from kinprint.render.repeat_command import command_of, pairs_command
 from kinprint.render.texts.words import DASH
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
-from kinprint.results.findings import CLASSES, IDENTICAL
+from kinprint.results.findings import CLASSES
 from kinprint.results.options import SIZE, options_of
 from kinprint.results.report import Report
 from kinprint.results.tree import PairsReport, TreeModel
@@ -36,19 +35,9 @@ _STYLES, _PAIRS_STYLES = ("page.css", "print.css"), ("page.css", "many.css", "pr
 _PAIRS_WORDS = ("js.copied", "js.copy_failed")
 _LONGEST_COMMAND, _MOST_SPANS = 8000, 40
 _TABLES = {  # what templates call
-    content: "config_table files_table identity models_table read_line reasons_title roles_table tokenizer_table",
+    content: "config_table example_text files_table identity models_table read_line reasons_title roles_table tokenizer_table",
     tables: "controls_table edits_table experts_table layers_table merge_blocks methods_table power_table tests_table",
 }
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """One cell of the matrix of all pairs: empty on the diagonal and for what was not compared, else a verdict."""
-
-    class_: str | None = None
-    sign: str = ""
-    doubtful: bool = False  # does not stand after the correction for all pairs
-    place: int | None = None  # of the pair in the list below the matrix
 
 
 def report_html(report: Report, lang: str = "en") -> bytes:
@@ -102,14 +91,14 @@ def _page(template: str, report: Report | PairsReport, words: PageWords, command
     return page.render(report=report, v=words, command=safe, command_hidden=safe != command, **shown).encode()
 
 
-def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[frozenset[int], int]) -> MatrixCell:
-    place = places.get(frozenset((one.index, two.index)))
-    if one.index != two.index and one.node == two.node:
-        return MatrixCell(IDENTICAL, MARKS[IDENTICAL], False, place)
-    pair = report.pair(one.index, two.index) if one.index != two.index else None
-    if pair is None:
-        return MatrixCell()
-    return MatrixCell(pair.class_, MARKS[pair.class_], not pair.stands, places[frozenset((pair.a, pair.b))])
+def _cell(report: PairsReport, one: TreeModel, two: TreeModel, places: dict[frozenset[int], int]) -> dict[str, Any]:
+    """Return one cell of the matrix, and the place of the pair in the list below it."""
+    found = verdict_between(report, one, two)
+    if found is None:
+        return {"class_": None}
+    ends = (one.index, two.index) if one.node == two.node else (one.node, two.node)
+    class_, stands = found
+    return {"class_": class_, "sign": MARKS[class_], "doubtful": not stands, "place": places.get(frozenset(ends))}
 
 
 def _view(report: Report, words: PageWords) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from kinprint.render.content.blocks import STRONG, WARNING, Cell, Line, Table
-from kinprint.render.content.cells import code, name, sentence, table, titled
+from kinprint.render.content.blocks import STRONG, WARNING, Cell, Line
+from kinprint.render.content.cells import code, name, sentence, side_by_side, table, titled
 from kinprint.render.content.evidence import methods_section
 from kinprint.render.terminal.layout import print_blocks, print_sections
 from kinprint.render.texts.words import DASH, Words
@@ -30,9 +30,7 @@ def print_fingerprint(description: Any, file: str, size: int, read: int, console
         for item in description.methods
         if item.reason is not None
     ]
-    rows = [(Cell(words.say(key)), cell) for key, cell in facts.items()]
-    made = table(words, words.say("fingerprint.title"), "fact value", rows)
-    print_sections([titled(made, *lines)], console, words)
+    print_sections([titled(side_by_side(words, "fingerprint.title", facts), *lines)], console, words)
 
 
 def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, lang: str = "en") -> None:
@@ -55,24 +53,20 @@ def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, l
 def print_fingerprint_report(report: Any, console: Console, *, lang: str = "en") -> None:
     """Print both sides, the methods, and the conclusion last."""
     words = Words(lang)
-    print_sections([titled(_sides(report, words)), methods_section(report.methods, words)], console, words)
+    both = side_by_side(words, "fingerprint.both", _facts(report.a, words), _facts(report.b, words))
+    print_sections([titled(both), methods_section(report.methods, words)], console, words)
     said = f"{words.label('class', report.class_)}: {words.engine(report.sentence).text}"
     print_blocks([Line(""), Line(said, STRONG)], console, words)
 
 
-def _sides(report: Any, words: Words) -> Table:
-    facts = [
-        {
-            "data.reference": name(side.reference),
-            "tokenizer.kind": Cell(words.label("fingerprint.kind", side.kind)),
-            "col.model": name(side.model),
-            "data.architecture": _built(side, words),
-            "fingerprint.digest": name(side.digest),
-        }
-        for side in (report.a, report.b)
-    ]
-    rows = [(Cell(words.say(key)), facts[0][key], facts[1][key]) for key in facts[0]]
-    return table(words, words.say("fingerprint.both"), "fact a b", rows)
+def _facts(side: Any, words: Words) -> dict[str, Cell]:
+    return {
+        "data.reference": name(side.reference),
+        "tokenizer.kind": Cell(words.label("fingerprint.kind", side.kind)),
+        "col.model": name(side.model),
+        "data.architecture": _built(side, words),
+        "fingerprint.digest": name(side.digest),
+    }
 
 
 def _built(side: Any, words: Words) -> Cell:

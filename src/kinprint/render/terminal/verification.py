@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from kinprint._util.plain import printable
-from kinprint.render.content.blocks import STATE, STRONG, WARNING, Block, Cell, Line, Section
-from kinprint.render.content.cells import count, name, sentence, table, titled
+from kinprint.render.content.blocks import STRONG, WARNING, Block, Cell, Line, Section
+from kinprint.render.content.cells import count, listing, name, sentence, table, titled
 from kinprint.render.terminal.layout import line, print_blocks, print_sections
 from kinprint.render.texts.words import Words
 from kinprint.results.verification import FAILED, VERIFIED, ModelRead, Problem, Verification
@@ -54,17 +54,15 @@ def _read(model: ModelRead, words: Words, *, offline: bool) -> Line:
 
 
 def _checks(found: Verification, words: Words) -> Section:
-    rows = [
-        (
-            Cell(words.label("check", check.name)),
-            Cell(words.label("check", check.state), STATE, check.state),
-            count(check.checked or None),
-            count(check.agree if check.checked else None),
-            sentence(words, check.said),
-        )
-        for check in found.checks
-    ]
-    return titled(table(words, words.say("verify.checks"), "check result checked# agree# note", rows))
+    made = listing(
+        words,
+        "verify.checks",
+        "check=name:label.check result=state:state.check checked# agree# note=said:sentence",
+        found.checks,
+        checked=lambda check: count(check.checked or None),
+        agree=lambda check: count(check.agree if check.checked else None),
+    )
+    return titled(made)
 
 
 def _problems(title: str, problems: tuple[Problem, ...], in_all: int, words: Words) -> Section:

@@ -104,19 +104,18 @@ class Words:
     def _result(self, test: Text, values: Mapping[str, Any]) -> Phrase:
         """Return the result of a test, as `kinprint.evidence.verdict.describe` has it, under the test's label."""
         where = self.engine(values["scope"])
-        scope = where.text if "n" not in values else self.say("picture.in_layer", scope=where.text, layer=values["n"])
-        formats = {
-            "found": ("x", ".4g"),
-            "mean": ("m", ".3g"),
-            "z": ("z", ".1f"),
-            "p": ("p", ".1f"),
-            "corrected": ("h", ".1f"),
-        }
+        scope = self.in_layer(where.text, values.get("n"))
+        formats = {"found": ("x", ".4g"), "mean": ("m", ".3g")}
+        formats |= {"z": ("z", ".1f"), "p": ("p", ".1f"), "corrected": ("h", ".1f")}
         figures = {
             name: DASH if values[key] is None else format(values[key], form) for name, (key, form) in formats.items()
         }
         said = self.say("reason.test", test=self.label("test", test), scope=scope, **figures)
         return Phrase(said, where.lang)
+
+    def in_layer(self, scope: str, layer: int | None) -> str:
+        """Return what a test is of, with the layer if it is of one."""
+        return scope if layer is None else self.say("picture.in_layer", scope=scope, layer=layer)
 
     def _named(self, value: Value) -> Value:
         if isinstance(value, Text) and not value.values:
@@ -126,9 +125,16 @@ class Words:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def number(self, value: float | None) -> str:
+    @staticmethod
+    def number(value: float | None) -> str:
         """Write a number with about four digits, or a dash for one that does not exist."""
-        return number(value)
+        if value is None:
+            return DASH
+        if abs(value) < 1e-12:
+            return "0"
+        if 100 <= abs(value) < 1e5:
+            return f"{value:.1f}"
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 100 else f"{value:.2e}"
 
     def z(self, value: float | None) -> str:
         """Write a distance from a null in standard deviations."""
@@ -179,17 +185,6 @@ class Words:
     def how(self, method: PMethod, draws: int | None = None) -> str:
         """Name the source of a p-value in a word or two."""
         return self.say(_SOURCES[method], draws=draws or 0) if method in _SOURCES else method.label.render(self.lang)
-
-
-def number(value: float | None) -> str:
-    """Write a number with about four digits, or a dash for one that does not exist."""
-    if value is None:
-        return DASH
-    if abs(value) < 1e-12:
-        return "0"
-    if 100 <= abs(value) < 1e5:
-        return f"{value:.1f}"
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 100 else f"{value:.2e}"
 
 
 def power_of_ten(exponent: int) -> str:
