@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from kinprint.stats.combine import bonferroni, fisher, holm, log10_sum, log_exp_series
-
-
-def test_log10_sum() -> None:
-    assert log10_sum([-1.0, -2.0, -3.0]) == pytest.approx(math.log10(0.111))
-    assert log10_sum([-1e6, -1e6]) == pytest.approx(-1e6 + math.log10(2))
-    assert log10_sum([1e6, -1e6]) == 1e6
-    assert log10_sum([]) == log10_sum([-math.inf, -math.inf]) == -math.inf
-    assert log10_sum([-math.inf, -3.0]) == -3.0
-    with pytest.raises(ValueError, match="not a number"):
-        log10_sum([math.nan])
+from kinprint.stats.combine import bonferroni, fisher, holm, log_exp_series
 
 
 def test_bonferroni() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kinprint.results.context import DECLARED, DeclaredFinding
 from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.report import Report
-from kinprint.results.tree import BACKWARD, FORWARD, FamilyTree, PairsReport, PairSummary, TreeEdge
+from kinprint.results.tree import BACKWARD, FORWARD, PairsReport, PairSummary
 
 UNKNOWN = "not determined by weights"
 CONTRADICTED = "not determined: a card and the cues of the tree say the opposite of each other"
@@ -37,8 +37,8 @@ def direction_among(report: PairsReport, pair: PairSummary) -> tuple[str, int | 
         return UNKNOWN, None
     letter = _declared_parent(pair.class_, pair.declared)
     declared = None if letter is None else pair.a if letter == "a" else pair.b
-    edge = edge_between(report.tree, pair)
-    pointed = _pointed_parent(edge)
+    edge = next((edge for edge in report.tree.edges if {edge.parent, edge.child} == {pair.a, pair.b}), None)
+    pointed = {FORWARD: edge.parent, BACKWARD: edge.child}.get(edge.direction) if edge is not None else None
     if declared is not None and pointed not in (None, declared):
         return CONTRADICTED, None
     told = []
@@ -70,23 +70,10 @@ def pair_ref(pair: PairSummary) -> str:
     return f"{one}-{two}"
 
 
-def edge_between(tree: FamilyTree, pair: PairSummary) -> TreeEdge | None:
-    """Return the edge of the tree between the models of a pair, if there is one."""
-    return next((edge for edge in tree.edges if {edge.parent, edge.child} == {pair.a, pair.b}), None)
-
-
-def _pointed_parent(edge: TreeEdge | None) -> int | None:
-    if edge is None:
-        return None
-    return {FORWARD: edge.parent, BACKWARD: edge.child}.get(edge.direction)
-
-
 def _declared_parent(found: str | None, declared: DeclaredFinding | None) -> str | None:
     """Return the letter of the model that the other's card names as its base, where the weights agree."""
-    if found not in DESCENT or declared is None or declared.state != DECLARED:
-        return None
-    if len(declared.named_by) != 1:  # none, or each the other
-        return None
+    if found not in DESCENT or declared is None or declared.state != DECLARED or len(declared.named_by) != 1:
+        return None  # none names the other, or each the other
     return "b" if declared.named_by == ("A",) else "a"
 
 

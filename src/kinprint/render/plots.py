@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kinprint._util.plain import printable
 from kinprint.errors import BadSelection, NeedsExtra
 from kinprint.results.context import LayerGrid
 from kinprint.results.measurements import OK, Measurement, TensorComparison
@@ -169,6 +170,4 @@ def _ticks(layers: tuple[int, ...]) -> tuple[list[int], list[int]]:
 
 
 def _short(reference: str) -> str:
-    from kinprint._util.plain import printable
-
     return printable(reference.rstrip("/").rsplit("/", 1)[-1], 40).replace("$", r"\$")

@@ -410,6 +410,7 @@ def test_no_word_is_left_over_and_none_is_missing() -> None:
     text = sources()
     named = set(re.findall(r"""["'`]([a-z_]+(?:\.[a-z_A-Z]+)+|[a-z_]+)["'`]""", text))
     prefixes = set(re.findall(r'"([a-z_.]+\.)" ~', text)) | {f"{p}." for p in re.findall(r'label\("([a-z_]+)"', text)}
+    prefixes |= {f"{p}." for p in re.findall(r":(?:label|state)\.([a-z_]+)", text)}  # columns of tables
     prefixes |= {"col.", "test.", "control.", "how.", "js.axis.", "js.heat.", "null.", "settings.", "data.", "many."}
     prefixes |= {"cosine.example.", "tokenizer.", "axis.", "cue.", "source.", "check.", "problem.", "fingerprint.kind."}
     prefixes |= {"tree.copies.", "tree.families.", "tree.alone.", "tree.tie."}

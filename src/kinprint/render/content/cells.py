@@ -9,8 +9,6 @@ from typing import Any
 from kinprint.render.content.blocks import CODE, FIGURE, NAME, SENTENCE, STATE, Block, Cell, Column, Section, Table
 from kinprint.render.texts.words import DASH, Words
 
-NO_FIGURE = Cell(DASH, FIGURE)
-
 
 def titled(made: Table, *further: Block) -> Section:
     """Return a table, and what belongs to it, as a section under the table's title."""
@@ -27,7 +25,7 @@ def table(words: Words, title: str, columns: str, rows: Iterable[Sequence[Cell]]
     return Table(title, tuple(made), tuple(tuple(row) for row in rows))
 
 
-def side_by_side(words: Words, key: str, *sides: Mapping[str, Cell]) -> Table:
+def facts_table(words: Words, key: str, *sides: Mapping[str, Cell]) -> Table:
     """Return facts of one model, or of two, under their labels; `key` is that of the title."""
     rows = [(Cell(words.say(label)), *(side[label] for side in sides)) for label in sides[0]]
     return table(words, words.say(key), "fact value" if len(sides) == 1 else "fact a b", rows)

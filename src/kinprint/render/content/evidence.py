@@ -6,18 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kinprint._util.plain import ranges
 from kinprint.render.content.blocks import FAINT, SENTENCE, WARNING, Block, Cell, Line, Points, Section, Table
-from kinprint.render.content.cells import (
-    NO_FIGURE,
-    beside_null,
-    count,
-    figure,
-    listing,
-    log_p,
-    name,
-    numbers,
-    sentence,
-    table,
-)
+from kinprint.render.content.cells import beside_null, count, figure, listing, log_p, name, numbers, sentence, table
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results import findings
 
@@ -59,7 +48,7 @@ def tests_table(tests: Iterable[findings.EvidenceTest], words: Words) -> Table:
 def _test_figures(test: findings.EvidenceTest, words: Words) -> list[Cell]:
     if test.status != findings.TESTED:
         said = words.engine(test.reason or DASH)
-        return [*[NO_FIGURE] * 8, Cell(f"{words.say('test.off')} {said.text}", SENTENCE, lang=said.lang)]
+        return [*[count(None)] * 8, Cell(f"{words.say('test.off')} {said.text}", SENTENCE, lang=said.lang)]
     return [
         count(test.n),
         count(test.blocks),
@@ -286,7 +275,7 @@ def methods_table(methods: Iterable[findings.MethodFinding], words: Words) -> Ta
 
 def _method(item: findings.MethodFinding, words: Words) -> list[Cell]:
     null = deciding_null(item)
-    figures = [NO_FIGURE] * 5
+    figures = [count(None)] * 5
     if null is not None:
         figures = [*beside_null(words, null.mean, null.sd, null.z, null.log10_p), count(null.n)]
     kind = "none" if null is None else "exact" if null.exact else "approximate" if null.largest is None else "empirical"

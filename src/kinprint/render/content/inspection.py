@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinprint.render.content.blocks import WARNING, Line, Section, Table
-from kinprint.render.content.cells import count, figure, listing, name, side_by_side, titled
+from kinprint.render.content.cells import count, facts_table, figure, listing, name, titled
 from kinprint.render.content.report import model_facts, model_notes
 from kinprint.render.texts.words import Words
 from kinprint.results.inspection import Inspection
@@ -14,7 +14,7 @@ def inspection_sections(found: Inspection, words: Words) -> list[Section]:
     model = found.model
     facts = model_facts(model, words) | {"data.files": count(len(model.files))}
     notes = (Line(text, WARNING) for text in model_notes(model, words))
-    sections = [titled(side_by_side(words, "col.model", facts), *notes), titled(inventory_table(found, words))]
+    sections = [titled(facts_table(words, "col.model", facts), *notes), titled(inventory_table(found, words))]
     return [*sections, titled(norms_table(found, words))] if found.norms else sections
 
 

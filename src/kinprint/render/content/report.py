@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Line, Points, Section, Table
-from kinprint.render.content.cells import (
-    NO_FIGURE,
-    beside_null,
-    code,
-    count,
-    figure,
-    listing,
-    name,
-    numbers,
-    sentence,
-    side_by_side,
-    table,
-)
+from kinprint.render.content.cells import beside_null, code, count, facts_table, listing, name, numbers, sentence, table
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.context import NOT_SHOWN, UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, Evidence, Verdict
@@ -93,7 +82,7 @@ def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[S
 
 def models_table(report: Report, words: Words) -> Table:
     """Return both models side by side."""
-    return side_by_side(words, "data.models", model_facts(report.a, words), model_facts(report.b, words))
+    return facts_table(words, "data.models", model_facts(report.a, words), model_facts(report.b, words))
 
 
 def model_facts(model: ModelSummary, words: Words) -> dict[str, Cell]:
@@ -124,7 +113,7 @@ def declared_sections(found: DeclaredFinding | None, words: Words) -> list[Secti
     blocks: list[Block] = [Line(f"{label}: {words.engine(found.sentence).text}", tone)]
     if declares_something(found):
         sides = (_declared_facts(side, words) for side in (found.a, found.b))
-        blocks.append(side_by_side(words, "declared.caption", *sides))
+        blocks.append(facts_table(words, "declared.caption", *sides))
     if found.licences:
         blocks.append(Line(words.engine(found.licences).text, WARNING))
     return [Section(words.say("declared.title"), tuple(blocks))]
@@ -187,9 +176,9 @@ def tokenizer_table(report: Report, words: Words) -> Table:
     jaccard = "" if found.jaccard is None else f" ({words.say('tokenizer.jaccard', j=words.number(found.jaccard))})"
     common = count(found.tokens_common)
     rows = [
-        ("kind", name(found.kind_a), name(found.kind_b), NO_FIGURE),
-        ("tokens", count(found.tokens_a), count(found.tokens_b), figure(common.text + jaccard, common.value)),  # type: ignore[arg-type]
-        ("same_id", NO_FIGURE, NO_FIGURE, count(found.same_id)),
+        ("kind", name(found.kind_a), name(found.kind_b), count(None)),
+        ("tokens", count(found.tokens_a), count(found.tokens_b), replace(common, text=common.text + jaccard)),
+        ("same_id", count(None), count(None), count(found.same_id)),
         ("merges", count(found.merges_a), count(found.merges_b), count(found.merges_common)),
     ]
     made = [(Cell(words.say(f"tokenizer.{key}")), *cells) for key, *cells in rows]
@@ -244,7 +233,7 @@ def statistic_of(item: RoleSummary) -> float | None:
 
 def _null_figures(null: NullResult | None, words: Words) -> list[Cell]:
     if null is None:
-        return [NO_FIGURE] * 4
+        return [count(None)] * 4
     return beside_null(words, null.mean, null.sd, null.z, null.log10_p, bound=null.p_method.bound)
 
 
@@ -376,7 +365,7 @@ def not_comparable(comparisons: Iterable[TensorComparison]) -> list[tuple[str, s
 def files_table(report: Report, words: Words) -> Table:
     """Return every weight file that was opened."""
     rows = [
-        (Cell(side), name(file.name), identity(file.identity, words), figure(f"{file.size:,}", file.size))
+        (Cell(side), name(file.name), identity(file.identity, words), count(file.size))
         for side, model in (("A", report.a), ("B", report.b))
         for file in model.files
     ]

@@ -81,9 +81,8 @@ def evidence_chart(verdict: Verdict | None, evidence: Evidence | None, words: Pa
     """Place the pair, its controls and its strongest tests; None where no test has a p-value."""
     if verdict is None or evidence is None:
         return None
-    ran = sorted(
-        (test for test in evidence.tests if test.status == TESTED and test.log10_p_holm is not None), key=_strength
-    )
+    ran = [test for test in evidence.tests if test.status == TESTED and test.log10_p_holm is not None]
+    ran.sort(key=lambda test: (_corrected(test), test.log10_p or 0.0))
     if not ran:
         return None
     figures = [_corrected(test) for test in ran]
@@ -91,14 +90,10 @@ def evidence_chart(verdict: Verdict | None, evidence: Evidence | None, words: Pa
     axis = Axis(max(_LEAST_SPAN, 1.05 * max(-figure for figure in figures)))
     alpha = verdict.log10_alpha
     strongest = _corrected(ran[0]) if verdict.log10_p is None else verdict.log10_p
-    pair = Mark(
-        "pair",
-        words.say("picture.pair"),
-        _of_tests(len(ran), len(evidence.tests), words),
-        axis.at(strongest),
-        words.odds(strongest),
-        strongest <= alpha,
-    )
+    key = "picture.pair.note" if len(ran) == len(evidence.tests) else "picture.pair.note.off"
+    note = words.say(key, n=len(ran), all=len(evidence.tests))
+    odds = words.odds(strongest)
+    pair = Mark("pair", words.say("picture.pair"), note, axis.at(strongest), odds, strongest <= alpha)
     return EvidenceChart(
         band=axis.at(-BAND),
         threshold=axis.at(alpha),
@@ -110,27 +105,13 @@ def evidence_chart(verdict: Verdict | None, evidence: Evidence | None, words: Pa
     )
 
 
-def _of_tests(ran: int, every: int, words: PageWords) -> str:
-    if ran == every:
-        return words.say("picture.pair.note", n=ran)
-    return words.say("picture.pair.note.off", n=ran, all=every)
-
-
-def _strength(test: EvidenceTest) -> tuple[float, float]:
-    return _corrected(test), test.log10_p or 0.0
-
-
 def _corrected(test: EvidenceTest) -> float:
     return test.log10_p_holm or 0.0
 
 
 def _test(test: EvidenceTest, axis: Axis, alpha: float, words: PageWords) -> Mark:
-    where = words.said(test.scope, 60)
-    if test.layer is not None:
-        where = words.say("picture.in_layer", scope=where, layer=test.layer)
-    value = _corrected(test)
-    label = words.label("test", test.name)
-    return Mark("test", label, where, axis.at(value), words.odds(value), value <= alpha)
+    value, where = _corrected(test), words.in_layer(words.said(test.scope, 60), test.layer)
+    return Mark("test", words.label("test", test.name), where, axis.at(value), words.odds(value), value <= alpha)
 
 
 def _control(item: ControlFinding, axis: Axis, alpha: float, words: PageWords) -> Mark:

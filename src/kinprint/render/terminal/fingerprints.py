@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from kinprint.render.content.blocks import STRONG, WARNING, Cell, Line
-from kinprint.render.content.cells import code, name, sentence, side_by_side, table, titled
+from kinprint.render.content.cells import code, facts_table, name, sentence, table, titled
 from kinprint.render.content.evidence import methods_section
 from kinprint.render.terminal.layout import print_blocks, print_sections
 from kinprint.render.texts.words import DASH, Words
@@ -30,7 +30,7 @@ def print_fingerprint(description: Any, file: str, size: int, read: int, console
         for item in description.methods
         if item.reason is not None
     ]
-    print_sections([titled(side_by_side(words, "fingerprint.title", facts), *lines)], console, words)
+    print_sections([titled(facts_table(words, "fingerprint.title", facts), *lines)], console, words)
 
 
 def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, lang: str = "en") -> None:
@@ -53,7 +53,7 @@ def print_catalogue(methods: Sequence[Mapping[str, Any]], console: Console, *, l
 def print_fingerprint_report(report: Any, console: Console, *, lang: str = "en") -> None:
     """Print both sides, the methods, and the conclusion last."""
     words = Words(lang)
-    both = side_by_side(words, "fingerprint.both", _facts(report.a, words), _facts(report.b, words))
+    both = facts_table(words, "fingerprint.both", _facts(report.a, words), _facts(report.b, words))
     print_sections([titled(both), methods_section(report.methods, words)], console, words)
     said = f"{words.label('class', report.class_)}: {words.engine(report.sentence).text}"
     print_blocks([Line(""), Line(said, STRONG)], console, words)

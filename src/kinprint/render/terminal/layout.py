@@ -45,13 +45,11 @@ def print_blocks(blocks: Iterable[Block], console: Console, words: Words, *, sty
                 line(console, text)
 
 
-def print_table(content: Table, console: Console, *, header: bool = True) -> None:
+def print_table(content: Table, console: Console) -> None:
     """Print a table without borders, so that figures fit a narrow terminal and are never cut; headings wrap at spaces."""
     if console.width < NARROW:
         content = content.without(*(column.key for column in content.columns if column.spare))
-    shown = rich_table.Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, show_header=header
-    )
+    shown = rich_table.Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for place, column in enumerate(content.columns):
         cells = [row[place] for row in content.rows]
         whole = column.figures or (bool(cells) and all(cell.kind == CODE for cell in cells))
