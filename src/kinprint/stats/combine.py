@@ -16,17 +16,6 @@ from kinprint._util.numeric import FloatArray
 _LN10 = math.log(10.0)
 
 
-def log10_sum(log10_values: Sequence[float]) -> float:
-    """Return log10 of Σ 10**v without leaving log space; minus infinity for an empty sum."""
-    values = np.asarray(log10_values, dtype=np.float64)
-    if np.isnan(values).any():
-        raise ValueError("log10_sum: a value is not a number")
-    peak = float(values.max(initial=-math.inf))
-    if math.isinf(peak):
-        return peak
-    return peak + math.log10(float(np.sum(np.power(10.0, values - peak))))
-
-
 def bonferroni(log10_p: float, tries: int) -> float:
     """Return log10 of min(1, tries·p): the least of `tries` p-values, however they depend on each other."""
     if tries < 1:
@@ -44,7 +33,8 @@ def holm(log10_ps: Sequence[float]) -> list[float]:
     factors = np.log10(np.arange(values.size, 0, -1, dtype=np.float64))
     adjusted = np.empty_like(values)
     adjusted[order] = np.minimum(np.maximum.accumulate(values[order] + factors), 0.0)
-    return [float(value) for value in adjusted]
+    found: list[float] = adjusted.tolist()
+    return found
 
 
 def fisher(log10_ps: Sequence[float]) -> float:

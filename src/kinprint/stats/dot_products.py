@@ -158,10 +158,6 @@ def _angles(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     return dot_nulls(left / norms_a[:, None, None], right / norms_b[:, None, None], ask.observed, ask)
 
 
-def _deviations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
-    return _angles(A - 1.0, B - 1.0, ask)
-
-
 def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     # centred by the overall mean, which no permutation changes: the metric flattens matrices
     left, right = (centred_rows(each_safely_scaled(X).reshape(len(X), -1)).reshape(X.shape) for X in (A, B))
@@ -217,7 +213,7 @@ def _root_moments(centre: float, sd: float, skewness: float) -> tuple[float, flo
 
 DOT_KINDS: dict[str, Callable[[FloatArray, FloatArray, NullRequest], list[NullResult]]] = {
     "cosine": _angles,
-    "deviation": _deviations,
+    "deviation": lambda A, B, ask: _angles(A - 1.0, B - 1.0, ask),
     "pearson": _correlations,
     "spearman": _rank_correlations,
     "l2": _distances,

@@ -88,18 +88,10 @@ class _TopTwo:
 def nearest_rows(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> NDArray[np.intp]:
     """Return, for each row of A, the index of the row of B with the largest cosine, or −1 if there is no such one row.
 
-    Parameters
-    ----------
-    A, B : (m, d) and (n, d).
-    block : Rows of either side multiplied at a time. Beside the inputs, one copy of A and a tile of block² are held.
-    centre : Subtract each row's mean first: correlations in place of cosines.
-
-    Notes
-    -----
-    A row of length zero (or constant, if centred) has no nearest row and is nobody's. Two cosines closer than the largest
-    rounding error that products of this width can have, d·eps, count as equal: the answer must not depend on the order
-    in which a processor adds. Large problems are done in float32 and again in float64 for the rows that leaves in
-    doubt, by the same bound; the answer is that of float64.
+    A and B are (m, d) and (n, d); `block` rows of either side are multiplied at a time; `centre` takes correlations in place of
+    cosines. A row of length zero (or constant, if centred) has no nearest row and is nobody's. Two cosines closer than the
+    largest rounding error that products of this width can have, d·eps, count as equal: the answer must not depend on the order
+    in which a processor adds. Large problems are done in float32 and again in float64 for the rows that leaves in doubt.
     """
     return _nearest_both(A, B, block, centre=centre)[0]
 

@@ -53,15 +53,11 @@ def null_for(
     ----------
     kind : The metric's ``null``; one of `KINDS`.
     A, B : The values the metric was given: a vector (d,), or (m, d) whose columns are permuted together. For "cka" and
-        "cka_unbiased" (n, p) and (n, q), whose rows are permuted. For "ulp" the integers of
-        ``kinprint.metrics.identity.ordinals`` in place of the values.
-    observed : The metric's value.
-    higher_is_closer : The metric's direction; the p-value is one-sided towards closer.
-    rng_seed, draws : For Monte-Carlo; by default 1,999 draws for dot products, 999 for costs of vectors and CKA, 99 for
-        matrices.
-    known : A null already computed on the same data whose statistic is a function of the same dot product (the Pearson
-        correlation, say) and was observed together with it: its z and p-value are taken over.
-    statistic : The metric itself; needed for "drawn", which evaluates it on drawn permutations and knows nothing else of it.
+        "cka_unbiased" (n, p) and (n, q), whose rows are permuted. For "ulp" ordinals in place of the values.
+    observed, higher_is_closer : The metric's value and direction; the p-value is one-sided towards closer.
+    rng_seed, draws : For Monte-Carlo; by default 1,999 draws for dot products, 999 for vectors and CKA, 99 for matrices.
+    known : A null of a statistic that is a function of the same dot product: its z and p-value are taken over.
+    statistic : The metric itself; needed for "drawn", which knows nothing else of it.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of null {kind!r}: expected one of {', '.join(KINDS)}")
@@ -91,13 +87,16 @@ def null_for(
 
 def _cost(
     moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
-    statistic: Callable[[FloatArray, FloatArray], FloatArray],
     cost: Callable[[FloatArray, FloatArray], NDArray[Any]],
 ) -> Handler:
     """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
 
-    `statistic` gives the mean of each row, `cost` that of every element, and may write into its second argument.
+    `cost` is that of every element, and may write into its second argument.
     """
+
+    def means(a: FloatArray, b: FloatArray) -> FloatArray:
+        found: FloatArray = cost(a, b).mean(axis=-1)
+        return found
 
     def handler(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
         if A.ndim == 2 and A.shape[0] > 1:
@@ -111,7 +110,7 @@ def _cost(
         base = _null(ask, exact.mean / exact.n, exact.sd / exact.n, exact.n)
         draws = ask.draws or affordable(COST_DRAWS, a.size)
         return _bounded_or_drawn(
-            base, ask, draws, lambda: montecarlo.draw_pairs(a, b, statistic, draws=draws, seed=ask.seed)
+            base, ask, draws, lambda: montecarlo.draw_pairs(a, b, means, draws=draws, seed=ask.seed)
         )
 
     return handler
@@ -149,27 +148,12 @@ def null_from_draws(ask: NullRequest, values: FloatArray, n: int) -> NullResult:
     return replace(base, sd=sd, z=beyond / sd, log10_p=log10_p, p_method=PMethod.MONTE_CARLO)
 
 
-def _mean_gap(a: FloatArray, b: FloatArray) -> FloatArray:
-    gaps: FloatArray = np.abs(b - a).mean(axis=-1)
-    return gaps
-
-
-def _mean_unequal(a: FloatArray, b: FloatArray) -> FloatArray:
-    shares: FloatArray = (b != a).mean(axis=-1)
-    return shares
-
-
 def _gaps(a: FloatArray, b: FloatArray) -> FloatArray:
     np.subtract(b, a, out=b)
     return np.abs(b, out=b)
 
 
-def _unequal(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
-    different: NDArray[np.bool_] = b != a
-    return different
-
-
-_abs_null = _cost(costs.abs_cost_moments, _mean_gap, _gaps)
+_abs_null = _cost(costs.abs_cost_moments, _gaps)
 
 
 def _ulp(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
@@ -210,10 +194,6 @@ def _shuffled(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     return _null(ask, mean, sd, moments.n, z=z, log10_p=None, p_method=PMethod.OWN_DRAW)
 
 
-def _invariant(A: NDArray[Any], _B: NDArray[Any], ask: NullRequest) -> NullResult:
-    return _null(ask, ask.value, 0.0, as_rows(A).shape[1], log10_p=None, p_method=PMethod.BLIND, assumptions=())
-
-
 def _cka(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     if A.ndim != 2 or A.shape[0] != B.shape[0]:
         raise DegenerateInput(f"null {ask.kind}: expected equal row counts, got {A.shape} and {B.shape}")
@@ -230,12 +210,14 @@ def _cka(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
 
 _HANDLERS: dict[str, Handler] = {
     "abs_diff": _abs_null,
-    "changed": _cost(costs.unequal_cost_moments, _mean_unequal, _unequal),
+    "changed": _cost(costs.unequal_cost_moments, np.not_equal),
     "ulp": _ulp,
     "drawn": _drawn,
     "identity": _identity,
     "shuffled": _shuffled,
-    "invariant": _invariant,
+    "invariant": lambda A, _, ask: _null(
+        ask, ask.value, 0.0, as_rows(A).shape[1], log10_p=None, p_method=PMethod.BLIND, assumptions=()
+    ),
     "cka": _cka,
     "cka_unbiased": _cka,
 }

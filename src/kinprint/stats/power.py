@@ -7,6 +7,7 @@ needs 0.9 is none. Formulas overstate what a test sees whose bounds weaken as a 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,10 +27,8 @@ TOLERANCE = 3.187
 def least_strength(simulate: Callable[[float, int], float], needed: float, *, falling: bool = False) -> float | None:
     """Return the least planted strength from which on a statistic reaches `needed` in 95 % of all cases; None if a copy does not.
 
-    Parameters
-    ----------
-    simulate : Statistic of a relation of the given strength, in the draw of the given number.
-    falling : Whether the statistic may fall as the relation grows: then every strength above the answer is looked at.
+    `simulate` gives the statistic of a relation of some strength, in the draw of some number. Where it may be `falling` as the
+    relation grows, every strength above the answer is looked at.
     """
 
     def seen(strength: float) -> bool:
@@ -62,10 +61,7 @@ def planted(one: FloatArray, two: FloatArray, strength: float, draw: int) -> tup
 
 def count_needed(sizes: Sequence[int], log10_alpha: float) -> int | None:
     """Return the smallest total of fixed points whose p-value is at most alpha; None if all rows together do not reach it."""
-    low, high = 0, sum(sizes)
-    if log10_p_total(high, sizes) > log10_alpha:
+    most = sum(sizes)
+    if log10_p_total(most, sizes) > log10_alpha:
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if log10_p_total(middle, sizes) <= log10_alpha else (middle, high)
-    return high
+    return 1 + bisect_left(range(1, most), -log10_alpha, key=lambda total: -log10_p_total(total, sizes))

@@ -134,11 +134,6 @@ def _corrected(z: float, moments: Moments) -> float:
     return min(0.0, log10_p_normal(z) + tail_correction(z, moments) / _LN10)
 
 
-def log10_p_chernoff(A: FloatArray, B: FloatArray, t: float) -> float:
-    """Return log10 of a rigorous bound on P(T ≥ t) for one pair of stacks; see `each_log10_p_chernoff`."""
-    return float(each_log10_p_chernoff(A[None], B[None], np.array([t]))[0])
-
-
 def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatArray:
     """Return log10 of a rigorous bound on P(T ≥ t), T = Σ_i a_i·(b_i∘π), for each pair of row-centred stacks, (pairs, m, d).
 
@@ -264,13 +259,9 @@ def each_log10_p_dot(
 ) -> list[tuple[float, PMethod] | None]:
     """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps.
 
-    Parameters
-    ----------
-    z : Standardised observations.
-    moments : Exact moments of the statistics in this orientation.
-    A, B : The row-centred stacks in this orientation, (pairs, m, d).
-    floor : log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
-    bound : Whether to compute the Chernoff bound where the normal tail is not trusted.
+    `z` are standardised observations; `moments` and the row-centred stacks A and B, (pairs, m, d), are those of this orientation.
+    `floor` is log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
+    `bound` says whether to compute the Chernoff bound where the normal tail is not trusted.
     """
     found = [analytic_tail(*pair) for pair in zip(z, moments, strict=True)]
     weak = [k for k, (log10_p, method) in enumerate(found) if method != PMethod.NORMAL and log10_p > DECISIVE]
