@@ -7,38 +7,23 @@ from pathlib import Path
 
 from kinprint._util.plain import printable
 from kinprint.bundle.agreement import SAME_MACHINE, Agreement
-from kinprint.results import verification
+from kinprint.bundle.rereading import Noted
+from kinprint.results import verification as results
 from kinprint.results.report import Report
-from kinprint.results.verification import (
-    FAILED,
-    IN_PART,
-    MOST_SHOWN,
-    NOT_CHECKED,
-    PASSED,
-    VERIFIED,
-    WRONG,
-    Check,
-    ModelRead,
-    Problem,
-    Unchecked,
-    Verification,
-    presentable,
-)
+from kinprint.results.verification import FAILED, IN_PART, MOST_SHOWN, NOT_CHECKED, Check, Verification
 from kinprint.text import Text, joined
 
 _KINDS = (Text("member"), Text("manifest"), Text("source"), Text("range"), Text("read"), Text("field"))
 
 
 @dataclass
-class CheckState:
+class CheckState(Noted):
     """Results of the checks so far."""
 
     offline: bool = False
     cached: bool = False
     checks: list[Check] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    unchecked: list[Unchecked] = field(default_factory=list)
-    models: list[ModelRead] = field(default_factory=list)
+    models: list[results.ModelRead] = field(default_factory=list)
     failures: int = 0  # recorded failures that were not tried again, being offline
     null: str | None = None
     agreement: Agreement | None = None
@@ -48,24 +33,24 @@ class CheckState:
     def add(self, name: str, total: int, wrong: int, right_text: Text, wrong_text: Text) -> None:
         """Add a check of `total` things, of which at most so many are wrong."""
         agree, said = total - min(total, wrong), wrong_text if wrong else right_text
-        self.checks.append(Check(name, WRONG if wrong else PASSED, total, agree, said))
+        self.checks.append(Check(name, results.WRONG if wrong else results.PASSED, total, agree, said))
 
 
 def conclude(path: Path, digest: str, report: Report, state: CheckState) -> Verification:
     """Return the result of a verification."""
     agreement = state.agreement or Agreement()
-    agrees = IN_PART if state.unchecked else VERIFIED
+    agrees = IN_PART if state.unchecked else results.VERIFIED
     outcome = FAILED if state.problems else NOT_CHECKED if state.agreement is None else agrees
     return Verification(
-        schema=verification.SCHEMA,
-        schema_version=verification.SCHEMA_VERSION,
+        schema=results.SCHEMA,
+        schema_version=results.SCHEMA_VERSION,
         bundle=path.name,
         digest=digest,
         outcome=outcome,
         sentence=_sentence(outcome, state, agreement),
         a=printable(report.a.reference),
         b=printable(report.b.reference),
-        verdict=presentable(report.verdict.sentence) if report.verdict else None,
+        verdict=results.presentable(report.verdict.sentence) if report.verdict else None,
         offline=state.offline,
         cached=state.cached,
         models=tuple(state.models[:MOST_SHOWN]),
@@ -88,17 +73,11 @@ def conclude(path: Path, digest: str, report: Report, state: CheckState) -> Veri
 
 def _sentence(outcome: str, state: CheckState, agreement: Agreement) -> Text:
     if outcome == FAILED:
-        first, count = state.problems[0], len(state.problems)
-        kind, where = next((kind for kind in _KINDS if kind == first.kind), first.kind), first.where
-        if count == 1:
-            return Text("Verification failed: 1 difference, {kind} {where}.", kind=kind, where=where)
-        return Text(
-            "Verification failed: {n:,} differences, {kind} {where} and {m:,} more.",
-            n=count,
-            kind=kind,
-            where=where,
-            m=count - 1,
-        )
+        first, m = state.problems[0], len(state.problems) - 1
+        what = {"kind": next((kind for kind in _KINDS if kind == first.kind), first.kind), "where": first.where}
+        if not m:
+            return Text("Verification failed: 1 difference, {kind} {where}.", **what)
+        return Text("Verification failed: {n:,} differences, {kind} {where} and {m:,} more.", n=m + 1, m=m, **what)
     if outcome == NOT_CHECKED:
         why = joined(dict.fromkeys(item.reason for item in state.unchecked[:3]))
         return Text("The archive is sound, but its figures could not be checked: {why}.", why=why)
@@ -137,8 +116,9 @@ def _remarks(state: CheckState) -> list[Text]:
     """Return what the result rests on beside this program and the user's own hub: nulls, foreign hubs, caches."""
     found = []
     if state.null is not None:
-        said = Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
-        found.append(said)
+        found.append(
+            Text("The null is an empirical null supplied with the bundle (sha256 {digest}).", digest=state.null)
+        )
     foreign = dict.fromkeys(item.location for item in state.models if item.foreign)
     if foreign:
         found.append(Text("Not read on your hub: {places:commas}.", places=tuple(foreign)[:4]))

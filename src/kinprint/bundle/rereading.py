@@ -30,19 +30,11 @@ SHORTEST = 64
 
 
 @dataclass
-class BytesAtHand:
-    """Bytes at hand, by source and file, with what is wrong with them and what could not be had."""
+class Noted:
+    """What does not agree with the record, and what could not be checked."""
 
-    kept: dict[Place, KeptBytes] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
-    ranges: int = 0  # looked at
-    equal: int = 0
-    answers: int = 0  # that a file is not there, asked for again
-    stored: int = 0  # bytes in the spool
-    short: list[tuple[int, str, RangeRead]] = field(default_factory=list)  # not compared yet
-    # sources that were asked, what is to be said of them, and whether on a foreign hub
-    seen: dict[int, tuple[Text, bool]] = field(default_factory=dict)
 
     def differs(self, where: str, recorded: Text, found: Text, kind: str = "source") -> None:
         """Note what does not agree with the record."""
@@ -50,12 +42,21 @@ class BytesAtHand:
 
     def skip(self, what: str, reason: Text) -> None:
         """Note what could not be checked, and why."""
-        self.unchecked.append(Unchecked(verbatim(what), reason))
+        self.unchecked.append(Unchecked(what if isinstance(what, Text) else verbatim(what), reason))
 
 
-def places_needed(record: ReadingRecord) -> set[Place]:
-    """Return every file of which something was read."""
-    return {(number, file.name) for number, _, file in record.files() if file.ranges}
+@dataclass
+class BytesAtHand(Noted):
+    """Bytes at hand, by source and file, with what is wrong with them and what could not be had."""
+
+    kept: dict[Place, KeptBytes] = field(default_factory=dict)
+    ranges: int = 0  # looked at
+    equal: int = 0
+    answers: int = 0  # that a file is not there, asked for again
+    stored: int = 0  # bytes in the spool
+    short: list[tuple[int, str, RangeRead]] = field(default_factory=list)  # not compared yet
+    # sources that were asked, what is to be said of them, and whether on a foreign hub
+    seen: dict[int, tuple[Text, bool]] = field(default_factory=dict)
 
 
 def enclosed_bytes(container: Container, sources: Sources) -> BytesAtHand:

@@ -23,7 +23,7 @@ from kinprint.bundle.conclusion import CheckState, conclude
 from kinprint.bundle.container import DEFAULT_MAX_BYTES, Container, open_container
 from kinprint.bundle.members import Manifest, Sources
 from kinprint.bundle.references import check_names, declared_revisions
-from kinprint.bundle.rereading import BytesAtHand, enclosed_bytes, places_needed, recorded_failure, reread, sha256_text
+from kinprint.bundle.rereading import BytesAtHand, enclosed_bytes, recorded_failure, reread, sha256_text
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
@@ -31,7 +31,7 @@ from kinprint.results.later import is_later
 from kinprint.results.older_reports import without_text_data
 from kinprint.results.options import Options
 from kinprint.results.report import Report
-from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Unchecked, Verification
+from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Verification
 from kinprint.sources.ledger import ReadingRecord
 from kinprint.sources.replay import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
@@ -159,8 +159,7 @@ def _check_members(container: Container, manifest: Manifest) -> tuple[dict[str, 
         elif (member.sha256, member.size) != (digest, found.size):
             problems.append(Problem("member", name, _content(member.size, member.sha256), _content(found.size, digest)))
         elif not fits:
-            wrong_sum = Text("the archive's own checksum is wrong")
-            problems.append(Problem("member", name, Text("a sound copy"), wrong_sum))
+            problems.append(Problem("member", name, Text("a sound copy"), Text("the archive's own checksum is wrong")))
     return texts, problems + [Problem("member", name, Text("a member"), Text("nothing")) for name in stated]
 
 
@@ -180,7 +179,7 @@ def _check_readme(manifest: Manifest, sources: Sources, text: bytes | None, stat
         return []
     if text is not None and _stated(manifest) != __version__:
         reason = Text("it is not what this version of kinprint writes; do not follow it")
-        state.unchecked.append(Unchecked(verbatim(members.README), reason))
+        state.skip(members.README, reason)
         return []
     found = Text("other text") if text is not None else Text("nothing")
     return [Problem("member", members.README, Text("how to check the bundle"), found)]
@@ -207,17 +206,18 @@ def _check_record(record: ReadingRecord, state: CheckState) -> frozenset[int]:
     state.problems += problems
     if spent := record.delivered_before:
         reason = Text("{n:,} bytes of it are recorded to have been spent before this comparison", n=spent)
-        state.unchecked.append(Unchecked(Text("the budget"), reason))
+        state.skip(Text("the budget"), reason)
     for source in declared_revisions(record):
         revision = source.revision
         reason = Text("its revision {revision} is that of an adapter, which was not held against it", revision=revision)
-        state.unchecked.append(Unchecked(verbatim(source.text), reason))
+        state.skip(source.text, reason)
     failed = [(item.what, item.failure) for item in record.lookups if item.failure is not None]
     failed += [(item.text, item.failure) for item in record.sources if item.provenance is None and item.failure]
     if state.offline:
         state.failures = len(failed) + sum(len(file.failures) for _, _, file in record.files())
     else:
-        state.unchecked += [Unchecked(verbatim(what), recorded_failure(failure)) for what, failure in failed]
+        for what, failure in failed:
+            state.skip(what, recorded_failure(failure))
     return frozenset(doubtful)
 
 
@@ -249,10 +249,10 @@ def _check_bytes(
             state.models.append(ModelRead(item.text, item.location, item.provenance.commit, number in seen, *said))
     if at_hand is None:
         reason = Text("the bundle holds no bytes, and --offline forbids to ask for them")
-        state.unchecked.append(Unchecked(Text("ranges and figures"), reason))
+        state.skip(Text("ranges and figures"), reason)
     elif at_hand.problems:
         reason = Text("the bytes are not those that were recorded")
-    elif places_needed(record) - at_hand.kept.keys():
+    elif {(number, file.name) for number, _, file in record.files() if file.ranges} - at_hand.kept.keys():
         reason = Text("not all bytes could be had")
     else:
         return at_hand
@@ -299,9 +299,8 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
     later = _later(contents.manifest)
     agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=members.MAY_DIFFER)
     absent = Text("the report, said to be of an older version, does not have it")
-    state.unchecked += [
-        Unchecked(Text("{file}: {name}", file=members.REPORT, name=name), absent) for name in agreement.newer
-    ]
+    for name in agreement.newer:
+        state.skip(Text("{file}: {name}", file=members.REPORT, name=name), absent)
     state.agreement = agreement
     state.problems += [Problem("read", what, Text("nothing"), Text("asked for now")) for what in dict.fromkeys(missing)]
     state.problems += agreement.problems

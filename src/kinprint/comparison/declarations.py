@@ -71,37 +71,26 @@ def _judge(
     if verdict.class_ in _SHARED:
         return _shared(a, b, named)
     nothing = verdict.class_ == NO_EVIDENCE
+    ends = _ends(surely or named)
+    if surely and nothing:
+        return context.NOT_SHOWN, Text(
+            "The card of {one} declares {other} as its base, but the weights show no evidence of it.", **ends
+        )
     if surely:
-        one, other = surely[0], _other(surely[0])
-        return context.NOT_SHOWN, (
-            Text(
-                "The card of {one} declares {other} as its base, but the weights show no evidence of it.",
-                one=one,
-                other=other,
-            )
-            if nothing
-            else Text(
-                "The card of {one} declares {other} as its base, but the weights show a common random start only.",
-                one=one,
-                other=other,
-            )
+        return context.NOT_SHOWN, Text(
+            "The card of {one} declares {other} as its base, but the weights show a common random start only.", **ends
+        )
+    if named and nothing:
+        return NOT_JUDGED, Text(
+            "The card of {one} declares a base that has the name of {other}, and the weights show no evidence of it. "
+            "Whether it is the same model cannot be told from a name on this machine.",
+            **ends,
         )
     if named:
-        one, other = named[0], _other(named[0])
-        return NOT_JUDGED, (
-            Text(
-                "The card of {one} declares a base that has the name of {other}, and the weights show no evidence of it. "
-                "Whether it is the same model cannot be told from a name on this machine.",
-                one=one,
-                other=other,
-            )
-            if nothing
-            else Text(
-                "The card of {one} declares a base that has the name of {other}, and the weights show a common random start "
-                "only. Whether it is the same model cannot be told from a name on this machine.",
-                one=one,
-                other=other,
-            )
+        return NOT_JUDGED, Text(
+            "The card of {one} declares a base that has the name of {other}, and the weights show a common random start "
+            "only. Whether it is the same model cannot be told from a name on this machine.",
+            **ends,
         )
     return context.NOTHING_DECLARED, Text(
         "No card declares that one derives from the other, and the weights show no derivation."
@@ -110,21 +99,16 @@ def _judge(
 
 def _shared(a: Declaration, b: Declaration, named: Sequence[str]) -> tuple[str, Text]:
     if named:
-        one, other = named[0], _other(named[0])
-        return DECLARED, Text("The weights are related, and {one} declares {other} as its base.", one=one, other=other)
+        return DECLARED, Text("The weights are related, and {one} declares {other} as its base.", **_ends(named))
     siblings = [one for one in a.base_models if any(_same_name(one, other) for other in b.base_models)]
     if siblings:
         base = printable(siblings[0], _NAME)
         return DECLARED, Text("The weights are related, and both declare {base} as their base.", base=base)
     if a.base_models or b.base_models:
         said = [
-            Text(
-                "{side} declares {names:commas}",
-                side=side,
-                names=tuple(printable(name, _NAME) for name in own.base_models[:3]),
-            )
-            for side, own in (("A", a), ("B", b))
-            if own.base_models
+            Text("{side} declares {names:commas}", side=side, names=tuple(printable(name, _NAME) for name in names[:3]))
+            for side, names in (("A", a.base_models), ("B", b.base_models))
+            if names
         ]
         return context.OTHER_DECLARED, Text(
             "The weights are related; {said:and} as base. From its name this is not recognisably the other model: it may be a "
@@ -140,12 +124,13 @@ def _shared(a: Declaration, b: Declaration, named: Sequence[str]) -> tuple[str, 
         )
     return NOT_JUDGED, Text(
         "The weights are related; model {side} alone came with a card that could be read, and no card declares it.",
-        side=_other(missing[0]),
+        side=_ends(missing)["other"],
     )
 
 
-def _other(side: str) -> str:
-    return "B" if side == "A" else "A"
+def _ends(sides: Sequence[str]) -> dict[str, str]:
+    """Return the first of some sides, and the other one."""
+    return {"one": sides[0], "other": "B" if sides[0] == "A" else "A"} if sides else {}
 
 
 def _names(model: Model) -> list[tuple[str, ...]]:

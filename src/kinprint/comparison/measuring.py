@@ -14,7 +14,7 @@ from kinprint.arch.exchangeable import permuted_axis
 from kinprint.comparison.selection import Pair
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
-from kinprint.metrics import METRICS, CosineIdentity, Metric, cosine_identities, cosine_identity
+from kinprint.metrics import CosineIdentity, Metric, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model.reader import Sample
 from kinprint.results.measurements import (
@@ -70,16 +70,14 @@ def measure(
     explained: dict[int, CosineExplained | None] = {}
     if usable:
         stack = _PairStack([jobs[k][1:] for k in usable], axis, axis_name, seed)
+        kind = "matrix" if jobs[0][1].logical.ndim == 2 else "vector"
         for metric in metrics:
-            if _fits(metric, jobs[0][1].logical):
+            if kind in metric.kinds:
                 for k, measured in zip(usable, stack.run(metric), strict=True):
                     found[k].append(measured)
         explained = dict(zip(usable, stack.explained(), strict=True))
     shown = axis_name if axis is not None else None
-    return [
-        _compared(job, reason, found.get(k, []), shown, explained.get(k))
-        for k, (job, reason) in enumerate(zip(jobs, reasons, strict=True))
-    ]
+    return [_compared(job, reasons[k], found.get(k, []), shown, explained.get(k)) for k, job in enumerate(jobs)]
 
 
 def _compared(
@@ -111,15 +109,8 @@ def _compared(
 
 def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
     """Return the record of a pair whose shapes rule a comparison out."""
-    return TensorComparison(
-        role=pair.role.value,
-        layer=pair.layer,
-        expert=pair.expert,
-        a=TensorSide(pair.a.name, dtype_a, pair.a.shape),
-        b=TensorSide(pair.b.name, dtype_b, pair.b.shape),
-        status=NOT_COMPARABLE,
-        reason=pair.reason,
-    )
+    a, b = TensorSide(pair.a.name, dtype_a, pair.a.shape), TensorSide(pair.b.name, dtype_b, pair.b.shape)
+    return TensorComparison(pair.role.value, pair.layer, pair.expert, a, b, NOT_COMPARABLE, pair.reason)
 
 
 def _nonfinite(values: FloatArray) -> int:
@@ -140,10 +131,6 @@ def _why_not(a: FloatArray, b: FloatArray) -> Text | None:
     except DegenerateInput as error:
         return error.reason
     return None
-
-
-def _fits(metric: Metric, values: FloatArray) -> bool:
-    return ("matrix" if values.ndim == 2 else "vector") in metric.kinds
 
 
 def _explained(parts: CosineIdentity) -> CosineExplained | None:
@@ -267,8 +254,3 @@ def _coarser(a: str, b: str) -> str | None:
         return None
     # FLOATS runs from fine to coarse, except that F16 and BF16 do not nest: BF16 has fewer digits and counts as coarser.
     return max(a, b, key=FLOATS.index)
-
-
-def chosen_metrics(names: Sequence[str]) -> list[Metric]:
-    """Return the metrics asked for, or all of them."""
-    return [METRICS[name] for name in names] if names else METRICS.values()

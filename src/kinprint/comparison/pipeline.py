@@ -21,7 +21,7 @@ from kinprint.arch import Role, ordered_axes
 from kinprint.arch.roles import role_named
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
-from kinprint.comparison.measuring import Job, Values, chosen_metrics, in_chunks, measure, not_compared
+from kinprint.comparison.measuring import Job, Values, in_chunks, measure, not_compared
 from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.empirical_null import load_null
@@ -32,7 +32,7 @@ from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
 from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods
 from kinprint.formats.adapters.opening import shared_base
-from kinprint.metrics import Metric
+from kinprint.metrics import METRICS, Metric
 from kinprint.model.model import Model, open_models
 from kinprint.model.reader import ModelPlan, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
@@ -78,7 +78,9 @@ def compare(
     options.check()
     if open_budget and options.methods:
         options = room_for_methods(options, a, b)
-    metrics = chosen_metrics(options.metrics)  # a misspelt metric fails before anything is read
+    metrics = [
+        METRICS[name] for name in options.metrics
+    ] or METRICS.values()  # a misspelt metric fails before anything is read
     options = replace(options, metrics=tuple(metric.name for metric in metrics))
     for name in options.roles:
         role_named(name)  # and so do a misspelt role, and a broken null
@@ -102,7 +104,9 @@ def compare(
         probes = new_probe(first), new_probe(second)
         comparisons, summary = _measure_all(run, batches, *models, probes, metrics, options.seed, tell)
         blocked = [pair for pair in pairs if pair.reason is not None]
-        comparisons += [not_compared(pair, *_dtypes(pair, *models)) for pair in blocked]
+        for pair in blocked:
+            dtypes = (one.tensors[part.name].dtype for one, part in zip(checkpoints, (pair.a, pair.b), strict=True))
+            comparisons.append(not_compared(pair, *dtypes))
         status, reason = _status(comparisons, [*skipped, *unaffordable])
         shared, scope = _tokens(tokenizer, tokens, *models), _scope(options, *models)
         verdict, evidence = examine(Case(models, probes, run, shared, options, scope, null), tell)
@@ -248,10 +252,6 @@ def _read_ahead(session: Session, batches: Sequence[_Batch]) -> Iterator[list[li
         current = ahead.result() if ahead else fetch(batch)
         ahead = session.coordinate(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None
         yield current
-
-
-def _dtypes(pair: Pair, a: Model, b: Model) -> tuple[str, str]:
-    return a.checkpoint.tensors[pair.a.name].dtype, b.checkpoint.tensors[pair.b.name].dtype
 
 
 # -- what could not be compared ------------------------------------------------------------------------------------------

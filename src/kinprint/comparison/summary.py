@@ -37,18 +37,18 @@ class RoleStack:
     def summary(self, *, seed: int) -> RoleSummary:
         """Return the role's line: medians to describe, one statistic to test."""
         done = [item for item in self._comparisons if item.status == OK]
-        cosines = [_value_of(item, "cosine") for item in done]
+        cosines = [value for item in done if (value := _value_of(item, "cosine")) is not None]
         null_means = [null.mean for item in done if (null := _null_of(item, "cosine")) is not None]
-        pearsons = [_value_of(item, "pearson") for item in done]
+        pearsons = [value for item in done if (value := _value_of(item, "pearson")) is not None]
         null, permutation, reason = self._joint(seed)
         return RoleSummary(
             role=self._role.value,
             kind=self._role.info.kind,
             compared=len(done),
             not_compared=len(self._comparisons) - len(done),
-            median_cosine=_median([value for value in cosines if value is not None]),
+            median_cosine=_median(cosines),
             median_cosine_null=_median(null_means),
-            mean_pearson=_mean([value for value in pearsons if value is not None]),
+            mean_pearson=float(np.mean(pearsons)) if pearsons else None,
             statistic=None if null is None or null.z is None else null.mean + null.z * null.sd,
             null=null,
             permutation=permutation,
@@ -102,7 +102,3 @@ def _value_of(comparison: TensorComparison, metric: str) -> float | None:
 
 def _median(values: list[float]) -> float | None:
     return float(np.median(values)) if values else None
-
-
-def _mean(values: list[float]) -> float | None:
-    return float(np.mean(values)) if values else None
