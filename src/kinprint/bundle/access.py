@@ -25,10 +25,7 @@ class Access:
     use_cache: bool = False  # take ranges from the caches of this machine, where they hold them
 
     def settings_for(self, source: SourceRecord) -> Settings:
-        """Return how to read a model: with the user's token from the user's hub only, and from a cache only if allowed.
-
-        SourceError if the user does not allow to read it.
-        """
+        """Return how to read a model: with the user's token from their hub only; SourceError if they do not allow to read it."""
         own = self.settings if self.use_cache else replace(self.settings, range_cache=None, hub_cache=None)
         if source.kind in LOCAL:
             self._check_path(source)

@@ -81,10 +81,7 @@ def enclosed_bytes(container: Container, sources: Sources) -> BytesAtHand:
 
 
 def reread(record: ReadingRecord, access: Access, spool: SharedFile, doubtful: Collection[int]) -> BytesAtHand:
-    """Ask every question again where it was answered, and read every range again, into `spool`.
-
-    Sources that are `doubtful`, as their names contradict what was opened, are not asked at all.
-    """
+    """Ask every question again, and read every range again into `spool`; sources whose names are `doubtful` are not asked."""
     found = BytesAtHand()
     with ExitStack() as stack:
         sessions: dict[Settings, Session] = {}
@@ -294,10 +291,7 @@ def _check_ranges(
 
 
 def check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord) -> tuple[int, list[Problem]]:
-    """Compare ranges so short that their digest gives away what they hold: those only that the comparison itself asks for.
-
-    Returns how many agree, and the problems.
-    """
+    """Compare ranges too short for a digest to hide them, if the comparison asks for them; return how many agree, and problems."""
     asked = {
         (src.key, file.name, item.start, item.end): item for _, src, file in replayed.files() for item in file.ranges
     }

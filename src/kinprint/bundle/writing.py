@@ -44,11 +44,8 @@ def make_bundle(
 ) -> Report:
     """Compare two models, write an evidence bundle, and return the report.
 
-    Parameters
-    ----------
-    path : the file; written whole or not at all.
-    a, b, options, settings, session, progress, chosen : as for `kinprint.compare`.
-    enclose : put in the bytes that were read, so that the bundle can be checked without the models.
+    The file is written whole or not at all. `enclose` puts in the bytes that were read, so that the bundle can be checked without
+    the models; all else is as for `kinprint.compare`.
     """
     with Ledger(keep=enclose) as ledger:
         with nullcontext(session) if session else Session(settings) as run, run.recording(ledger):
@@ -62,12 +59,8 @@ def write_bundle(
 ) -> Manifest:
     """Write a comparison with all that is needed to check it.
 
-    Parameters
-    ----------
-    path : the file; written whole or not at all, else StorageError.
-    report, ledger : of the same comparison. BadSelection if two models cannot be told apart without what may be secret.
-    enclose : put in the bytes themselves, which the ledger must have kept.
-    null : the empirical null that the user gave, if any.
+    The file is written whole or not at all, else StorageError. `enclose` puts in the bytes themselves, which the ledger must have
+    kept; `null` is the empirical null that the user gave. BadSelection if two models can be told apart by secrets alone.
     """
     if report.reads != ledger.summary():
         raise ValueError("the ledger is not of the comparison that the report is of")

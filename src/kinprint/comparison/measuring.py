@@ -118,10 +118,7 @@ def _nonfinite(values: FloatArray) -> int:
 
 
 def _why_not(a: FloatArray, b: FloatArray) -> Text | None:
-    """Return why two tensors cannot be compared: NaN, or values so large or small that their powers leave float64.
-
-    No weights are so large, but a hostile file's may be.
-    """
+    """Return why two tensors cannot be compared: NaN, or, in a hostile file, values whose powers leave float64."""
     bad_a, bad_b = _nonfinite(a), _nonfinite(b)
     if bad_a or bad_b:
         return Text("NaN or infinity in {a} of {n} values of A and {b} of {n} values of B", a=bad_a, n=a.size, b=bad_b)

@@ -152,10 +152,7 @@ def _measure_all(
     seed: int,
     tell: Progress,
 ) -> tuple[list[TensorComparison], list[RoleSummary]]:
-    """Read and measure batch by batch, on all cores; a role's line is made as soon as its last tensor is measured.
-
-    The slices themselves are kept in the probes, for the evidence engine.
-    """
+    """Read and measure batch by batch, on all cores; the slices are kept in the probes, for the evidence engine."""
     comparisons: list[TensorComparison] = []
     summary: list[RoleSummary] = []
     total = sum(len(batch.pairs) for batch in batches)

@@ -40,12 +40,15 @@ class Metric:
     label: str  # name that a reader sees
     higher_is_closer: bool  # True for similarities, False for distances
     bounds: tuple[float, float]
-    symmetric: bool  # whether swapping the sides leaves the value unchanged
     invariant_to: tuple[str, ...]  # out of `INVARIANCES`; what is not named does change the value
     null: str  # kind of permutation null, as understood by `kinprint.stats.nulls.null_for`
-    kinds: tuple[Kind, ...]  # ("vector", "matrix") flattens; ("matrix",) needs two axes, and equal row counts only
     reference: str
     function: Callable[..., Any]
+    symmetric: bool = True  # whether swapping the sides leaves the value unchanged
+    kinds: tuple[Kind, ...] = (
+        "vector",
+        "matrix",
+    )  # these flatten; ("matrix",) needs two axes, and equal row counts only
     # Whether the function takes many pairs at once, (pairs, values) on either side, and returns as many values; one pair
     # without a value then raises `DegenerateInput`.
     stacked: bool = False
@@ -69,28 +72,16 @@ METRICS: Registry[Metric] = Registry("metric")
 
 
 def register(
-    name: str,
-    *,
-    label: str,
-    higher_is_closer: bool,
-    bounds: tuple[float, float],
-    invariant_to: tuple[str, ...],
-    reference: str,
-    null: str | None = None,
-    symmetric: bool = True,
-    kinds: tuple[Kind, ...] = ("vector", "matrix"),
-    stacked: bool = False,
+    name: str, *, invariant_to: tuple[str, ...], null: str | None = None, **fields: Any
 ) -> Callable[[Callable[..., Any]], Metric]:
-    """Turn a function of two arrays into a `Metric` in `METRICS`, whose kind of null is by default called as the metric."""
+    """Turn a function of two arrays into a `Metric` with these fields; its kind of null is by default called as the metric."""
     unknown = set(invariant_to) - set(INVARIANCES)
     if unknown:
         raise ValueError(f"metric {name!r} declares unknown invariances: {', '.join(sorted(unknown))}")
 
     def decorate(function: Callable[..., Any]) -> Metric:
-        kind, direction = null or name, higher_is_closer
         return METRICS.add(
-            name,
-            Metric(name, label, direction, bounds, symmetric, invariant_to, kind, kinds, reference, function, stacked),
+            name, Metric(name, invariant_to=invariant_to, null=null or name, function=function, **fields)
         )
 
     return decorate

@@ -35,10 +35,7 @@ class CosineIdentity:
 
 
 def cosine_if_independent(cv_a: float, cv_b: float, *, sign: float = 1.0) -> float:
-    """Return the cosine of two vectors with these coefficients of variation and no correlation whatever.
-
-    `sign` is the sign of the product of the two means.
-    """
+    """Return the cosine of uncorrelated vectors with these coefficients of variation and this `sign` of their means' product."""
     return math.copysign(1.0, sign) / (math.hypot(1.0, cv_a) * math.hypot(1.0, cv_b))
 
 

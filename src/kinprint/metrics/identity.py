@@ -126,8 +126,5 @@ def ulp_distance(a: FloatArray, b: FloatArray, *, dtype: str = "F32") -> float:
     reference="1 if dtype and every stored bit are equal, else 0",
 )
 def byte_identity(a: FloatArray, b: FloatArray, *, same_dtype: bool = True) -> float:
-    """One if the stored bytes are equal, else zero: −0 is not +0, and a cast to another format is not identical.
-
-    Finite numbers of one format are equal in their bytes if they are equal in value and sign.
-    """
+    """One if the stored bytes are equal, else zero: −0 is not +0, and a cast to another format is not identical."""
     return float(same_dtype and np.array_equal(a, b) and np.array_equal(np.signbit(a), np.signbit(b)))

@@ -1,7 +1,4 @@
-"""Say which of two related models came first, as far as a card or the cues of a tree tell.
-
-Tests are symmetric, so weights alone never tell.
-"""
+"""Say which of two related models came first, as far as a card or the cues of a tree tell: weights alone never do."""
 
 from __future__ import annotations
 

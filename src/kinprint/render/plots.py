@@ -79,7 +79,10 @@ class Plots:
         """Draw every layer of A against every layer of B, of `role` or the first: cosine, its null, z; with the layer map."""
         grid = self._grid(role)
         figure = _figure(10.5, 3.6)
-        limits = _span(grid.cosine, grid.cosine_null)
+        cosines = [
+            value for part in (grid.cosine, grid.cosine_null) for row in part for value in row if value is not None
+        ]
+        limits = min(cosines, default=0.0), max(cosines, default=1.0)
         reach = max((abs(value) for row in grid.z for value in row if value is not None), default=1.0)
         parts = (
             ("cosine", grid.cosine, SIMILARITY_MAP, *limits),
@@ -115,9 +118,10 @@ class Plots:
             raise BadSelection(
                 "this report has no layer grid: no role of both models has layers that could be compared"
             )
-        if role is not None and role not in usable:
-            raise BadSelection(f"no layer grid of {role!r}", hint=f"roles: {', '.join(usable)}")
-        return usable[role] if role is not None else next(iter(usable.values()))
+        wanted = next(iter(usable)) if role is None else role
+        if wanted not in usable:
+            raise BadSelection(f"no layer grid of {wanted!r}", hint=f"roles: {', '.join(usable)}")
+        return usable[wanted]
 
     def _measured(self, metric: str) -> Found:
         """Return the tensors with the metric, where it has a value."""
@@ -156,11 +160,6 @@ def _null_bar(axes: Any, value: Measurement, place: float, *, upright: bool = Fa
     axes.plot(
         *((across, span) if upright else (span, across)), color=NULL_COLOUR, lw=6, solid_capstyle="butt", zorder=1
     )
-
-
-def _span(*grids: tuple[tuple[float | None, ...], ...]) -> tuple[float, float]:
-    values = [value for grid in grids for row in grid for value in row if value is not None]
-    return (min(values), max(values)) if values else (0.0, 1.0)
 
 
 def _ticks(layers: tuple[int, ...]) -> tuple[list[int], list[int]]:

@@ -1,7 +1,4 @@
-"""Compute nulls of metrics that are functions of a permuted dot product T = ⟨A, B∘π⟩, for pairs of one shape.
-
-All arrays are (pairs, m, d): the layers of a role are tested in one go, each by itself.
-"""
+"""Compute nulls of metrics that are functions of a permuted dot product T = ⟨A, B∘π⟩, for pairs of one shape, (pairs, m, d)."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ def log10_p_of_draws(values: FloatArray, observed: float, scale: float, *, great
 def dot_nulls(
     A: FloatArray, B: FloatArray, t: Sequence[float], ask: NullRequest, *, rising: bool = True
 ) -> list[NullResult]:
-    """Return the nulls of T = ⟨A, B∘π⟩ itself, at the observed `t`.
-
-    `rising` says whether the metric rises with T; with the direction asked for it decides which tail of T is "closer".
-    """
+    """Return the nulls of T = ⟨A, B∘π⟩ itself, at the observed `t`; `rising` says whether the metric rises with T."""
     known = ask.known
     moments = each_dot_moments(A, B) if known is None else _known_moments(A, B, known)
     side = 1.0 if rising == ask.higher_is_closer else -1.0

@@ -56,10 +56,7 @@ def _lightness(side: FloatArray) -> tuple[float, float]:
 
 
 def draw_dots(A: FloatArray, B: FloatArray, *, draws: int, seed: int) -> FloatArray:
-    """Return `draws` values of Σ_i a_i·(b_i∘π), one permutation of the last axis for all rows.
-
-    The side of lighter tails is permuted, whichever was given first: the draws do not depend on the order of the two.
-    """
+    """Return `draws` values of Σ_i a_i·(b_i∘π), one π for all rows; the side of lighter tails is permuted, whichever came first."""
     A, B = sorted((A, B), key=_lightness)
     m, d = A.shape
     if m == 1:

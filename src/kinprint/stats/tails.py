@@ -115,10 +115,7 @@ def log10_p_moments(z: float, excess_kurtosis: float | None) -> float:
 
 
 def analytic_tail(z: float, moments: Moments, *, least: float | None = None) -> tuple[float, PMethod]:
-    """Return (log10 p, method) of the upper tail without drawing: the normal tail if it is trusted at z, else a bound.
-
-    `least` is the smallest p-value there can be, by default 1/n! for the n permuted units.
-    """
+    """Return (log10 p, method) without drawing: the normal tail if trusted at z, else a bound; no p is below `least` (1/n!)."""
     least = least_log10_p(moments.n) if least is None else least
     if is_trusted(z, moments):
         return max(_corrected(z, moments), least), PMethod.NORMAL
@@ -186,10 +183,7 @@ def _unit_rows(X: FloatArray, norms: FloatArray) -> FloatArray:
 def _least_of_convex(
     function: Callable[[NDArray[np.intp], int], FloatArray], count: int, size: int, *, start: int
 ) -> FloatArray:
-    """Return the least values of convex functions on a grid of `size` places, going downhill from `start`.
-
-    `function` gives the values of those functions that are asked for at one place.
-    """
+    """Return the least values of convex functions on a grid of `size` places, going downhill from `start`."""
     standing = np.arange(count)
     least = function(standing, start)
     for step in (-1, 1):

@@ -265,10 +265,7 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
 
 
 def attempt(missing: list[Text], action: Callable[[], T], where: Text | None = None) -> T | None:
-    """Return what one piece of a part gives; what is missing, or has no defined value, is noted and the rest goes on.
-
-    `where` names the models, for an error that knows only two vectors, a and b.
-    """
+    """Return what one piece of a part gives; what is missing or undefined is noted, under the models that `where` names."""
     try:
         return action()
     except Missing as error:

@@ -115,10 +115,7 @@ def run_study(
 
 
 def _distinct(parts: Sequence[PartOutcome]) -> None:
-    """Give tables and figures of one name (models a_b and c beside a and b_c) names of their own, also without capitals.
-
-    Files of one name would overwrite each other, on some systems also if only capitals differ.
-    """
+    """Give tables and figures of one name, but for capitals, names of their own: their files would overwrite each other."""
     for kind in ("tables", "pictures"):
         seen: set[str] = set()
         for found in (getattr(part.section, kind) for part in parts):

@@ -33,10 +33,7 @@ def write_outcome(
     progress: Progress = quiet,
     pool: Executor | None = None,
 ) -> Path:
-    """Write everything into `folder` and return the path of RESULTS.md; `StorageError` if the folder cannot be written to.
-
-    Drawing takes longest; with a `pool` of processes the figures are shared among them.
-    """
+    """Write everything into `folder`, figures drawn by a `pool` of processes if given; return the path of RESULTS.md."""
     tables = [item for part in outcome.parts for item in part.section.tables]
     pictures = [picture for part in outcome.parts for picture in part.section.pictures]
     synthetic = bool(outcome.settings.get("replicas") and outcome.models)

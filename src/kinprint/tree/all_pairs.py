@@ -30,12 +30,8 @@ def compare_many(
 ) -> PairsReport:
     """Compare all pairs of models.
 
-    Parameters
-    ----------
-    models : models, as the command line takes them.
-    options : what each comparison looks at.
-    on_report : called with each pair's numbers and its full report, which is not kept: ten models make 45 of them.
-    wishes : as `kinprint.build_tree` takes them, options by name among them.
+    `options` say what each comparison looks at, `wishes` are as `kinprint.build_tree` takes them. `on_report` is called with each
+    pair's numbers and its full report, which is not kept: ten models make 45 of them.
     """
     found: list[PairSummary] = []
     stated: list[Options] = []

@@ -17,10 +17,7 @@ def pair_key(one: int, two: int) -> Arc:
 
 
 def minimum_arborescence(costs: Mapping[Arc, float], root: int) -> dict[int, int]:
-    """Return the parent of every node but the root, at the least total cost; ValueError if a node cannot be reached.
-
-    Equal costs are decided by the numbers of the nodes, so the answer does not depend on the order of the mapping.
-    """
+    """Return every node's parent at the least total cost, ties by the nodes' numbers; ValueError if a node cannot be reached."""
     nodes = sorted({node for arc in costs for node in arc} | {root})
     arcs = [(source, target, cost, (source, target)) for (source, target), cost in sorted(costs.items())]
     chosen = _edmonds(nodes, [arc for arc in arcs if arc[1] != root and arc[0] != arc[1]], root)

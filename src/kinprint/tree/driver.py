@@ -34,6 +34,7 @@ MAX_MODELS = 40
 SECONDS_A_PAIR = 2  # of small local models on two cores; more where bytes come from afar
 METRICS = ("pearson",)  # all that the tree needs beside the evidence; the others would double the time
 TREE_OPTIONS = Options(budget_bytes=PAIR_BUDGET_BYTES, metrics=METRICS)  # for each pair
+_NAME_MORE = "name the models that may be related, one after another"
 
 OnReport = Callable[[int, int, Report], None]
 
@@ -89,10 +90,7 @@ def build_tree(
 def _check_count(references: Sequence[str], max_models: int, budget_bytes: int | None) -> None:
     count = len(references)
     if count < 2:
-        raise BadSelection(
-            f"a tree needs two models or more, got {count}",
-            hint="name the models that may be related, one after another",
-        )
+        raise BadSelection(f"a tree needs two models or more, got {count}", hint=_NAME_MORE)
     if max_models < 2:
         raise BadSetting(f"a tree of at most {max_models} models is none: expected 2 or more")
     if count > max_models:
@@ -124,10 +122,8 @@ def _open_all(
         seen[key] = reference
         opened.append((_pinned(reference, model, session), model))
     if len(opened) < 2:
-        raise BadSelection(
-            f"a tree needs two models or more, and all {len(references)} names mean {references[0]}",
-            hint="name the models that may be related, one after another",
-        )
+        said = f"a tree needs two models or more, and all {len(references)} names mean {references[0]}"
+        raise BadSelection(said, hint=_NAME_MORE)
     members: list[ModelSample] = []
     for (pinned, model), name in zip(opened, short_names([model.label for _, model in opened]), strict=True):
         tell("reading models", len(members), len(opened))

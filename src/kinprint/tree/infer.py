@@ -64,13 +64,8 @@ def infer_tree(
 ) -> FamilyTree:
     """Propose a tree.
 
-    Parameters
-    ----------
-    models, pairs : facts; a pair of a model that equals an earlier one may be missing.
-    mixes : children of two parents.
-    options : of the comparisons; the seed draws the resamplings, the others are recorded.
-    trust_metadata : let declared parents turn edges.
-    notes : remarks on what happened before, for the reader.
+    A pair of a model that equals an earlier one may be missing. `mixes` are children of two parents; the seed of `options` draws
+    the resamplings; `trust_metadata` lets declared parents turn edges; `notes` are remarks on what happened before.
     """
     count = math.comb(len(models), 2)
     same = components(range(len(models)), [pair.key for pair in pairs if pair.found == IDENTICAL])
@@ -192,10 +187,7 @@ def _edge(
 
 
 def _alternative(edge: Arc, lengths: Lengths) -> float | None:
-    """Return the least length that would join the two ends in another way: by the best path that avoids this edge.
-
-    A spanning forest without the edge joins the two ends by its longest step at best.
-    """
+    """Return the longest step of the best path between the two ends that avoids this edge; None if there is none."""
     others = {key: length.cost for key, length in lengths.lengths.items() if key != edge}
     near = neighbours(spanning_forest(others))
     ways = [(edge[0], 0.0)]

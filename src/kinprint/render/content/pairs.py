@@ -34,10 +34,7 @@ def legend(words: Words) -> str:
 
 
 def verdict_between(report: PairsReport, one: TreeModel, two: TreeModel) -> tuple[str, bool] | None:
-    """Return the class of two models, and whether it stands after the correction for all pairs.
-
-    None for a model and itself, and for what was not compared.
-    """
+    """Return the class of two models, and whether it stands among all pairs; None for a model and itself, or if not compared."""
     if one.node == two.node:
         return None if one.index == two.index else (IDENTICAL, True)
     pair = report.pair(one.index, two.index)

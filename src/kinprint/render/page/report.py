@@ -151,25 +151,15 @@ def environment() -> Environment:
     return environment
 
 
-def _inlined(styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, str]:
-    """Return styles and scripts, and the policy that lets a browser use these and nothing else."""
-    style, script = _asset(styles), _asset(scripts)
-    # files of this package, which hold no untrusted text
-    return {"style": Markup(style), "script": Markup(script), "csp": _policy(style, script)}  # noqa: S704
-
-
 @cache
-def _asset(names: tuple[str, ...]) -> str:
+def _inlined(styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, str]:
+    """Return styles and scripts, and the policy that allows these by their digests and nothing else: no request, no form."""
     folder = files("kinprint.render.page").joinpath("assets")
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
-
-
-def _policy(style: str, script: str) -> str:
-    """Allow the two inlined texts by their digests, and nothing else: no request, no other script, no form."""
-    allowed = {"script-src": script, "style-src": style}
-    digests = "; ".join(f"{what} 'sha256-{_digest(text)}'" for what, text in allowed.items())
-    return f"default-src 'none'; {digests}; img-src data:; base-uri 'none'; form-action 'none'"
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    found = {}
+    for what, names in (("script", scripts), ("style", styles)):
+        text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
+        found[what] = Markup(text)  # noqa: S704 - files of this package, which hold no untrusted text
+    digests = {what: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for what, text in found.items()}
+    allowed = "; ".join(f"{what}-src 'sha256-{digest}'" for what, digest in digests.items())
+    csp = f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action 'none'"
+    return {**found, "csp": csp}

@@ -23,10 +23,7 @@ def certainty(verdict: Verdict, words: Words) -> str:
 
 
 def nothing_found(sentence: str, words: Words) -> tuple[str, str]:
-    """Split the sentence of a verdict without evidence: what readers want first, and what would have been seen.
-
-    Both are empty where the sentence says nothing of that.
-    """
+    """Split the sentence of a verdict without evidence: what readers want first, and what would have been seen; else both empty."""
     found = sentence.values.get("found") if isinstance(sentence, Text) else None
     if not isinstance(found, Text) or "q" not in found.values:
         return "", ""

@@ -252,10 +252,7 @@ def statistics(shown: Mapping[str, Sequence[Sequence[Cell]]], places: Mapping[st
 def ridges(
     panels: Sequence[tuple[str, str, Sequence[int], FloatArray]], steps: Mapping[str, float], places: Mapping[str, int]
 ) -> Figure:
-    """Show the distribution of every layer shown: a row for each role, a column for each model, one range for a row.
-
-    `steps` has, for each role, the distance of neighbouring stored numbers at the largest value.
-    """
+    """Show every layer's distribution, rows of roles, columns of models; `steps` are the widest distances of stored numbers."""
     roles, names = (
         list(dict.fromkeys(names)) for names in zip(*((role, name) for role, name, *_ in panels), strict=True)
     )

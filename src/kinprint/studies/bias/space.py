@@ -133,10 +133,7 @@ class JointPath:
 
 
 def joint_path(stacks: Mapping[str, tuple[tuple[int, ...], FloatArray]], *, seed: int) -> JointPath:
-    """Return the joint principal components of the layers that all models have.
-
-    `Missing` if there are too few layers, `DegenerateInput` if all are the same.
-    """
+    """Return the joint principal components of the layers that all models have; `Missing` if these are too few."""
     shared = sorted(set.intersection(*(set(layers) for layers, _ in stacks.values()))) if stacks else []
     if (count := len(shared) * len(stacks)) < COMPONENTS + 1:
         raise Missing(

@@ -105,10 +105,7 @@ class MeasuredValue:
 def compared_tensor(
     values: Array, role: Role, dtype: str, ordered: Mapping[Axis, Text] = MappingProxyType({})
 ) -> ComparedTensor:
-    """Return a tensor with its statistics; of a matrix at most `MAX_ROWS` rows, evenly spaced.
-
-    `ordered` names axes that may not be permuted in these models; see `kinprint.arch.ordered_axes`.
-    """
+    """Return a tensor with its statistics; of a matrix at most `MAX_ROWS` rows. Axes that are `ordered` may not be permuted."""
     axis, _ = permuted_axis(role, ordered)
     laid_out = values.T if values.ndim == 2 and axis == 0 else values
     if laid_out.ndim == 2 and laid_out.shape[0] > MAX_ROWS:

@@ -43,10 +43,7 @@ class Sample:
 
 
 def choose(found: Comparison) -> dict[str, list[int]]:
-    """Return the places of three samples among the common tokens.
-
-    200 “English” ones of lowest id as published, the same without runs of white space, and 300 ASCII words.
-    """
+    """Return three samples of common tokens: 200 “English” ones as published, the same without white space, 300 ASCII words."""
     texts = [found.a.text(token) for token in found.tokens]
     order = np.argsort(np.minimum(found.ids_a, found.ids_b), kind="stable").tolist()
     english = [at for at in order if is_english(texts[at])]

@@ -37,10 +37,7 @@ _DISTANCE = columns(
 
 @dataclass(frozen=True, eq=False)
 class Sigma:
-    """The published formula on one pair of models: within each against layer 0, and across at the same layer.
-
-    ``predicted_…`` are the cosines that means and spreads alone predict.
-    """
+    """The published formula on one pair of models; ``predicted_…`` are cosines that means and spreads alone predict."""
 
     pair: LayerPair
     layers: tuple[int, ...]

@@ -176,10 +176,7 @@ def byte_spelling() -> dict[str, int]:
 
 
 def decode(token: str) -> str | None:
-    """Return the text of a token of a byte-level tokenizer; None if its bytes are no whole characters.
-
-    A token with characters that stand for no byte (a special token) is text already.
-    """
+    """Return the text of a byte-level token (a special token is text already); None if its bytes are no whole characters."""
     spelling = byte_spelling()
     try:
         return bytes([spelling[character] for character in token]).decode()

@@ -84,10 +84,7 @@ REDUCED = ToySetting(layers=3, width=192, heads=3, positions=48, batch=1, thread
 
 
 def run_toy(setting: ToySetting, *, progress: Progress = quiet) -> tuple[ToyModel, ...]:
-    """Train the four models of `PLAN`, two with norm weights 1 and two with N(0, 1); `NeedsExtra` if torch is not installed.
-
-    `progress` is called after every step with the model's name, the steps done and the steps there are.
-    """
+    """Train the four models of `PLAN`; `progress` gets each step's model and number. `NeedsExtra` if torch is not installed."""
     try:
         from kinprint.studies.toy_init.training import train
     except ModuleNotFoundError as missing:
