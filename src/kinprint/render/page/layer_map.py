@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from kinprint._util.plain import ranges
 from kinprint.render.content.evidence import map_pairs, unread_layers
 from kinprint.render.page.markup import PageWords
-from kinprint.results.findings import TESTED, LayerFinding
+from kinprint.results.findings import TESTED, LayerAlignment
 from kinprint.results.report import Report
 
 _MARGIN, _TOP, _BOTTOM, _HEIGHT = 30, 34, 116, 150
@@ -15,78 +15,43 @@ _CLOSEST, _WIDEST, _ROOM = 20, 44, 960  # between layers; few of them stand apar
 _MOST_LAYERS = 400  # beyond this a drawing says nothing that the table does not
 
 
-@dataclass(frozen=True)
-class Node:
-    """One layer in its row."""
-
-    x: int
-    layer: int
-    matched: bool
-    read: bool = True
-
-
-@dataclass(frozen=True)
-class Rails:
-    """Two rows: layers of A above, layers of B below, and a link for each match."""
-
-    width: int
-    height: int
-    top: int
-    bottom: int
-    a: tuple[Node, ...]
-    b: tuple[Node, ...]
-    links: tuple[tuple[int, int, bool], ...]  # x of A, x of B, whether it joins layers of the same number
-
-
-@dataclass(frozen=True)
-class LayerMapFigure:
-    """What the page shows of the layer map."""
-
-    made: bool
-    kind: str
-    matched: int
-    layers: tuple[LayerFinding, ...]
-    rails: Rails | None
-    describe: str
-    unused: str | None  # layers of A that no layer of B matches
-    unread: str = ""  # layers of either model that were not read
-
-
-def layer_map_of(report: Report, words: PageWords) -> LayerMapFigure | None:
-    """Return the layer map of a report, or None if none was sought."""
+def layer_map_of(report: Report, words: PageWords) -> dict[str, Any] | None:
+    """Return what the template shows of the layer map, or None if none was sought."""
     if report.evidence is None:
         return None
-    alignment = report.evidence.alignment
+    alignment, depths = report.evidence.alignment, (report.a.layers, report.b.layers)
     if alignment.status != TESTED:
-        return LayerMapFigure(False, alignment.kind, 0, (), None, "", None)
-    joined = [(a, b) for a, b in alignment.matches if a < report.a.layers and b < report.b.layers]
+        return {"made": False}
+    joined = [(a, b) for a, b in alignment.matches if a < depths[0] and b < depths[1]]
     pairs = map_pairs(alignment.layers)
-    describe = words.say("map.describe", pairs=pairs) if pairs else words.say("map.describe.none")
-    free = sorted(set(range(report.a.layers)) - {source for source, _ in joined} - set(alignment.unread_a))
-    fits = 0 < max(report.a.layers, report.b.layers) <= _MOST_LAYERS
-    return LayerMapFigure(
-        True,
-        alignment.kind,
-        len({layer for _, layer in joined}),
-        alignment.layers,
-        _rails(report, joined) if fits else None,
-        describe,
-        ranges(free) if joined and free else None,
-        " ".join(unread_layers(alignment, words)),
-    )
+    free = sorted(set(range(depths[0])) - {a for a, _ in joined} - set(alignment.unread_a))
+    return {
+        "made": True,
+        "kind": alignment.kind,
+        "matched": len({b for _, b in joined}),
+        "layers": alignment.layers,
+        "rails": _rails(alignment, depths, joined) if 0 < max(depths) <= _MOST_LAYERS else None,
+        "describe": words.say("map.describe", pairs=pairs) if pairs else words.say("map.describe.none"),
+        "unused": ranges(free) if joined and free else None,  # layers of A that no layer of B matches
+        "unread": " ".join(unread_layers(alignment, words)),
+    }
 
 
-def _rails(report: Report, joined: list[tuple[int, int]]) -> Rails:
-    assert report.evidence is not None
-    alignment, most = report.evidence.alignment, max(report.a.layers, report.b.layers)
+def _rails(alignment: LayerAlignment, depths: tuple[int, int], joined: list[tuple[int, int]]) -> dict[str, Any]:
+    """Return two rows, layers of A above and of B below, and a link for each match."""
+    most = max(depths)
     pitch = min(_WIDEST, max(_CLOSEST, _ROOM // most))
     at = [_MARGIN + pitch // 2 + pitch * layer for layer in range(most)]
     rows = [
-        tuple(Node(at[layer], layer, layer in matched, layer not in unread) for layer in range(count))
-        for count, matched, unread in (
-            (report.a.layers, {source for source, _ in joined}, alignment.unread_a),
-            (report.b.layers, {layer for _, layer in joined}, alignment.unread),
+        [
+            {"x": at[layer], "layer": layer, "matched": layer in matched, "read": layer not in unread}
+            for layer in range(depth)
+        ]
+        for depth, matched, unread in (
+            (depths[0], {a for a, _ in joined}, alignment.unread_a),
+            (depths[1], {b for _, b in joined}, alignment.unread),
         )
     ]
-    links = tuple((at[source], at[layer], source == layer) for source, layer in joined)
-    return Rails(_MARGIN * 2 + pitch * most, _HEIGHT, _TOP, _BOTTOM, rows[0], rows[1], links)
+    links = [(at[a], at[b], a == b) for a, b in joined]  # places, and whether the layers have the same number
+    size = {"width": _MARGIN * 2 + pitch * most, "height": _HEIGHT, "top": _TOP, "bottom": _BOTTOM}
+    return {**size, "a": rows[0], "b": rows[1], "links": links}
