@@ -61,11 +61,9 @@ def _test_figures(test: findings.EvidenceTest, words: Words) -> list[Cell]:
 
 def off_tests(tests: Iterable[findings.EvidenceTest]) -> tuple[tuple[str, tuple[findings.EvidenceTest, ...]], ...]:
     """Return tests that did not run, those with the same reason together."""
-    found: dict[str, list[findings.EvidenceTest]] = {}
-    for test in tests:
-        if test.status != findings.TESTED:
-            found.setdefault(test.reason or "", []).append(test)
-    return tuple((reason, tuple(tests)) for reason, tests in found.items())
+    off = [test for test in tests if test.status != findings.TESTED]
+    reasons = dict.fromkeys(test.reason or "" for test in off)
+    return tuple((reason, tuple(test for test in off if (test.reason or "") == reason)) for reason in reasons)
 
 
 def _test(name: str, words: Words) -> Cell:
@@ -126,14 +124,11 @@ def parts_table(evidence: findings.Evidence, words: Words) -> Table:
     def where(item: findings.ComponentFinding) -> Cell:
         return figure(words.say("parts.places", shared=item.shared, tested=item.tested) if item.tested else DASH)
 
-    return listing(
-        words,
-        "parts.title",
-        "part=component:label.component state:state.state where# log_p=log10_p:p note",
-        evidence.components,
-        where=where,
-        note=lambda item: sentence(words, item.note) if item.note else Cell(""),
-    )
+    def note(item: findings.ComponentFinding) -> Cell:
+        return sentence(words, item.note) if item.note else Cell("")
+
+    columns = "part=component:label.component state:state.state where# log_p=log10_p:p note"
+    return listing(words, "parts.title", columns, evidence.components, where=where, note=note)
 
 
 def layers_table(found: findings.LayerAlignment, words: Words) -> Table:
@@ -158,9 +153,7 @@ def experts_table(evidence: findings.Evidence, words: Words) -> Table:
 
 def edits_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
     """Return what was done to the weights, and B as a weighted sum."""
-    found = []
-    if evidence.edits:
-        found.append(Section(words.say("edits.title"), (edits_table(evidence.edits, words),)))
+    found = [Section(words.say("edits.title"), (edits_table(evidence.edits, words),))] if evidence.edits else []
     if evidence.merge is not None:
         found.append(Section(words.say("merge.title"), merge_blocks(evidence.merge, words)))
     return found
@@ -179,9 +172,7 @@ def merge_blocks(merge: findings.MergeFinding, words: Words) -> tuple[Block, ...
     """Return the weights of each parent, and how well they explain B."""
     shares = {"share": words.share(merge.r_squared), "gain": words.share(merge.gain), "n": f"{merge.elements:,}"}
     parts = zip(merge.parents, merge.coefficients, merge.standard_errors, strict=True)
-    rows = [
-        (name(parent), figure(f"{value:.3f}", value), figure(f"± {error:.3f}", error)) for parent, value, error in parts
-    ]
+    rows = [(name(parent), figure(f"{x:.3f}", x), figure(f"± {error:.3f}", error)) for parent, x, error in parts]
     note = [Line(words.engine(text).text, WARNING) for text in (merge.note, merge.alternative) if text]
     made = table(words, words.say("merge.title"), "parent coefficient# error#", rows)
     return Line(words.say("merge.lead", **shares)), made, *note
@@ -193,11 +184,10 @@ def merge_blocks(merge: findings.MergeFinding, words: Words) -> tuple[Block, ...
 def controls_section(evidence: findings.Evidence, words: Words) -> Section:
     """Return the comparisons whose answer is known."""
     made = controls_table(evidence.controls, words)
-    why = tuple(
-        f"{words.control(item.name)}: {words.reason(item.reason).text}" for item in evidence.controls if item.reason
-    )
-    blocks: list[Block] = [made.without("why")] if made.rows else [Line(words.say("controls.none"))]
-    return Section(words.say("picture.controls"), (*blocks, *(Line(text, WARNING) for text in why)))
+    shown: Block = made.without("why") if made.rows else Line(words.say("controls.none"))
+    why = [(words.control(item.name), words.reason(item.reason)) for item in evidence.controls if item.reason]
+    lines = (Line(f"{control}: {said.text}", WARNING) for control, said in why)
+    return Section(words.say("picture.controls"), (shown, *lines))
 
 
 def controls_table(controls: Iterable[findings.ControlFinding], words: Words) -> Table:

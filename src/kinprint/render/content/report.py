@@ -68,10 +68,8 @@ def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[S
     """Return every rule that was tried and every stage of the reading."""
     rules: list[Block] = []
     for rule in verdict.rules:
-        outcome = (
-            f"{words.say('rules.fired')} {words.label('class', rule.outcome)}." if rule.fired else words.say("rules.no")
-        )
-        said = f"{rule.name}: {words.engine(rule.question).text} {outcome}"
+        fired = f"{words.say('rules.fired')} {words.label('class', rule.outcome)}."
+        said = f"{rule.name}: {words.engine(rule.question).text} {fired if rule.fired else words.say('rules.no')}"
         rules.append(Points(said, tuple(words.reason(text).text for text in rule.inputs)))
     stages = Points("", tuple(words.engine(text).text for text in evidence.stages))
     return [Section(words.say("rules.title"), tuple(rules)), Section(words.say("stages.title"), (stages,))]
@@ -143,10 +141,8 @@ def config_sections(report: Report, words: Words) -> list[Section]:
     elif not config.differences:
         shown = [Line(words.say("config.equal", n=config.equal_keys))]
     else:
-        shown = [
-            Line(words.say("config.differ", n=len(config.differences), equal=config.equal_keys)),
-            config_table(report, words),
-        ]
+        differ = words.say("config.differ", n=len(config.differences), equal=config.equal_keys)
+        shown = [Line(differ), config_table(report, words)]
     if tokens.status != OK:
         said: Block = Line(f"{words.say('tokenizer.off')} {words.engine(tokens.reason or DASH).text}", WARNING)
     elif tokens.identical_files:
@@ -247,10 +243,8 @@ def _p_from(null: NullResult | None, reason: str | None, words: Words) -> Cell:
 
 def measured_tables(comparisons: Sequence[TensorComparison], words: Words) -> list[Section]:
     """Return every measurement, a section for each role."""
-    found: dict[str, list[TensorComparison]] = {}
-    for item in comparisons:
-        found.setdefault(item.role, []).append(item)
-    return [_measured(role, items, words) for role, items in found.items()]
+    roles = dict.fromkeys(item.role for item in comparisons)
+    return [_measured(role, [item for item in comparisons if item.role == role], words) for role in roles]
 
 
 def _measured(role: str, items: Sequence[TensorComparison], words: Words) -> Section:
@@ -276,12 +270,9 @@ def _measured(role: str, items: Sequence[TensorComparison], words: Words) -> Sec
 
 def _measurement(measured: Measurement, words: Words) -> list[Cell]:
     null = measured.null
-    how = (
-        Cell(words.how(null.p_method, null.n_draws))
-        if null
-        else Cell(words.say("reading.no null" if measured.status == NO_NULL else "how.undefined"))
-    )
-    return [*numbers(words, measured.value), *_null_figures(null, words), count(null.n if null else None), how]
+    none = "reading.no null" if measured.status == NO_NULL else "how.undefined"
+    how = words.how(null.p_method, null.n_draws) if null else words.say(none)
+    return [*numbers(words, measured.value), *_null_figures(null, words), count(null.n if null else None), Cell(how)]
 
 
 def few(items: Sequence[str], words: Words) -> str:

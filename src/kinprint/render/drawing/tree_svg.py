@@ -29,11 +29,10 @@ class _Row:
     """One model, and where its box stands."""
 
     model: TreeModel
-    depth: int
     edge: TreeEdge | None
+    x: float
     y: float
-    x: float = 0.0
-    width: float = 0.0
+    width: float
 
 
 @dataclass
@@ -113,20 +112,14 @@ def _rows(tree: FamilyTree, left: float) -> list[_Row]:
     rows: list[_Row] = []
     nodes = {model.index: model for model in tree.nodes}
 
-    def place(model: TreeModel, depth: int, edge: TreeEdge | None) -> None:
+    def place(model: TreeModel, x: float, y: float, edge: TreeEdge | None) -> None:
         name = fitted(content.label(tree, model), NAME_PX, MOST_NAME_PX)
-        rows.append(_Row(model, depth, edge, 0.0, left + INDENT * depth, breadth(name, NAME_PX) + 24))
+        rows.append(_Row(model, edge, x, y, breadth(name, NAME_PX) + 24))
         for below in tree.children(model.index):
-            place(nodes[below.child], depth + 1, below)
+            place(nodes[below.child], x + INDENT, rows[-1].y + ROW, below)
 
     for root in tree.roots():
-        place(root, 0, None)
-    y = 62.0
-    for number, row in enumerate(rows):
-        if number and row.depth == 0:
-            y += 12  # between families
-        row.y = y
-        y += ROW
+        place(root, left, rows[-1].y + ROW + 12 if rows else 62.0, None)  # 12 between families
     return rows
 
 

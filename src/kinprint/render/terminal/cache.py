@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,18 +16,15 @@ from kinprint.render.texts.words import DASH, Words
 def print_cache(cache: Mapping[str, Any], console: Console, *, lang: str = "en") -> None:
     """Print the files of the cache, with their ranges and bytes summed by model."""
     words = Words(lang)
-    models: dict[str, list[int]] = {}
+    models: dict[str, Counter[str]] = {}
     for file in cache["files"]:
         commit = str(file.get("commit") or "")[:8]
         model = f"{file['repo']}@{commit}" if file.get("repo") else str(file.get("url") or DASH)
-        totals = models.setdefault(model, [0, 0, 0])
-        totals[:] = [
-            total + more for total, more in zip(totals, (1, file["ranges"], file["stored_bytes"]), strict=True)
-        ]
+        models.setdefault(model, Counter()).update(files=1, ranges=file["ranges"], stored=file["stored_bytes"])
     sizes = {"size": words.size(cache["stored_bytes"]), "most": words.size(cache["cap_bytes"])}
     rows = [
-        (name(model), count(files), count(ranges), figure(words.size(stored), stored))
-        for model, (files, ranges, stored) in sorted(models.items())
+        (name(model), count(of["files"]), count(of["ranges"]), figure(words.size(of["stored"]), of["stored"]))
+        for model, of in sorted(models.items())
     ]
     title = words.say("cache.title", folder=cache["folder"], **sizes)
     print_sections([titled(table(words, title, "model file# spans# bytes#", rows))], console, words)
