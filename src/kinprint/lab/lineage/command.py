@@ -105,3 +105,33 @@ def lineage_command(
             auc, found = ("–" if x is None else f"{x:.3f}" for x in (cell.auc, cell.at_1))
             click.echo(f"{cell.method:<20} AUC {auc}   true positives at 1 % {found}   ({cell.pairs} related pairs)")
     return 0
+
+
+@bench_command.command("red-team")
+@click.option("--out", type=FOLDER, default=Path("lineage-report"), show_default=True, help="Where the table goes.")
+@click.option("--principle", "principles", type=int, multiple=True, help="Only these, by number.")
+@click.option("--resume", is_flag=True, help="Keep what the table has, and run the rest.")
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
+def red_team_command(out: Path, principles: tuple[int, ...], resume: bool, workers: int) -> int:
+    """Try to fool compare --deep: strangers made alike, copies in disguise, models of 6, 12 and 24 layers (half an hour).
+
+    Writes red-team.csv, and the section of lineage.md if that page is in the folder. Models that are trained need the extra torch.
+    """
+    from kinprint._util.files import make_folder, write_whole
+    from kinprint.lab.lineage.pages import REPORT
+    from kinprint.lab.red_team import running
+
+    make_folder(out)
+    table, page = out / running.FILE, out / REPORT
+    done = running.from_csv(table.read_text(encoding="utf-8")) if resume and table.is_file() else []
+    for item in running.run(done, principles, workers):
+        done.append(item)
+        write_whole(table, running.to_csv(done).encode())
+        click.echo(
+            f"{item['wrong'] or 'right':<40} {item['principle']} {item['recipe']}, {item['layers']} layers", err=True
+        )
+    found = running.section(done)
+    if page.is_file():
+        write_whole(page, running.placed(page.read_text(encoding="utf-8"), found).encode())
+    click.echo(found)
+    return 0

@@ -17,6 +17,7 @@ from kinprint._version import __version__
 from kinprint.lab.lineage.scoring import AttackScore, Key, MethodCost, MethodOutcome, known, of_method
 from kinprint.lab.lineage.trials import RELATED, UNRELATED, Trial
 from kinprint.lab.lineage.verdicts import VERDICT
+from kinprint.lab.red_team import running
 from kinprint.lab.zoo.store import Zoo
 
 REPORT, CELLS, PAIRS = "lineage.md", "cells.csv", "pairs.csv"
@@ -37,8 +38,12 @@ class Benchmark:
 
 
 def write_report(bench: Benchmark, folder: Path) -> list[Path]:
-    """Write Markdown and CSV files, and return them."""
-    pages = {REPORT: markdown(bench), CELLS: _cells_csv(bench.cells), PAIRS: _pairs_csv(bench)}
+    """Write Markdown and CSV files, and return them; the red team's table, if the folder has one, gives the page its section."""
+    red_team = folder / running.FILE
+    page = markdown(bench)
+    if red_team.is_file():
+        page = running.placed(page, running.section(running.from_csv(red_team.read_text(encoding="utf-8"))))
+    pages = {REPORT: page, CELLS: _cells_csv(bench.cells), PAIRS: _pairs_csv(bench)}
     make_folder(folder)
     for name, text in pages.items():
         write_whole(folder / name, text.encode())

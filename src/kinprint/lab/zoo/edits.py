@@ -8,7 +8,7 @@ such function, in `kinprint.lab.zoo.derive`, and its name in `EDITS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
@@ -44,13 +44,18 @@ def apply_edit(member: ZooMember, parents: Sequence[Loaded]) -> Loaded:
     name = member.how.function
     if name not in EDITS:
         raise SchemaError(f"zoo: {member.name} is made by {name!r}, which is no edit", hint="build the zoo anew")
+    return run_edit(EDITS[name], parents, member.seed, member.how.arguments, member.dtype)
+
+
+def run_edit(
+    edit: Callable[..., Any], parents: Sequence[Loaded], seed: int | None, arguments: Mapping[str, Any], dtype: str
+) -> Loaded:
+    """Apply an edit to parents, filling in what it takes, and round the result to ``dtype``."""
     states = [parent.state for parent in parents]
     known = {**parents[0]._asdict(), "other": states[-1], "others": states[1:], "states": states, "parents": parents}
-    known["seed"] = member.seed
-    taken = {key: known[key] for key in signature(EDITS[name]).parameters if key in known}
-    made = EDITS[name](**taken, **member.how.arguments)
+    known["seed"] = seed
+    taken = {key: known[key] for key in signature(edit).parameters if key in known}
+    made = edit(**{**taken, **arguments})
     found = made if isinstance(made, tuple) else (made,)
     model = Loaded(*found, *parents[0][len(found) :])
-    return Loaded(
-        derive.stored(model.state, member.dtype), derive.stored_config(model.config, member.dtype), model.tokenizer
-    )
+    return Loaded(derive.stored(model.state, dtype), derive.stored_config(model.config, dtype), model.tokenizer)

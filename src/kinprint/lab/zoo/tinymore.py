@@ -70,6 +70,25 @@ def distillation_loss(teacher: TinyLlama) -> Callable[[TinyLlama, Tensor], Tenso
     return loss
 
 
+def hidden_loss(teacher: TinyLlama) -> Callable[[TinyLlama, Tensor], Tensor]:
+    """Return the loss on the text plus how far embeddings and last hidden states are from the teacher's, over their variance."""
+    teacher.requires_grad_(False)
+
+    def states(model: TinyLlama, ids: Tensor) -> list[Tensor]:
+        caught = [model.model.embed_tokens(ids)]
+        hook = model.model.norm.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+        model(ids)
+        hook.remove()
+        return caught
+
+    def loss(student: TinyLlama, rows: Tensor) -> Tensor:
+        pairs = zip(states(student, rows[:, :-1]), states(teacher, rows[:, :-1]), strict=True)
+        apart = [functional.mse_loss(got, wanted) / wanted.var() for got, wanted in pairs]
+        return token_loss(student, rows) + torch.stack(apart).sum()
+
+    return loss
+
+
 @dataclass(frozen=True)
 class MixtralShape(TinyShape):
     """The sizes of a mixture of experts."""

@@ -19,10 +19,11 @@ from kinprint.lab.zoo.corpus import read_corpora
 from kinprint.lab.zoo.derive import Config, State, TokenizerJson, stored
 from kinprint.lab.zoo.members import Loaded, Training
 from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, Tokens
-from kinprint.lab.zoo.tinymore import add_lora, distillation_loss, merge_lora
+from kinprint.lab.zoo.tinymore import add_lora, distillation_loss, hidden_loss, merge_lora
 
 LORA_TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 LORA_SCALE = 2.0
+Report = Callable[[int, float], None]
 
 
 def model_of(state: State, config: Config) -> TinyLlama:
@@ -53,19 +54,20 @@ def train_member(
     parents: Sequence[Loaded],
     teacher: Loaded | None,
     *,
-    report: Callable[[int, float], None] | None = None,
+    hidden: bool = False,
+    report: Report | None = None,
 ) -> tuple[Loaded, dict[str, Any]]:
     """Train, and return the model rounded to BF16 and its record: losses in nats on held-out text, sizes, hash of the text.
 
     The result depends on the entry, the parents and the versions of torch, tokenizers and Python's own text alone: one
-    thread is used whatever the caller has set.
+    thread is used whatever the caller has set. A teacher's outputs are learnt, or with ``hidden`` text and hidden states.
     """
     threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     try:
-        return _train(how, parents, teacher, report)
+        return _train(how, parents, teacher, hidden, report)
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
@@ -83,12 +85,13 @@ def _start(how: Training, parents: Sequence[Loaded]) -> tuple[TinyLlama, str]:
 
 
 def _train(
-    how: Training, parents: Sequence[Loaded], teacher: Loaded | None, report: Callable[[int, float], None] | None
+    how: Training, parents: Sequence[Loaded], teacher: Loaded | None, hidden: bool, report: Report | None
 ) -> tuple[Loaded, dict[str, Any]]:
     model, tokenizer = _start(how, parents)
     tokens = _tokens(how.corpora, tokenizer, how.sequence)
     before = tinylm.evaluate(model, tokens)
-    loss_of = distillation_loss(model_of(teacher.state, teacher.config)) if teacher else tinylm.token_loss
+    distil = hidden_loss if hidden else distillation_loss
+    loss_of = distil(model_of(teacher.state, teacher.config)) if teacher else tinylm.token_loss
     if how.lora_rank:
         add_lora(model, LORA_TARGETS, rank=how.lora_rank, scale=LORA_SCALE, seed=how.init_seed or 0)
     recipe = Recipe(how.steps, how.learning_rate, how.data_seed, batch=how.batch, sequence=how.sequence)

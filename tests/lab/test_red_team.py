@@ -1,0 +1,139 @@
+"""The red team: its table is well formed, what is said to keep the function does, and a sample of it is judged rightly."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kinprint.lab.red_team import running
+from kinprint.lab.red_team.models import bundled, drawn
+from kinprint.lab.red_team.recipe import DEPTHS, EVASIVE, HONEST, PRINCIPLES, Recipe, do, made
+from kinprint.lab.zoo import derive
+from kinprint.lab.zoo.forward import logits
+from kinprint.results.findings import CLASSES, DERIVED, NO_EVIDENCE
+from support.red_team import disguises as hide
+from support.red_team.recipes import all_recipes
+
+TABLE = {recipe.name: recipe for recipe in all_recipes()}
+
+
+def test_every_principle_has_recipes_of_both_intents_at_every_depth():
+    assert len(TABLE) == len(all_recipes())  # names are keys
+    for principle in PRINCIPLES:
+        recipes = [recipe for recipe in TABLE.values() if recipe.principle == principle]
+        assert len(recipes) >= 3
+        assert {recipe.intent for recipe in recipes} == {HONEST, EVASIVE}
+        assert {depth for recipe in recipes for depth in recipe.layers} == set(DEPTHS)
+
+
+def test_every_recipe_expects_classes_that_exist():
+    assert {name for recipe in TABLE.values() for name in recipe.classes} <= set(CLASSES)
+    assert all(recipe.kinds is None or recipe.classes == (DERIVED,) for recipe in TABLE.values())
+
+
+KEEPS = {
+    "widened": (do(hide.widened),),
+    "split neurons": (do(hide.more_neurons, count=64, idle=False),),
+    "idle neurons": (do(hide.more_neurons, count=64, idle=True),),
+    "half of every gain folded": (do(hide.partly_folded),),
+    "gains traded": (do(hide.partly_folded, seed=4),),
+    "experts reordered": (do(derive.upcycle, experts=4, noise=0.3), do(hide.reorder_experts)),
+}
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_a_change_that_is_said_to_keep_the_function_does(name):
+    steps = KEEPS[name]
+    before, after = made(bundled("base"), steps[:-1], 6), made(bundled("base"), steps, 6)
+    ids = np.random.default_rng(0).integers(512, size=12)
+    wanted, got = (logits(model.state, model.config, ids) for model in (before, after))
+    assert np.abs(got - wanted).max() < 1e-3 * np.abs(wanted).max()
+
+
+def test_factors_multiply_to_the_matrix():
+    state = bundled("base")(6).state
+    stored = hide.factored(state)
+    name = "model.layers.1.mlp.down_proj"
+    product = stored[f"{name}.1.weight"] @ stored[f"{name}.0.weight"]
+    assert np.allclose(product, state[f"{name}.weight"], atol=1e-5)
+
+
+def test_a_turn_of_each_layer_is_undone_by_the_shortcuts():
+    model = bundled("base")(6)
+    turned, _ = hide.rotate_each_layer(*derive.fold_norms(model.state, model.config), seed=3)
+    folded, _ = derive.fold_norms(model.state, model.config)
+    basis = np.eye(96)
+    for layer in range(6):
+        basis = basis @ turned[f"model.layers.{layer}.shortcut_Q"]
+        name = f"model.layers.{layer}.mlp.up_proj.weight"
+        assert np.allclose(turned[name] @ basis.T, folded[name], atol=1e-4)
+
+
+def test_drawn_models_share_what_they_are_told_to():
+    one, other, part = (drawn(seed, **told)(6).state for seed, told in ((1, {"start": 7}), (2, {"start": 7}), (2, {})))
+    name = "model.layers.3.mlp.up_proj.weight"
+
+    def r(a, b):
+        return np.corrcoef(a.ravel(), b.ravel())[0, 1]
+
+    assert r(one[name], other[name]) > 0.1
+    assert abs(r(one[name], part[name])) < 0.02
+
+
+def outcome(recipe, verdict_class, **more):
+    row = dict.fromkeys(running._COLUMNS, "")
+    return {**row, "principle": "1", "recipe": recipe, "layers": "6", "said": verdict_class, **more}
+
+
+def test_the_page_counts_and_lists_and_keeps_its_section():
+    rows = [
+        outcome(
+            "a", "derived", accused="yes", right_class="no", intent=HONEST, expected=NO_EVIDENCE, wrong="said derived"
+        ),
+        outcome("b", "derived", right_class="yes", right_kind="no", expected=DERIVED, wrong="kinds none"),
+        outcome("c", "needs torch"),
+    ]
+    found = running.section(running.from_csv(running.to_csv(rows)))
+    assert "| all | 2 | 1 | 0 of 1 | 1 | 0 |" in found
+    assert "- 1 a (6 layers, honest): expected no_evidence; said derived" in found
+    assert "1 pairs" in found
+    page = "# Page\n\n## One\n\ntext\n\n## How to read this\n\nso\n"
+    placed = running.placed(page, found)
+    assert placed == running.placed(placed, found)
+    assert placed.replace(f"{found}\n\n", "") == page
+
+
+@pytest.mark.parametrize(
+    ("classes", "said", "accused", "missed"),
+    [
+        ((NO_EVIDENCE,), "shares_initialisation", True, False),
+        (("shares_initialisation",), "derived", True, False),
+        (("shares_initialisation",), "no_evidence", False, True),
+        (("no_evidence", "shares_components"), "shares_initialisation", True, False),
+        (("shares_components",), "shares_initialisation", False, True),
+        (("derived",), "derived", False, False),
+        (("derived", "shares_initialisation"), "not_testable", False, True),
+    ],
+)
+def test_more_than_is_so_is_an_accusation_and_less_is_a_miss(classes, said, accused, missed):
+    recipe = Recipe("x", 1, HONEST, classes, bundled("base"), bundled("base"))
+    assert running.mistaken(recipe, said) == (accused, missed)
+
+
+SAMPLE = (("one public grid, strangers", 6), ("gains: outliers, strangers", 12), ("rotated, noise 50 %", 24),
+          ("a stranger, widened, turned", 6), ("int5", 6))  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "layers"), SAMPLE)
+def test_a_sample_is_judged_rightly(name, layers):
+    assert not running.judge(TABLE[name], layers)["wrong"]
+
+
+# Known to be wrong, each with its reason in docs/lineage.md: a case that is mended has to leave this list.
+@pytest.mark.nightly
+def test_the_table_is_as_the_page_says():
+    found = [running.judge(recipe, layers) for recipe in TABLE.values() for layers in recipe.layers]
+    ran = [row for row in found if row["said"] != "needs torch"]
+    counts = Counter(row["accused"] for row in ran)
+    assert counts["yes"] == 0
