@@ -43,9 +43,8 @@ class Access:
     def _private_servers_of_own_hub(self) -> frozenset[str] | None:
         """Return the servers of this network that the user's hub may lead to: a hub in it may have its files there too."""
         own = origin_of(self.settings.endpoint)
-        free = (
-            self.allow_local or self.settings.offline or is_private(own.host)
-        )  # offline, not even a name is looked up
+        # offline, not even a name is looked up
+        free = self.allow_local or self.settings.offline or is_private(own.host)
         return None if free else frozenset({own.server})
 
     def _check_path(self, source: SourceRecord) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -84,8 +83,7 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
         "its expert was not sampled ({n} of {m} experts are; see --experts)", n=len(experts), m=a.naming.experts
     )
     pairs: list[Pair] = []
-    left_out: Counter[Text] = Counter()
-    names: dict[Text, list[str]] = {}
+    left_out: dict[Text, list[str]] = {}
     for part in a.naming.tensors:
         partner = right.pop(part.key, None)
         reason = None
@@ -98,17 +96,16 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
         elif part.expert is not None and part.expert not in experts:
             reason = not_sampled
         if reason is not None:
-            left_out[reason] += 1
-            names.setdefault(reason, []).append(part.name)
+            left_out.setdefault(reason, []).append(part.name)
         elif partner is not None:
-            pairs.append(_check(Pair(part.role, part.layer, part.expert, part, partner)))
+            unlike = _mismatch(part.role, part.shape, partner.shape)
+            pairs.append(Pair(part.role, part.layer, part.expert, part, partner, reason=unlike))
     for part in right.values():
         asked_for = not roles or part.role in roles
         reason = _unpaired("B", "A", part, a) if asked_for else OTHER_ROLE
-        left_out[reason] += 1
-        names.setdefault(reason, []).append(part.name)
-    skipped = [Skipped(Text("tensors"), count, why, tuple(names[why][:3])) for why, count in left_out.most_common()]
-    return pairs, skipped
+        left_out.setdefault(reason, []).append(part.name)
+    most_first = sorted(left_out.items(), key=lambda item: -len(item[1]))
+    return pairs, [Skipped(Text("tensors"), len(names), why, tuple(names[:3])) for why, names in most_first]
 
 
 def _unpaired(side: str, other: str, part: RoleTensor, model: Model) -> Text:
@@ -127,24 +124,20 @@ def _why_unpaired(side: str, other: str, role: Role, layers: int | None, experts
     return Text("only model {side} has the role {role} there", side=side, role=role.value)
 
 
-def _check(pair: Pair) -> Pair:
-    """Mark a pair whose shapes rule out a comparison; heads, neurons or tokens may differ in number: common rows are compared."""
-    a, b = pair.a.shape, pair.b.shape
+def _mismatch(role: Role, a: tuple[int, ...], b: tuple[int, ...]) -> Text | None:
+    """Return why shapes rule out a comparison; heads, neurons or tokens may differ in number: common rows are compared."""
     if len(a) != len(b) or len(a) not in (1, 2):
-        return replace(pair, reason=Text("shapes {a} and {b} have no common form", a=str(a), b=str(b)))
+        return Text("shapes {a} and {b} have no common form", a=str(a), b=str(b))
     if 0 in (*a, *b):
-        return replace(pair, reason=Text("shapes {a} and {b} leave nothing to compare", a=str(a), b=str(b)))
-    if a == b:
-        return pair
-    axes = pair.role.info.axes
-    if len(a) == 1:
-        return replace(pair, reason=Text("{axis} counts differ: {a} and {b}", axis=AXES[axes[0]], a=a[0], b=b[0]))
+        return Text("shapes {a} and {b} leave nothing to compare", a=str(a), b=str(b))
+    axes = role.info.axes
+    if len(a) == 1 and a != b:
+        return Text("{axis} counts differ: {a} and {b}", axis=AXES[axes[0]], a=a[0], b=b[0])
     if axes[0] is Axis.RESIDUAL and a[0] != b[0]:  # a prefix of another model's residual stream is no counterpart
-        return replace(pair, reason=Text("{axis} counts differ: {a} and {b} rows", axis=AXES[axes[0]], a=a[0], b=b[0]))
-    if a[1] != b[1]:
-        reason = Text("{axis} counts differ: {a} and {b} columns", axis=AXES[axes[1]], a=a[1], b=b[1])
-        return replace(pair, reason=reason)
-    return pair
+        return Text("{axis} counts differ: {a} and {b} rows", axis=AXES[axes[0]], a=a[0], b=b[0])
+    if a[1:] != b[1:]:
+        return Text("{axis} counts differ: {a} and {b} columns", axis=AXES[axes[1]], a=a[1], b=b[1])
+    return None
 
 
 # -- how much ----------------------------------------------------------------------------------------------------------

@@ -189,9 +189,7 @@ class MergeFinding:
     gain: float  # share explained of what the best single parent leaves unexplained
     elements: int
     note: Text | None = None
-    alternative: Text | None = field(
-        default=None, metadata=LATER
-    )  # what else may have been merged; None if B is explained
+    alternative: Text | None = field(default=None, metadata=LATER)  # what else may be merged in; None if B is explained
 
 
 @dataclass(frozen=True)
@@ -252,9 +250,7 @@ class Verdict:
     tests: int  # how many p-values the correction was for
     null: Text | None = None  # the empirical null used, if a test needed one
     variant: str | None = field(default=None, metadata=LATER)  # of the kind, where one has several
-    kinds: tuple[str, ...] = field(
-        default=(), metadata=LATER
-    )  # every edit that shows, one by one; ``kind`` sums them up
+    kinds: tuple[str, ...] = field(default=(), metadata=LATER)  # every edit that shows; ``kind`` sums them up
 
 
 @dataclass(frozen=True)

@@ -27,25 +27,15 @@ _LISTS = (NAMES, EACH)
 
 @dataclass(frozen=True)
 class CommandOption:
-    """Form of a field of `Options` on the command line.
+    """Form of a field of `Options` on the command line."""
 
-    Attributes
-    ----------
-    name, written, metavar : Name without dashes; how values are written (``TEXT``, ``NUMBER``, ``SIZE``, ``SWITCH``,
-        ``NAMES``, ``EACH``); what stands for a value in help.
-    help : One sentence on what the option does.
-    pair_only : Whether the option makes sense for two models only.
-    models : Whether the values name models: addresses may hold secrets, which no report keeps.
-    least : Smallest number that makes sense.
-    """
-
-    name: str
-    written: str
-    help: str
-    metavar: str | None = None
-    pair_only: bool = False
-    models: bool = False
-    least: int | None = None
+    name: str  # without dashes
+    written: str  # how values are written: TEXT, NUMBER, SIZE, SWITCH, NAMES or EACH
+    help: str  # one sentence on what the option does
+    metavar: str | None = None  # what stands for a value in help
+    pair_only: bool = False  # whether the option makes sense for two models only
+    models: bool = False  # whether the values name models: addresses may hold secrets, which no report keeps
+    least: int | None = None  # smallest number that makes sense
 
     @property
     def flag(self) -> str:

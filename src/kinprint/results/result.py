@@ -30,14 +30,9 @@ class Result:
         return read_json(cls, raw, cls.CALLED, cls.SCHEMA, cls.VERSIONS)
 
     def save(self, path: str | Path, *, lang: str = "en", form: str | None = None, table: str | None = None) -> Path:
-        """Write the result to a file, in the form that its name tells (``.html``, ``.md``, ``.csv``, ``.json``, …).
+        """Write the result to a file, whole or not at all, in the form that its name tells (``.html``, ``.md``, ``.csv``, …).
 
-        Parameters
-        ----------
-        path : the file; written whole or not at all.
-        lang : language, in forms that have sentences: "en" or "ko".
-        form : name of the form, where the file's name does not tell it.
-        table : which table, in forms that hold one.
+        `form` names the form where the file's name does not; `lang` is "en" or "ko"; `table` says which, in forms that hold one.
         """
         saved: Path = _forms().save(self, path, form=form, lang=lang, table=table)
         return saved

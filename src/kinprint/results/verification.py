@@ -58,17 +58,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Problem(_Presentable):
-    """Disagreement between what a bundle records and what is the case.
+    """Disagreement between what a bundle records and what is the case."""
 
-    Attributes
-    ----------
-    kind : "member" of the archive, "manifest", "source", "range", "read" or "field" of the report.
-    where : Which one.
-    recorded, found : What the bundle says, and what is the case.
-    """
-
-    kind: str
-    where: str
+    kind: str  # "member" of the archive, "manifest", "source", "range", "read" or "field" of the report
+    where: str  # which one
     recorded: Text
     found: Text
 
@@ -83,70 +76,43 @@ class Unchecked(_Presentable):
 
 @dataclass(frozen=True)
 class ModelRead(_Presentable):
-    """A model that the comparison read, and where.
-
-    Attributes
-    ----------
-    reference, location, commit : As recorded. Held against each other, and against what was opened, unless `asked` is
-        false.
-    asked : Whether it was opened again for the verification.
-    said : What a reader should know: that the hub is not the user's own, or a branch has moved since.
-    foreign : Whether the hub is not the user's own.
-    """
+    """A model that the comparison read, and where, as recorded."""
 
     reference: str
     location: str
     commit: str | None
-    asked: bool
-    said: Text
-    foreign: bool = False
+    asked: bool  # whether it was opened again, and held against the record
+    said: Text  # what a reader should know: that the hub is not the user's own, or a branch has moved since
+    foreign: bool = False  # whether the hub is not the user's own
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Results of `kinprint verify`.
-
-    Attributes
-    ----------
-    bundle, digest : Name of the file, and the digest that stands for all it holds.
-    outcome, sentence : The result, as a word and as a sentence.
-    a, b, verdict : What the bundle is about, as its report says it.
-    offline : Whether the enclosed bytes were used, and no source asked.
-    cached : Whether the caches of this machine could stand for the sources.
-    models : What was read, and where.
-    null : SHA-256 of an empirical null that came with the bundle, against which its figures were judged; None for the one
-        that ships with this program.
-    figures, exact, close, differ : Numbers in the report apart from those of the run: all, equal to the last bit, equal
-        within `tolerance` (relative), and not equal.
-    other_values, other_differ : Likewise for what is not a number.
-    versions : How the software that made the bundle differs from this one.
-    problems, problems_in_all, close_figures, unchecked : What does not agree, what agrees only within the tolerance, and
-        what could not be checked.
-    """
+    """Results of `kinprint verify`."""
 
     schema: str
     schema_version: int
-    bundle: str
-    digest: str
+    bundle: str  # name of the file
+    digest: str  # stands for all that the bundle holds
     outcome: str
-    sentence: Text
-    a: str
+    sentence: Text  # the outcome in words
+    a: str  # what the bundle is about, as its report says it
     b: str
     verdict: Text | None
-    offline: bool
-    cached: bool
+    offline: bool  # whether the enclosed bytes were used, and no source asked
+    cached: bool  # whether the caches of this machine could stand for the sources
     models: tuple[ModelRead, ...]
-    null: str | None
+    null: str | None  # SHA-256 of an empirical null that came with the bundle; None for the one of this program
     checks: tuple[Check, ...]
-    figures: int
-    exact: int
-    close: int
+    figures: int  # numbers in the report apart from those of the run
+    exact: int  # of these, equal to the last bit
+    close: int  # equal within the tolerance
     differ: int
-    other_values: int
+    other_values: int  # what is not a number
     other_differ: int
-    tolerance: float
-    versions: tuple[Text, ...]
-    problems: tuple[Problem, ...]
+    tolerance: float  # relative
+    versions: tuple[Text, ...]  # how the software that made the bundle differs from this one
+    problems: tuple[Problem, ...]  # what does not agree; the first of them
     problems_in_all: int
     close_figures: tuple[Problem, ...]
     unchecked: tuple[Unchecked, ...]

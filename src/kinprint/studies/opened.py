@@ -191,10 +191,8 @@ class StudyRun:
         if not chosen and wanted is None:
             raise Missing("{model} has no tensor of the role {role}", model=name, role=role.value)
         if not chosen:
-            asked, said = (
-                ", ".join(map(str, sorted(wanted or ()))),
-                "{model} has no {role} in any of the layers {layers}",
-            )
+            asked = ", ".join(map(str, sorted(wanted or ())))
+            said = "{model} has no {role} in any of the layers {layers}"
             raise Missing(said, model=name, role=role.value, layers=asked)
         rows = [self.values(name, role, layer).ravel() for layer in chosen]
         if len({row.size for row in rows}) != 1:

@@ -126,9 +126,7 @@ class Check:
     published: float
     measured: float | None  # None: could not be measured
     digits: int = 4  # decimals that the publication printed
-    trust: Trust = (
-        "measured"  # by published code; computed from such numbers; only text; read off a picture; known wrong
-    )
+    trust: Trust = "measured"  # by published code; else derived from such numbers, text, a picture, or known wrong
     reason: Text | None = None  # what is wrong with the published number, or a remark
     within: float | None = None  # another tolerance, where digits cannot be expected to agree; the reason says why
     comparable: bool = True  # False: not fixed in replicas, or from another setting; shown without a result

@@ -18,9 +18,7 @@ class Cell:
     """One cell of a table."""
 
     text: str
-    kind: str = (
-        LABEL  # LABEL or SENTENCE of ours, untrusted NAME, CODE, FIGURE, STATE with a shape, LINES that are safe
-    )
+    kind: str = LABEL  # LABEL or SENTENCE of ours, untrusted NAME, CODE, FIGURE, STATE, or LINES that are safe
     value: float | str | None = None  # the number behind a figure, or the identifier behind a state
     lang: str = ""  # of a sentence
     code: str = ""  # an identifier that forms with room for it show behind the text
