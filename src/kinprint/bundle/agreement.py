@@ -29,8 +29,13 @@ Place: TypeAlias = "tuple[Place, str | int] | None"
 
 @dataclass
 class Agreement:
-    """Figures and other values of two reports, counted and listed by how well they agree."""
+    """Figures and other values of two reports, counted and listed by how well they agree.
 
+    Places are many, and are put into words only where the reports differ.
+    """
+
+    tolerance: float = SAME_MACHINE
+    later: Collection[str] = ()  # fields that a report of an older version may lack
     figures: int = 0
     exact: int = 0
     close: list[Problem] = field(default_factory=list)
@@ -44,33 +49,7 @@ class Agreement:
         """Everything that is not equal."""
         return [*self.other_differ, *self.differ]
 
-
-def agree(
-    recorded: object, recomputed: object, *, tolerance: float, later: Collection[str], skip: tuple[str, ...]
-) -> Agreement:
-    """Compare two reports as parsed from JSON.
-
-    Figures count as equal up to a relative `tolerance`. Fields of the top level in `skip` may differ. Fields in `later` may be
-    missing from the recorded report, being added after its version: these are listed, as nothing can be said of them.
-    """
-    found = Agreement()
-    left, right = (
-        {key: value for key, value in side.items() if key not in skip} if isinstance(side, dict) else side
-        for side in (recorded, recomputed)
-    )
-    _Walk(found, tolerance, later).go(left, right, None)
-    return found
-
-
-@dataclass
-class _Walk:
-    """Go through both reports side by side; places are many, and are put into words only where the reports differ."""
-
-    found: Agreement
-    tolerance: float
-    later: Collection[str]
-
-    def go(self, left: object, right: object, place: Place) -> None:
+    def compare(self, left: object, right: object, place: Place) -> None:
         """Compare what stands at one place of both, and below it."""
         if isinstance(left, dict) and isinstance(right, dict):
             keys = left if left.keys() == right.keys() else dict.fromkeys([*left, *right])
@@ -89,28 +68,45 @@ class _Walk:
                 figures += kind in _NUMBERS
                 others += kind not in _NUMBERS
             elif isinstance(one, dict | list) and isinstance(two, dict | list) and kind is type(two):
-                self.go(one, two, (place, key))
+                self.compare(one, two, (place, key))
             else:
                 self._differ(one, two, _path((place, key)))
-        self.found.figures += figures
-        self.found.exact += figures
-        self.found.other_values += others
+        self.figures += figures
+        self.exact += figures
+        self.other_values += others
 
     def _differ(self, left: object, right: object, path: str) -> None:
-        found, problem = self.found, Problem("field", path, _said(left), _said(right))
+        problem = Problem("field", path, _said(left), _said(right))
         if left is _NO_FIELD and path in self.later:
-            found.newer.append(path)
+            self.newer.append(path)
         elif not (_is_number(left) or _is_number(right)):
-            found.other_values += 1
-            found.other_differ.append(problem)
+            self.other_values += 1
+            self.other_differ.append(problem)
         else:
-            found.figures += 1
+            self.figures += 1
             near = (
                 isinstance(left, float)  # a count is never nearly right
                 and isinstance(right, float)
                 and math.isclose(left, right, rel_tol=self.tolerance, abs_tol=1e-300)
             )
-            (found.close if near else found.differ).append(problem)
+            (self.close if near else self.differ).append(problem)
+
+
+def agree(
+    recorded: object, recomputed: object, *, tolerance: float, later: Collection[str], skip: tuple[str, ...]
+) -> Agreement:
+    """Compare two reports as parsed from JSON.
+
+    Figures count as equal up to a relative `tolerance`. Fields of the top level in `skip` may differ. Fields in `later` may be
+    missing from the recorded report, being added after its version: these are listed, as nothing can be said of them.
+    """
+    found = Agreement(tolerance, later)
+    left, right = (
+        {key: value for key, value in side.items() if key not in skip} if isinstance(side, dict) else side
+        for side in (recorded, recomputed)
+    )
+    found.compare(left, right, None)
+    return found
 
 
 def _is_number(value: object) -> bool:

@@ -14,15 +14,8 @@ from kinprint._util.numeric import FloatArray, safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
-from kinprint.stats import costs, kernels, montecarlo
-from kinprint.stats.dot_products import (
-    DOT_KINDS,
-    EXCHANGEABLE,
-    ONE_PERMUTATION,
-    NullRequest,
-    affordable,
-    log10_p_of_draws,
-)
+from kinprint.stats import costs, dot_products, kernels, montecarlo
+from kinprint.stats.dot_products import DOT_KINDS, EXCHANGEABLE, ONE_PERMUTATION, NullRequest
 from kinprint.stats.moments import Moments, as_rows, dot_moments, identity_log_probability
 from kinprint.stats.tails import least_log10_p, log10_p_moments, log10_p_monte_carlo
 from kinprint.text import Text
@@ -108,7 +101,7 @@ def _cost(
         if not (math.isfinite(exact.mean) and math.isfinite(exact.variance)):
             raise DegenerateInput("null {kind}: the values are too large to be squared in float64", kind=ask.kind)
         base = _null(ask, exact.mean / exact.n, exact.sd / exact.n, exact.n)
-        draws = ask.draws or affordable(COST_DRAWS, a.size)
+        draws = ask.draws or dot_products.affordable(COST_DRAWS, a.size)
         return _bounded_or_drawn(
             base, ask, draws, lambda: montecarlo.draw_pairs(a, b, means, draws=draws, seed=ask.seed)
         )
@@ -130,7 +123,7 @@ def _bounded_or_drawn(base: NullResult, ask: NullRequest, draws: int, draw: Call
     bound = log10_p_moments(z if ask.higher_is_closer else -z, None)
     if bound < log10_p_monte_carlo(0, draws):
         return replace(base, z=z, log10_p=bound, p_method=PMethod.MOMENT_BOUND)
-    drawn = log10_p_of_draws(draw(), ask.value, base.sd, greater=ask.higher_is_closer)
+    drawn = dot_products.log10_p_of_draws(draw(), ask.value, base.sd, greater=ask.higher_is_closer)
     log10_p = max(drawn, least_log10_p(base.n))
     return replace(base, z=z, log10_p=log10_p, p_method=PMethod.MONTE_CARLO, n_draws=draws)
 
@@ -144,7 +137,7 @@ def null_from_draws(ask: NullRequest, values: FloatArray, n: int) -> NullResult:
     if sd <= 1e-12 * abs(mean):
         closer = (beyond if ask.higher_is_closer else -beyond) > 1e-12 * abs(mean)
         return replace(base, log10_p=log10_p_monte_carlo(0, values.size) if closer else 0.0)
-    log10_p = log10_p_of_draws(values, ask.value, sd, greater=ask.higher_is_closer)
+    log10_p = dot_products.log10_p_of_draws(values, ask.value, sd, greater=ask.higher_is_closer)
     return replace(base, sd=sd, z=beyond / sd, log10_p=log10_p, p_method=PMethod.MONTE_CARLO)
 
 
@@ -169,7 +162,7 @@ def _drawn(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     """Return the null of any metric: its values on drawn permutations of the last axis."""
     if ask.statistic is None:
         raise ValueError("null drawn: expected the metric as `statistic`, got None")
-    draws, statistics = ask.draws or affordable(COST_DRAWS, A.size), {ask.kind: ask.statistic}
+    draws, statistics = ask.draws or dot_products.affordable(COST_DRAWS, A.size), {ask.kind: ask.statistic}
     return null_from_draws(
         ask, montecarlo.draw_columns(A, B, statistics, draws=draws, seed=ask.seed)[ask.kind], A.shape[-1]
     )
@@ -204,7 +197,7 @@ def _cka(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
         K, L = kernels.u_centred(K), kernels.u_centred(L)
         moments = kernels.unbiased_cka_moments(K.shape[0])
     base = _null(ask, moments.mean, moments.sd if moments.sd > 1e-12 else 0.0, moments.n)
-    draws = ask.draws or affordable(COST_DRAWS, moments.n**2)
+    draws = ask.draws or dot_products.affordable(COST_DRAWS, moments.n**2)
     return _bounded_or_drawn(base, ask, draws, lambda: montecarlo.draw_alignments(K, L, draws=draws, seed=ask.seed))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -44,11 +44,6 @@ def published() -> dict[str, Any]:
         row = dict(zip(found["anlgboy_sanity"]["cols"], values, strict=True))
         found["layerwise"][row["category"]][int(row["layer"])] = row
     return found
-
-
-def layerwise(category: str) -> dict[int, dict[str, float]]:
-    """Return Solar against GLM by layer (``norm_pre`` or ``norm_post``): means, standard deviations, cosine, Pearson."""
-    return cast(dict[int, dict[str, float]], published()["layerwise"][category])
 
 
 Bound: TypeAlias = dict[str, Any]

@@ -13,7 +13,7 @@ from kinprint.render.content.report import identity
 from kinprint.render.page import page_html
 from kinprint.render.page.evidence_chart import Axis, _ticks, evidence_chart
 from kinprint.render.page.markup import PageWords
-from kinprint.render.page.verdict import nothing_found
+from kinprint.render.page.report import nothing_found
 from kinprint.results.findings import ControlFinding
 from kinprint.results.report import Report
 from kinprint.sources.ledger import RangeRead, digest_of

@@ -16,7 +16,7 @@ from kinprint.studies.bias.shared import PUBLISHED_PAIRS, effective_layers, lag_
 from kinprint.studies.bias.space import joint_path
 from kinprint.studies.opened import Request
 from kinprint.studies.outcome import Missing
-from kinprint.studies.published import layerwise, published
+from kinprint.studies.published import published
 from kinprint.studies.recipe import run_study
 from support.layouts import write_checkpoint
 
@@ -159,7 +159,7 @@ def test_layers_that_are_copies_count_once(tmp_path, tiny_models):
 
 def test_published_autocorrelation_and_t_follow_from_the_published_rows():
     for category, known in (("norm_pre", "norm_pre"), ("norm_post", "norm_post")):
-        values = np.array([row["cosine_centered"] for _, row in sorted(layerwise(category).items())])
+        values = np.array([row["cosine_centered"] for _, row in sorted(published()["layerwise"][category].items())])
         expected = published()["recomputed_checks"][known]
         assert naive_t(values) == pytest.approx(expected["naive_t_of_mean_pearson"], rel=1e-6)
         assert lag_one(values) == pytest.approx(expected["lag1_autocorr"], rel=1e-6)

@@ -17,18 +17,18 @@ from kinprint.render.content import report as content
 from kinprint.render.content.pairs import MARKS, strongest_first, verdict_between
 from kinprint.render.content.tree import title
 from kinprint.render.drawing.tree_svg import tree_svg
-from kinprint.render.page.evidence_chart import evidence_chart
+from kinprint.render.page.evidence_chart import BAND, evidence_chart
 from kinprint.render.page.layer_map import layer_map_of
 from kinprint.render.page.markup import PageWords, middle_cut
 from kinprint.render.page.payload import embedded, payload_of
-from kinprint.render.page.verdict import certainty, nothing_found
 from kinprint.render.repeat_command import command_of, pairs_command
-from kinprint.render.texts.words import DASH
+from kinprint.render.texts.words import DASH, Words
 from kinprint.results.context import DECLARED, NOT_JUDGED, NOT_SHOWN, NOTHING_DECLARED, OTHER_DECLARED, UNDECLARED
-from kinprint.results.findings import CLASSES
+from kinprint.results.findings import CLASSES, IDENTICAL, Verdict
 from kinprint.results.options import SIZE, options_of
 from kinprint.results.report import Report
 from kinprint.results.tree import PairsReport, TreeModel
+from kinprint.text import Text
 
 _SCRIPTS, _PAIRS_SCRIPTS = ("core.js", "rows.js", "chart.js", "heat.js", "page.js"), ("core.js", "page.js")
 _STYLES, _PAIRS_STYLES = ("page.css", "print.css"), ("page.css", "many.css", "print.css")
@@ -130,6 +130,34 @@ def _settings(report: Report, words: PageWords) -> list[tuple[str, str]]:
         shown = words.size(value) if size else ", ".join(value) if isinstance(value, tuple) else described.text(value)
         found.append((name, shown if shown and value is not None else DASH))
     return found
+
+
+def certainty(verdict: Verdict, words: Words) -> str:
+    """Say how surprising the evidence would be if the models were unrelated, in one or two sentences."""
+    if verdict.log10_p is None:
+        return words.say("sure.untested")
+    odds, threshold = words.odds(verdict.log10_p), words.odds(verdict.log10_alpha)
+    if verdict.class_ == IDENTICAL:
+        key = "sure.identical"
+    elif verdict.log10_p <= verdict.log10_alpha:
+        key = "sure.beyond"
+    else:
+        key = "sure.between" if verdict.log10_p <= -BAND else "sure.inside"
+    return words.say(key, odds=odds, tests=verdict.tests, threshold=threshold)
+
+
+def nothing_found(sentence: str, words: Words) -> tuple[str, str]:
+    """Split the sentence of a verdict without evidence: what readers want first, and what would have been seen; else both empty."""
+    found = sentence.values.get("found") if isinstance(sentence, Text) else None
+    if not isinstance(found, Text) or "q" not in found.values:
+        return "", ""
+    values = found.values
+    seen = [
+        words.say("verdict.seen.of", quantity=words.engine(quantity).text, x=f"{values[x]:.2g}")
+        for quantity, x in ((values["q"], "x"), (values.get("r"), "y"))
+        if isinstance(quantity, str)
+    ]
+    return words.say("verdict.nothing_found"), words.say("verdict.seen", what=words.say("or").join(seen))
 
 
 @cache

@@ -6,17 +6,8 @@ Repeats the six experiments of chahero/solar-vs-glm-critique, each beside the nu
 from __future__ import annotations
 
 from kinprint.arch import Role
-from kinprint.studies.baselines import groups, layers
-from kinprint.studies.baselines.common import (
-    FIFTH,
-    at_layer,
-    for_each_role,
-    kinds_of,
-    layers_of,
-    moe_models,
-    roles_of,
-    tag,
-)
+from kinprint.studies.baselines import common, groups, layers
+from kinprint.studies.baselines.common import for_each_role, layers_of, roles_of, tag
 from kinprint.studies.baselines.moe_and_dense import moe_against_dense, pair_choices, relation
 from kinprint.studies.baselines.three_measures import metric_comparison
 from kinprint.studies.opened import StudyRun, vector_wants
@@ -28,9 +19,9 @@ from kinprint.text import Text
 def _summary(run: StudyRun, role: Role, section: Section) -> None:
     """Draw experiments 1, 3, 4 and 5 on one page. What is missing in them is said where they are done."""
     said: list[Text] = []
-    layer, kinds, moe = layers_of(run).at, kinds_of(run, said), moe_models(run, Section())
+    layer, kinds, moe = layers_of(run).at, common.kinds_of(run, said), common.moe_models(run, Section())
     zero, sweep = layers.zero_pairs(run, role, said), groups.pairs_by_layer(run, role, moe, said)
-    some, every = (at_layer(run, role, names, layer, said) for names in (moe, kinds))
+    some, every = (common.at_layer(run, role, names, layer, said) for names in (moe, kinds))
     if not (zero and sweep and some):
         raise Missing("the summary needs layer 0 and a later layer, and two models that can be compared")
     related = {pair.key for pair in every if relation(pair) is not None}
@@ -53,7 +44,7 @@ STUDY = Study(
         "the raw cosine of norm weights, each beside Pearson and the permutation null."
     ),
     source=Text("chahero/solar-vs-glm-critique, experiments 1 to 6"),
-    models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", FIFTH),
+    models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", common.FIFTH),
     wants=lambda run: vector_wants(run, roles_of(run), layers_of(run).all) if run.names else (),
     parts=(
         Part("exp1", Text("Experiment 1: layer 0 as a baseline"), for_each_role(layers.layer_zero)),

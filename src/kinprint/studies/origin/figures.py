@@ -349,7 +349,7 @@ def vocabulary_map(
     finish(scatter, f"ids of {len(ids_a):,} common tokens", f"id in {b}", x=f"id in {a}", legend="upper left")
     for axis in (scatter.xaxis, scatter.yaxis, histogram.xaxis):
         axis.set_major_locator(MaxNLocator(6))
-        axis.set_major_formatter(FuncFormatter(_thousands))
+        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if abs(x) >= 1000 else f"{x:g}"))
     histogram.hist(differences, bins=100, color=COSINE)
     histogram.axvline(0, color="#888888", linestyle="--", linewidth=0.9, label="same id")
     title = f"differences of ids, all {len(differences):,} common tokens"
@@ -357,10 +357,6 @@ def vocabulary_map(
     _script_bars(only, scripts["only"], raw["only"], f"tokens of {a} that {b} lacks")
     _script_bars(high, scripts["high"], raw["high"], f"tokens of {a} with ids from {found.high_from:,}")
     return figure
-
-
-def _thousands(value: float, _place: int) -> str:
-    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _script_bars(axes: Axes, decoded: Counter[str], raw: Counter[str], title: str) -> None:
