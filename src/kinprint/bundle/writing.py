@@ -8,6 +8,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -136,38 +137,6 @@ def _put(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes], *, packed:
 
 # -- in plain words --------------------------------------------------------------------------------------------------------
 
-_README = """\
-This is an evidence bundle of kinprint: one comparison of two language models, with what is needed to check it.
-
-  report.json    the result: every measurement beside its null, the evidence, and the verdict, with settings and seed
-  sources.json   the models: where they are, at which commit, which files they have, and how large these are
-  ranges.jsonl   every range of bytes that was read, one on a line, with its SHA-256
-  bundle.json    versions of the software, and the SHA-256 of every other file in here
-{further}
-To check everything, with kinprint:
-
-  kinprint verify FILE             reads all ranges again where they came from, checks every SHA-256, computes every figure anew
-{offline}
-To check it without kinprint:
-
-  1. The files in here: unpack them, and compare "sha256sum FILE" with bundle.json.
-  2. A range: take a line of ranges.jsonl. "source" is the number of the model in sources.json, counted from 0; "start" is
-     the first byte and "end" the one after the last.{example}
-  3. All ranges of a file, "sha256" under "reads" in report.json: the SHA-256 of one line "START END SHA256" for each of its lines
-     in ranges.jsonl, in their order, which is that of the offsets; numbers are decimal, and a line feed ends every
-     line.{digest}
-  4. "digest" in bundle.json, which stands for the whole bundle: the SHA-256 of bundle.json with "" as its digest, without spaces
-     and line ends, fields in the order they have:
-
-       {whole}
-
-     must print it.
-  5. "evidence" in bundle.json, which two runs of the same comparison share: the SHA-256 of three SHA-256 written in hexadecimal,
-     one after the other without anything between them: of report.json without "run", its keys sorted on every level, without
-     spaces and line ends, numbers as they stand there; of sources.json; of ranges.jsonl.
-
-What may differ between two runs of the same comparison is "run" in report.json: time, traffic, versions. Nothing else may.
-"""
 _FURTHER = "  bytes/         the bytes themselves: of each file all intervals that were read, end to end\n"
 _OFFLINE = "  kinprint verify --offline FILE   does the same from the bytes in here, and asks nobody\n"
 
@@ -181,7 +150,8 @@ _WHOLE = (
 
 def readme(record: ReadingRecord, enclosed: bool) -> str:
     """Return README.txt, which is the same whenever it is written, as verification compares it."""
-    return _README.format(
+    text = files("kinprint.bundle").joinpath("readme.txt").read_text(encoding="utf-8")
+    return text.format(
         further=_FURTHER if enclosed else "",
         offline=_OFFLINE if enclosed else "",
         example=_example(record),

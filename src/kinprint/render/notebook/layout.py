@@ -6,6 +6,7 @@ Colours follow JupyterLab's theme where there is one, else the reader's preferen
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.resources import files
 
 from markupsafe import Markup, escape
 
@@ -15,33 +16,8 @@ from kinprint.render.texts.words import Words
 
 MOST_ROWS = 40
 _NAME, _PROSE = 240, 700
-_STYLE = Markup(
-    """<style>
-.kinprint-nb{--kp-ink:var(--jp-content-font-color1,var(--vscode-editor-foreground,#1a1a1a));
---kp-faint:var(--jp-content-font-color2,var(--vscode-descriptionForeground,#595959));
---kp-paper:var(--jp-layout-color0,var(--vscode-editor-background,#fff));
---kp-line:var(--jp-border-color1,#c4c4c4);--kp-mark:#0072b2;--kp-past:#b34700;
-color:var(--kp-ink);background:var(--kp-paper);padding:.2em .8em;
-font-family:var(--jp-content-font-family,system-ui,sans-serif);font-size:14px;line-height:1.45;
-max-width:64em;overflow-x:auto}
-@media (prefers-color-scheme:dark){.kinprint-nb{
---kp-ink:var(--jp-content-font-color1,var(--vscode-editor-foreground,#ececec));
---kp-faint:var(--jp-content-font-color2,var(--vscode-descriptionForeground,#b0b0b0));
---kp-paper:var(--jp-layout-color0,var(--vscode-editor-background,#16181c));
---kp-line:var(--jp-border-color1,#5a5a5a);--kp-mark:#56b4e9;--kp-past:#e69f00}}
-.kinprint-nb p{margin:.35em 0}
-.kinprint-nb .kp-class{font-size:1.2em;font-weight:600}
-.kinprint-nb .kp-faint,.kinprint-nb caption{color:var(--kp-faint)}
-.kinprint-nb table{border-collapse:collapse;margin:.7em 0;font-size:.93em;font-variant-numeric:tabular-nums}
-.kinprint-nb caption{text-align:left;font-weight:600;padding:.2em 0}
-.kinprint-nb th,.kinprint-nb td{border:0;border-bottom:1px solid var(--kp-line);padding:.2em .6em;text-align:right;
-background:none;color:inherit;vertical-align:top}
-.kinprint-nb th:first-child,.kinprint-nb td:first-child{text-align:left}
-.kinprint-nb td{white-space:nowrap}
-.kinprint-nb td:first-child{min-width:10em;white-space:normal;overflow-wrap:anywhere}
-.kinprint-nb svg text{fill:currentColor}
-</style>"""
-)
+_CSS = files("kinprint.render.notebook").joinpath("style.css").read_text(encoding="utf-8")
+_STYLE = Markup(f"<style>\n{_CSS}</style>")  # noqa: S704 - a file of this package, which holds no untrusted text
 
 
 def fragment(blocks: Iterable[Block | Markup], title: str, words: Words) -> str:

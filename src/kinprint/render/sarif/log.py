@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from kinprint._util.plain import printable
@@ -20,55 +21,8 @@ from kinprint.results.tree import TreeModel
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
-class _Rule(NamedTuple):
-    level: str  # "error", "warning", "note", "none"
-    short: str
-    full: str
-
-
-_RULES = {
-    "undeclared-derivation": _Rule(
-        "error",
-        "Derivation that no card declares",
-        "The weights of two models are related, and neither model's card says so.",
-    ),
-    "declared-not-shown": _Rule(
-        "warning",
-        "Declared derivation that the weights do not show",
-        "A card names a base model, but the weights show no trace of it. The weights may have been replaced or trained anew, or "
-        "the card may be wrong.",
-    ),
-    "identical-weights": _Rule("warning", "The weights are the same", "All weights are byte for byte the same."),
-    "derived-from": _Rule(
-        "warning",
-        "One model derives from the other, or both from a common ancestor",
-        "Agreement like this would not happen between unrelated models. The tests do not say which of the two came first.",
-    ),
-    "shares-components": _Rule(
-        "warning",
-        "The models share parts",
-        "Some parts of the two models agree as unrelated models would not, others do not.",
-    ),
-    "shares-initialisation": _Rule(
-        "note",
-        "The models share a random start, or too little to tell",
-        "What the models share is less than training would leave in common.",
-    ),
-    "not-testable": _Rule(
-        "warning",
-        "The models cannot be tested",
-        "No test would have seen a strong relation, or a control failed: nothing can be said about this pair.",
-    ),
-    "no-evidence": _Rule(
-        "none",
-        "No evidence of derivation",
-        "No test found more agreement than unrelated models show. This is not proof of independence: distillation and training "
-        "on another model's output are not seen in weights, unless hidden states were matched.",
-    ),
-    "no-verdict": _Rule("none", "No verdict was asked for", "The comparison was asked for measurements alone."),
-}
+_RULES: dict[str, dict[str, str]] = json.loads(files("kinprint.render.sarif").joinpath("rules.json").read_bytes())
+"""Level ("error", "warning", "note" or "none"), short and full description of each rule, by its name."""
 _OF_CLASS = {class_: class_.replace("_", "-") for class_ in findings.CLASSES} | {
     findings.IDENTICAL: "identical-weights",
     findings.DERIVED: "derived-from",
@@ -117,14 +71,16 @@ def _properties(facts: Facts) -> dict[str, Any]:
     return {f"kinprint:{name}": shown(cell) for name, cell in facts.items()}
 
 
-def _described(name: str, rule: _Rule) -> dict[str, Any]:
+def _described(name: str, rule: dict[str, str]) -> dict[str, Any]:
     return {
         "id": name,
         "name": name.title().replace("-", ""),
-        "shortDescription": {"text": f"{rule.short}."},
-        "fullDescription": {"text": rule.full},
-        "help": {"text": f"{rule.full} The report itself, with every figure beside its null, says on what this rests."},
-        "defaultConfiguration": {"level": rule.level},
+        "shortDescription": {"text": f"{rule['short']}."},
+        "fullDescription": {"text": rule["full"]},
+        "help": {
+            "text": f"{rule['full']} The report itself, with every figure beside its null, says on what this rests."
+        },
+        "defaultConfiguration": {"level": rule["level"]},
     }
 
 
@@ -132,12 +88,12 @@ def _results(pair: Judged) -> Iterator[dict[str, Any]]:
     """Yield one result for the verdict, and one more where a card and the weights disagree."""
     declared = pair.declared
     if pair.class_ is None:
-        yield _result(pair, "no-verdict", "open", "none", _RULES["no-verdict"].full)
+        yield _result(pair, "no-verdict", "open", "none", _RULES["no-verdict"]["full"])
     else:
         if pair.class_ not in _OF_CLASS:
             raise SchemaError(f"the report has a verdict of an unknown class: {printable(pair.class_, 80)!r}")
         rule = _OF_CLASS[pair.class_]
-        kind, level = "fail", _RULES[rule].level
+        kind, level = "fail", _RULES[rule]["level"]
         message = f"{pair.sentence} {pair.certainty}"
         if declared is not None and declared.state == DECLARED and level == "warning":
             level = "note"  # it is what the card says
@@ -149,7 +105,7 @@ def _results(pair: Judged) -> Iterator[dict[str, Any]]:
     if pair.stands and declared is not None and declared.state in _OF_DECLARED:
         rule = _OF_DECLARED[declared.state]
         message = " ".join(filter(None, (declared.sentence, declared.licences)))
-        yield _result(pair, rule, "fail", _RULES[rule].level, message)
+        yield _result(pair, rule, "fail", _RULES[rule]["level"], message)
 
 
 def _result(pair: Judged, rule: str, kind: str, level: str, message: str) -> dict[str, Any]:
