@@ -29,7 +29,6 @@ from kinprint.studies.outcome import (
     Section,
     columns,
     file_name,
-    table,
 )
 from kinprint.studies.recipe import Part, Study, all_studies, run_study
 from kinprint.studies.studied_models import choose_models, look
@@ -360,8 +359,9 @@ def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
     shown = Picture("p", Text("A picture"), "sanity.figures.synthetic_grid", ([],))
     with pytest.raises(NeedsExtra, match="needs the extra 'plot'"):
         shown.draw()
-    numbers = table("t", Text("T"), columns("n"), [(1,)])
-    page = write_outcome(outcome_of(Section(tables=[numbers], pictures=[shown])), tmp_path).read_text()
+    section = Section(pictures=[shown])
+    section.add_table("t", Text("T"), columns("n"), [(1,)])
+    page = write_outcome(outcome_of(section), tmp_path).read_text()
     assert "needs the extra 'plot'" in page
     assert "kinprint\\[plot\\]" in page
     assert not (tmp_path / "figures").exists()

@@ -110,11 +110,9 @@ def compare(
         status, reason = _status(comparisons, [*skipped, *unaffordable])
         shared, scope = _tokens(tokenizer, tokens, *models), _scope(options, *models)
         verdict, evidence = examine(Case(models, probes, run, shared, options, scope, null), tell)
-        found = (
-            run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
-            if methods
-            else []
-        )
+        found = []
+        if methods:
+            found = run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
             schema=Report.SCHEMA,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kinprint._util.plain import printable
 from kinprint.results.models import ModelSummary
 from kinprint.results.result import Result
 
@@ -55,7 +55,6 @@ class Inspection(Result):
     requests: int
 
     def __repr__(self) -> str:
-        printable = importlib.import_module("kinprint._util.plain").printable
         model = self.model
         name, architecture = printable(model.reference, 80), printable(model.architecture, 40)
         return f"<Inspection: {name}: {architecture}, {model.layers} layers, {model.parameters:,} parameters>"

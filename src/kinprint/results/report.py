@@ -9,6 +9,7 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from kinprint._util.plain import printable
 from kinprint.results.context import DeclaredFinding, FileReads, LayerGrid
 from kinprint.results.findings import Evidence, MethodFinding, Verdict
 from kinprint.results.later import LATER
@@ -76,7 +77,6 @@ class Report(Result):
 
     def __repr__(self) -> str:
         # a prompt, a log or a notebook prints this: the whole report has hundreds of kilobytes
-        printable = importlib.import_module("kinprint._util.plain").printable
         found = [self.status] if self.status != OK else []
         if self.verdict is None:
             found.append("no verdict")

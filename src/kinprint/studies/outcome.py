@@ -107,13 +107,6 @@ Row: TypeAlias = Sequence[Cell] | object
 """Cells in order, or anything whose attributes are called like the columns."""
 
 
-def table(name: str, title: Text, columns: Sequence[Column], rows: Iterable[Row], *, shown: int = 60) -> Table:
-    """Return a table; numbers may be numpy's."""
-    cells = ([getattr(row, item.key) for item in columns] if not isinstance(row, tuple | list) else row for row in rows)
-    plain = (tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in row) for row in cells)
-    return Table(file_name(name), title, tuple(columns), tuple(plain), shown)
-
-
 @dataclass(frozen=True)
 class Check:
     """One published figure beside the measured one.
@@ -187,8 +180,10 @@ class Section:
     def add_table(
         self, name: str, title: Text, columns: Sequence[Column], rows: Iterable[Row], *, shown: int = 60
     ) -> None:
-        """Add a table; see `table`."""
-        self.tables.append(table(name, title, columns, rows, shown=shown))
+        """Add a table; numbers may be numpy's."""
+        cells = (row if isinstance(row, tuple | list) else [getattr(row, item.key) for item in columns] for row in rows)
+        plain = (tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in row) for row in cells)
+        self.tables.append(Table(file_name(name), title, tuple(columns), tuple(plain), shown))
 
     def add_picture(self, name: str, caption: Text, figure: str, *arguments: Any) -> None:
         """Add a picture of `arguments`, drawn by ``kinprint.studies.`` `figure`."""
