@@ -37,6 +37,13 @@ from kinprint.text import Text, has_words, places, translations
 from support.hub import HubServer
 
 
+def table(*given, **chosen):
+    """Return a table as a section keeps it."""
+    section = Section()
+    section.add_table(*given, **chosen)
+    return section.tables[0]
+
+
 def outcome_of(*sections, replicas=False, members=()):
     parts = tuple(PartOutcome(f"part{n}", Text("Part {n}", n=n), section) for n, section in enumerate(sections))
     settings = {"seed": 0, "replicas": replicas}
@@ -359,9 +366,8 @@ def test_without_matplotlib_the_tables_are_still_written(tmp_path, monkeypatch):
     shown = Picture("p", Text("A picture"), "sanity.figures.synthetic_grid", ([],))
     with pytest.raises(NeedsExtra, match="needs the extra 'plot'"):
         shown.draw()
-    section = Section(pictures=[shown])
-    section.add_table("t", Text("T"), columns("n"), [(1,)])
-    page = write_outcome(outcome_of(section), tmp_path).read_text()
+    numbers = table("t", Text("T"), columns("n"), [(1,)])
+    page = write_outcome(outcome_of(Section(tables=[numbers], pictures=[shown])), tmp_path).read_text()
     assert "needs the extra 'plot'" in page
     assert "kinprint\\[plot\\]" in page
     assert not (tmp_path / "figures").exists()
