@@ -48,6 +48,7 @@ THREADS = 1
 BASE = Path(__file__).parent / "models" / "base"
 OWN_TEXT = ("manual-even", "docstrings-am")
 OTHER_TEXT = ("manual-odd", "docstrings-nz")
+ENDS = ("model.embed_tokens.weight", "lm_head.weight")
 LORA_TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 # A full-length run that misses this has not made the models the family claims to have.
 LOSS_SHARE_OF_UNIGRAM = 0.75
@@ -75,6 +76,16 @@ def with_norms_of_base(base: TinyLlama, seed: int) -> TinyLlama:
     return model
 
 
+def with_ends_of_base(base: TinyLlama, seed: int) -> TinyLlama:
+    """Return an initialised model with base's embeddings and head, frozen."""
+    model = fresh(base, seed)
+    for name, parameter in model.named_parameters():
+        if name in ENDS:
+            parameter.data.copy_(base.get_parameter(name).data)
+            parameter.requires_grad_(False)
+    return model
+
+
 def without_norms(base: TinyLlama, seed: int) -> TinyLlama:  # noqa: ARG001 - every start has this signature
     """Return base with every norm gain set to one."""
     ones = {name: torch.ones_like(value) for name, value in base.state_dict().items() if value.ndim == 1}
@@ -85,8 +96,7 @@ def without_norms(base: TinyLlama, seed: int) -> TinyLlama:  # noqa: ARG001 - ev
 def without_vocabulary(base: TinyLlama, seed: int) -> TinyLlama:
     """Return base with embeddings and head drawn anew."""
     drawn = fresh(base, seed).state_dict()
-    ends = ("model.embed_tokens.weight", "lm_head.weight")
-    base.load_state_dict(base.state_dict() | {name: drawn[name] for name in ends})
+    base.load_state_dict(base.state_dict() | {name: drawn[name] for name in ENDS})
     return base
 
 
@@ -193,6 +203,14 @@ FAMILY: dict[str, Member] = {
         start=with_norms_of_base,
         shares="norm gains",
         init_seed=1501,
+    ),
+    "draft": Member(
+        relation="base's embeddings and head, frozen, as a draft model has them: all else drawn anew, then trained on base's text",
+        corpora=OWN_TEXT,
+        recipe=_recipe(600, 4e-3, 2502),
+        start=with_ends_of_base,
+        shares="embeddings and head",
+        init_seed=2501,
     ),
     "lora": Member(
         relation="base with low-rank adapters trained on other text and merged",

@@ -6,7 +6,7 @@ Usage::
     python demo/make_null.py --check    (fails if the committed null is not what these models give)
 
 Models of one group share weights, an initialisation or a teacher's text, and are never paired across that group. A distilled
-model is independent of its teacher in its weights: they started from other random numbers.
+model is independent of its teacher in its weights: they started from other random numbers. So are the layers of a draft model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from kinprint.evidence.calibration import calibrate
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src/kinprint/evidence/data/default_null.json"
-NAME = "kinprint's default null (6 tiny Llama models, trained independently)"
-NOTE = "Tiny models of width 96, really trained on small corpora; wider models agree less by chance."
+NAME = "kinprint's default null (7 tiny Llama models, trained independently)"
+NOTE = (
+    "Tiny models of width 96, really trained on small corpora; wider models agree less by chance. One of them (draft) has "
+    "the embeddings and the head of another (base), and layers of its own: layers trained in one residual basis agree more."
+)
 GROUPS = {
     "demo/models/base": "base",
     "demo/models/unrelated": "unrelated",
@@ -28,6 +31,7 @@ GROUPS = {
     "tests/family/distilled_1": "distilled_1",
     "tests/family/distilled_2": "distilled_2",
     "tests/family/indep": "indep",
+    "tests/family/draft": "draft",
 }
 
 

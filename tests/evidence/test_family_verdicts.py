@@ -93,6 +93,15 @@ def test_copied_norms_are_shared_norms_and_no_derivation():
     assert "norms" in report.verdict.sentence
 
 
+@pytest.mark.parametrize("deep", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_layers_trained_on_the_embeddings_of_another_model_are_not_its_layers(deep):
+    """Shared embeddings give residual dimensions a meaning: what training leaves in them is no weight of the other model."""
+    report = judge(BASE, FAMILY / "draft", deep=deep)
+    assert report.verdict.class_ == "shares_components"
+    assert [item.component for item in report.evidence.components if item.shared] == ["embedding", "head"]
+    assert not any(item.shared for item in report.evidence.alignment.layers)
+
+
 INDEPENDENT = [
     DEMO / "base",
     DEMO / "unrelated",

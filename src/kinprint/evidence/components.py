@@ -10,7 +10,7 @@ import numpy as np
 from kinprint.arch import Role
 from kinprint.arch.roles import DENSE_ROLES
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.exact_tests import row_test
+from kinprint.evidence.exact_tests import RESIDUAL_ORDER, row_test
 from kinprint.evidence.exchangeability import corner
 from kinprint.evidence.layer_map import LAYER_ALPHA, PARTS, LayerEvidence
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, is_residual_norm
@@ -21,6 +21,7 @@ from kinprint.text import Text
 
 SHARED, PARTLY, NOT_SHARED, NOT_TESTED = "shared", "partly shared", "not shared", "not tested"
 
+ENDS = ("embedding", "head")  # where these are shared, two models have one residual basis, whatever their layers are
 _WHOLE = {
     "embedding": (Role.EMBEDDING,),
     "norms": tuple(filter(is_residual_norm, Role)),
@@ -39,6 +40,12 @@ HEADS_MAY_DIFFER = Text("not in place: heads may be reordered or rotated")
 RESIDUAL_MOVED = frozenset({*_WHOLE, "attention"})
 """Parts of which a comparison in place says nothing once residual dimensions are known to be reordered or rotated."""
 NEURONS_MOVED = frozenset({"mlp output"})
+IN_ONE_BASIS = Text(
+    "agrees no more than parts do that were trained in one residual basis, which shared embeddings or a shared head fix"
+)
+SAME_NORMS = 0.9
+"""Correlation of norms from which they are copies although embeddings are shared: those of a draft model, which has another's
+embeddings and head and layers of its own, come to 0.6 (`tests/family/draft`), those of fine-tunes to 0.97 and more."""
 LEAST_UNITS = 64  # permuted units below which a part that shows nothing counts as not tested
 
 
@@ -58,23 +65,28 @@ def component_map(
     compared by products over heads.
     """
     signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
-    unsigned = {name for name, roles in PARTS.items() if _places_alone(roles, signs)}
+    barred = {name: PLACES_ALONE for name, roles in PARTS.items() if _places_alone(roles, signs)}
     absent = {
         name: _why_absent(probes, roles)
         for name, roles in PART_ROLES.items()
         if any(probe.has(roles) for probe in probes)
     }
     found = [_whole(name, tests, absent[name]) for name in _WHOLE if name in absent]
+    if any(item.shared for item in found if item.component in ENDS):
+        own = _own_units(tests)
+        matched = any(item.shared for item in experts) or min(neurons.values(), default=0.0) <= LAYER_ALPHA
+        strangers = bool(own) and not any(own.values()) and not matched
+        barred |= {name: IN_ONE_BASIS for name in PARTS if strangers or own.get(name) is False}
+        found = [_between_strangers(item, tests) if strangers else item for item in found]
     if "attention" in absent:
-        in_place = {} if "attention" in unsigned else layers.attention
-        note = PLACES_ALONE if "attention" in unsigned else None
-        attention = _by_layer("attention", in_place, layers, absent["attention"], note)
+        in_place = {} if "attention" in barred else layers.attention
+        attention = _by_layer("attention", in_place, layers, absent["attention"], barred.get("attention"))
         found.append(_by_products(heads, attention) if heads else attention)
     into_experts = bool(experts) and "mlp" not in layers.testable  # a dense MLP beside experts is tested as those
     if "mlp" in absent and not into_experts:
-        in_place = {} if "mlp" in unsigned else layers.mlp
+        in_place = {} if "mlp" in barred else layers.mlp
         mlp = in_place | {layer: min(p, in_place.get(layer, p)) for layer, p in neurons.items()}
-        note = Text("compared after an alignment") if neurons else PLACES_ALONE if "mlp" in unsigned else None
+        note = Text("compared after an alignment") if neurons else barred.get("mlp")
         gained = any(p <= LAYER_ALPHA < in_place.get(layer, 0.0) for layer, p in neurons.items())
         found.append(_by_layer("mlp", mlp, layers, absent["mlp"], note, frozenset(neurons if gained else ())))
     if experts:
@@ -129,6 +141,21 @@ def _places_alone(roles: Sequence[Role], signs: Mapping[str, float]) -> bool:
     return bool(known) and min(known) > LAYER_ALPHA
 
 
+def _own_units(tests: Sequence[EvidenceTest]) -> dict[str, bool]:
+    """Say of each part whether its own units (neurons, value channels) stand in place, where that was tested.
+
+    Their order is drawn anew in every model. What is tested by residual dimensions agrees a little between any two models that were
+    trained on the same embeddings, since these give dimensions a meaning.
+    """
+    found: dict[str, bool] = {}
+    for name, roles in PARTS.items():
+        scopes = {role.value for role in roles}
+        ps = [t.log10_p_holm for t in tests if t.name == "fixed_points" and str(t.scope) in scopes]
+        if known := [p for p in ps if p is not None]:
+            found[name] = min(known) <= LAYER_ALPHA
+    return found
+
+
 def _why_absent(probes: tuple[Probe, Probe], roles: Sequence[Role]) -> Text:
     """Say why a part could not be tested, as far as is known without its numbers."""
     a, b = probes
@@ -159,6 +186,22 @@ def _state(hits: int, tested: int) -> str:
     if not tested:
         return NOT_TESTED
     return SHARED if hits == tested else PARTLY if hits else NOT_SHARED
+
+
+def _between_strangers(item: ComponentFinding, tests: Sequence[EvidenceTest]) -> ComponentFinding:
+    """Take back that a part is shared by residual dimensions alone, unless it is a near-copy.
+
+    Strangers share embeddings or head, and no layer.
+    """
+    own = {role.value for role in _WHOLE[item.component]}
+    near = [
+        t
+        for t in tests
+        if t.scope in own and (RESIDUAL_ORDER not in t.assumptions or (t.statistic or 0.0) >= SAME_NORMS)
+    ]
+    if item.component in ENDS or not item.shared or any((t.log10_p_claim or 0.0) <= LAYER_ALPHA for t in near):
+        return item
+    return ComponentFinding(item.component, NOT_TESTED, 0, 0, item.log10_p, IN_ONE_BASIS)
 
 
 def _whole(name: str, tests: Sequence[EvidenceTest], absent: Text) -> ComponentFinding:

@@ -17,7 +17,7 @@ from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.common_start import correlation
-from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, without_copies
+from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, tied_alike, without_copies
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
@@ -31,6 +31,7 @@ RESIDUAL_ORDER = Text("residual dimensions have no order of their own")
 NEURON_ORDER = Text("neurons have no order of their own")
 ONE_PERMUTATION = Text("one permutation of residual dimensions")
 HEAD_ORDER = Text("key/value heads have no order of their own")
+STANDS_OUT = -4.0  # log10 p from which a test is asked whether weights are tied: the level of single layers
 
 
 def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, seed: int) -> EvidenceTest:
@@ -74,7 +75,8 @@ def matrix_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, s
             null = joint_independent(*block_nulls(blocks))
         else:
             null = null_for("pearson", *blocks[0], observed=correlation(*blocks[0]), higher_is_closer=True)
-    return _from_null("matrix_correlation", role, null, (len(blocks), len(pairs)), permutation, order)
+    test = _from_null("matrix_correlation", role, null, (len(blocks), len(pairs)), permutation, order)
+    return _unless_tied(test, pairs)
 
 
 def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -> EvidenceTest:
@@ -87,7 +89,7 @@ def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -
             found.append(fixed_points(one[:m], two[:m]))
     if not found:
         raise DegenerateInput("no slice has two rows of equal width on both sides")
-    return _counted("fixed_points", role, found, NEURON_ORDER)
+    return _unless_tied(_counted("fixed_points", role, found, NEURON_ORDER), group)
 
 
 def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
@@ -112,7 +114,16 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
         raise DegenerateInput("the rows of one side are constant")
     null = joint_tail([(one, two)], seed=seed)
     test = _from_null("token_rows", Role.EMBEDDING, null, (1, 1), ONE_PERMUTATION, RESIDUAL_ORDER)
+    test = _unless_tied(test, [SamplePair(Role.EMBEDDING, None, None, a, b)])
     return replace(test, assumptions=(*test.assumptions, Text("rows are paired by token string")))
+
+
+def _unless_tied(test: EvidenceTest, group: Sequence[SamplePair]) -> EvidenceTest:
+    if (test.log10_p or 0.0) <= STANDS_OUT and (
+        tied := tied_alike([pair for pair in group if pair.finite])
+    ) is not None:
+        raise DegenerateInput(tied)
+    return test
 
 
 def _require_free_residual(ordered: OrderedAxes) -> None:

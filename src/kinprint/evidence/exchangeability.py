@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
+from kinprint.evidence.common_start import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
 from kinprint.model.reader import Sample
 from kinprint.text import Text
@@ -31,6 +32,14 @@ COPY_R = 0.1
 """Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
 
 _CORNER = (16, 512)
+
+TIED_ELEMENTS = 1 << 14
+TIED_SHARE = 0.8
+"""Distinct pairs of magnitudes, over those that a shuffle of one side leaves, below which weights are tied alike: 1.00 ± 0.01 where
+they are not, whatever their number format; ties of less than a quarter of the weights hardly widen a null."""
+
+TIED_R = 0.5
+"""Correlation from which ties do not matter: five standard deviations of what a hundred free weights give by chance."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,31 @@ def _column_lengths(probe: Probe) -> FloatArray | None:
             if total > 0.0 and (not found or found[0].size == lengths.size):
                 found.append(lengths / total)
     return np.mean(found, axis=0) if found else None
+
+
+def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
+    """Say if the same weights are equal to each other in both models: shifted rows, weights that a public hash shares out.
+
+    Such a matrix has fewer free numbers than elements, so that neither places nor signs of its units are drawn one by one. Asked
+    only where a test stands out although the models are not alike (`TIED_R`); weights that are equal in both models are no ties.
+    """
+    found, expected = 0, 0
+    rng = np.random.default_rng(seed)
+    for pair in group:
+        one, two = (sample.values for sample in (pair.a, pair.b))
+        shape = tuple(map(min, one.shape, two.shape))
+        one, two = (x[tuple(map(slice, shape))].ravel() for x in (one, two))
+        if abs(correlation(one, two)) >= TIED_R:
+            continue
+        free = (one != 0.0) & (two != 0.0) & (np.abs(one - two) > np.abs(one) / 128)  # bfloat16 rounds by 1/256
+        left, right = np.abs(one[free][:TIED_ELEMENTS]), np.abs(two[free][:TIED_ELEMENTS])
+        found += np.unique(left + 1j * right).size
+        expected += np.unique(left + 1j * rng.permutation(right)).size
+    if found >= TIED_SHARE * expected:
+        return None
+    return Text(
+        "weights are tied alike in both models, as one recipe makes them: {n} of {m} pairs differ", n=found, m=expected
+    )
 
 
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:

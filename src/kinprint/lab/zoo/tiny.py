@@ -42,6 +42,7 @@ BUNDLED = (
     _bundled("distilled_1", "distilled", Link("base", kind="outputs"), relation="distilled"),
     _bundled("distilled_2", "distilled", Link("base", kind="outputs"), relation="distilled"),
     _bundled("norms_copied", "norms_transplant+train", Link("base", shares=NORM_PARTS), relation="transplant"),
+    _bundled("draft", "embeddings_transplant+train", Link("base", shares=("embeddings",)), relation="transplant"),
     _bundled("finetune", "finetune", _BASE, place=DEMO, strength=0.6),
     _bundled("permuted", PERMUTATION, _BASE, place=DEMO),
     _bundled("grown", "depth_up+train", _BASE, place=DEMO, strength=0.2),
