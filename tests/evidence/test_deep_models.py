@@ -1,5 +1,7 @@
 """Deep models: every change that keeps the function is derived at any depth, and what was not tested is not called unshared."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,15 @@ CHANGES = {
     "all": lambda s, c: derive.all_symmetries(s, c, 3),
 }
 PLAIN = {"neurons", "heads", "signs", "neurons rescaled", "rotary pairs turned"}  # found without --deep
-FAST = {(12, "neurons"), (12, "heads"), (24, "all")}
+CI = {(12, "neurons"), (12, "heads"), (12, "rotated"), (24, "all")}
+
+
+def marked(case, in_ci):
+    """A few cases of a grid in CI, all of them at night."""
+    return pytest.param(*case, marks=pytest.mark.slow if in_ci else pytest.mark.nightly)
+
+
+OTHERS = ("unrelated", "indep", "twin", "distilled_1")
 
 
 def judged(tmp_path, one, two, *, deep):
@@ -55,11 +65,7 @@ def parts_of(report):
 
 @pytest.mark.parametrize(
     ("layers", "name"),
-    [
-        pytest.param(layers, name, marks=() if (layers, name) in FAST else pytest.mark.slow)
-        for layers in (6, 12, 24)
-        for name in CHANGES
-    ],
+    [marked((layers, name), (layers, name) in CI) for layers in (6, 12, 24) for name in CHANGES],
 )
 def test_a_change_that_keeps_the_function_is_derived_at_any_depth(layers, name, tmp_path):
     state, config, tokenizer = deepened(DEMO_MODELS / "base", layers)
@@ -67,14 +73,12 @@ def test_a_change_that_keeps_the_function_is_derived_at_any_depth(layers, name, 
     report = judged(tmp_path, (state, config, tokenizer), child, deep=name not in PLAIN)
     assert report.verdict.class_ == "derived"
     parts = parts_of(report)
-    assert parts["mlp"].shared == parts["mlp"].tested >= layers - 2  # a rotation is fitted on two
+    assert parts["mlp"].shared == parts["mlp"].tested == layers
     assert parts["attention"].state == "shared"
     assert "not shared" not in {item.state for item in parts.values()}
 
 
-@pytest.mark.parametrize(
-    "other", ["unrelated", *(pytest.param(name, marks=pytest.mark.slow) for name in ("indep", "twin", "distilled_1"))]
-)
+@pytest.mark.parametrize("other", [marked((name,), name == "twin") for name in OTHERS])
 def test_independent_deep_models_stay_unaccused(other, tmp_path):
     folder = DEMO_MODELS / other if other == "unrelated" else FAMILY_MODELS / other
     state, config, tokenizer = deepened(folder, 12, seed=2)
@@ -103,8 +107,8 @@ def _attention_of(other):
 
 @pytest.mark.parametrize(
     ("source", "turned"),
-    [(None, False), ("unrelated", True), pytest.param("unrelated", False, marks=pytest.mark.slow)]
-    + [pytest.param(name, True, marks=pytest.mark.slow) for name in ("indep", "twin")],
+    [marked((None, False), True), marked(("unrelated", True), True), marked(("unrelated", False), False)]
+    + [marked((name, True), False) for name in ("indep", "twin")],
 )
 def test_attention_that_was_replaced_is_not_shared(source, turned, tmp_path):
     """The products over heads would have seen a copy, in any basis: only therefore may attention be called not shared."""
@@ -117,6 +121,7 @@ def test_attention_that_was_replaced_is_not_shared(source, turned, tmp_path):
     assert (parts_of(report)["attention"].state, parts_of(report)["mlp"].state) == ("not shared", "shared")
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_for_all_layers_is_said(tmp_path):
     """Neurons of some layers are matched; the verdict rests on those, and says how many they are."""
     state, config, tokenizer = deepened(DEMO_MODELS / "base", 24)
@@ -167,9 +172,9 @@ def widened(state, config, extra=32):
     return result, {**config, "hidden_size": width + extra}
 
 
-def inserted(state, config, after=(2, 5)):
-    """Insert layers drawn anew."""
-    order = sorted([*range(config["num_hidden_layers"]), *after])
+def inserted(state, config):
+    """Insert layers drawn anew, after every third."""
+    order = sorted([*range(config["num_hidden_layers"]), *range(2, config["num_hidden_layers"], 3)])
     state, config = derive.stack_layers(state, config, order)
     rng = np.random.default_rng(9)
     fresh = [f".layers.{place}." for place in range(1, len(order)) if order[place] == order[place - 1]]
@@ -181,39 +186,133 @@ def inserted(state, config, after=(2, 5)):
     }, config
 
 
+def dropped(state, config):
+    """Leave out every fourth layer."""
+    return derive.drop_layers(state, config, [at for at in range(config["num_hidden_layers"]) if at % 4 != 3])
+
+
+def shuffled(state, config):
+    """Put the layers in another order."""
+    order = np.random.default_rng(4).permutation(config["num_hidden_layers"])
+    return derive.stack_layers(state, config, order.tolist())
+
+
+def narrowed(state, config, keep=80):
+    """Keep the directions of the residual stream that are written most."""
+    state, config = derive.fold_norms(state, config)
+    written = [
+        value.astype(np.float64)
+        for name, value in state.items()
+        if name.endswith(("down_proj.weight", "o_proj.weight"))
+    ]
+    V = np.linalg.eigh(sum(value @ value.T for value in written))[1][:, ::-1][:, :keep]
+
+    def change(name, value):
+        if value.ndim == 1:
+            return np.ones(keep, np.float32)
+        return (V.T @ value if derive.symmetry.residual_axis(name) == 0 else value @ V).astype(np.float32)
+
+    return {name: change(name, value) for name, value in state.items()}, {**config, "hidden_size": keep}
+
+
+def pruned(state, config, keep=80):
+    """Keep some residual dimensions."""
+    kept = np.sort(np.random.default_rng(8).permutation(config["hidden_size"])[:keep])
+    axes = {name: derive.symmetry.residual_axis(name) for name in state}
+    state = {name: np.ascontiguousarray(value.take(kept, axis=axes[name])) for name, value in state.items()}
+    return state, {**config, "hidden_size": keep}
+
+
 SHAPES = {
     "split": lambda s, c: more_neurons(s, c, 64, idle=False),
     "idle": lambda s, c: more_neurons(s, c, 64, idle=True),
     "widened": widened,
+    "narrowed": narrowed,
+    "pruned": pruned,
     "inserted": inserted,
-    "dropped": lambda s, c: derive.drop_layers(s, c, [0, 1, 2, 4, 5, 7]),
+    "dropped": dropped,
+    "shuffled": shuffled,
 }
+MOVED = {"inserted": "depth_changed", "dropped": "depth_changed", "shuffled": "layers_reordered"}
 
 
-def reshaped(folder, name, change, seed=1):
-    state, config, tokenizer = deepened(folder, 8, seed)
-    return (*change(*SHAPES[name](state, config), 3), tokenizer)
+def own_bases(state, config, seed):
+    """Reorder neurons and put every layer into a basis of its own; what lies between layers would have to undo that."""
+    state, config = derive.fold_norms(derive.permute_neurons(state, config, seed), config)
+    result = dict(state)
+    for layer in range(config["num_hidden_layers"]):
+        turned, _ = derive.rotate_residual(state, config, 100 * seed + layer)
+        result |= {name: value for name, value in turned.items() if f".layers.{layer}." in name}
+    return result, config
 
 
-@pytest.mark.parametrize("change", [derive.rotate_residual, derive.all_symmetries], ids=["rotated", "all"])
+BASES = {"rotated": derive.rotate_residual, "all": derive.all_symmetries, "own bases": own_bases}
+
+
+def reshaped(folder, layers, name, basis, seed=1, noise=0.0):
+    state, config, tokenizer = deepened(folder, layers, seed)
+    if noise:
+        state = derive.noise(state, noise, 77)
+    return (*BASES[basis](*SHAPES[name](state, config), 3), tokenizer)
+
+
+CI_SHAPES = {(12, "inserted", "all", 0.2), (24, "dropped", "all", 0.0), (6, "shuffled", "own bases", 0.0)}
+
+
 @pytest.mark.parametrize(
-    "name", ["widened", *(pytest.param(n, marks=pytest.mark.slow) for n in SHAPES if n != "widened")]
+    ("layers", "name", "basis", "noise"),
+    [
+        marked(case, case in CI_SHAPES)
+        for case in product((6, 8, 12, 24), SHAPES, BASES, (0.0, 0.2))
+        if case[0] == 8 or case[1] in MOVED
+    ],
 )
-def test_another_shape_in_another_basis_is_derived(name, change, tmp_path):
-    child = reshaped(DEMO_MODELS / "base", name, change)
-    report = judged(tmp_path, deepened(DEMO_MODELS / "base", 8), child, deep=True)
+def test_another_shape_in_another_basis_is_derived(layers, name, basis, noise, tmp_path):
+    child = reshaped(DEMO_MODELS / "base", layers, name, basis, noise=noise)
+    report = judged(tmp_path, deepened(DEMO_MODELS / "base", layers), child, deep=True)
     assert (report.verdict.class_, report.verdict.kind) == ("derived", "re_based")
+    if name in MOVED:
+        assert MOVED[name] in report.verdict.kinds
     states = {item.component: item.state for item in report.evidence.components}
     assert {states["mlp"], states["attention"]} <= {"shared", "partly shared"}
     assert "partly shared" not in states.values() or name == "inserted"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("other", ["unrelated", "indep", "twin", "distilled_1"])
-@pytest.mark.parametrize("name", list(SHAPES))
-def test_another_shape_of_an_independent_model_is_not(name, other, tmp_path):
+CI_NEGATIVES = {(8, "inserted", "all", "twin"), (8, "shuffled", "own bases", "unrelated")}
+
+
+@pytest.mark.parametrize(
+    ("layers", "name", "basis", "other"),
+    [marked(case, case in CI_NEGATIVES) for case in product((8, 12), SHAPES, ("all", "own bases"), OTHERS)],
+)
+def test_another_shape_of_an_independent_model_is_not(layers, name, basis, other, tmp_path):
     folder = DEMO_MODELS / other if other == "unrelated" else FAMILY_MODELS / other
-    child = reshaped(folder, name, derive.all_symmetries, seed=2)
-    report = judged(tmp_path, deepened(DEMO_MODELS / "base", 8), child, deep=True)
+    child = reshaped(folder, layers, name, basis, seed=2)
+    report = judged(tmp_path, deepened(DEMO_MODELS / "base", layers), child, deep=True)
     assert report.verdict.class_ == "no_evidence"
     assert report.verdict.log10_p > -4.0
+
+
+def test_the_layer_map_of_a_disguised_model_is_found(tmp_path):
+    """Layers put in another order, all of it in another basis: the map says which is which."""
+    state, config, tokenizer = deepened(DEMO_MODELS / "base", 6)
+    child = derive.all_symmetries(*shuffled(state, config), 3)
+    report = judged(tmp_path, (state, config, tokenizer), (*child, tokenizer), deep=True)
+    order = np.random.default_rng(4).permutation(6).tolist()
+    assert list(report.verdict.layer_map) == order
+    assert report.verdict.kinds == ("re_based", "layers_reordered")
+
+
+def test_a_vocabulary_replaced_and_all_reordered_is_not_called_rotated(tmp_path):
+    """Without tokens in common, the neurons tell the order of residual dimensions."""
+    state, config, tokenizer = derive.load_state(DEMO_MODELS / "base")
+    rng = np.random.default_rng(5)
+    drawn = {
+        name: (rng.standard_normal(value.shape) * value.std()).astype(np.float32)
+        for name, value in state.items()
+        if name in ("model.embed_tokens.weight", "lm_head.weight")
+    }
+    child = derive.permute_and_flip({**state, **drawn}, config, 3), config, None
+    report = judged(tmp_path, (state, config, tokenizer), child, deep=True)
+    assert (report.verdict.class_, report.verdict.variant) == ("derived", "reordered")
+    assert "residual dimensions reordered" in report.verdict.sentence

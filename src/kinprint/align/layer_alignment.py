@@ -279,7 +279,7 @@ def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap
     counts = Counter(used)
     return LayerMap(
         pairs=pairs,
-        kind=_kind(pairs, used, parents),
+        kind=kind_of_map(pairs, parents),
         monotone=bool(used) and all(b >= a for a, b in pairwise(used)),
         inserted=tuple(j for j in range(children) if pairs[j] is None),
         deleted=tuple(i for i in range(parents) if i not in counts),
@@ -287,7 +287,9 @@ def choose_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> LayerMap
     )
 
 
-def _kind(pairs: Pairs, used: Sequence[int], parents: int) -> str:
+def kind_of_map(pairs: Pairs, parents: int) -> str:
+    """Return what kind of map it is that gives each layer of B one of the `parents` layers of A, or None."""
+    used = [i for i in pairs if i is not None]
     if not used:
         return NONE
     if pairs == tuple(range(parents)):

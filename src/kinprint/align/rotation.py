@@ -63,7 +63,7 @@ class Neurons:
 
     def directions(self) -> Neurons:
         """Return the same with every row at unit length."""
-        return Neurons(None if self.gate is None else _unit(self.gate), _unit(self.up), _unit(self.down))
+        return Neurons(None if self.gate is None else directions(self.gate), directions(self.up), directions(self.down))
 
     def take(self, rows: Index) -> Neurons:
         """Return some of the neurons."""
@@ -83,7 +83,8 @@ class FoundRotation:
     rounds: int  # until the pairing stood still
 
 
-def _unit(X: NDArray[np.floating]) -> Rows:
+def directions(X: NDArray[np.floating]) -> Rows:
+    """Return rows at unit length; those of zeros as they are."""
     values = np.asarray(X, dtype=np.float32)
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
     unit: Rows = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0.0)
@@ -98,11 +99,11 @@ def gram_profiles(
     Signs of up rows are free where there is a gate, so their cosines enter by size. Columns are centred: what all neurons have in
     common with a reference tells none of them apart.
     """
-    u = _unit(up)
+    u = directions(up)
     if gate is None:
         parts = [u[tested] @ u[references].T]
     else:
-        g = _unit(gate)
+        g = directions(gate)
         parts = [
             g[tested] @ g[references].T,
             np.abs(u[tested] @ u[references].T),
@@ -153,6 +154,21 @@ def _frames(unit: Neurons) -> list[Rows]:
     return [np.ascontiguousarray(np.linalg.eigh(C)[1][:, ::-1]) for C in covariances]
 
 
+def spectrum(neurons: Neurons, width: int) -> NDArray[np.float64]:
+    """Return the `width` leading eigenvalues of the covariance of each kind of rows: no basis and no order changes them.
+
+    At mean 0 and spread 1, so that white noise, which lifts all of them alike, changes little: of 24 trained layers all are
+    nearest to themselves with noise of 30 % of the spread, 20 with 50 %; of logarithms 3 and none.
+    """
+    unit = neurons.directions()
+    values = [
+        np.linalg.eigvalsh(X.T @ X)[::-1][:width].astype(np.float64)
+        for X in (unit.gate, unit.up, unit.down)
+        if X is not None
+    ]
+    return np.concatenate([(found - found.mean()) / (found.std() or 1.0) for found in values])
+
+
 def _log_length(X: NDArray[np.floating]) -> NDArray[np.floating]:
     lengths: NDArray[np.floating] = np.log(np.maximum(np.linalg.norm(X, axis=1), 1e-30))
     return lengths
@@ -187,12 +203,16 @@ def _paired(similarity: NDArray[np.floating]) -> Index:
 
 
 def find_rotation(
-    pairs: Iterable[tuple[Neurons, Neurons]], *, start: Rows | None = None, seed: int = 0
+    pairs: Iterable[tuple[Neurons, Neurons]],
+    *,
+    start: Rows | None = None,
+    seed: int = 0,
+    among: Index | None = None,
 ) -> FoundRotation:
     """Find the rotation between two models from pairs of layers that are taken to belong together.
 
     Without a first guess to `start` from (the embeddings of shared tokens, say), band profiles pair the first neurons. `seed`
-    draws the neurons of A that are used, where there are more than `SAMPLED`.
+    draws the neurons of A that are used, where there are more than `SAMPLED`, `among` those given if any are.
     """
     rng = np.random.default_rng(seed)
     sides: list[tuple[Neurons, Neurons]] = []
@@ -200,9 +220,9 @@ def find_rotation(
     for a, b in pairs:  # one pair at a time: they may be read only now
         _check(a, b)
         most = max(SAMPLED, a.width)  # fewer rows than dimensions would leave the rotation undetermined
-        rows = np.sort(rng.permutation(a.count)[:most])
+        rows = np.sort(rng.permutation(a.count if among is None else among)[:most])
         if start is None:
-            some = None if a.count <= most else rows
+            some = None if a.count == len(rows) else rows
             with ThreadPoolExecutor(2) as sides_at_once:  # the products let go of the interpreter
                 width = min(a.width, b.width)
                 labels = sides_at_once.submit(band_profiles, a, some, width)
@@ -280,6 +300,11 @@ def _match_rotated(a: Neurons, b: Neurons, R: Rows) -> tuple[Index, Rows]:
         index = _paired(loose)
     sign = np.where(loose[np.arange(len(index)), index] < 0.0, -1.0, 1.0).astype(np.float32)
     return index, sign if a.gate is not None else np.ones_like(sign)
+
+
+def match_rotated(a: Neurons, b: Neurons, R: Rows) -> Index:
+    """Return for each neuron of A the one of B that all its rows together pair it with under a rotation, −1 for none."""
+    return _match_rotated(a.directions(), b.directions(), R)[0]
 
 
 def agreement(a: Neurons, b: Neurons, R: Rows) -> float:

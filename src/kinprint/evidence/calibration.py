@@ -23,8 +23,9 @@ from kinprint.evidence.empirical_null import NULL_SCHEMA, NULL_VERSION, Empirica
 from kinprint.evidence.neuron_matching import ALIGNED_STATISTIC, STATISTIC, moved
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
+from kinprint.evidence.rotated_layers import choose_pairs, fit, half_held_out, held_out
+from kinprint.evidence.rotation import HALF_STATISTIC
 from kinprint.evidence.rotation import STATISTIC as ROTATED_STATISTIC
-from kinprint.evidence.rotation import choose_pairs, fit, held_out
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.model import Model, open_models
 from kinprint.model.reader import Sample, Want
@@ -78,7 +79,7 @@ def _null_of(
     models: Sequence[Model], references: Sequence[str], groups: Mapping[str, str], name: str, note: str, tell: Progress
 ) -> EmpiricalNull:
     probes = [_probe(model) for model in models]
-    values: dict[str, list[float]] = {STATISTIC: [], ALIGNED_STATISTIC: [], ROTATED_STATISTIC: []}
+    values: dict[str, list[float]] = {STATISTIC: [], ALIGNED_STATISTIC: [], ROTATED_STATISTIC: [], HALF_STATISTIC: []}
     pairs = [(i, j) for i, j in combinations(range(len(models)), 2) if groups[references[i]] != groups[references[j]]]
     for done, (i, j) in enumerate(pairs):
         _check_independent(probes[i], probes[j])
@@ -86,6 +87,7 @@ def _null_of(
         if (columns := _columns((models[i], models[j]))) is not None:
             values[ALIGNED_STATISTIC] += _agreements(probes[i], probes[j], columns)
         values[ROTATED_STATISTIC] += _rotated(models[i], models[j])
+        values[HALF_STATISTIC] += [*_half_rotated(models[i], models[j]), *_half_rotated(models[j], models[i])]
         tell("pairs", done + 1, len(pairs))
     if not values[STATISTIC]:
         raise NotComparable(
@@ -154,8 +156,17 @@ def _rotated(a: Model, b: Model) -> list[float]:
         return [
             found.share
             for fitted, tested in halves
-            for found in held_out(one, two, tested, fit(one, two, fitted, seed=0).R, seed=0, draws=1)
+            for found in held_out(one, two, tested, fit(one, two, fitted, seed=0).rotation.R, seed=0, draws=1)
         ]
+    except DegenerateInput:
+        return []
+
+
+def _half_rotated(a: Model, b: Model) -> list[float]:
+    """Return the shares of neurons that gate and up pair alike under a rotation fitted on other neurons of their layer."""
+    one, two = StoredWeights(a), StoredWeights(b)
+    try:
+        return [found.share for found in half_held_out(one, two, choose_pairs(one, two), seed=0, draws=1)]
     except DegenerateInput:
         return []
 

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint.align.layer_alignment import NONE as NO_MAP
+from kinprint.align.layer_alignment import kind_of_map
 from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.align.residual_basis import ColumnMatch
+from kinprint.align.rotation import Rows
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult, assess
@@ -22,6 +25,7 @@ from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.facts import Facts
 from kinprint.evidence.head_products import Product, compare_heads
 from kinprint.evidence.identity import confirm_identity
+from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.neuron_gram import rotation_controls
 from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
@@ -33,7 +37,7 @@ from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
-from kinprint.results.findings import Evidence, MergeFinding, Verdict
+from kinprint.results.findings import TESTED, Evidence, LayerFinding, MergeFinding, Verdict
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
@@ -200,7 +204,7 @@ def _search_rotation(
 ) -> tuple[Assessment, RotationEvidence]:
     """Look for a rotated basis where only parts outside the layers share, or the user asks, and no clear map was found."""
     # a reordering pairs dimensions one to one; what a rotation leaves of such pairs can be enough to reject, not to name it
-    blurred = _blurred(basis) or _misplaced(case, basis)
+    blurred = _blurred(basis) or _misplaced(basis)
     if not ((case.options.deep or _related(assessment)) and (_open(assessment) or blurred)):
         return assessment, RotationEvidence(untested=_see_deep(assessment, ROTATED_BASIS))
     a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
@@ -217,7 +221,31 @@ def _search_rotation(
     )
     spent, count = a.bytes_read + b.bytes_read, len(found.tests)
     stages.append(Text("rotated residual basis: {n:,} further bytes, {m} tests", n=spent, m=count))
-    return _rebased(assessment, found), found
+    return _rebased(_remapped(assessment, found), found), found
+
+
+def _remapped(assessment: Assessment, found: RotationEvidence) -> Assessment:
+    """Return the assessment with the layer map that a search for a rotated basis found, if it did."""
+    if not found.rejects(LOG10_ALPHA):
+        return assessment
+    counts = [probe.layers for probe in assessment.probes]
+    shared = {layer for layer, p in found.by_layer.items() if p <= LAYER_ALPHA}
+    layers = tuple(
+        LayerFinding(layer, found.layers[layer] if layer in shared else None, None, None, p, 1, layer in shared)
+        for layer, p in sorted(found.by_layer.items())
+    )
+    pairs = tuple(found.layers[layer] if layer in shared else None for layer in range(counts[1]))
+    unread = tuple(layer for layer in range(counts[1]) if layer not in found.by_layer)
+    alignment = replace(
+        assessment.layers.alignment,
+        status=TESTED,
+        kind=kind_of_map(pairs, counts[0]),
+        layers=layers,
+        reason=None,
+        unread=unread,
+        unread_a=tuple(layer for layer in range(counts[0]) if unread and layer not in pairs),
+    )
+    return replace(assessment, layers=replace(assessment.layers, alignment=alignment))
 
 
 def _rebased(assessment: Assessment, found: SearchResult) -> Assessment:
@@ -241,7 +269,8 @@ def _search_heads(
 
     def aligned(layer: int, factors: Product) -> Product:
         if rotated.rejects(LOG10_ALPHA):
-            R = rotated.rotation.R if rotated.rotation else layer_rotation(a, b, (layers[layer], layer))
+            R = rotated.rotations.get(layer)
+            R = layer_rotation(a, b, (layers[layer], layer)) if R is None else R
             return factors[0] @ R, factors[1] @ R
         if basis.match is not None and basis.rejects(LOG10_ALPHA):
             return basis.match.columns_of_b(factors[0], b.hidden), basis.match.columns_of_b(factors[1], b.hidden)
@@ -264,11 +293,9 @@ def _blurred(basis: BasisEvidence) -> bool:
     return basis.match is not None and basis.match.share < CLEAR_COLUMNS
 
 
-def _misplaced(case: Case, basis: BasisEvidence) -> bool:
-    """Whether layers do not match in the order found, in models of different depths: they may match others."""
-    one, two = case.probes
-    found = basis.rejects(LOG10_ALPHA) and one.layers != two.layers
-    return found and max(basis.by_layer.values(), default=0.0) > LOG10_ALPHA / 2
+def _misplaced(basis: BasisEvidence) -> bool:
+    """Whether layers do not match in the order found: they may match others."""
+    return basis.rejects(LOG10_ALPHA) and max(basis.by_layer.values(), default=0.0) > LOG10_ALPHA / 2
 
 
 def _related(assessment: Assessment) -> bool:
@@ -287,10 +314,19 @@ def _basis_word(probes: tuple[Probe, Probe], basis: BasisEvidence, rotated: Rota
         return None
     if probes[0].hidden != probes[1].hidden:
         return RESIZED
+    index = None if basis.match is None else basis.match.index
     if rotated.rejects(LOG10_ALPHA) and (_blurred(basis) or not basis.rejects(LOG10_ALPHA)):
-        return ROTATED
-    in_place = basis.match is not None and np.array_equal(basis.match.index, np.arange(basis.match.index.size))
-    return NEGATED if in_place else REORDERED
+        index = None if rotated.turn is None else _order_of(rotated.turn)
+        if index is None:
+            return ROTATED
+    return NEGATED if index is not None and np.array_equal(index, np.arange(index.size)) else REORDERED
+
+
+def _order_of(R: Rows) -> NDArray[np.intp] | None:
+    """Return the order of residual dimensions that a rotation amounts to, signs aside; None if it mixes them."""
+    index = np.abs(R).argmax(axis=1)
+    alone = np.abs(R).max(axis=1) ** 2 > CLEAR_COLUMNS
+    return index if float(alone.mean()) > CLEAR_COLUMNS else None
 
 
 def _merge(case: Case, stages: list[Text]) -> MergeFinding | None:

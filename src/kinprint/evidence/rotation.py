@@ -9,188 +9,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
-from kinprint.align.neuron_assignment import LEAST_DRAWS, MAX_ASSIGNED, NeuronMatch, gate_up_agreement
-from kinprint.align.rotation import (
-    WIDE,
-    FoundRotation,
-    Index,
-    Neurons,
-    Rows,
-    agreement,
-    find_rotation,
-    nearest_rotation,
-)
+from kinprint.align.neuron_assignment import LEAST_DRAWS, MAX_ASSIGNED
+from kinprint.align.rotation import WIDE, Neurons, Rows, nearest_rotation
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence import neuron_gram as grams
+from kinprint.evidence import rotated_layers as fits
 from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.common_start import UNCLEAR, Origin, origin_of
-from kinprint.evidence.empirical_null import EmpiricalNull
+from kinprint.evidence.empirical_null import MARGIN, EmpiricalNull
+from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.neuron_gram import GRAM_LAYERS, MLP_NEURONS, NO_MLP, Allowed, everything, neuron_sets
-from kinprint.evidence.neuron_matching import DRAWS, NULL_ROWS, agreement_test
+from kinprint.evidence.neuron_matching import agreement_test
+from kinprint.evidence.rotated_layers import SAMPLED, Fitted, HeldOut, Pair, cost_of, read_pair
 from kinprint.model.weights import Weights
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text, labelled
 
 SEARCH_BYTES = 1 << 30  # what a search for layers may read where no budget says
+READS = 4  # of a layer that is searched: for its spectrum, for its nearest, to match its neurons, and for its origin
 ROTATED_BASIS = Text("rotated residual basis")
-FIT_LAYERS, HELD_OUT = 2, 2
-SEARCHED, SEARCHED_NARROW = (
-    8,
-    32,
-)  # layers of the deeper model tried for one of the other: of wide models, and of others
-CLEAR_FIT = 0.5  # share of neurons fitted that agree beyond which no other layer is tried
-SAMPLED = 1024  # neurons of A matched in a layer that was held out
-COLUMNS = 512  # residual dimensions that are enough to tell neurons apart once the basis is aligned
-COPY_ROWS, COPIED_SHARE = 128, 0.2  # neurons looked at, and share found beyond which layers of one model are copies
+REORDERED_TOO = Text("rotated residual basis with reordered neurons")
+OTHER_LAYERS = Text("the rotation was fitted on other layers")
+OTHER_NEURONS = Text("the rotation of a layer was fitted on other neurons of it")
 MAX_ELEMENTS = 1 << 26  # of one matrix: some 3 GB at the peak
 MAX_WIDTH = 4096
-STATISTIC = "rotated_neuron_agreement"
+STATISTIC, HALF_STATISTIC = "rotated_neuron_agreement", "half_rotated_neuron_agreement"
 MATCHED = "neuron_match_rotated"
 
 ORIGIN_LAYERS = 3  # layers in which it is asked whether training is shared
 
-Pair = tuple[int, int]  # a layer of A and one of B
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RotationEvidence(SearchResult):
-    """Tests of both stages, the rotation, and the largest share of neurons recognised in any pair of layers not fitted."""
+    """Tests of both stages, rotations, and the largest share of neurons recognised in any pair of layers not fitted."""
 
-    layers: Mapping[int, int] = field(default_factory=dict)  # layer of B to the layer of A that it matched
-    rotation: FoundRotation | None = None
+    layers: Mapping[int, int] = field(default_factory=dict)  # layer of B to the layer of A that it was held against
+    fitted: Fitted | None = None  # the best fit
+    rotations: Mapping[int, Rows] = field(default_factory=dict)  # by layer of B, as far as they were fitted
     share: float | None = None  # None if no pair was tested
     in_order: bool = False
 
-
-@dataclass(frozen=True)
-class HeldOut:
-    """One pair of layers that the rotation was not fitted on: how many neurons two kinds of rows pair alike."""
-
-    pair: Pair
-    rows: Index  # of A, that were matched
-    match: NeuronMatch
-
     @property
-    def share(self) -> float:
-        """Share of neurons on which both agree."""
-        return self.match.agreement / self.match.n
-
-
-def choose_pairs(a: Weights, b: Weights, allowed: Allowed = everything) -> list[Pair]:
-    """Return pairs of layers at the same relative depth, spread over the models: first those to fit on, then those to test."""
-    sets = sorted(neuron_sets(a, allowed)), sorted(neuron_sets(b, allowed))
-    if not sets[0] or not sets[1]:
-        raise DegenerateInput(NO_MLP)
-    picked = evenly_spaced(sets[1], FIT_LAYERS + HELD_OUT, at="middles")
-    if len(picked) < 2:
-        raise DegenerateInput("a single layer: there is none left to test on")
-    count_a, count_b = len(sets[0]), len(sets[1])
-    pairs = [(sets[0][min(count_a - 1, round(sets[1].index(layer) * count_a / count_b))], layer) for layer in picked]
-    return [*pairs[::2], *pairs[1::2]]
-
-
-def _read(a: Weights, b: Weights, pair: Pair) -> tuple[Neurons, Neurons]:
-    return neuron_sets(a)[pair[0]].read(), neuron_sets(b)[pair[1]].read()
-
-
-def _cost(a: Weights, b: Weights, pair: Pair) -> int:
-    return neuron_sets(a)[pair[0]].cost() + neuron_sets(b)[pair[1]].cost()
-
-
-def _search(
-    a: Weights, b: Weights, allowed: Allowed, count: int, *, seed: int
-) -> tuple[FoundRotation, list[Pair], int, Pair]:
-    """Find layers that belong together in models of different depths: fit on one of the shallower model and each of the deeper.
-
-    Layers of the shallower model are likelier to occur in the other. Return the rotation, for some other layers the layer of the
-    deeper model that agrees best, the number of choices, and the pair fitted, as layers of A and of B.
-    """
-    flipped = a.layers > b.layers
-    sets = neuron_sets(a, allowed), neuron_sets(b, allowed)
-    few, many = sets[::-1] if flipped else sets
-    candidates = evenly_spaced(sorted(many), count, at="middles")
-    blocks = {layer: many[layer].read() for layer in candidates}
-
-    def ordered(one: T, two: T) -> tuple[T, T]:
-        return (two, one) if flipped else (one, two)
-
-    anchors = sorted(few)
-    fits: list[tuple[FoundRotation, int, int]] = []
-    for anchor in dict.fromkeys((anchors[len(anchors) // 3], anchors[2 * len(anchors) // 3])):
-        one = few[anchor].read()
-        fits += [(find_rotation([ordered(one, blocks[at])], seed=seed), anchor, at) for at in candidates]
-        if max(fit.agreement for fit, _, _ in fits) > CLEAR_FIT:
-            break
-    found, anchor, chosen = max(fits, key=lambda item: item[0].agreement)
-    rest = [candidate for candidate in candidates if candidate != chosen]
-    pairs = []
-    for layer in evenly_spaced([layer for layer in anchors if layer != anchor], HELD_OUT, at="middles"):
-        if rest:
-            other = few[layer].read()
-            nearest = max(rest, key=lambda at: agreement(*ordered(other, blocks[at]), found.R))
-            pairs.append(ordered(layer, nearest))
-    return found, pairs, max(1, len(rest)) * len(fits), ordered(anchor, chosen)
-
-
-def alike(one: Neurons, two: Neurons) -> bool:
-    """Whether two layers of one model are copies, in whatever order: then what fits one fits the other."""
-    if (one.gate is None) != (two.gate is None):
-        return False
-    few = one.take(np.arange(min(one.count, COPY_ROWS)))
-    return agreement(few, two, np.eye(one.width, dtype=np.float32)) > COPIED_SHARE
-
-
-def _not_fitted(a: Weights, b: Weights, fitted: Sequence[Pair], tested: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs whose layers are no copies, on either side, of those that the rotation was fitted on."""
-
-    def copied(here: Neurons, layer: int, side: int) -> bool:
-        sets = neuron_sets((a, b)[side])
-        return any(other[side] == layer or alike(here, sets[other[side]].read()) for other in fitted)
-
-    kept = [pair for pair in tested if not any(map(copied, _read(a, b, pair), pair, (0, 1)))]
-    if not kept:
-        raise DegenerateInput("the layers left to test on are copies of those that were fitted")
-    return kept
-
-
-def fit(a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, start: Rows | None = None) -> FoundRotation:
-    """Fit a rotation on these pairs of layers."""
-    return find_rotation((_read(a, b, pair) for pair in pairs), seed=seed, start=start)
-
-
-def held_out(
-    a: Weights, b: Weights, pairs: Sequence[Pair], R: Rows, *, seed: int, draws: int = DRAWS, beyond: float = 0.0
-) -> list[HeldOut]:
-    """Match the neurons of layers that the rotation was not fitted on."""
-    results = []
-    for pair in pairs:
-        one, two = _read(a, b, pair)
-        rng = np.random.default_rng([seed, *pair])
-        rows = np.sort(rng.permutation(one.count)[:SAMPLED])
-        one = one.take(rows)
-        columns = np.sort(rng.permutation(one.width)[:COLUMNS])
-        back = R.T[:, columns]
-        gated = one.gate is not None and two.gate is not None
-        first, second = ((side.gate, side.up) if gated else (side.up, side.down) for side in (one, two))
-        match = gate_up_agreement(
-            *(X[:, columns] for X in first if X is not None),
-            *(X @ back for X in second if X is not None),
-            draws=draws,
-            seed=seed,
-            up_signed=one.gate is None,
-            null_rows=NULL_ROWS,
-            beyond=beyond,
-        )
-        results.append(HeldOut(pair, rows, match))
-    return results
+    def turn(self) -> Rows | None:
+        """The rotation of the layer that matches best; None where none was fitted."""
+        known = [layer for layer in self.by_layer if layer in self.rotations]
+        return self.rotations[min(known, key=lambda layer: self.by_layer[layer])] if known else None
 
 
 def examine_rotation(
@@ -237,8 +107,9 @@ def _in_order(
     by_layer, layers = _nearest(table)
     found = sorted(layer for layer, p in by_layer.items() if p <= log10_alpha)
     pairs = [(layers[layer], layer) for layer in evenly_spaced(found, ORIGIN_LAYERS, at="ends")]
-    origin = _origin(a, b, pairs or [(table.layers_a[i], table.layers_b[j])], seed, allowance)
-    return RotationEvidence((first,), by_layer, origin, layers=layers, share=share, in_order=True)
+    best = (table.layers_a[i], table.layers_b[j])
+    origin, rotations = _origin(a, b, pairs or [best], seed, allowance)
+    return RotationEvidence((first,), by_layer, origin, layers=layers, rotations=rotations, share=share, in_order=True)
 
 
 def _nearest(table: grams.GramTable) -> tuple[dict[int, float], dict[int, int]]:
@@ -299,73 +170,105 @@ def _reordered(
     starts: Sequence[Rows],
     allowed: Allowed,
 ) -> RotationEvidence:
-    """Fit a rotation on some layers and match the neurons of others."""
-    why = Text("rotated residual basis with reordered neurons")
+    """Fit a rotation on some layers and match the neurons of others; where none fits all, one for each layer."""
     try:
-        pairs = choose_pairs(a, b, allowed)
+        pairs = fits.choose_pairs(a, b, allowed)
         reason = next((reason for pair in pairs if (reason := _too_large(a, b, pair)) is not None), None)
         # those fitted are read for every start and to tell copies, those tested once more for what comes after
-        reads = 2 + len(starts)
-        cost = reads * sum(_cost(a, b, pair) for pair in pairs)
+        cost = (2 + len(starts)) * sum(cost_of(a, b, pair) for pair in pairs)
         if reason is None and allowance is not None and cost > allowance:
             n, x, y = len(pairs), cost / 1e6, allowance / 1e6
             reason = Text("{n} layers take {x:.0f} MB and {y:.0f} MB are left; see --budget", n=n, x=x, y=y)
         if reason is not None:
-            return replace(first, untested=labelled(why, reason))
-        # one layer of a wide model has rows enough to determine a rotation, and each more takes half a minute
-        cut = 1 if a.hidden > WIDE else (len(pairs) + 1) // 2
-        fits = [fit(a, b, pairs[:cut], seed=seed, start=start) for start in (None, *starts)]
-        rotation, tries = max(fits, key=lambda found: found.agreement), len(fits)
-        fitted, tested = pairs[:cut], pairs[cut : cut + HELD_OUT]
-        room = (SEARCH_BYTES if allowance is None else allowance - cost) // max(1, 2 * _cost(a, b, pairs[0]))
-        if a.layers != b.layers and room >= 2:
-            most = SEARCHED if max(a.hidden, b.hidden) > WIDE else SEARCHED_NARROW
-            searched, others, further, anchor = _search(a, b, allowed, min(most, room), seed=seed)
-            if searched.agreement > rotation.agreement:
-                rotation, fitted, tested = searched, [anchor], others
-            tries += further
-        tested = _not_fitted(a, b, fitted, tested)
-        largest = null.largest(STATISTIC)
-        results = held_out(a, b, tested, rotation.R, seed=seed, beyond=largest)
-        strongest = max(results, key=lambda found: found.share)
-        left = None if allowance is None else allowance - cost
-        if strongest.share > largest and (left is None or (a.layers + b.layers) * _cost(a, b, pairs[0]) <= left):
-            # where depths differ, a layer that did not match may have been held against the wrong one
-            seen = [found.pair for found in results if a.layers == b.layers or found.share > largest]
-            more = _others(a, b, [*fitted, *seen], rotation.R, allowed)
-            results += held_out(a, b, more, rotation.R, seed=seed, draws=LEAST_DRAWS, beyond=largest)
-            tries *= 1 if a.layers == b.layers else a.layers
-        best = sorted(results, key=lambda found: -found.share)[:ORIGIN_LAYERS]
-        origin = _origin_matched(a, b, [found for found in best if found.share > largest] or [strongest], rotation.R)
+            return replace(first, untested=labelled(REORDERED_TOO, reason))
+        room = (SEARCH_BYTES if allowance is None else allowance - cost) // max(1, READS * cost_of(a, b, pairs[0]))
+        layers = fits.searched_layers(a, b, allowed, room)
+        tried = fits.fit_all(a, b, pairs, layers, starts, seed)
+        best = max(tried, key=lambda found: found.rotation.agreement)
+        choices = len(tried) * max(1, len(layers[0]))
+        results = _other_layers(a, b, best, pairs, layers, null, seed)
+        tests = _tests(results, null, STATISTIC, choices, OTHER_LAYERS)
+        found = {test.layer for test in tests if _matches(test)}
+        if len(found) < len(layers[1]) and a.hidden <= WIDE:
+            halves = _half_layers(a, b, tried, (layers[0], [at for at in layers[1] if at not in found]), null, seed)
+            tests += _tests(halves, null, HALF_STATISTIC, choices, OTHER_NEURONS)
+            results += halves
     except (DegenerateInput, BudgetExceeded) as error:
         off = EvidenceTest(MATCHED, MLP_NEURONS, status=OFF, reason=error.reason)
-        return replace(first, tests=(*first.tests, off), untested=labelled(why, error.reason))
-    assumption, tries = Text("the rotation was fitted on other layers"), tries * len(results)
+        return replace(first, tests=(*first.tests, off), untested=labelled(REORDERED_TOO, error.reason))
+    kept: dict[int, tuple[float, HeldOut]] = {}
+    for test, result in zip(tests, results, strict=True):
+        layer, p = result.pair[1], test.log10_p or 0.0
+        if layer not in kept or p < kept[layer][0]:
+            kept[layer] = p, result
+    matched = [result for p, result in kept.values() if p <= LAYER_ALPHA]
+    strongest = max(results, key=lambda result: result.share)
+    return RotationEvidence(
+        (*first.tests, *tests),
+        {layer: p for layer, (p, _) in kept.items()},
+        _origin_matched(a, b, matched or [strongest]),
+        layers={layer: result.pair[0] for layer, (_, result) in kept.items()},
+        fitted=best,
+        rotations={layer: result.R for layer, (_, result) in kept.items()},
+        share=max(first.share or 0.0, strongest.share),
+    )
+
+
+def _matches(test: EvidenceTest) -> bool:
+    return (test.log10_p or 0.0) <= LAYER_ALPHA
+
+
+def _tests(
+    results: Sequence[HeldOut], null: EmpiricalNull, statistic: str, choices: int, assumption: Text
+) -> list[EvidenceTest]:
+    """Return a test for each pair of layers, corrected for the fits, the layers chosen from and the layers tested."""
     tests = []
     for found in results:
-        test = EvidenceTest(MATCHED, MLP_NEURONS, found.pair[1])
+        test, largest = (
+            EvidenceTest(MATCHED, MLP_NEURONS, found.pair[1]),
+            max(null.largest(statistic), MARGIN * found.own),
+        )
+        tries = choices * len(results)
         tests.append(agreement_test(test, found.match, null, largest, tries=tries, assumption=assumption))
-    by_layer = {test.layer: test.log10_p for test in tests if test.layer is not None and test.log10_p is not None}
-    layers = {layer_b: layer_a for layer_a, layer_b in (found.pair for found in results)}
-    share = max(first.share or 0.0, strongest.share)
-    return RotationEvidence((*first.tests, *tests), by_layer, origin, layers=layers, rotation=rotation, share=share)
+    return tests
 
 
-def _others(a: Weights, b: Weights, seen: Sequence[Pair], R: Rows, allowed: Allowed) -> list[Pair]:
-    """Return the layers of B not seen, each after the layer of A at its place, or after the nearest where depths differ."""
-    sets = neuron_sets(a, allowed), neuron_sets(b, allowed)
-    if max(max((where.shape[0] for where in side.values()), default=0) for side in sets) > MAX_ASSIGNED:
-        return []
-    rest = sorted(sets[1].keys() - {layer for _, layer in seen})
-    if a.layers == b.layers:
-        return [(layer, layer) for layer in rest if layer in sets[0]]
-    blocks = {layer: where.read() for layer, where in sets[0].items()}
-    few = {layer: one.take(np.arange(min(one.count, COPY_ROWS))) for layer, one in blocks.items()}
-    pairs = []
-    for layer in rest:
-        two = sets[1][layer].read()
-        pairs.append((max(few, key=lambda at: agreement(few[at], two, R)), layer))
-    return pairs
+def _other_layers(
+    a: Weights, b: Weights, best: Fitted, pairs: Sequence[Pair], layers: fits.Layers, null: EmpiricalNull, seed: int
+) -> list[HeldOut]:
+    """Match the neurons of layers not fitted: of a few first; where they agree of all, those fitted after a fit on others."""
+    R, largest = best.rotation.R, null.largest(STATISTIC)
+    near = fits.nearest_pairs(a, b, layers, R) if layers[0] else [pair for pair in pairs if pair not in best.pairs]
+    tested = fits.not_fitted(a, b, best.pairs, near, fits.HELD_OUT)
+    results = fits.held_out(a, b, tested, R, seed=seed, beyond=largest)
+    found = [item.pair for item in results if item.share > largest]
+    if (
+        not found
+        or not layers[0]
+        or max(neuron_sets(model)[at].shape[0] for model, at in zip((a, b), pairs[0], strict=True)) > MAX_ASSIGNED
+    ):
+        return results
+    fitted = {layer for _, layer in best.pairs}
+    rest = [pair for pair in near if pair not in tested]
+    again = fits.fit(a, b, found, seed=seed, start=R).rotation.R
+    for turned, some in ((R, [p for p in rest if p[1] not in fitted]), (again, [p for p in rest if p[1] in fitted])):
+        results += fits.held_out(a, b, some, turned, seed=seed, draws=LEAST_DRAWS, beyond=largest)
+    return results
+
+
+def _half_layers(
+    a: Weights, b: Weights, tried: Sequence[Fitted], layers: fits.Layers, null: EmpiricalNull, seed: int
+) -> list[HeldOut]:
+    """Match half of the neurons of a layer under a rotation fitted on the other half: of a few; where they agree, of all."""
+    largest = null.largest(HALF_STATISTIC)
+    single = sorted((-found.rotation.agreement, *found.pairs) for found in tried if len(found.pairs) == 1)
+    proposed = [pair for _, pair in single if pair[1] in layers[1]] or fits.propose_pairs(a, b, layers)
+    results = fits.half_held_out(a, b, proposed[: fits.HELD_OUT], seed=seed, beyond=largest)
+    if any(found.share > largest for found in results):
+        seen = {found.pair[1] for found in results}
+        rest = fits.propose_pairs(a, b, (layers[0], [layer for layer in layers[1] if layer not in seen]))
+        results += fits.half_held_out(a, b, rest, seed=seed, draws=LEAST_DRAWS, beyond=largest)
+    return results
 
 
 def _unexamined(why: Text) -> Origin:
@@ -373,48 +276,56 @@ def _unexamined(why: Text) -> Origin:
     return Origin(UNCLEAR, None, None, None, None, uniform=False, reasons=(Text("not examined: {why}", why=why),))
 
 
-def _origin(a: Weights, b: Weights, pairs: Sequence[Pair], seed: int, allowance: int | None) -> Origin:
-    """Compare neurons in their places, each half of a layer's in a basis fitted on the other half, in a few layers."""
+def _origin(
+    a: Weights, b: Weights, pairs: Sequence[Pair], seed: int, allowance: int | None
+) -> tuple[Origin, dict[int, Rows]]:
+    """Compare neurons in their places, each half of a layer's in a basis fitted on the other half, in a few layers.
+
+    Return the rotations of these layers of B, too.
+    """
     slices: Slices = {}
+    rotations: dict[int, Rows] = {}
     for pair in pairs:
         try:
             one, two = _read_within(a, b, pair, allowance)
         except (DegenerateInput, BudgetExceeded) as error:
             if not slices:
-                return _unexamined(error.reason)
+                return _unexamined(error.reason), {}
             break
-        allowance = None if allowance is None else allowance - _cost(a, b, pair)
+        allowance = None if allowance is None else allowance - cost_of(a, b, pair)
         count = min(one.count, two.count)
         order = np.random.default_rng([seed, count]).permutation(count)
         halves = order[: count // 2], order[count // 2 :]
+        turns = [_in_places(one.take(fitted), two.take(fitted)) for fitted in halves]
         made = [
-            _paired(
-                one.take(other[:SAMPLED]), two.take(other[:SAMPLED]), _in_places(one.take(fitted), two.take(fitted))
-            )
-            for fitted, other in (halves, halves[::-1])
+            _paired(one.take(other[:SAMPLED]), two.take(other[:SAMPLED]), turn)
+            for turn, other in zip(turns, halves[::-1], strict=True)
         ]
         for name in made[0]:
             left, right = (np.concatenate([half[name][side] for half in made]) for side in (0, 1))
             slices.setdefault(name, []).append((left, right))
-    return origin_of(slices, [])
+        rotations[pair[1]] = turns[0]
+    return origin_of(slices, []), rotations
 
 
 def _read_within(a: Weights, b: Weights, pair: Pair, allowance: int | None) -> tuple[Neurons, Neurons]:
     """Read the neurons of a layer of either side. Raises DegenerateInput if they are too many, or too many bytes."""
     if (reason := _too_large(a, b, pair)) is not None:
         raise DegenerateInput(reason)
-    if allowance is not None and (cost := _cost(a, b, pair)) > allowance:
+    if allowance is not None and (cost := cost_of(a, b, pair)) > allowance:
         raise DegenerateInput("two layers take {x:.0f} MB; see --budget", x=cost / 1e6)
-    return _read(a, b, pair)
+    return read_pair(a, b, pair)
 
 
 def _in_places(one: Neurons, two: Neurons) -> Rows:
-    """Return the rotation between neurons that stand at the same places."""
+    """Return the rotation between neurons that stand at the same places; up and down rows may be negated together."""
     left, right = one.directions(), two.directions()
-    total = left.up.T @ right.up + left.down.T @ right.down
-    if left.gate is not None and right.gate is not None:
-        total = total + left.gate.T @ right.gate
-    return nearest_rotation(total)
+    if left.gate is None or right.gate is None:
+        return nearest_rotation(left.up.T @ right.up + left.down.T @ right.down)
+    total = left.gate.T @ right.gate
+    loose = np.einsum("ij,ij->i", left.up @ nearest_rotation(total), right.up)
+    sign = np.where(loose < 0.0, -1.0, 1.0).astype(np.float32)[:, None]
+    return nearest_rotation(total + left.up.T @ (sign * right.up) + left.down.T @ (sign * right.down))
 
 
 def layer_rotation(a: Weights, b: Weights, pair: Pair) -> Rows:
@@ -424,14 +335,15 @@ def layer_rotation(a: Weights, b: Weights, pair: Pair) -> Rows:
     return _in_places(one.take(np.arange(count)), two.take(np.arange(count)))
 
 
-def _origin_matched(a: Weights, b: Weights, results: Sequence[HeldOut], R: Rows) -> Origin:
-    """Compare the neurons that both kinds of rows paired alike."""
+def _origin_matched(a: Weights, b: Weights, results: Sequence[HeldOut]) -> Origin:
+    """Compare the neurons that both kinds of rows paired alike, in the layers that match best."""
     slices: Slices = {}
-    for found in results:
-        one, two = _read(a, b, found.pair)
+    for found in sorted(results, key=lambda found: -found.share)[:ORIGIN_LAYERS]:
+        one, two = read_pair(a, b, found.pair)
         agreed = (found.match.gate_index == found.match.up_index) & (found.match.gate_index >= 0)
         if np.count_nonzero(agreed) >= grams.LEAST_NEURONS:
-            paired = _paired(one.take(found.rows[agreed]), two.take(found.match.gate_index[agreed]), R)
+            partners = found.others[found.match.gate_index[agreed]]
+            paired = _paired(one.take(found.rows[agreed]), two.take(partners), found.R)
             for name, pair in paired.items():
                 slices.setdefault(name, []).append(pair)
     return origin_of(slices, []) if slices else _unexamined(Text("too few neurons are paired alike"))

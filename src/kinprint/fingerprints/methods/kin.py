@@ -51,8 +51,8 @@ class Kin(Method):
         gram = next((test for test in tests if test.name == GRAM), None)
         if gram is not None:
             details["gram fixed points"] = gram.statistic or 0.0
-        if found.rotation is not None:
-            details["agreement where fitted"] = found.rotation.agreement
+        if found.fitted is not None:
+            details["agreement where fitted"] = found.fitted.rotation.agreement
         notes = tuple(text for text in (found.untested, *(test.reason for test in found.tests)) if text)
         return Score(found.share, chance, details, dict(found.layers) if (best.log10_p or 0.0) < -6.0 else {}, notes)
 

@@ -1,0 +1,257 @@
+"""Fit a rotation on some layers, or on half of a layer's neurons, and match the neurons that no fit has seen.
+
+Which layers belong together is not known where layers were dropped, inserted or put in another order. The singular values of a
+layer's rows depend on no basis and no order of neurons: they propose pairs of layers to fit on. A rotation found on one pair says
+of all others which belong together. Every such choice is paid for in the p-value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint._util.numeric import evenly_spaced
+from kinprint.align.neuron_assignment import NeuronMatch, gate_up_agreement
+from kinprint.align.rotation import (
+    WIDE,
+    FoundRotation,
+    Index,
+    Neurons,
+    Rows,
+    agreement,
+    directions,
+    find_rotation,
+    match_rotated,
+    spectrum,
+)
+from kinprint.errors import DegenerateInput
+from kinprint.evidence.neuron_gram import LEAST_NEURONS, NO_MLP, Allowed, everything, neuron_sets
+from kinprint.evidence.neuron_matching import DRAWS, NULL_ROWS
+from kinprint.model.weights import Weights
+
+FIT_LAYERS, HELD_OUT = 2, 2
+SEARCHED, SEARCHED_NARROW = 8, 64  # layers of either model searched: of wide models, and of others
+PROPOSED = 6  # pairs of layers that spectra propose and that are fitted on
+CLEAR_FIT = 0.8  # share of neurons fitted that agree beyond which no other layers are tried
+SAMPLED = 1024  # neurons of A matched in a layer
+COLUMNS = 512  # residual dimensions that are enough to tell neurons apart once the basis is aligned
+FEW_ROWS, COPIED_SHARE = 128, 0.2  # neurons looked at, and share found beyond which layers of one model are copies
+
+Pair = tuple[int, int]  # a layer of A and one of B
+Layers = tuple[list[int], list[int]]  # layers of A and of B
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A rotation, and the pairs of layers that it was fitted on."""
+
+    rotation: FoundRotation
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Neurons of one pair of layers that the rotation was not fitted on: how many of them two kinds of rows pair alike."""
+
+    pair: Pair
+    rows: Index  # of A, that were matched
+    others: Index  # of B, that they were matched with
+    match: NeuronMatch
+    R: Rows
+    own: float = 0.0  # share that either model's own neurons, fitted and not, give away of each other
+
+    @property
+    def share(self) -> float:
+        """Share of neurons on which both agree."""
+        return self.match.agreement / self.match.n
+
+
+def choose_pairs(a: Weights, b: Weights, allowed: Allowed = everything) -> list[Pair]:
+    """Return pairs of layers at the same relative depth, spread over the models: first those to fit on, then those to test."""
+    sets = sorted(neuron_sets(a, allowed)), sorted(neuron_sets(b, allowed))
+    if not sets[0] or not sets[1]:
+        raise DegenerateInput(NO_MLP)
+    picked = evenly_spaced(sets[1], FIT_LAYERS + HELD_OUT, at="middles")
+    if len(picked) < 2:
+        raise DegenerateInput("a single layer: there is none left to test on")
+    count_a, count_b = len(sets[0]), len(sets[1])
+    pairs = [(sets[0][min(count_a - 1, round(sets[1].index(layer) * count_a / count_b))], layer) for layer in picked]
+    return [*pairs[::2], *pairs[1::2]]
+
+
+def read_pair(a: Weights, b: Weights, pair: Pair) -> tuple[Neurons, Neurons]:
+    """Read the neurons of a layer of A and of one of B."""
+    return neuron_sets(a)[pair[0]].read(), neuron_sets(b)[pair[1]].read()
+
+
+def cost_of(a: Weights, b: Weights, pair: Pair) -> int:
+    """Return the bytes that a layer of A and one of B take."""
+    return neuron_sets(a)[pair[0]].cost() + neuron_sets(b)[pair[1]].cost()
+
+
+def searched_layers(a: Weights, b: Weights, allowed: Allowed, room: int) -> Layers:
+    """Return the layers of both sides that are searched, as many as there is room for; none where that is a single one."""
+    most = min(room, SEARCHED if max(a.hidden, b.hidden) > WIDE else SEARCHED_NARROW)
+    one, two = (
+        evenly_spaced(sorted(neuron_sets(model, allowed)), most, at="middles") if most >= 2 else [] for model in (a, b)
+    )
+    return one, two
+
+
+def fit(a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, start: Rows | None = None) -> Fitted:
+    """Fit a rotation on these pairs of layers."""
+    return Fitted(find_rotation((read_pair(a, b, pair) for pair in pairs), seed=seed, start=start), tuple(pairs))
+
+
+def propose_pairs(a: Weights, b: Weights, layers: Layers) -> list[Pair]:
+    """Pair layers by the singular values of their rows, the most alike first, none of them twice."""
+    width = min(a.hidden, b.hidden)
+    one, two = (
+        [spectrum(sets[layer].read(), width) for layer in side]
+        for sets, side in zip((neuron_sets(a), neuron_sets(b)), layers, strict=True)
+    )
+    gaps = {
+        (layers[0][i], layers[1][j]): float(np.mean((x - y) ** 2))
+        for i, x in enumerate(one)
+        for j, y in enumerate(two)
+        if x.shape == y.shape
+    }
+    pairs: list[Pair] = []
+    for pair in sorted(gaps, key=lambda pair: gaps[pair]):
+        if all(pair[0] != i and pair[1] != j for i, j in pairs):
+            pairs.append(pair)
+    return pairs
+
+
+def nearest_pairs(a: Weights, b: Weights, layers: Layers, R: Rows) -> list[Pair]:
+    """Return for each layer of B the layer of A whose neurons are most alike under a rotation, the most alike pairs first."""
+    sets = neuron_sets(a), neuron_sets(b)
+    columns = np.sort(np.random.default_rng(R.shape[1]).permutation(R.shape[1])[:COLUMNS])
+
+    def turned(layer: int) -> list[Rows | None]:
+        rows = (0, min(FEW_ROWS, sets[0][layer].shape[0]))
+        return [None if X is None else directions(X @ R[:, columns]) for X in sets[0][layer].gate_and_up(rows)]
+
+    few = {layer: turned(layer) for layer in layers[0]}
+    best: dict[Pair, float] = {}
+    for layer in layers[1]:
+        two = [None if X is None else directions(X[:, columns]) for X in sets[1][layer].gate_and_up()]
+        likeness = {at: _likeness(one, two) for at, one in few.items()}
+        near = max(likeness, key=lambda at: likeness[at])
+        best[near, layer] = likeness[near]
+    return sorted(best, key=lambda pair: -best[pair])
+
+
+def _likeness(one: Sequence[Rows | None], two: Sequence[Rows | None]) -> float:
+    """Return how near the rows of A come to any of B, on average; signs of up rows are free where there is a gate."""
+    cosines = [x @ y.T for x, y in zip(one, two, strict=True) if x is not None and y is not None]
+    total = cosines[0] + np.abs(cosines[1]) if len(cosines) > 1 else cosines[0]
+    return float(total.max(axis=1).mean())
+
+
+def fit_all(
+    a: Weights, b: Weights, pairs: Sequence[Pair], layers: Layers, starts: Sequence[Rows], seed: int
+) -> list[Fitted]:
+    """Fit on layers at the same depth, from all starts; then on those that spectra propose, until neurons agree clearly."""
+    # one layer of a wide model has rows enough to determine a rotation, and each more takes half a minute
+    cut = 1 if a.hidden > WIDE else (len(pairs) + 1) // 2
+    fits = [fit(a, b, pairs[:cut], seed=seed, start=start) for start in (None, *starts)]
+    if all(found.rotation.agreement <= CLEAR_FIT for found in fits):
+        for pair in propose_pairs(a, b, layers)[:PROPOSED]:
+            fits.append(fit(a, b, [pair], seed=seed))
+            if fits[-1].rotation.agreement > CLEAR_FIT:
+                break
+    return fits
+
+
+def alike(one: Neurons, two: Neurons) -> bool:
+    """Whether two layers of one model are copies, in whatever order: then what fits one fits the other."""
+    if (one.gate is None) != (two.gate is None):
+        return False
+    few = one.take(np.arange(min(one.count, FEW_ROWS)))
+    return agreement(few, two, np.eye(one.width, dtype=np.float32)) > COPIED_SHARE
+
+
+def not_fitted(a: Weights, b: Weights, fitted: Sequence[Pair], tested: Sequence[Pair], count: int) -> list[Pair]:
+    """Return the first pairs whose layers are no copies, on either side, of those that the rotation was fitted on."""
+
+    def copied(here: Neurons, layer: int, side: int) -> bool:
+        sets = neuron_sets((a, b)[side])
+        return any(other[side] == layer or alike(here, sets[other[side]].read()) for other in fitted)
+
+    kept: list[Pair] = []
+    for pair in tested:
+        if len(kept) < count and not any(map(copied, read_pair(a, b, pair), pair, (0, 1))):
+            kept.append(pair)
+    if not kept:
+        raise DegenerateInput("the layers left to test on are copies of those that were fitted")
+    return kept
+
+
+def held_out(
+    a: Weights, b: Weights, pairs: Sequence[Pair], R: Rows, *, seed: int, draws: int = DRAWS, beyond: float = 0.0
+) -> list[HeldOut]:
+    """Match the neurons of layers that the rotation was not fitted on."""
+    results = []
+    for pair in pairs:
+        one, two = read_pair(a, b, pair)
+        rng = np.random.default_rng([seed, *pair])
+        rows = np.sort(rng.permutation(one.count)[:SAMPLED])
+        others = np.arange(two.count)
+        match = _matched(one.take(rows), two, R, rng, seed=seed, draws=draws, beyond=beyond)
+        results.append(HeldOut(pair, rows, others, match, R))
+    return results
+
+
+def half_held_out(
+    a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, draws: int = DRAWS, beyond: float = 0.0
+) -> list[HeldOut]:
+    """Match half of a layer's neurons under a rotation of its own, fitted on the other half and what those are paired with."""
+    results = []
+    for pair in pairs:
+        one, two = read_pair(a, b, pair)
+        rng = np.random.default_rng([seed, *pair])
+        order, half = rng.permutation(one.count), min(one.count, two.count) // 2
+        fitted, rows = np.sort(order[:half]), np.sort(order[half:][:SAMPLED])
+        R = find_rotation([(one, two)], seed=seed, among=fitted).R
+        partners = np.unique(match_rotated(one.take(fitted), two, R))
+        others = np.setdiff1d(np.arange(two.count), partners)
+        if min(len(rows), len(others)) < LEAST_NEURONS:
+            continue
+        match = _matched(one.take(rows), two.take(others), R, rng, seed=seed, draws=draws, beyond=beyond)
+        own = max(_recognised(one, rows, fitted), _recognised(two, others, partners[partners >= 0]))
+        results.append(HeldOut(pair, rows, others, match, R, own))
+    return results
+
+
+def _recognised(neurons: Neurons, rows: Index, fitted: Index) -> float:
+    """Return the share of neurons whose two kinds of rows are both nearest to the same neuron of those fitted.
+
+    Copies, and groups of neurons that have something in common, follow those fitted to their like in an unrelated model that has
+    such groups too, about as often as they find each other here. Layers of trained models have 0.05 of these, and up to 0.14.
+    """
+    new, seen = neurons.take(rows).directions(), neurons.take(fitted).directions()
+    kinds = [(new.up, seen.up), (new.down, seen.down) if new.gate is None else (new.gate, seen.gate)]
+    first, second = (np.abs(x @ y.T).argmax(axis=1) for x, y in kinds if x is not None and y is not None)
+    return float(np.mean(first == second))
+
+
+def _matched(
+    one: Neurons, two: Neurons, R: Rows, rng: np.random.Generator, *, seed: int, draws: int, beyond: float
+) -> NeuronMatch:
+    """Pair neurons by gate and by up rows (by up and by down rows where there is no gate), under a rotation."""
+    columns = np.sort(rng.permutation(one.width)[:COLUMNS])
+    back = R.T[:, columns]
+    gated = one.gate is not None and two.gate is not None
+    first, second = ((side.gate, side.up) if gated else (side.up, side.down) for side in (one, two))
+    return gate_up_agreement(
+        *(X[:, columns] for X in first if X is not None),
+        *(X @ back for X in second if X is not None),
+        draws=draws,
+        seed=seed,
+        up_signed=one.gate is None,
+        null_rows=NULL_ROWS,
+        beyond=beyond,
+    )
