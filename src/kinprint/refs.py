@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,17 @@ class ByteRange:
     def covers(self, other: ByteRange) -> bool:
         """Whether `other` lies inside this range."""
         return self.start <= other.start and other.end <= self.end
+
+
+def join_runs(runs: Iterable[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
+    """Join ascending runs that overlap or lie at most `gap` apart."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in runs:
+        if joined and start - joined[-1][1] <= gap:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from kinprint.errors import BudgetExceeded, KinprintError
-from kinprint.formats.plan import rows, windows
+from kinprint.formats.plan import rows
 from kinprint.model.model import open_model
+from kinprint.studies.origin.windows import windows
 from support import contract
 from support.contract import little_model as model
 from support.hub import HubServer

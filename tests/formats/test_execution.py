@@ -13,11 +13,12 @@ import pytest
 from kinprint.formats import execution, npz
 from kinprint.formats.checkpoint import execute_together, open_checkpoint
 from kinprint.formats.dtypes import ITEM_BYTES, Landing, decode, decodes_piecewise
-from kinprint.formats.plan import plan_reads, rows, whole, windows
+from kinprint.formats.plan import plan_reads, rows, whole
 from kinprint.formats.safetensors.writer import TensorSpec
 from kinprint.lab.safetensors_files import write_dense
 from kinprint.sources.buffers import Recycler
 from kinprint.sources.session import PIECE_BYTES
+from kinprint.studies.origin.windows import windows
 from support.fuzzing import MemoryFile, MemorySession
 
 # -- landing -----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinprint.formats.dtypes import ITEM_BYTES
-from kinprint.formats.plan import MAX_GAP_BYTES, MAX_RANGE_BYTES, TensorSlice, plan_reads, rows, whole, windows
+from kinprint.formats.plan import MAX_GAP_BYTES, MAX_RANGE_BYTES, TensorSlice, plan_reads, rows, whole
 from kinprint.formats.tensors import TensorInfo
+from kinprint.studies.origin.windows import windows
 
 DTYPES = {"U8": 1, "F16": 2, "F32": 4, "F64": 8}
 EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)

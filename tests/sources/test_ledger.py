@@ -9,8 +9,8 @@ import pytest
 from kinprint.errors import FileTooLarge, NotFound, NotRecorded, OfflineError, SourceChanged, StorageError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
-from kinprint.refs import ByteRange
-from kinprint.sources.ledger import CHUNK_BYTES, Failure, Ledger, digest_of, merged
+from kinprint.refs import ByteRange, join_runs
+from kinprint.sources.ledger import CHUNK_BYTES, Failure, Ledger, digest_of
 from kinprint.sources.replay import KeptBytes, ReplaySession, SharedFile
 from kinprint.sources.session import PIECE_BYTES, Session
 from kinprint.sources.settings import Settings
@@ -33,7 +33,7 @@ def kept_of(ledger):
             if item.ranges:
                 data = b"".join(ledger.contents(number, item.name))
                 shared.write(at, memoryview(data))
-                found[number, item.name] = KeptBytes(shared, at, merged([(r.start, r.end) for r in item.ranges]))
+                found[number, item.name] = KeptBytes(shared, at, item.spans)
                 assert found[number, item.name].length == len(data)
                 at += len(data)
     return file, found
@@ -44,8 +44,8 @@ def test_pieces_are_whole_chunks():
 
 
 def test_merged():
-    assert merged([]) == ()
-    assert merged([(5, 7), (0, 2), (2, 3), (6, 9), (0, 1)]) == ((0, 3), (5, 9))
+    assert join_runs([]) == []
+    assert join_runs(sorted([(5, 7), (0, 2), (2, 3), (6, 9), (0, 1)])) == [(0, 3), (5, 9)]
 
 
 def test_without_a_ledger_nothing_is_wrapped(model_folder, session_for):
@@ -124,7 +124,7 @@ def test_from_many_threads(model_folder):
                 thread.join()
         raw = (model_folder / "model-00001-of-00002.safetensors").read_bytes()
         (file,) = ledger.record().sources[0].files
-        ((start, end),) = merged([(item.start, item.end) for item in file.ranges])
+        ((start, end),) = file.spans
         assert b"".join(ledger.contents(0, file.name)) == raw[start:end]
         assert all(hashlib.sha256(raw[item.start : item.end]).hexdigest() == item.sha256 for item in file.ranges)
 

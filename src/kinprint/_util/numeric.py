@@ -65,12 +65,9 @@ def ranks(values: NDArray[Any]) -> FloatArray:
 def evenly_spaced(
     items: Sequence[T], count: int, at: Literal["starts", "middles", "ends", "nearest"] = "starts"
 ) -> list[T]:
-    """Return at most `count` of the items, evenly spaced.
+    """Return at most `count` of the items, at the starts or in the middles of as many equal parts.
 
-    Parameters
-    ----------
-    at : where in `count` equal parts: at their starts, or in their middles. With "ends" and "nearest" the first and the last item
-        are among those chosen, and the others are rounded down, or to the nearest; a single one is the last.
+    With "ends" and "nearest" the first and the last are among them, others rounded down, or to the nearest; one alone is the last.
     """
     n = len(items)
     if n <= count:

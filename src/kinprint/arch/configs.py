@@ -71,9 +71,7 @@ class Dims:
                 flag = self._config.get(rule.flag)
                 if flag if isinstance(flag, bool) else rule.default:
                     return self._first(name, rule.then)
-                continue
-            value = self._value(name, rule)
-            if value is not None:
+            elif (value := self._value(name, rule)) is not None:
                 return value
         return None
 

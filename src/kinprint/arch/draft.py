@@ -12,7 +12,7 @@ from kinprint.arch.configs import Dims
 from kinprint.arch.naming import Excluded, RoleTensor
 from kinprint.arch.roles import Axis, Role, RoleInfo
 from kinprint.arch.splits import Intervals, plan_split
-from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, matrix_name, plan_stack
+from kinprint.arch.stack_axes import MOST_EXPERTS, MOST_MATRICES, is_transposed, plan_stack
 from kinprint.arch.templates import ROLE_ORDER, Architecture, Exclusion, NameForm, NameForms, NameRule
 from kinprint.text import Text
 
@@ -172,9 +172,9 @@ class Draft:
 
     def _packed(self, forms: NameForms, entries: Sequence[_FormFacts]) -> set[str]:
         """Names of tensors whose quantiser state is stored next to them."""
-        exclusions = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
-        names = ((name, each) for form, each in exclusions if each and each.packs for name in form.names)
-        return {partner for name, exclusion in names if (partner := exclusion.packed_name(name))}
+        pairs = [(form, entry.exclusion) for form, entry in zip(forms.forms, entries, strict=True)]
+        found = {each.packed_name(name) for form, each in pairs if each and each.packs for name in form.names}
+        return {name for name in found if name}
 
     def _place(self, name: str, entry: _FormFacts, first: int, shape: tuple[int, ...]) -> None:
         rule, _, _, base, expert, axes = entry
@@ -226,9 +226,8 @@ class Draft:
                 )
 
     def _unstack(self, name: str, rule: NameRule, layer: int, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
-        """Give each matrix of a stack its roles."""
         count, sides = shape[0], (shape[1], shape[2])
-        names = [matrix_name(name, number) for number in range(min(count, MOST_EXPERTS))]
+        names = [f"{name}[{number}]" for number in range(min(count, MOST_EXPERTS))]  # as formats.tensors knows them
         self._matrices += count
         crowded = count > MOST_EXPERTS or self._matrices > MOST_MATRICES
         if crowded or not self._stored.isdisjoint(names):

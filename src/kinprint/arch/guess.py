@@ -18,22 +18,7 @@ _BIAS_NAMES = ("bias", "beta")
 _LONGEST_NAME = 500  # no module path is longer; searching for words in what an attacker made up is a waste
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    fused: tuple[str, ...]
-    sections: dict[str, tuple[tuple[Role, tuple[str, ...]], ...]]
-
-    def role(self, section: str, text: str) -> Role | None:
-        return next((role for role, words in self.sections[section] if any(word in text for word in words)), None)
-
-
-@cache
-def _words() -> _Words:
-    raw = read_packaged("_generic")
-    return _Words(
-        tuple(raw.pop("fused")),
-        {key: tuple((Role(entry["role"]), tuple(entry["any"])) for entry in entries) for key, entries in raw.items()},
-    )
+_words = cache(read_packaged)
 
 
 def guess_rule(key: str) -> NameRule | None:
@@ -44,12 +29,13 @@ def guess_rule(key: str) -> NameRule | None:
     # The first index is the block's, whatever the list of blocks is called; only what follows it describes the part.
     head, block, tail = module.partition(".#.")
     text = f".{tail if block else head}."
-    words = _words()
-    if any(word in text for word in words.fused):
+    words = _words("_generic")
+    if any(word in text for word in words["fused"]):
         return None
     expert = block != "" and "expert" in text and ".#." in text
     section = "model" if not block else "expert" if expert else "shared" if "shared_expert" in text else "layer"
-    role = words.role(section, text)
+    named = next((entry["role"] for entry in words[section] if any(word in text for word in entry["any"])), None)
+    role = None if named is None else Role(named)
     if role is not None and kind in _BIAS_NAMES:
         role = BIASES.get(role)
     if role is None:

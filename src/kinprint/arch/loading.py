@@ -147,13 +147,13 @@ def _exclusion(file: str, entry: object) -> Exclusion:
     if not isinstance(pattern, str) or not isinstance(reason, str) or not (packs is None or isinstance(packs, str)):
         raise _fail(file, "key 'exclude'", f"strings for pattern, reason and packs, got {entry!r}")
     text = pattern.removeprefix("*").removesuffix("*")
-    if not text or "*" in text:
+    if not text or set(text) & set("*?["):
         raise _fail(file, f"exclude pattern {pattern!r}", "text, with * at the start, the end or both")
     if packs is not None and (pattern[0] != "*" or pattern[-1] == "*"):
         raise _fail(file, f"exclude pattern {pattern!r}", "* at the start only, as 'packs' replaces the suffix")
     if not isinstance(optional := entry.get("optional", False), bool):
         raise _fail(file, f"exclude pattern {pattern!r}", f"true or false for optional, got {optional!r}")
-    return Exclusion(text, pattern.startswith("*"), pattern.endswith("*"), Text.of(reason, {}), packs, optional)
+    return Exclusion(pattern, Text.of(reason, {}), packs, optional)
 
 
 def _dim_rules(file: str, name: str, rules: object, known: Mapping[str, object]) -> tuple[DimRule, ...]:
@@ -274,7 +274,6 @@ def _role_or_split(file: str, where: str, spec: Mapping[str, Any], dims: Mapping
 
 
 def _bias(weight: Role | Split) -> Role | Split | None:
-    """Return the bias that belongs to a weight, or None if no role is declared for it."""
     if isinstance(weight, Role):
         return BIASES.get(weight)
     parts = [(BIASES.get(role), size) for role, size in weight.parts]

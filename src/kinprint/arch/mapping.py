@@ -1,15 +1,13 @@
 """Find the roles of tensors from a config and the stored names and shapes.
 
-The config selects an architecture file. If it does not, or its templates name fewer than half of the tensors, the file
-that names most of them is taken; if that is fewer than half too, roles are guessed from patterns. Either is said.
-Names and configs are hostile input: nothing here raises on them, and no stored name is dropped.
+The config selects an architecture file. If that names fewer than half of the tensors, the one that names most is taken, and if that
+is fewer than half too, roles are guessed from patterns. Names and configs are hostile input: nothing here raises on them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from operator import attrgetter
 
@@ -29,25 +27,28 @@ def name_tensors(config: Mapping[str, object], shapes: Mapping[str, tuple[int, .
     """Find the role of every tensor of a checkpoint: each stored name is among the tensors, the unmapped or the excluded."""
     flat = flattened(config)
     forms = NameForms(shapes)
-    choice = _choose(config, forms.counts())
-    draft = Draft(choice.architecture, flat)
-    by_pattern = choice.architecture is generic()
+    architecture, reasons = _choose(config, forms.counts())
+    draft = Draft(architecture, flat)
+    by_pattern = architecture is generic()
     draft.fill(forms, shapes, in_order=by_pattern)
     if by_pattern:
         _drop_misfits(draft)
     tensors = tuple(map(draft.found.__getitem__, sorted(draft.found)))
     layers, layer_notes = _layers(draft.dims, tensors)
     experts, expert_notes = _experts(draft.dims, tensors)
-    notes = [*choice.notes, *draft.notes(), *layer_notes, *expert_notes, *_width_notes(draft.dims, tensors)]
+    notes = [*reasons, *draft.notes(), *layer_notes, *expert_notes, *_width_notes(draft.dims, tensors)]
+    notes += _head_notes(flat, tensors)
+    if n := sum(each.reason == "quantiser state" for each in draft.excluded):
+        notes.append(Text("{n} tensors of quantiser state excluded: stored weights are not to scale", n=n))
     return Naming(
-        architecture=choice.architecture.name,
-        guessed=choice.guessed,
+        architecture=architecture.name,
+        guessed=bool(reasons),
         layers=layers,
         experts=experts,
         tensors=tensors,
         unmapped=tuple(sorted(draft.unmapped)),
         excluded=tuple(sorted(draft.excluded, key=lambda each: each.name)),
-        notes=(*notes, *_head_notes(flat, tensors), *_quantiser_notes(draft)),
+        notes=tuple(notes),
     )
 
 
@@ -59,20 +60,13 @@ def residual_width(naming: Naming, config: Mapping[str, object] | None = None) -
     return Dims(generic().dims, flattened(config)).values.get("hidden")
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    architecture: Architecture
-    guessed: bool
-    notes: tuple[Text, ...]
-
-
-def _choose(config: Mapping[str, object], keys: Counter[str]) -> _Choice:
-    """Select the architecture file that the config names, or failing that the one that fits."""
+def _choose(config: Mapping[str, object], keys: Counter[str]) -> tuple[Architecture, list[Text]]:
+    """Select the architecture file that the config names, or failing that guess the one that fits and say why."""
     names = selecting_names(config)
     claims = list(dict.fromkeys(selectors()[name] for name in names if name in selectors()))
     for claim in claims:
         if _fraction(load(claim), keys) >= _ENOUGH:
-            return _Choice(load(claim), False, ())
+            return load(claim), []
     if claims:
         fraction = _fraction(load(claims[0]), keys)
         cause = Text(
@@ -88,7 +82,7 @@ def _choose(config: Mapping[str, object], keys: Counter[str]) -> _Choice:
         guess = Text("guessed {name}, whose templates name {x:.0%} of the tensors", name=best.name, x=fraction)
     else:
         best, guess = generic(), Text("roles guessed by pattern")
-    return _Choice(best, True, (Text("{cause}: {guess}", cause=cause, guess=guess),))
+    return best, [Text("{cause}: {guess}", cause=cause, guess=guess)]
 
 
 def _covered(architecture: Architecture, keys: Counter[str]) -> int:
@@ -97,11 +91,9 @@ def _covered(architecture: Architecture, keys: Counter[str]) -> int:
 
 def _fraction(architecture: Architecture, keys: Counter[str]) -> float:
     """Fraction of names with a template, among those that are not excluded on purpose."""
-    covered = _covered(architecture, keys)
-    strange = sum(
-        count for key, count in keys.items() if architecture.rule(key) is None and architecture.exclusion(key) is None
-    )
-    return covered / (covered + strange) if covered + strange else 1.0
+    counted = [key for key in keys if architecture.rule(key) is not None or architecture.exclusion(key) is None]
+    total = sum(keys[key] for key in counted)
+    return _covered(architecture, keys) / total if total else 1.0
 
 
 def _drop_misfits(draft: Draft) -> None:
@@ -149,8 +141,3 @@ def _head_notes(config: Mapping[str, object], tensors: tuple[RoleTensor, ...]) -
         return [Text("tied embeddings: no head is stored, the embedding serves as head")]
     told = Text("config says the head is not tied to the embedding, yet no head is stored")
     return [told if tied is False else Text("no head is stored")]
-
-
-def _quantiser_notes(draft: Draft) -> list[Text]:
-    count = sum(each.reason == "quantiser state" for each in draft.excluded)
-    return [Text("{n} tensors of quantiser state excluded: stored weights are not to scale", n=count)] if count else []

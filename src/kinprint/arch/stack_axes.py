@@ -13,11 +13,6 @@ MOST_EXPERTS = 9_999  # more have no place in a name
 MOST_MATRICES = 1 << 18  # of a model; the largest have 70,000
 
 
-def matrix_name(name: str, number: int) -> str:
-    """Name one matrix of a stack, as `kinprint.formats.tensors.Tensors` knows it."""
-    return f"{name}[{number}]"
-
-
 def is_transposed(rule: NameRule, sides: tuple[int, int], width: int | None, swapped: bool) -> bool | Text:
     """Return whether matrices are stored in × out, or why that cannot be told.
 

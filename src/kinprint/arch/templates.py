@@ -1,8 +1,7 @@
 """Define compiled architecture files, and the normal form of tensor names by which their templates are looked up.
 
-A checkpoint of a large mixture of experts holds some 18,000 names. Rather than trying every template on every name,
-each name is reduced to a key in which block and expert indices are replaced by a placeholder; templates are reduced in
-the same way, so that a name is recognised by one look-up in a dict.
+A large mixture of experts holds some 18,000 names. Names and templates alike are reduced to a key in which block and expert
+indices are replaced by a placeholder, so that a name is recognised by one look-up in a dict.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from kinprint.arch.roles import Role
 from kinprint.text import Text
@@ -111,22 +111,18 @@ class NameRule:
 class Exclusion:
     """Names to leave out: a pattern with ``*`` at either end or both, and the reason."""
 
-    text: str
-    open_start: bool
-    open_end: bool
+    pattern: str
     reason: Text
     packs: str | None  # of a quantiser's state: the suffix of the tensor beside it that then holds packed numbers
     optional: bool = False  # a buffer without weights, which a copy of the model may lack
 
     def matches(self, name: str) -> bool:
         """Whether a name falls under the pattern."""
-        if self.open_start:
-            return self.text in name if self.open_end else name.endswith(self.text)
-        return name.startswith(self.text) if self.open_end else name == self.text
+        return fnmatchcase(name, self.pattern)
 
     def packed_name(self, name: str) -> str | None:
         """Name of the tensor whose quantiser state ``name`` is."""
-        return None if self.packs is None else name[: len(name) - len(self.text)] + self.packs
+        return None if self.packs is None else name.removesuffix(self.pattern[1:]) + self.packs
 
 
 @dataclass(frozen=True, slots=True)

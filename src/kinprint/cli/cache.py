@@ -20,8 +20,22 @@ _OFF = "the range cache is switched off (KINPRINT_CACHE)"
 @click.pass_context
 def cache_command(context: click.Context, style: str) -> None:
     """Show the range cache: where it is, what it holds, how large it may grow."""
-    if context.invoked_subcommand is None:
-        _show(style)
+    if context.invoked_subcommand is not None:
+        return
+    from kinprint.render.terminal.cache import print_cache
+
+    cache, printing = _open(), Printing(style, "en")
+    if cache is None and not printing.json:
+        click.echo(_OFF, err=True)
+        return
+    stored = [file for file in cache.files() if file.ranges] if cache else []
+    facts = {
+        "folder": str(cache.root) if cache else None,
+        "cap_bytes": cache.cap_bytes if cache else None,
+        "stored_bytes": sum(file.stored_bytes for file in stored),
+        "files": [{**file.about, "ranges": file.ranges, "stored_bytes": file.stored_bytes} for file in stored],
+    }
+    printing.show_plain(facts, partial(print_cache, facts))
 
 
 @cache_command.command("clear")
@@ -42,20 +56,3 @@ def _open() -> RangeCache | None:
 
     settings = Settings.from_env()
     return RangeCache(settings.range_cache, settings.range_cache_cap_bytes) if settings.range_cache else None
-
-
-def _show(style: str) -> None:
-    from kinprint.render.terminal.cache import print_cache
-
-    cache, printing = _open(), Printing(style, "en")
-    if cache is None and not printing.json:
-        click.echo(_OFF, err=True)
-        return
-    stored = [file for file in cache.files() if file.ranges] if cache else []
-    facts = {
-        "folder": str(cache.root) if cache else None,
-        "cap_bytes": cache.cap_bytes if cache else None,
-        "stored_bytes": sum(file.stored_bytes for file in stored),
-        "files": [{**file.about, "ranges": file.ranges, "stored_bytes": file.stored_bytes} for file in stored],
-    }
-    printing.show_plain(facts, partial(print_cache, facts))

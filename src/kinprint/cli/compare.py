@@ -61,14 +61,11 @@ def compare_command(
     if any(is_fingerprint(side) for side in models):
         if len(models) > 2:
             raise click.UsageError("fingerprint files are compared two at a time")
-        if asked := [
-            *(FORMS[name].option for name in outputs.forms),
-            *(["--bundle"] if bundle else []),
-            *(["--fail-on"] if fail_on else []),
-        ]:
-            raise click.UsageError(
-                f"{asked[0]} needs the models themselves: a comparison of fingerprint files has no verdict"
-            )
+        others = {"--bundle": bundle, "--fail-on": fail_on}
+        asked = [*(FORMS[name].option for name in outputs.forms), *(name for name in others if others[name])]
+        if asked:
+            why = "a comparison of fingerprint files has no verdict"
+            raise click.UsageError(f"{asked[0]} needs the models themselves: {why}")
         return compare_files(models[0], models[1], chosen, outputs.out, printing, reading)
     outputs.check({"--bundle": bundle})
     if chosen.get("null"):
@@ -113,6 +110,5 @@ def show_report(report: Report, printing: Printing, *, brief: bool, explain: boo
     printing.show(report, details=not brief, explain=explain)
     if report.status != OK and (report.verdict is None or report.verdict.class_ == "not_testable"):
         click.echo(f"error: {printable(report.reason or '', 700)}", err=True)
-        click.echo(
-            "  next: kinprint inspect shows what either model holds; see also --roles, --layers and --budget", err=True
-        )
+        hint = "kinprint inspect shows what either model holds; see also --roles, --layers and --budget"
+        click.echo(f"  next: {hint}", err=True)

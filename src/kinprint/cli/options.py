@@ -89,7 +89,6 @@ def _click_option(name: str, described: CommandOption, default: Any) -> Callable
 
 
 def _into(kind: type) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that packs the options that are fields of a dataclass."""
     return lambda given: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
 
 

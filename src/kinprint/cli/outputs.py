@@ -53,7 +53,6 @@ class Outputs:
                 raise click.UsageError(f"{option} would overwrite {file}, which is read\n  next: name another file")
 
     def _targets(self) -> dict[str, Path]:
-        """Return the files to be written, by their options."""
         json = {} if self.out is None else {"--out": self.out / "report.json"}
         return json | {FORMS[name].option: path for name, path in self.forms.items()}
 

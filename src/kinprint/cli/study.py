@@ -100,6 +100,7 @@ def study_command(
     for study in studies:
         results = _folder(out, study, several=len(studies) > 1) / "RESULTS.md"
         check_target(results, (results.parent,))
+    command = " ".join(["kinprint", *sys.argv[1:]])
     outcomes: list[Outcome] = []
     written: list[Future[Path]] = []
     with ExitStack() as stack:
@@ -113,7 +114,7 @@ def study_command(
             with Session(reading.settings, on_traffic=line.traffic) as session:
                 outcome = run_study(study.name, session, models=chosen, request=request, progress=line.stage)
             folder = _folder(out, study, several=len(studies) > 1)
-            write = partial(write_outcome, outcome, folder, language=lang, command=_command(), pool=pool)
+            write = partial(write_outcome, outcome, folder, language=lang, command=command, pool=pool)
             written.append(writer.submit(write))
             outcomes.append(outcome)
         for number, job in enumerate(written):
@@ -121,8 +122,7 @@ def study_command(
             job.result()
     for outcome, job in zip(outcomes, written, strict=True):
         _summarise(outcome, job.result(), lang)
-    found = all(_found(outcome) for outcome in outcomes)
-    return 0 if found else NOTHING_FOUND
+    return 0 if all(map(_found, outcomes)) else NOTHING_FOUND
 
 
 def _found(outcome: Outcome) -> bool:
@@ -167,7 +167,3 @@ def _summarise(outcome: Outcome, target: Path, lang: str) -> None:
     for part, text in outcome.missing:
         click.echo(f"{outcome.study}: missing: {part.name}: {text.render(lang)}", err=True)
     click.echo(f"{outcome.study}: wrote {target}", err=True)
-
-
-def _command() -> str:
-    return " ".join(["kinprint", *sys.argv[1:]])

@@ -1,8 +1,7 @@
 """Declare a fingerprint method: a score that rises with likeness, with its needs, invariances and null.
 
 To add a method, write one file in `kinprint.fingerprints.methods` with one class, and name it in `all_methods`. Where a score
-follows from features of each model alone, write `extract` and `score`: the method then works on fingerprint files. Where one
-model must be compared with the other directly (by an assignment, say), write `score_models` only.
+follows from features of each model alone, write `extract` and `score` (it then works on fingerprint files), else `score_models`.
 """
 
 from __future__ import annotations

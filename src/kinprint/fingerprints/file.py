@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from kinprint._util.files import write_whole
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
-from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound, SchemaError
+from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound
 from kinprint.fingerprints.base import Features, Method, PortableMethod, check_needs
 from kinprint.formats.safetensors.parser import parse_header
 from kinprint.formats.safetensors.writer import STORAGE, encode, layout, spec_of
 from kinprint.model.weights import Weights
-from kinprint.results.plain_json import build
+from kinprint.results.plain_json import read_json
 from kinprint.text import Text
 
 SUFFIX = ".kfp"
@@ -174,7 +174,8 @@ def from_bytes(raw: bytes, label: str) -> Fingerprint:
     if text is None:
         said = f"{label}: a safetensors file without a fingerprint's description"
         raise FormatError(said, hint="compare it as a model instead")
-    description = _description(text, label)
+    what = f"the description of {label}, a fingerprint,"
+    description = read_json(Description, text.encode(), what, SCHEMA, (SCHEMA_VERSION,))
     contents = {tensor.name: (tensor.dtype, tensor.shape, raw[tensor.start : tensor.end]) for tensor in tensors}
     if _digest(replace(description, digest=""), contents) != description.digest:
         said = f"{label}: the digest does not match: the file was changed"
@@ -185,20 +186,6 @@ def from_bytes(raw: bytes, label: str) -> Fingerprint:
         arrays = {name.partition("/")[2]: _array(*part, label) for name, part in own.items()}
         features[entry.method] = Features(entry.method, entry.version, arrays, _facts(entry, label))
     return Fingerprint(description, features)
-
-
-def _description(text: str, label: str) -> Description:
-    try:
-        data = orjson.loads(text)
-        found = (data.get("schema"), data.get("schema_version")) if isinstance(data, dict) else (None, None)
-        if found != (SCHEMA, SCHEMA_VERSION):
-            said = f"{label}: schema {found[0]!r} version {found[1]!r}, expected {SCHEMA!r} version {SCHEMA_VERSION}"
-            raise SchemaError(said, hint="use the version of kinprint that wrote it, or ask for a new one")
-        return build(Description, data)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, SchemaError):
-            raise
-        raise FormatError(f"{label}: its description is malformed: {error}") from error
 
 
 def _facts(entry: MethodEntry, label: str) -> dict[str, int | float | str]:

@@ -77,10 +77,8 @@ class Runner:
         """Return for each layer its output (before the final norm, which does not turn) at the last token of every prompt."""
         cut = self.prompts()
         with self._loaded(cut) as module:
-            blocks = _blocks(module, self.label)
-            kept: dict[str, list[Any]] = {str(number): [] for number in range(len(blocks))}
-            picks = [[(row, len(prompt.ids) - 1) for row, prompt in enumerate(some)] for some in _batches(cut)]
-            self._run(module, cut, {str(number): block for number, block in enumerate(blocks)}, picks, kept)
+            watched = {str(number): block for number, block in enumerate(_blocks(module, self.label))}
+            kept = self._run(module, cut, watched, [(number, len(prompt.ids) - 1) for number, prompt in enumerate(cut)])
         return (np.concatenate(rows) for rows in kept.values())
 
     def neurons(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[Matrix, Matrix]]:
@@ -88,18 +86,12 @@ class Runner:
         cut = self.prompts()
         with self._loaded(cut) as module:
             watched, fused = _gated(_blocks(module, self.label), self.label)
-            kept: dict[str, list[Any]] = {name: [] for name in watched}
-            by_batch: list[list[tuple[int, int]]] = [[] for _ in _batches(cut)]
-            for prompt, position in places:
-                by_batch[prompt // BATCH].append((prompt % BATCH, position))
-            self._run(module, cut, watched, by_batch, kept)
+            kept = self._run(module, cut, watched, places)
         values = {name: np.ascontiguousarray(np.concatenate(rows).T) for name, rows in kept.items()}
         if fused:  # the first half of the rows is the gate's
             return {int(name): (rows[: len(rows) // 2], rows[len(rows) // 2 :]) for name, rows in values.items()}
         layers = sorted({int(name.split()[0]) for name in values})
         return {layer: (values[f"{layer} gate"], values[f"{layer} up"]) for layer in layers}
-
-    # -- running ------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _loaded(self, cut: Sequence[Prompt]) -> Iterator[Any]:
@@ -144,14 +136,10 @@ class Runner:
         return module.eval()
 
     def _run(
-        self,
-        module: Any,
-        cut: Sequence[Prompt],
-        watched: Mapping[str, Any],
-        picks: Sequence[Sequence[tuple[int, int]]],
-        kept: Mapping[str, list[Any]],
-    ) -> None:
-        """Run all prompts; of each watched part keep the output at the picked (row, position) of each batch."""
+        self, module: Any, cut: Sequence[Prompt], watched: Mapping[str, Any], places: Sequence[tuple[int, int]]
+    ) -> dict[str, list[Any]]:
+        """Run all prompts; return the outputs of each watched part at these (prompt, position), batch by batch."""
+        kept: dict[str, list[Any]] = {name: [] for name in watched}
         wanted: list[Any] = []
 
         def keep(name: str) -> Any:
@@ -164,8 +152,10 @@ class Runner:
         hooks = [part.register_forward_hook(keep(name)) for name, part in watched.items()]
         try:
             with self._torch.inference_mode(), self._threads(module):
-                for some, places in zip(_batches(cut), picks, strict=True):
-                    wanted[:] = [[row for row, _ in places], [position for _, position in places]]
+                for start in range(0, len(cut), BATCH):
+                    some = cut[start : start + BATCH]
+                    picked = [(number - start, position) for number, position in places if 0 <= number - start < BATCH]
+                    wanted[:] = [[row for row, _ in picked], [position for _, position in picked]]
                     # padded on the right, where no token of a decoder looks, and masked for those that look both ways
                     width = max(len(prompt.ids) for prompt in some)
                     ids = [[*prompt.ids, *[0] * (width - len(prompt.ids))] for prompt in some]
@@ -184,6 +174,7 @@ class Runner:
                 raise DegenerateInput(
                     "{name}: layer {layer} gives values that are not finite", name=self.label, layer=name
                 )
+        return kept
 
     @contextmanager
     def _threads(self, module: Any) -> Iterator[None]:
@@ -205,10 +196,6 @@ def common_places(a: Sequence[Prompt], b: Sequence[Prompt]) -> list[tuple[tuple[
         last = {end: position for position, end in enumerate(left.ends) if end > 0}
         found += [((number, position), (number, where[end])) for end, position in last.items() if end in where]
     return found
-
-
-def _batches(cut: Sequence[Prompt]) -> list[Sequence[Prompt]]:
-    return [cut[start : start + BATCH] for start in range(0, len(cut), BATCH)]
 
 
 def _needed(name: str) -> Any:

@@ -98,11 +98,9 @@ def _options(options: Options | None, chosen: dict[str, Any], *models: str | Pat
 
 
 def _methods(options: Options) -> list[Method]:
-    return chosen_methods(options.methods) if options.methods else default_methods()
-
-
-def default_methods() -> list[Method]:
-    """Return the portable methods that need nothing but weights and tokenizer."""
+    """Return the methods chosen, by default the portable ones that need nothing but weights and tokenizer."""
+    if options.methods:
+        return chosen_methods(options.methods)
     return [method for method in METHODS.values() if method.portable and Need.FORWARD not in method.needs]
 
 
@@ -114,9 +112,8 @@ def _fingerprint(reference: str, session: Session, methods: Sequence[Method], pr
         weights.label = Path(where.location).resolve().name
     features, reasons = extract_features(weights, methods, progress or quiet)
     size = sum(tensor.elements for tensor in model.checkpoint.tensors.values())
-    files = [
-        (file.name, file.identity if where.kind == "hub" else f"{file.size} bytes") for file in model.checkpoint.files
-    ]
+    on_hub, stored = where.kind == "hub", model.checkpoint.files
+    files = [(file.name, file.identity if on_hub else f"{file.size} bytes") for file in stored]
     return describe(weights, features, reasons, parameters=size, commit=where.commit, files=files)
 
 

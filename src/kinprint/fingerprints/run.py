@@ -22,6 +22,7 @@ from kinprint.results.findings import BEYOND, INSIDE, NO_NULL, OFF, TESTED, Meth
 from kinprint.results.options import Options
 from kinprint.text import Text
 
+ByMethod = Mapping[str, Features]
 METHODS_NULL = "methods_null.json"
 MOST_AXES, MOST_ROWS, MOST_BYTES, LARGEST = 4, 1024, 32 << 20, 1e12
 """What a fingerprint may hold: far beyond any real one."""
@@ -59,13 +60,7 @@ def share_tokens(a: Weights, b: Weights) -> None:
 
 
 def run_methods(
-    a: Weights,
-    b: Weights,
-    methods: Sequence[Method],
-    *,
-    seed: int = 0,
-    null: EmpiricalNull | None = None,
-    tell: Progress = quiet,
+    a: Weights, b: Weights, methods: Sequence[Method], *, seed: int = 0, tell: Progress = quiet
 ) -> list[MethodFinding]:
     """Compare two models by every method; raise NeedsExtra if none could run and one lacks an optional dependency."""
     share_tokens(a, b)
@@ -74,23 +69,17 @@ def run_methods(
         check_needs(method, a, b)
         return method.score_models(a, b, seed=seed)
 
-    return _run(methods, score, null or shipped_null(), tell)
+    return _run(methods, score, tell)
 
 
 def run_on_features(
-    a: Mapping[str, Features],
-    b: Mapping[str, Features],
-    methods: Sequence[Method],
-    *,
-    seed: int = 0,
-    null: EmpiricalNull | None = None,
-    tell: Progress = quiet,
+    a: ByMethod, b: ByMethod, methods: Sequence[Method], *, seed: int = 0, tell: Progress = quiet
 ) -> list[MethodFinding]:
     """Compare two models by their features alone: methods that need both models at once are off."""
-    return _run(methods, lambda method: _score_features(method, a, b, seed), null or shipped_null(), tell)
+    return _run(methods, lambda method: _score_features(method, a, b, seed), tell)
 
 
-def _score_features(method: Method, a: Mapping[str, Features], b: Mapping[str, Features], seed: int) -> Score:
+def _score_features(method: Method, a: ByMethod, b: ByMethod, seed: int) -> Score:
     if not isinstance(method, PortableMethod):
         raise DegenerateInput("it needs the weights of both models at once; a fingerprint does not hold them")
     sides = []
@@ -139,15 +128,13 @@ def _check_arrays(features: Features, side: str) -> None:
             )
 
 
-def _run(
-    methods: Sequence[Method], score: Callable[[Method], Score], null: EmpiricalNull | None, tell: Progress
-) -> list[MethodFinding]:
+def _run(methods: Sequence[Method], score: Callable[[Method], Score], tell: Progress) -> list[MethodFinding]:
     findings = []
     lacking: NeedsExtra | None = None
     for done, method in enumerate(methods):
         tell("methods", done, len(methods))
         try:
-            findings.append(finding(method, score(method), null))
+            findings.append(finding(method, score(method), shipped_null()))
         except (DegenerateInput, BudgetExceeded, NeedsExtra) as error:
             lacking = error if isinstance(error, NeedsExtra) else lacking
             known = method.name, method.title, method.version, method.needs
@@ -190,17 +177,10 @@ def _chance(value: float, chance: Chance) -> MethodNull:
 def _empirical(value: float, sample: NullSample, name: Text) -> MethodNull:
     """Count the independent pairs that are as alike; the p-value of a count never falls below 1/(pairs + 1)."""
     as_alike = sum(other >= value for other in sample.values)
-    return MethodNull(
-        name=name,
-        exact=False,
-        mean=sample.mean,
-        sd=sample.sd,
-        z=(value - sample.mean) / sample.sd if sample.sd > 0.0 else None,
-        log10_p=math.log10((as_alike + 1) / (len(sample.values) + 1)),
-        largest=sample.largest,
-        n=sample.pairs,
-        assumptions=(Text("independent models are like those of this null, which are very small"),),
-    )
+    z = (value - sample.mean) / sample.sd if sample.sd > 0.0 else None
+    log10_p = math.log10((as_alike + 1) / (len(sample.values) + 1))
+    like = Text("independent models are like those of this null, which are very small")
+    return MethodNull(name, False, sample.mean, sample.sd, z, log10_p, sample.largest, sample.pairs, (like,))
 
 
 def _reading(value: float, chance: MethodNull | None, empirical: MethodNull | None) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-import orjson
-
 import kinprint.formats.all_formats  # noqa: F401 - registers the formats
 from kinprint.errors import FormatError, KinprintError, NotFound
 from kinprint.formats.adapters.lora import without_adapter
+from kinprint.formats.checks import CONFIG_NAME, read_json_of
 from kinprint.formats.dtypes import Array
 from kinprint.formats.execution import carry_out
 from kinprint.formats.format import FIRST_READ, Shard, check_one_format, check_together, choose_files, load_file
@@ -20,11 +18,9 @@ from kinprint.formats.quantised import assemble
 from kinprint.formats.safetensors.parser import SAFETENSORS, expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.refs import ModelRef, check_member_name
-from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source, too_many_brackets
+from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined
-
-CONFIG_NAME = "config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,34 +158,6 @@ def _wanted_file(ref: ModelRef, folder: Folder, session: Session) -> str | None:
     return found
 
 
-def read_json_of(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
-    """Return a small JSON file of a folder within the budget, or None if it has none."""
-    raw = session.read_small(folder, name, cap)
-    if raw is None:
-        return None
-    where, again = f"{folder.provenance.reference}: {name}", f"fetch {name} again, or correct it"
-    dense = too_many_brackets(raw)
-    if dense:
-        raise FormatError(f"{where} {dense}", hint=again)
-    try:
-        value = _python_json(raw) if name == CONFIG_NAME else orjson.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where} is not valid JSON: {error}", hint=again) from error
-    if not isinstance(value, dict):
-        raise FormatError(f"{where} holds a JSON {type(value).__name__}, expected an object", hint=again)
-    return value
-
-
-def _python_json(raw: bytes) -> object:
-    """Parse JSON as Python writes it, with NaN and Infinity, which the standard forbids and configs hold all the same."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        value: object = json.loads(raw.decode())
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report
-        return value
-
-
 def _look_up_ahead(session: Session, folder: Folder, opened: dict[str, Source]) -> dict[str, Future[None]]:
     """Begin to resolve the shards that a listing shows while the index is being read."""
     listed = folder.names or ()
@@ -214,9 +182,8 @@ def _weight_map(session: Session, folder: Folder, names: Sequence[str]) -> dict[
             try:
                 check_member_name(file, where=where)
             except KinprintError as error:
-                raise FormatError(
-                    error.message, hint="no sound index does this; fetch the model again, from a source you trust"
-                ) from error
+                hint = "no sound index does this; fetch the model again, from a source you trust"
+                raise FormatError(error.message, hint=hint) from error
         return mapping
     return {}
 
@@ -237,7 +204,6 @@ def _open_all(folder: Folder, names: Sequence[str], opened: dict[str, Source], *
 def _gather(
     names: Sequence[str], shards: Sequence[Shard], index: Mapping[str, str]
 ) -> tuple[Tensors, list[WeightFile], list[Text]]:
-    """Join the shards' headers, and check them against the index."""
     rows: dict[str, Row | TensorInfo] = {}
     files: list[WeightFile] = []
     agreed = 0
@@ -248,10 +214,8 @@ def _gather(
             raise _stored_twice(names, shards, number)
         agreed += list(map(index.get, shard.rows)).count(name)
         files.append(WeightFile(name, shard.size, shard.source.identity, shard.header_bytes))
-    further = [(number, source) for number, shard in enumerate(shards) for source in shard.further]
-    files += [WeightFile(source.label.rsplit("/", 1)[-1], source.size, source.identity, 0) for _, source in further]
-    if further:
-        rows = _renumbered(rows, shards, len(names))
+    further = [source for shard in shards for source in shard.further]
+    files += [WeightFile(source.label.rsplit("/", 1)[-1], source.size, source.identity, 0) for source in further]
     tensors = Tensors(rows)
     if agreed != len(index):
         _check_index(index, {name: names[tensor.file] for name, tensor in tensors.items()})
@@ -261,24 +225,7 @@ def _gather(
     return tensors, files, notes
 
 
-def _renumbered(
-    rows: Mapping[str, Row | TensorInfo], shards: Sequence[Shard], first: int
-) -> dict[str, Row | TensorInfo]:
-    """Give the shards' further files the numbers after those of the weight files."""
-    numbers: dict[tuple[int, int], int] = {}
-    for number, shard in enumerate(shards):
-        for position in range(len(shard.further)):
-            numbers[number, -1 - position] = first + len(numbers)
-    owner = {name: number for number, shard in enumerate(shards) for name in shard.rows}
-    found: dict[str, Row | TensorInfo] = {}
-    for name, row in rows.items():
-        tensor = TensorInfo(*row)
-        found[name] = tensor._replace(file=numbers[owner[name], tensor.file]) if tensor.file < 0 else row
-    return found
-
-
 def _stored_twice(names: Sequence[str], shards: Sequence[Shard], number: int) -> FormatError:
-    """Say which tensor of a shard is in an earlier one too."""
     places = {tensor: names[at] for at, shard in enumerate(shards[:number]) for tensor in shard.rows}
     twice = min(places.keys() & shards[number].rows.keys())
     said = f"{shards[number].source.label}: tensor {twice[:200]!r} is also stored in {places[twice]!r}"

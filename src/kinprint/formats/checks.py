@@ -1,12 +1,18 @@
-"""Check untrusted weight files for impossible shapes, Git LFS pointers and damage, the same for all formats."""
+"""Check untrusted files for impossible shapes, Git LFS pointers, damage and malformed JSON, the same for all formats."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
-from kinprint.errors import FormatError
+import orjson
 
+from kinprint.errors import FormatError
+from kinprint.sources.base import SMALL_FILE_CAP, Folder, too_many_brackets
+from kinprint.sources.session import Session
+
+CONFIG_NAME = "config.json"
 MAX_SIDES = 64  # numpy's limit
 MAX_COUNT = 1 << 59  # numpy counts bytes in 63 bits, whichever sides are zero
 DAMAGED = "the file is truncated or damaged; fetch it again"
@@ -28,3 +34,31 @@ def refuse_lfs_pointer(head: bytes | memoryview, label: str) -> None:
     if bytes(head[: len(_LFS_POINTER)]) == _LFS_POINTER:
         said = f"{label}: a Git LFS pointer instead of the weights"
         raise FormatError(said, hint="fetch the weights themselves: git lfs pull")
+
+
+def read_json_of(session: Session, folder: Folder, name: str, *, cap: int = SMALL_FILE_CAP) -> dict[str, object] | None:
+    """Return a small JSON file of a folder within the budget, or None if it has none."""
+    raw = session.read_small(folder, name, cap)
+    if raw is None:
+        return None
+    where, again = f"{folder.provenance.reference}: {name}", f"fetch {name} again, or correct it"
+    dense = too_many_brackets(raw)
+    if dense:
+        raise FormatError(f"{where} {dense}", hint=again)
+    try:
+        value = _python_json(raw) if name == CONFIG_NAME else orjson.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is not valid JSON: {error}", hint=again) from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{where} holds a JSON {type(value).__name__}, expected an object", hint=again)
+    return value
+
+
+def _python_json(raw: bytes) -> object:
+    """Parse JSON as Python writes it, with NaN and Infinity, which the standard forbids and configs hold all the same."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        value: object = json.loads(raw.decode())
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report
+        return value

@@ -30,11 +30,9 @@ def item_bytes(dtype: str, *, tensor: str, label: str = "") -> int:
     try:
         return ITEM_BYTES[dtype]
     except KeyError:
-        raise UnsupportedDtype(
-            f"{f'{label}: ' if label else ''}tensor {tensor[:200]!r} is stored as {dtype[:40]!r}; "
-            f"supported: {', '.join(ITEM_BYTES)}",
-            hint="compare a copy of the model that is stored in one of these",
-        ) from None
+        where = f"{label}: tensor" if label else "tensor"
+        said = f"{where} {tensor[:200]!r} is stored as {dtype[:40]!r}; supported: {', '.join(ITEM_BYTES)}"
+        raise UnsupportedDtype(said, hint="compare a copy of the model that is stored in one of these") from None
 
 
 _BLOCKS: dict[str, tuple[int, int]] = {}  # formats that store elements in blocks: elements and bytes of one
@@ -109,22 +107,17 @@ class Landing:
             self.values[place] = self._decode(room)
 
 
-class _Scratch(threading.local):
-    """Memory of one thread, which stays in the cache of the core it runs on."""
-
-    memory: memoryview = memoryview(b"")
-
-
-_own = _Scratch()
+_own = threading.local()  # memory of one thread, which stays in the cache of the core it runs on
 _SCRATCH_BYTES = 2 << 20
 
 
 def _scratch(length: int) -> memoryview:
     if length > _SCRATCH_BYTES:
         return np.empty(length, dtype=np.uint8).data
-    if len(_own.memory) < length:
-        _own.memory = np.empty(length, dtype=np.uint8).data
-    return _own.memory[:length]
+    memory: memoryview = getattr(_own, "memory", memoryview(b""))
+    if len(memory) < length:
+        memory = _own.memory = np.empty(length, dtype=np.uint8).data
+    return memory[:length]
 
 
 def _halves(memory: npt.NDArray[np.uint8]) -> tuple[Array, npt.NDArray[np.float32]]:

@@ -1,8 +1,7 @@
 """Carry out read plans: read the byte ranges and decode them to arrays.
 
-A range that holds nothing but a part of one slice is decoded as it comes in, by the threads that read it, piece by piece
-while the bytes are in the processor's cache. Ranges that several slices share are kept until these are cut out of them. What
-has to be gone through from the beginning (a compressed array) is gone through once, and never held.
+A range that holds nothing but a part of one slice is decoded as it comes in, while the bytes are in the processor's cache. Ranges
+that several slices share are kept until these are cut out of them. Streams (compressed arrays) are gone through once, never held.
 """
 
 from __future__ import annotations
@@ -113,11 +112,9 @@ class _Job:
 
     def results(self) -> list[Array]:
         """Decode the streams, cut the slices out of what was read, and build those that are made of others."""
-        made = {leaf: self._streamed(leaf) for leaf in sorted(self._streams, key=self._first_range)}
+        first = {leaf: min((p.range_index for p in self._plan.pieces[leaf]), default=0) for leaf in self._streams}
+        made = {leaf: self._streamed(leaf) for leaf in sorted(first, key=first.__getitem__)}
         return [self._realise(node, made) for node in self._plan.nodes]
-
-    def _first_range(self, leaf: int) -> int:
-        return min((piece.range_index for piece in self._plan.pieces[leaf]), default=0)
 
     def _streamed(self, leaf: int) -> list[Array]:
         maker, wanted = self._streams[leaf]
@@ -161,7 +158,6 @@ class _Job:
         return item.trimmed(built[0] if len(built) == 1 else np.concatenate(built))
 
     def _joined(self, leaf: int) -> memoryview:
-        """Return a stored slice's bytes, in one piece."""
         pieces = self._plan.pieces[leaf]
         parts = [self._buffers[piece.range_index][piece.offset : piece.offset + piece.length] for piece in pieces]
         if len(pieces) == 1:

@@ -1,8 +1,7 @@
 """Recognise the files that hold weights by name and first bytes, and choose the best of a model's formats.
 
 To add a format, write one module with a function that turns a file into a `Shard` (its tensors and where their bytes are; it
-reads headers only), describe it as a `Format`, and name it in `kinprint.formats.all_formats`. Everything else (slices,
-budgets, the range cache, remote files) then works with it.
+reads headers only), describe it as a `Format`, and name it in `kinprint.formats.all_formats`.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ class Shard:
     source: Source
     size: int
     header_bytes: int
-    # Tensors by name. ``file`` is the number that the file was loaded with, or −1, −2, … for its further files.
-    rows: Mapping[str, Row | TensorInfo]
-    further: tuple[Source, ...] = ()  # files that hold data of this one (ONNX's external data)
+    rows: Mapping[str, Row | TensorInfo]  # by name; ``file`` is the number that the file was loaded with
+    further: tuple[Source, ...] = ()  # files that hold data of this one (ONNX's external data), numbered from 1 on
     # What the file says about the model, in the spelling of a config.json, if anything.
     config: Mapping[str, object] | None = None
     # JSON documents in the file, by their name in other models (tokenizer.json); made when asked for.
@@ -148,9 +146,8 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
 
 
 def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
-    for name in item.single_names:
-        if name in files:
-            return (name,)
+    if single := next((name for name in item.single_names if name in files), None):
+        return (single,)
     groups = list(dict.fromkeys(_with_siblings(name, files) for name in sorted(files, key=item.rank)))
     if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
         said = f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together"
@@ -167,23 +164,15 @@ def _with_siblings(name: str, listed: Collection[str]) -> tuple[str, ...]:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         said = f"{name} is one of {len(names)} files, but {shown} {'is' if one else 'are'} not there"
         raise FormatError(said, hint="fetch the missing file" + ("" if one else "s"))
-    if len(names) > 1:
-        surplus = sorted(
-            other for other in listed if other not in names and len(other) == len(name) and _alike(other, name)
-        )
-        if surplus:
-            said = f"{name} is one of {len(names)} files, but {', '.join(surplus[:3])} is there too"
-            raise FormatError(said, hint="remove what is left of another copy, and fetch the model again")
+    stem, others = _NUMBER.sub("", name), set(listed).difference(names) if len(names) > 1 else ()
+    surplus = sorted(other for other in others if len(other) == len(name) and _NUMBER.sub("", other) == stem)
+    if surplus:
+        said = f"{name} is one of {len(names)} files, but {', '.join(surplus[:3])} is there too"
+        raise FormatError(said, hint="remove what is left of another copy, and fetch the model again")
     return names
 
 
-def _alike(one: str, other: str) -> bool:
-    """Whether two names differ only in the number of the shard."""
-    return _NUMBER.sub("", one) == _NUMBER.sub("", other)
-
-
 def _others(chosen: Format, listed: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """Say which other weights the model has."""
     found = []
     for item in FORMATS.values():
         files = [name for name in listed if item.claims(name) and name not in names]

@@ -1,8 +1,7 @@
 """Read models of llama2.c: a short header, then the tensors of a Llama in a fixed order, without names.
 
-Version 0 begins with seven numbers and nothing else, so a file counts as one only if they make sense and imply its exact
-size. Versions 1 (float32) and 2 (int8 in groups) begin with a magic number. All three keep the rows of q and k as Meta's own
-checkpoints have them, the two rows of a rotated pair next to each other.
+Version 0 begins with seven numbers and nothing else, so a file counts as one only if they imply its exact size. Versions 1
+(float32) and 2 (int8 in groups) begin with a magic number. All keep the two rows of a rotated pair of q and k together.
 
 Reference: export.py and runq.c of llama2.c. The version 2 of its first days, with all scales at the end, is told apart and refused.
 """
@@ -91,7 +90,6 @@ class _OrderedTensor(NamedTuple):
 
 
 def _order(header: Header) -> list[_OrderedTensor]:
-    """Return what a file holds, in order."""
     width, neurons = header.width, header.neurons
     square, up, down = (width, width), (neurons, width), (width, neurons)
     keys = (width // header.heads * header.kv_heads, width)
@@ -101,9 +99,8 @@ def _order(header: Header) -> list[_OrderedTensor]:
     second_norm = _OrderedTensor("post_attention_layernorm.weight", (width,), coded=False)
     heads = (("q", square), ("k", keys), ("v", keys), ("o", square))
     attention = [_OrderedTensor(f"self_attn.{which}_proj.weight", shape) for which, shape in heads]
-    mlp = [
-        _OrderedTensor(f"mlp.{which}_proj.weight", shape) for which, shape in (("gate", up), ("down", down), ("up", up))
-    ]
+    sides = (("gate", up), ("down", down), ("up", up))
+    mlp = [_OrderedTensor(f"mlp.{which}_proj.weight", shape) for which, shape in sides]
     head = [] if header.tied else [embedding._replace(name="lm_head.weight")]
     if header.version:
         return [input_norm, second_norm, final, embedding, *attention, *mlp, *head]
@@ -150,8 +147,8 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
     size, label = source.size, source.label
     header = parse_header(bytes(session.read_here(source, ByteRange(0, min(HEADER_BYTES, size)))))
     if header is None:
-        said = f"{label}: does not begin like a model of llama2.c"
-        raise FormatError(said, hint="check that this is the file of weights itself")
+        what = "does not begin like a model of llama2.c"
+        raise FormatError(f"{label}: {what}", hint="check that this is the file of weights itself")
     _check(header, label)
     tensors = list(_tensors(header, number))
     implied = header.length + sum(tensor.nbytes for tensor in tensors)
@@ -162,14 +159,11 @@ def load(session: Session, _folder: Folder, source: Source, number: int, _first_
     if scales is not None:
         _check_scales(session, source, scales)
         notes = (Text("int8 with scales: groups of {n}; decoded when read", n=header.group),)
-    found = {}
-    for tensor in tensors:
-        if not tensor.name:
-            continue
-        heads = {"q_proj": header.heads, "k_proj": header.kv_heads}.get(tensor.name.split(".")[-2])
+    found = {tensor.name: tensor for tensor in tensors if tensor.name}
+    for name, tensor in found.items():
+        heads = {"q_proj": header.heads, "k_proj": header.kv_heads}.get(name.split(".")[-2])
         if heads is not None:
-            tensor = in_hugging_face_order(tensor, heads)
-        found[tensor.name] = tensor
+            found[name] = in_hugging_face_order(tensor, heads)
     return Shard(source, size, min(HEADER_BYTES, size), found, config=_config(header), notes=notes)
 
 

@@ -1,8 +1,7 @@
 """Read NumPy's archives (.npz): a zip of arrays, each with a short header of its own.
 
-The headers are read when the archive is opened (near ones together, distant ones at the same time); arrays are then read by
-range. Compressed arrays are inflated as they are read, once for all that is wanted of them, so that memory is that of the
-rows asked for; what they claim to hold is bounded, so that a small archive cannot ask for a large array.
+Headers are read when the archive is opened, arrays by range. Compressed ones are inflated as they are read, once for all that is
+wanted of them; what they claim to hold is bounded, so that a small archive cannot ask for a large array.
 
 Reference: NumPy Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
 """
@@ -25,10 +24,10 @@ from kinprint.formats import zip_directory
 from kinprint.formats.checks import MAX_SIDES, damaged, too_large
 from kinprint.formats.dtypes import Array, decode, item_bytes
 from kinprint.formats.format import FIRST_READ, Format, Shard
-from kinprint.formats.plan import TensorSlice, join_runs, whole
+from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.tensors import Streamed, TensorInfo
 from kinprint.formats.zip_directory import DEFLATED, STORED, Placed, Reader, ZipMember
-from kinprint.refs import ByteRange
+from kinprint.refs import ByteRange, join_runs
 from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text
@@ -117,9 +116,6 @@ def _dtype(text: str, where: str) -> str:
     if "O" in text:
         what = "Python objects, which are pickled and never read"
     raise UnsupportedDtype(f"{where} holds {what}; supported: {', '.join(_DTYPES)}", hint="store it as one of these")
-
-
-# ---- members ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +228,6 @@ def _refuse_bomb(arrays: Sequence[ZipMember], label: str) -> None:
 
 
 def _headers(reader: Reader, arrays: Sequence[ZipMember]) -> list[tuple[ArrayHeader, int]]:
-    """Return the arrays' headers, and where the contents of their members begin."""
     spans = [ByteRange(m.offset, min(m.limit, m.least_start + _FIRST_BYTES)) for m in arrays]
     first = reader.read_many(spans)
     starts = [member.start_told_by(raw, reader.label) for member, raw in zip(arrays, first, strict=True)]

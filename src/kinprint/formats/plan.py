@@ -6,7 +6,6 @@ slices into few ranges, and knows beforehand how many bytes will move.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from kinprint.formats.dtypes import Array, block_of
 from kinprint.formats.tensors import Streamed, TensorInfo
-from kinprint.refs import ByteRange
+from kinprint.refs import ByteRange, join_runs
 
 MAX_GAP_BYTES = 16_384  # reading through a small gap costs less than another request; a larger one would not
 MAX_RANGE_BYTES = 16 << 20  # longer ranges are cut, so that threads share the work and a retry repeats little
@@ -45,11 +44,6 @@ class TensorSlice:
     def byte_ranges(self) -> list[ByteRange]:
         """Return the runs as ranges in the file."""
         return [self.tensor.span(start, stop) for start, stop in self.runs]
-
-    def made_of(self) -> list[tuple[int, int, Sequence[TensorSlice]]]:
-        """Return for each run of a tensor made of others the rows that hold it, and the slices these are made of."""
-        assert self.tensor.made is not None
-        return [(start, stop, self.tensor.made.parts(start, stop)) for start, stop in self.rows_of_runs()]
 
     def rows_of_runs(self) -> list[Run]:
         """Return for each run the rows that hold it."""
@@ -99,34 +93,6 @@ def columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
         return whole(tensor)
     runs = tuple((row * width + start, row * width + stop) for row in range(height if stop > start else 0))
     return TensorSlice(tensor, runs, (len(runs), stop - start))
-
-
-def join_runs(runs: Iterable[Run], gap: int = 0) -> list[Run]:
-    """Join ascending runs that overlap or lie at most `gap` apart."""
-    joined: list[Run] = []
-    for start, stop in runs:
-        if joined and start - joined[-1][1] <= gap:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
-        else:
-            joined.append((start, stop))
-    return joined
-
-
-def windows(tensor: TensorInfo, *, key: str, count: int, length: int, seed: int = 0) -> TensorSlice:
-    """Select `count` windows of `length` elements at places given by a hash of (key, seed, window).
-
-    Two tensors of equal size read with one key are read at the same places. Windows that overlap are merged, so no element
-    counts twice; a tensor no larger than a window is read whole, once.
-    """
-    total = tensor.elements
-    if total <= length:
-        return TensorSlice(tensor, ((0, total),), (total,))
-    starts = []
-    for number in range(count):
-        digest = hashlib.sha256(f"{key}|{seed}|{number}".encode()).digest()
-        starts.append(int.from_bytes(digest[:8], "little") % (total - length + 1))
-    runs = join_runs((start, start + length) for start in sorted(starts))
-    return TensorSlice(tensor, tuple(runs), (sum(stop - start for start, stop in runs),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +169,8 @@ def _expand(item: TensorSlice, leaves: list[TensorSlice], shared: dict[object, i
         packed = _expand(whole(tensor.made.packed), leaves, shared, part=True)
         return PlanNode(item, packed.leaf, tuple(item.rows_of_runs()))
     made = [
-        (start, stop, tuple(_expand(one, leaves, shared, part=True) for one in parts))
-        for start, stop, parts in item.made_of()
+        (start, stop, tuple(_expand(one, leaves, shared, part=True) for one in tensor.made.parts(start, stop)))
+        for start, stop in item.rows_of_runs()
     ]
     return PlanNode(item, None, made=tuple(made))
 

@@ -1,12 +1,10 @@
 """Read zip archives by range: the directory at the end, and where each member's bytes are.
 
-Only what writers of weights do is understood, and anything a second reader could understand differently is refused: a
-comment or bytes after the end record, a directory that does not end where the end record begins, members that overlap or
-share a name. Otherwise one file could show kinprint one model and its users another.
+Only what writers of weights do is understood, and anything a second reader could understand differently is refused: comments,
+gaps, members that overlap or share a name. Otherwise one file could show kinprint one model and its users another.
 
-The directory says where a member's own header begins; only that header says how long it is itself. Reading one for each of
-300 members of a remote file would take 300 requests, so its length is predicted (members follow each other), and the
-header is read and checked together with the bytes that are taken from the member (`Placed`).
+Only a member's own header says how long it is itself. Reading those of 300 members of a remote file would take 300 requests, so
+the length is predicted (members follow each other), and checked together with the bytes taken from the member (`Placed`).
 
 Reference: PKWARE, .ZIP File Format Specification (APPNOTE.TXT) 6.3.10, sections 4.3 and 4.5.3.
 """
@@ -24,9 +22,9 @@ import numpy as np
 from kinprint.errors import FormatError
 from kinprint.formats.checks import DAMAGED, damaged
 from kinprint.formats.dtypes import Array, item_bytes
-from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice, join_runs, whole
+from kinprint.formats.plan import MAX_GAP_BYTES, TensorSlice, whole
 from kinprint.formats.tensors import TensorInfo
-from kinprint.refs import ByteRange
+from kinprint.refs import ByteRange, join_runs
 from kinprint.sources.base import Source
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.session import Session

@@ -62,7 +62,6 @@ def inspect(
 
 
 def _inventory(model: Model) -> tuple[RoleInventory, ...]:
-    """Group tensors by role, shape and dtype, in the order of the naming."""
     groups: dict[tuple[str, tuple[int, ...], str], list[RoleTensor]] = {}
     for part in model.naming.tensors:
         dtype = model.checkpoint.tensors[part.name].dtype
@@ -71,7 +70,7 @@ def _inventory(model: Model) -> tuple[RoleInventory, ...]:
     for (role, shape, dtype), parts in groups.items():
         size = sum(_share(part, model.checkpoint.tensors[part.name]) for part in parts)
         layers = {part.layer for part in parts if part.layer is not None}
-        fused = len({part.rows is not None for part in parts} & {True}) > 0
+        fused = any(part.rows is not None for part in parts)
         lines.append(RoleInventory(role, len(parts), len(layers), shape, dtype, size, fused, parts[0].name))
     return tuple(lines)
 

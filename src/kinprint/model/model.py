@@ -55,8 +55,6 @@ class Model:
         """The model as the user named it."""
         return self.checkpoint.label
 
-    # -- tensors -------------------------------------------------------------------------------------------------------
-
     @cached_property
     def parts(self) -> Mapping[TensorKey, RoleTensor]:
         """Where each tensor is stored, by role, layer and expert."""
@@ -70,9 +68,8 @@ class Model:
         return found
 
     def _absent(self, role: Role, layer: int | None, expert: int | None) -> BadSelection:
-        place = "".join(
-            f", {word} {number}" for word, number in (("layer", layer), ("expert", expert)) if number is not None
-        )
+        numbers = (("layer", layer), ("expert", expert))
+        place = "".join(f", {word} {number}" for word, number in numbers if number is not None)
         there = self.roles.get(role.value)
         if there is None:
             hint = f"its roles: {', '.join(self.roles)}"
@@ -118,13 +115,9 @@ class Model:
         named = role_named(role)
         count = self.part(named, layer, expert).shape[0]
         if rows is not None and not 0 <= rows[0] < rows[1] <= count:
-            raise BadSelection(
-                f"{self.label}: cannot read rows {rows[0]} to {rows[1]} of {named.value}, which has {count}",
-                hint=f"expected (start, stop) with 0 <= start < stop <= {count}",
-            )
+            said = f"{self.label}: cannot read rows {rows[0]} to {rows[1]} of {named.value}, which has {count}"
+            raise BadSelection(said, hint=f"expected (start, stop) with 0 <= start < stop <= {count}")
         return self.read([Want(named, layer, expert, rows)])[0].values
-
-    # -- what comes with them ------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> Mapping[str, object]:

@@ -41,16 +41,13 @@ def _tokenizers(
         return TokenizerDifference(NOT_COMPARABLE, reason)
     files = [file for file in found if isinstance(file, _File)]
     if files[0].content is not None and files[0] == files[1]:
-        return TokenizerDifference(
-            OK, Text("the files have the same content tag and were not read"), identical_files=True
-        )
+        unread = Text("the files have the same content tag and were not read")
+        return TokenizerDifference(OK, unread, identical_files=True)
     left, needed = session.remaining_bytes, sum(file.size for file in files)
     if left is not None and needed > left * share:
+        sizes = {"needed": needed, "share": share, "left": left}
         reason = Text(
-            "the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)",
-            needed=needed,
-            share=share,
-            left=left,
+            "the two files have {needed} bytes, more than {share:.0%} of the budget left ({left} bytes)", **sizes
         )
         return TokenizerDifference(NOT_COMPARABLE, reason)
     parsed = session.map(_read, list(zip(models, files, strict=True)))

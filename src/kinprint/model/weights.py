@@ -20,6 +20,7 @@ from kinprint.formats.plan import MAX_GAP_BYTES, Run
 from kinprint.model.model import Model
 from kinprint.model.reader import Want, read_together
 from kinprint.model.tokens import Keys, TokenSample, sample_ids, sample_tokens, token_key
+from kinprint.refs import join_runs
 
 Matrix = NDArray[np.float32]
 """Matrices stay in float32, which holds every BF16 and F16 value exactly; statistics over them are float64."""
@@ -197,12 +198,7 @@ class StoredWeights(Weights):
         return sample.stored
 
     def _rows_of(self, part: RoleTensor, numbers: list[int]) -> Array:
-        runs: list[Run] = []
-        for number in dict.fromkeys(numbers):
-            if runs and runs[-1][1] == number:
-                runs[-1] = (runs[-1][0], number + 1)
-            else:
-                runs.append((number, number + 1))
+        runs = join_runs((number, number + 1) for number in dict.fromkeys(numbers))
         plan = self.model.plan([Want(*part.key, tuple(runs))], max_gap_bytes=TOKEN_GAP_BYTES)
         self.bytes_read += plan.nbytes
         return read_together([plan])[0][0].stored

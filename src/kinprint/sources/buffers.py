@@ -1,8 +1,7 @@
 """Recycle large buffers: hand them out again once no view of them is left.
 
-A system gives new memory in pages that it fills with zeros when they are first written to. On the machine that
-bench/local_read.py was written on this made reading into new memory take up to ten times as long as into memory that was
-in use before; and reading a model batch by batch would ask for new memory with each.
+A system fills new memory with zeros when it is first written to: on the machine that bench/local_read.py was written on, reading
+into new memory took up to ten times as long as into memory that was in use before.
 """
 
 from __future__ import annotations

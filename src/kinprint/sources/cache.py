@@ -168,8 +168,7 @@ class RangeCache:
         return self._base / key[:2] / key
 
     def _folders(self) -> Iterator[Path]:
-        for shelf in self._shelves():
-            yield from _subfolders(shelf, _KEY_NAME)
+        return (folder for shelf in self._shelves() for folder in _subfolders(shelf, _KEY_NAME))
 
     def _shelves(self) -> list[Path]:
         return _subfolders(self._base, _SHELF_NAME)
@@ -229,7 +228,6 @@ def _stats(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _span_of(path: Path) -> ByteRange | None:
-    """Return the range that a file holds by its name, None if it is no range."""
     match = _RANGE_NAME.match(path.name)
     return ByteRange(int(match[1]), int(match[2])) if match and int(match[1]) < int(match[2]) else None
 
@@ -264,7 +262,6 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _remove(path: Path) -> bool:
-    """Delete a file if that is possible."""
     try:
         path.unlink()
     except OSError:

@@ -21,10 +21,8 @@ class CachedSource:
 
     def __init__(self, inner: RemoteFile, cache: RangeCache, *, facts: dict[str, object], pinned: bool) -> None:
         self.label = inner.label
-        self._inner = inner
-        self._cache = cache
-        self._facts = facts
-        self._pinned = pinned
+        self._inner, self._cache = inner, cache
+        self._facts, self._pinned = facts, pinned
         self._key: str | None = cache_key(facts) if pinned else None
         self._about: dict[str, object] = (self._key and cache.about(self._key)) or {}
 

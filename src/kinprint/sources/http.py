@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
 import urllib3
@@ -152,49 +152,43 @@ class HttpClient:
         return proxy if "://" in proxy else f"http://{proxy}"
 
     def _manager(self, proxy: str | None, context: ssl.SSLContext | None, *, public: bool) -> urllib3.PoolManager:
-        with self._lock:
-            at = proxy, context is not None, public
-            if at not in self._managers:
-                self._managers[at] = self._new_manager(proxy, context)
-                if public:
-                    self._managers[at].pool_classes_by_scheme = POOLS
-            return self._managers[at]
-
-    def _new_manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+        at = proxy, context is not None, public
         timeout = urllib3.Timeout(connect=self.settings.connect_timeout_s, read=self.settings.read_timeout_s)
-        size = self.settings.connections
-        if proxy is None:
-            return urllib3.PoolManager(num_pools=16, maxsize=size, timeout=timeout, ssl_context=context)
-        user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
-        headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
-        return urllib3.ProxyManager(proxy, maxsize=size, timeout=timeout, ssl_context=context, proxy_headers=headers)
+        given: dict[str, Any] = {"maxsize": self.settings.connections, "timeout": timeout, "ssl_context": context}
+        with self._lock:
+            if at not in self._managers and proxy is None:
+                self._managers[at] = urllib3.PoolManager(num_pools=16, **given)
+            elif at not in self._managers and proxy is not None:
+                user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
+                headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+                self._managers[at] = urllib3.ProxyManager(proxy, proxy_headers=headers, **given)
+            if public:
+                self._managers[at].pool_classes_by_scheme = POOLS
+            return self._managers[at]
 
     # -- retries ------------------------------------------------------------------------------------------------------
 
     def retrying(self, label: str, attempt: Callable[[], T]) -> T:
         """Run `attempt` until it succeeds, fails for good, or the tries are used up."""
-        reason = ""
-        for number in range(self.settings.attempts):
+        why, attempts = "", self.settings.attempts
+        for number in range(attempts):
             if self._stop.is_set():
                 raise SourceError(f"{label}: stopped")
             try:
                 return attempt()
             except TryAgain as again:
-                reason = again.reason
+                why = again.reason
                 self.traffic.add(retries=1)
                 if again.after_s is not None and again.after_s > self.settings.max_retry_after_s:
                     hint = "try again later, or set HF_TOKEN: signed-in users have higher limits"
-                    said = f"{label}: {reason}, and the server asks to wait {again.after_s:.0f} s"
+                    said = f"{label}: {why}, and the server asks to wait {again.after_s:.0f} s"
                     raise TransferError(said, hint=hint) from again
-                if number + 1 < self.settings.attempts:
+                if number + 1 < attempts:
                     backoff = self.settings.backoff_s * 2**number * (0.75 + 0.5 * self._jitter.random())
                     self._stop.wait(again.after_s if again.after_s is not None else backoff)
         kept = "; ranges already read are kept in the cache" if self.settings.range_cache else ""
         said = Text(
-            "{label}: gave up after {n} attempts; the last failed with: {why}",
-            label=label,
-            n=self.settings.attempts,
-            why=reason,
+            "{label}: gave up after {n} attempts; the last failed with: {why}", label=label, n=attempts, why=why
         )
         raise TransferError(said, hint=f"check the connection and try again{kept}")
 
@@ -344,15 +338,13 @@ def status_error(reply: Response, *, label: str, has_token: bool) -> Exception:
             hint = "the token in use was refused: renew HF_TOKEN, or unset it if the model is public"
         elif has_token:
             hint = "the token in use has no access: accept the model's terms on its page with the token's account"
-        return AccessDenied(
-            _with_reason(Text("{label}: access denied (HTTP {status})", label=label, status=status), said), hint=hint
-        )
+        denied = Text("{label}: access denied (HTTP {status})", label=label, status=status)
+        return AccessDenied(_with_reason(denied, said), hint=hint)
     if status in (404, 410):
         missing = Text("{label}: no such file (HTTP {status})", label=label, status=status)
         return NotFound(missing, hint="check the spelling of the address and the file")
-    return TransferError(
-        _with_reason(Text("{label}: unexpected reply HTTP {status}", label=label, status=status), said)
-    )
+    strange = Text("{label}: unexpected reply HTTP {status}", label=label, status=status)
+    return TransferError(_with_reason(strange, said))
 
 
 def _with_reason(what: Text, why: str) -> Text:

@@ -30,22 +30,15 @@ class HubFolder:
     def __init__(
         self, reference: str, repo: str, revision: str | None, client: HttpClient, cache: RangeCache | None
     ) -> None:
-        self._client = client
-        self._cache = cache
-        self._repo = repo
-        self._endpoint = client.settings.endpoint
+        self._client, self._cache = client, cache
+        self._repo, self._endpoint = repo, client.settings.endpoint
         self._revision = check_member_name(revision or "main", where=f"the revision of {repo}")
         self._commit, names = self._pin()
         self._snapshot = self._official("snapshots", self._commit)
         on_disk = _files_below(self._snapshot) if self._snapshot else frozenset()
         self.names = names | on_disk  # all files at this commit; offline, those known on this machine
-        self.provenance = Provenance(
-            reference=reference,
-            kind="hub",
-            location=shown(f"{self._endpoint}/{repo}"),
-            revision=self._revision,
-            commit=self._commit,
-        )
+        location = shown(f"{self._endpoint}/{repo}")
+        self.provenance = Provenance(reference, "hub", location, self._revision, self._commit)
 
     def open(self, name: str) -> Source:
         """Return a file: from the official cache if it is there, else by range."""
@@ -88,10 +81,7 @@ class HubFolder:
             self._cache.write(cache_key(facts), ByteRange(0, len(body)), memoryview(body))
         return body
 
-    # -- pinning ------------------------------------------------------------------------------------------------------
-
     def _pin(self) -> tuple[str, frozenset[str]]:
-        """Return the commit the revision stands for, and the files there."""
         if _SHA.match(self._revision):
             listed = self._known_names(self._revision)
             if listed is not None:
@@ -101,8 +91,7 @@ class HubFolder:
         url = f"{self._endpoint}/api/models/{self._repo}/revision/{quote(self._revision, safe='')}"
         label = f"{self._repo}@{self._revision}"
         body, _ = self._client.get_small(url, label=label, cap=_DESCRIPTION_CAP)
-        dense = too_many_brackets(body)
-        if dense:
+        if dense := too_many_brackets(body):
             raise TransferError(f"{label}: {shown(url)} did not answer with a model's description: it {dense}")
         try:
             info = orjson.loads(body)
@@ -121,11 +110,9 @@ class HubFolder:
 
     def _pin_offline(self) -> tuple[str, frozenset[str]]:
         commit = self._revision if _SHA.match(self._revision) else None
-        if commit is None:
-            ref = self._official("refs", self._revision, folder=False)
-            if ref is not None:
-                text = ref.read_text(encoding="ascii", errors="replace").strip()
-                commit = text if _SHA.match(text) else None
+        if commit is None and (ref := self._official("refs", self._revision, folder=False)) is not None:
+            text = ref.read_text(encoding="ascii", errors="replace").strip()
+            commit = text if _SHA.match(text) else None
         if commit is None:
             noted = self._noted(self._facts(revision=self._revision)).get("commit")
             commit = noted if isinstance(noted, str) and _SHA.match(noted) else None
@@ -137,8 +124,6 @@ class HubFolder:
     def _known_names(self, commit: str) -> frozenset[str] | None:
         names = self._noted(self._facts(commit=commit, listing=True)).get("names")
         return _safe_names(names) if isinstance(names, list) else None
-
-    # -- what the range cache knows --------------------------------------------------------------------------------------
 
     def _facts(self, **what: object) -> dict[str, object]:
         return {"endpoint": self._endpoint, "repo": self._repo, **what}

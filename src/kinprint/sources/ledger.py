@@ -17,7 +17,7 @@ from typing import IO, Any
 from kinprint import errors
 from kinprint._util.plain import printable
 from kinprint.errors import KinprintError, SourceChanged, StorageError
-from kinprint.refs import ByteRange, ModelRef
+from kinprint.refs import ByteRange, ModelRef, join_runs
 from kinprint.results.context import FileReads
 from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance, Source
 from kinprint.text import Text
@@ -46,8 +46,7 @@ class Failure:
     def again(self) -> KinprintError:
         """Return the error, to be raised once more."""
         kind = getattr(errors, self.error, None)
-        if not (isinstance(kind, type) and issubclass(kind, KinprintError)):
-            kind = KinprintError
+        kind = kind if isinstance(kind, type) and issubclass(kind, KinprintError) else KinprintError
         made = kind.__new__(kind)
         KinprintError.__init__(made, self.message, hint=self.hint)
         return made
@@ -75,7 +74,7 @@ class FileRecord:
     @property
     def spans(self) -> tuple[Span, ...]:
         """The intervals that the ranges cover together."""
-        return merged([(item.start, item.end) for item in self.ranges])
+        return tuple(join_runs(sorted((item.start, item.end) for item in self.ranges)))
 
 
 @dataclass(frozen=True)
@@ -262,9 +261,10 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def summary(self) -> tuple[FileReads, ...]:
         """Return what was read, file by file, as a report holds it."""
-        found = [
+        read = [(source.text, file) for _, source, file in self.record().files() if file.ranges]
+        return tuple(
             FileReads(
-                model=source.text,
+                model=model,
                 file=file.name,
                 size=file.size,
                 identity=file.identity,
@@ -272,10 +272,8 @@ class Ledger(AbstractContextManager["Ledger"]):
                 bytes_read=sum(end - start for start, end in file.spans),
                 sha256=digest_of(file.ranges),
             )
-            for _, source, file in self.record().files()
-            if file.ranges
-        ]
-        return tuple(sorted(found, key=lambda item: (item.model, item.file)))
+            for model, file in sorted(read, key=lambda item: (item[0], item[1].name))
+        )
 
     def contents(self, source: int, name: str) -> Iterator[bytes]:
         """Yield the bytes kept of a file: its merged spans, one after the other."""
@@ -307,30 +305,14 @@ class Ledger(AbstractContextManager["Ledger"]):
 
 
 def _frozen(opened: _Opened) -> SourceRecord:
-    ref = opened.ref
-    return SourceRecord(
-        text=ref.text,
-        kind=ref.kind,
-        repo=ref.repo,
-        revision=ref.revision,
-        file=ref.file,
-        signed=opened.signed,
-        provenance=opened.provenance,
-        names=opened.names,
-        failure=opened.failures.get(OPEN),
-        files=tuple(
-            FileRecord(
-                name=name,
-                label=_label(name, entry, opened),
-                size=entry.size,
-                identity=entry.identity,
-                absent=entry.absent,
-                failures=tuple(failure for _, failure in sorted(entry.failures.items())),
-                ranges=tuple(RangeRead(*span, digest.hex()) for span, digest in sorted(entry.ranges.items())),
-            )
-            for name, entry in sorted(opened.files.items())
-        ),
-    )
+    ref, files = opened.ref, []
+    for name, entry in sorted(opened.files.items()):
+        told = _label(name, entry, opened), entry.size, entry.identity, entry.absent
+        failures = tuple(failure for _, failure in sorted(entry.failures.items()))
+        ranges = tuple(RangeRead(*span, digest.hex()) for span, digest in sorted(entry.ranges.items()))
+        files.append(FileRecord(name, *told, failures, ranges))
+    known = ref.text, ref.kind, ref.repo, ref.revision, ref.file, opened.signed, opened.provenance, opened.names
+    return SourceRecord(*known, opened.failures.get(OPEN), tuple(files))
 
 
 def _label(name: str, entry: _OpenedFile, opened: _Opened) -> str:
@@ -339,17 +321,6 @@ def _label(name: str, entry: _OpenedFile, opened: _Opened) -> str:
     if where is not None and where.kind == "hub":
         return f"{opened.ref.repo}@{(where.commit or '')[:8]}/{printable(name)}"
     return entry.label or name
-
-
-def merged(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """Return intervals that overlap or touch as one, in order."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return tuple(found)
 
 
 def digest_of(ranges: Sequence[RangeRead]) -> str:

@@ -103,15 +103,13 @@ def _connect(connection: HTTPConnection) -> socket.socket:
 class PublicConnection(HTTPConnection):
     """A connection that leads out of this machine's network, or nowhere."""
 
-    def _new_conn(self) -> socket.socket:
-        return _connect(self)
+    _new_conn = _connect
 
 
 class PublicTlsConnection(HTTPSConnection):
     """The same with TLS: certificates are those of the name, whichever address was taken."""
 
-    def _new_conn(self) -> socket.socket:
-        return _connect(self)
+    _new_conn = _connect
 
 
 POOLS = {

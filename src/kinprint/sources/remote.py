@@ -10,7 +10,6 @@ from functools import partial
 from kinprint.errors import SourceChanged, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
 from kinprint.sources import http
-from kinprint.sources.http import HttpClient, TryAgain
 from kinprint.sources.http_connection import Response
 
 _CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)$")
@@ -27,11 +26,9 @@ class RemoteFile:
 
     at_hand = False
 
-    def __init__(self, client: HttpClient, url: str, label: str, *, commit: str | None = None) -> None:
-        self.client = client
-        self.label = label
-        self._url = url
-        self._commit = commit
+    def __init__(self, client: http.HttpClient, url: str, label: str, *, commit: str | None = None) -> None:
+        self.client, self.label = client, label
+        self._url, self._commit = url, commit
         self._lock = threading.Lock()  # replies of several threads are compared with one record
         self._target: str | None = None
         self._size: int | None = None
@@ -91,8 +88,6 @@ class RemoteFile:
     def _probe(self) -> None:
         self.client.retrying(self.label, lambda: self._exchange(_FIRST, None))
 
-    # -- one attempt --------------------------------------------------------------------------------------------------
-
     def _resolve(self) -> None:
         reply = self.client.send(self._url, begun_at=self._url, span=_FIRST)
         if http.is_redirect(reply):
@@ -146,7 +141,7 @@ class RemoteFile:
             chunk = http.read_some(reply, min(len(span) - filled, 1 << 20))
             if not chunk:
                 reply.close()
-                raise TryAgain(f"the body ended after {filled} of {len(span)} bytes")
+                raise http.TryAgain(f"the body ended after {filled} of {len(span)} bytes")
             buffer[filled : filled + len(chunk)] = chunk
             filled += len(chunk)
             self.client.traffic.add(network_bytes=len(chunk))
@@ -165,14 +160,13 @@ class RemoteFile:
         match = _CONTENT_RANGE.match(stated)
         encoding = reply.headers.get("Content-Encoding", "identity").lower()
         if encoding != "identity":
-            said = f"{self.label}: a ranged reply came encoded as {encoding[:40]!r}; expected plain bytes"
-            raise TransferError(said)
+            what = f"encoded as {encoding[:40]!r}; expected plain bytes"
+            raise TransferError(f"{self.label}: a ranged reply came {what}")
         if not match:
             raise TransferError(f"{self.label}: HTTP 206 with Content-Range {stated[:80]!r}; expected bytes a-b/size")
-        start, last = int(match[1]), int(match[2])
-        if (start, last + 1) != (span.start, span.end):
-            said = f"{self.label}: asked for bytes {span.start}-{span.end - 1}, got Content-Range {stated[:80]!r}"
-            raise TransferError(said)
+        if (int(match[1]), int(match[2]) + 1) != (span.start, span.end):
+            asked = f"asked for bytes {span.start}-{span.end - 1}"
+            raise TransferError(f"{self.label}: {asked}, got Content-Range {stated[:80]!r}")
         length = http.content_length(reply)
         if length is not None and length != len(span):
             raise TransferError(f"{self.label}: asked for {len(span)} bytes, the reply declares {length}")
@@ -187,8 +181,6 @@ class RemoteFile:
             return
         size = f"; the server says the file has {match[1]} bytes" if match else ""
         raise TransferError(f"{self.label}: no bytes {span.start}-{span.end - 1} (HTTP 416){size}")
-
-    # -- what replies tell about the file ------------------------------------------------------------------------------
 
     def _learn_from_redirect(self, reply: Response) -> None:
         headers = reply.headers

@@ -51,15 +51,8 @@ def running(
 class Session(AbstractContextManager["Session"]):
     """Shared by all models of a run. Use as a context manager.
 
-    Parameters
-    ----------
-    settings : where and how to read; by default taken from the environment.
-    budget_bytes : upper limit on bytes read in this session, headers and tokenizers included, from wherever they come:
-        a cached second run obeys the same limit as the first, so both give the same report. None means no limit.
-    on_traffic : called after every change of the counters, from any thread.
-    files : weight files to read in models that have one of these names, instead of choosing.
-    bases : models that adapters are merged into, instead of the ones they declare; the first that fits.
-    ledger : where to enter everything that is read, with its digest. None for nowhere, at no cost.
+    The budget counts what is read, headers and tokenizers included, from wherever it comes: a cached second run has the same limit
+    as the first, so both give the same report.
     """
 
     def __init__(
@@ -67,10 +60,10 @@ class Session(AbstractContextManager["Session"]):
         settings: Settings | None = None,
         *,
         budget_bytes: int | None = None,
-        on_traffic: Callable[[Traffic], None] | None = None,
-        files: Sequence[str] = (),
-        bases: Sequence[str] = (),
-        ledger: Ledger | None = None,
+        on_traffic: Callable[[Traffic], None] | None = None,  # called after every change, from any thread
+        files: Sequence[str] = (),  # weight files to read in models that have one of these names, instead of choosing
+        bases: Sequence[str] = (),  # models that adapters are merged into, instead of the declared; the first that fits
+        ledger: Ledger | None = None,  # where to enter everything that is read; None for nowhere, at no cost
     ) -> None:
         self.settings = settings or Settings.from_env()
         self.budget_bytes = budget_bytes

@@ -33,9 +33,7 @@ class Settings:
     attempts: int = 5
     backoff_s: float = 0.5
     max_retry_after_s: float = 120.0
-    private_servers: frozenset[str] | None = (
-        None  # of this machine's network only these may be asked, as host:port; None: all
-    )
+    private_servers: frozenset[str] | None = None  # of the own network only these may be asked, as host:port; None: all
 
     def __post_init__(self) -> None:
         # http.client would quote a header it cannot send, and with it the token, in its error.

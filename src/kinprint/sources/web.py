@@ -18,8 +18,7 @@ class WebFolder:
     """A URL of a folder in the hub's layout, or of one weight file with its companions beside it."""
 
     def __init__(self, reference: str, url: str, client: HttpClient, cache: RangeCache | None) -> None:
-        self._client = client
-        self._cache = cache
+        self._client, self._cache = client, cache
         parts = urlsplit(url)
         self._only: str | None = None
         self._only_url = url

@@ -6,7 +6,8 @@ import pytest
 from kinprint.errors import BudgetExceeded, FormatError, UnsupportedDtype
 from kinprint.formats.adapters.config import read_settings
 from kinprint.formats.checkpoint import execute_together, open_checkpoint
-from kinprint.formats.plan import plan_reads, rows, whole, windows
+from kinprint.formats.plan import plan_reads, rows, whole
+from kinprint.studies.origin.windows import windows
 from support.adapter_files import (
     CONFIG,
     EMBED,

@@ -9,11 +9,12 @@ from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS, choose_files
 from kinprint.formats.gguf.metadata import Metadata
 from kinprint.formats.gguf.parser import GGUF, rank
-from kinprint.formats.plan import plan_reads, rows, whole, windows
+from kinprint.formats.plan import plan_reads, rows, whole
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import MAX_ROWS_IN_ORDER, ReorderedRotaryRows
 from kinprint.model.model import open_model
 from kinprint.model.tokenizers import compare_vocabularies
+from kinprint.studies.origin.windows import windows
 from support.gguf_files import interleaved, write_gguf, write_sparse
 from support.layouts import write_checkpoint
 

@@ -465,7 +465,11 @@ def test_a_config_above_that_is_broken_is_said(tmp_path, session_for):
     folder = tmp_path / "onnx"
     folder.mkdir()
     onnx.save(simple(), folder / "model.onnx")
-    for text, message in (("{", "not valid JSON"), ("[1]", "no JSON object"), ("[" * 50_000, "opening brackets")):
+    for text, message in (
+        ("{", "not valid JSON"),
+        ("[1]", "a JSON list, expected an object"),
+        ("[" * 50_000, "opening brackets"),
+    ):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(FormatError, match=message):
             open_checkpoint(str(folder), session_for())

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from kinprint.formats.checkpoint import open_checkpoint
-from kinprint.formats.plan import plan_reads, rows, whole, windows
+from kinprint.formats.plan import plan_reads, rows, whole
 from kinprint.formats.quantised import gptq_awq as gptq_reader
 from kinprint.formats.quantised import modules
+from kinprint.studies.origin.windows import windows
 from support.quantisers import bnb_4bit, bnb_int8, gptq, write_layers
 
 NAME = "h.0.mlp.c_fc"

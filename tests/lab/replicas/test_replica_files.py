@@ -9,7 +9,6 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from kinprint.errors import BadSelection, DegenerateInput
-from kinprint.formats.plan import windows
 from kinprint.formats.safetensors.writer import from_bf16
 from kinprint.lab.replicas import NAMES, PARTS, REPOS, attention, matrices, tokenizers, write_replicas
 from kinprint.lab.replicas import writer as write
@@ -20,6 +19,7 @@ from kinprint.metrics import METRICS
 from kinprint.model.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from kinprint.studies.origin.windows import windows
 
 FAMILY = {
     "Solar": "solar_open",

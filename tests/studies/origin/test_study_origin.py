@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 from safetensors.numpy import load_file
 
 from kinprint.arch import Role
-from kinprint.formats.plan import windows
 from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
 from kinprint.sources.session import Session
@@ -24,7 +23,7 @@ from kinprint.studies.origin.baselines import mismatched_places
 from kinprint.studies.origin.routers import aligned_cosine, gaussian_alignment, unit_rows
 from kinprint.studies.origin.sigma import effect, probed_layers
 from kinprint.studies.origin.tokens import byte_spelling, decode
-from kinprint.studies.origin.windows import score
+from kinprint.studies.origin.windows import score, windows
 from kinprint.studies.recipe import run_study
 from support.layouts import write_checkpoint
 

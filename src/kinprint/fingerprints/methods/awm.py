@@ -12,12 +12,10 @@ widths. K stays as it is under any orthogonal map of W's rows: neither the order
 rotation of the residual stream does: no pairing of dimensions undoes it. The score is the mean over q and k and over layers;
 the paper's 90 unrelated pairs have mean 0.0038 and sd 0.0028.
 
-Where depths differ, layers are paired by an assignment on the UCKA of `PROBE` residual dimensions; else by number. Where this
-differs from the paper: up to `TOKENS` shared tokens are taken, not all.
-
-The null permutes residual dimensions after pairing. That null is not exact: dimensions were paired because they treat tokens
-alike, and two models trained on like text may agree a little after that. The variance of one UCKA is 2/(n(n−3)) exactly, and
-that of a mean of several under one permutation is at most that.
+Where depths differ, layers are paired by an assignment on the UCKA of `PROBE` residual dimensions; else by number. Up to `TOKENS`
+shared tokens are taken (in the paper all). The null permutes residual dimensions after pairing, and is not exact: they were paired
+because they treat tokens alike, and two models trained on like text may agree a little after that. The variance of one UCKA is
+2/(n(n−3)) exactly, and that of a mean of several under one permutation at most that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fixed points: count neurons whose nearest neuron in the other model stands at the same place.
 
-Of some layers the first 32 rows of gate and up are kept; a neuron is its gate row and
-its up row, each at unit length, end to end. F counts the neurons whose nearest neuron of the other model, by cosine, has their own
-number. The order of neurons is arbitrary, so for unrelated models P(F ≥ k) ≤ 1/k! in one layer, whatever they were trained on, and
-layers combine exactly (`kinprint.stats.fixedpoints`). The score is F over the number of neurons; 1/32 is expected by chance.
+Of some layers the first 32 rows of gate and up are kept; a neuron is its gate row and its up row, each at unit length, end to end.
+F counts the neurons whose nearest neuron of the other model, by cosine, has their own number. The order of neurons is arbitrary,
+so for unrelated models P(F ≥ k) ≤ 1/k! in one layer, whatever they were trained on, and layers combine exactly
+(`kinprint.stats.fixedpoints`). The score is F over the number of neurons; 1/32 is expected by chance.
 
 Layers are taken from both ends and paired by their distance from the same end: what is inserted or dropped in the middle then does
 no harm, and no layer is used twice, which independence needs. Of mixtures of experts the shared expert or the first one stands

@@ -5,16 +5,12 @@ gated MLPs with rows g_i, u_i (neuron i), the best one-to-one assignment on the 
 π_u. If one model came from the other, both find the same neuron wherever it has been moved to; if not, the two say nothing about
 each other, and Spearman's ρ of the lists π_g(i), π_u(i) has mean 0 and variance 1/(n−1). One p-value a layer, combined over
 layers by Fisher. It behaves like a p-value and is not one: nothing forbids that two independent models tie gate and up together in
-the same way. The order of neurons does not matter to it; that of residual dimensions does, so a model whose residual stream was
-permuted or rotated is missed (see `match_activations`). The score is the mean ρ over layers; log10 p and the share of neurons
-on which both agree are in the details.
+the same way. A model whose residual stream was permuted or rotated is missed (see `match_activations`). The score is the mean ρ.
 
-Layers of equal number are compared first. Where depths differ, or these show nothing, every layer of one model is held against
-every layer of the other on a sample of neurons (nearest rows instead of an assignment, some columns) and each layer gets its
-best partner. Other neurons than those are then tested, so that the search does not bias the score, and Bonferroni counts it as a
-second try. Where this differs from the paper: norm scales are folded in, so that a model that has them folded already is not
-missed; at most `NEURONS` neurons of the narrower model, against all of the other's, and `LAYERS` layers, evenly spaced, are
-tested: an 8192×8192 assignment takes minutes.
+Layers of equal number are compared first. Where depths differ, or these show nothing, each layer is held against every layer of
+the other model on a sample of neurons and columns. Other neurons than those are then tested, so that the search does not bias the
+score, and Bonferroni counts it as a second try. Where this differs from the paper: norm scales are folded in, so that a model that
+has them folded already is not missed; at most `NEURONS` neurons of the narrower model and `LAYERS` layers are tested.
 """
 
 from __future__ import annotations

@@ -9,16 +9,14 @@ that takes one nearest to the other, and ::
 The trace of a Haar-distributed orthogonal matrix is nearly N(0, 1), with a tail below exp(−t²/2) at all t; Haar measure does not
 change under P, so the union over all d! permutations bounds the tail of T. T = d for a copy, reordered or not. The score is T/d.
 
-What is implemented is this first stage, on embeddings, as the reference code in LeaFBench does it. The paper goes on to test
-the matrices of each layer after the map found here; that is what our own aligned tests do. No signs are allowed, as there: a model
-with some residual dimensions negated falls back to the detail ``signed``, where |C| is matched, at the price of ln 2^d. A rotated
-copy has an arbitrary C and reads as unrelated.
+What is implemented is this first stage, on embeddings, as the reference code in LeaFBench does it; the paper goes on to test
+the matrices of each layer, as our own aligned tests do. No signs are allowed, as there: where some residual dimensions were negated
+the detail ``signed`` shows it, for which |C| is matched at the price of ln 2^d. A rotated copy reads as unrelated.
 
-The p-value is NOT exact: it supposes that C of unrelated models is Haar-distributed in the basis the weights are stored in. No
-symmetry says so. Optimisers that work by coordinates (Adam) single that basis out, and models trained on like data agree in what
-tokens mean; coordinates that both favour find each other. On 15 unrelated pairs of this project's small models (width 96, the same
-data and distillation among them) T/d was 0.237 to 0.252, mean 0.241, against 0.241 ± 0.004 for Haar matrices: the null held there.
-Same seed and other data: 0.61, as it should be, since that is shared initialisation.
+The p-value is NOT exact: no symmetry says that C of unrelated models is Haar-distributed in the basis the weights are stored in.
+Optimisers that work by coordinates (Adam) single that basis out, and models trained on like data agree in what tokens mean. On 15
+unrelated pairs of this project's small models (width 96, the same data and distillation among them) T/d was 0.237 to 0.252, mean
+0.241, against 0.241 ± 0.004 for Haar matrices; same seed and other data, which is shared initialisation: 0.61.
 
 Tokens: at most eight times the width, chosen by hash (there: all). Products are summed in float64 from float32 blocks. The SVD
 takes time as d³: some 20 s at 2048, minutes at 4096, and beyond that the method declines.
@@ -105,7 +103,6 @@ def _width(a: Weights, b: Weights) -> int:
 
 
 def _cross_product(a: Weights, b: Weights, width: int) -> FloatArray:
-    """Return E_a'E_b over the tokens both have."""
     count = TOKENS_PER_DIMENSION * width
     one, two = a.tokens(count), b.tokens(count)
     first, second = common_rows(one.keys, two.keys)

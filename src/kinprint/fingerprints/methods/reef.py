@@ -12,10 +12,9 @@ as likeness. With d much larger than n the diagonal is nearly all there is: nois
 about 1/(1 + (n−1)/d), which is 0.953 at n = 200 and d = 4096. The unbiased HSIC (Song et al. 2012) leaves the diagonal out and
 reads 0 ± 0.007. The score is the unbiased CKA; the biased one, which the paper uses, stands beside it in the details.
 
-The paper takes 200 statements and one layer, the 18th of 32. Here layers of the same relative depth are paired and their mean is
-the score; that one layer (`published_layer`) and the best of all pairs of layers are in the details. Where else this differs
-from the paper: the prompts are our own (`data/prompts.txt`), not TruthfulQA's; outputs are those of the blocks, before the
-final norm; at most `LAYERS` layers are kept, of each the centred Gram matrix of the prompts in half precision: all CKA needs.
+The paper takes 200 statements and one layer, the 18th of 32 (`published_layer`). Here layers of the same relative depth are paired,
+and their mean is the score. Where else this differs from the paper: the prompts are our own (`data/prompts.txt`), not TruthfulQA's;
+outputs are those of the blocks, before the final norm; at most `LAYERS` layers are kept, as Gram matrices in half precision.
 
 Two models that learnt the same language represent the same prompts alike, whoever trained them: the null of permuted prompts is
 far too strict, and only the empirical null of independent models tells what a value means.
@@ -133,8 +132,7 @@ def _layer_grid(left: list[FloatArray], right: list[FloatArray]) -> FloatArray:
 def _depths(features: Features) -> FloatArray:
     """Return how deep in its model each kept layer is, the last at 1."""
     depth = float(features.facts["depth"])
-    relative: FloatArray = (features.arrays["layers"] + 1) / depth
-    return relative
+    return (features.arrays["layers"] + 1) / depth
 
 
 def _matched(a: FloatArray, b: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

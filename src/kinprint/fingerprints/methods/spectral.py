@@ -10,16 +10,13 @@ different depths are aligned in order. No change of basis of the residual stream
 
 A repeated key head meets the sum of its group's query heads: Wq' Wk = Σ_g (Σ_{h in g} Wq_h)' Wk_g. So the product has the rank r of
 the stored keys at most, and its singular values are the roots of the eigenvalues of the r×r matrix L'(Wk Wk')L, where L is the
-root of the Gram matrix of the summed queries: no d×d matrix is formed. Gram matrices are float64. Squaring leaves values below
-some 10⁻⁷ of the largest inexact; beside the others these do not count.
+root of the Gram matrix of the summed queries, in float64: values below some 10⁻⁷ of the largest are inexact, and do not count.
 
 What is ours, the paper leaving it open or doing otherwise: norm scales are folded into Wq, Wk and Wv first, without which a
 rotation changes the products; 48 values of each spectrum are kept, at ranks spaced evenly in their logarithm, brought to unit
 length; the score is 1 − mean of ‖s_a − s_b‖/√2 over layers and both products, so that it falls as their mean squared distance
 rises; the shallower model's layers are matched to a rising sequence of the deeper one's with the least total distance.
-
-Any two trained models have falling spectra of much the same form: the score of unrelated models is near 1 too. It needs the
-null of independent pairs beside it.
+Any two trained models have falling spectra of much the same form, so it needs the null of independent pairs beside it.
 """
 
 from __future__ import annotations
@@ -121,8 +118,7 @@ def _singular_values(A: Matrix, B: Matrix) -> FloatArray:
     values, vectors = np.linalg.eigh(left @ left.T)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     squared = np.linalg.eigvalsh(root.T @ (right @ right.T) @ root)
-    found: FloatArray = np.sqrt(np.maximum(squared[::-1], 0.0))
-    return found
+    return np.sqrt(np.maximum(squared[::-1], 0.0))
 
 
 def _sampled(values: FloatArray, name: str, product: str, layer: int) -> FloatArray:

@@ -19,6 +19,7 @@ from kinprint.refs import ModelRef, parse_ref, quotable
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 GIVE_BASE = "name the model that the adapter belongs to with --base MODEL"
+MERGE = "merge the adapter with PEFT and compare the result"
 MAX_RANK = 1 << 16
 MAX_PATTERNS = 1 << 16
 _LIMIT = 1e6  # of alpha: no sound adapter comes near, and products stay finite
@@ -72,9 +73,8 @@ def _looked_up(pattern: Mapping[str, float], path: str, default: float) -> float
         return default
     bits = path.split(".")
     ends = {".".join(bits[start:]) for start in range(len(bits))} | {f"^{path}"}
-    matching = [end for end in ends if end in pattern]
-    if len(matching) < 2:
-        return pattern[matching[0]] if matching else default
+    if ends.isdisjoint(pattern):
+        return default
     return next(value for key, value in pattern.items() if key in ends)  # the first as the config lists them
 
 
@@ -84,11 +84,10 @@ def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
     kind = document.get("peft_type")
     if kind != "LORA":
         said = f"adapter type {_short(kind)} is not known" if kind is not None else "the adapter does not say its type"
-        raise FormatError(f"{where}: {said}; known: 'LORA'", hint="merge the adapter with PEFT and compare the result")
+        raise FormatError(f"{where}: {said}; known: 'LORA'", hint=MERGE)
     for name in _CHANGING:
         if document.get(name):
-            said = f"{where}: {name} is set, with which adapters are not merged here"
-            raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
+            raise FormatError(f"{where}: {name} is set, with which adapters are not merged here", hint=MERGE)
     start = document.get("init_lora_weights")
     if not (isinstance(start, bool) or start in _PLAIN_STARTS):
         said = f"{where}: init_lora_weights is {_short(start)}, with which the base's own weights are changed before training"
@@ -96,10 +95,11 @@ def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
     rank = _number(document.get("r"), f"{where}: r", least=1, most=MAX_RANK)
     if rank != int(rank):
         raise FormatError(f"{where}: r is {rank}, expected an integer")
-    saved, alphas = document.get("modules_to_save"), _pattern(document.get("alpha_pattern"), f"{where}: alpha_pattern")
+    saved, revision = document.get("modules_to_save"), document.get("revision")
+    alphas = _pattern(document.get("alpha_pattern"), f"{where}: alpha_pattern")
     if alphas is None:
         said = f"{where}: alpha_pattern holds regular expressions, which are not run; expected names of modules"
-        raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
+        raise FormatError(said, hint=MERGE)
     return LoraSettings(
         rank=int(rank),
         alpha=_number(document.get("lora_alpha"), f"{where}: lora_alpha"),
@@ -110,7 +110,7 @@ def read_settings(document: Mapping[str, object], label: str) -> LoraSettings:
         magnitudes=bool(document.get("use_dora")),
         saved=tuple(name for name in saved if isinstance(name, str)) if isinstance(saved, list) else (),
         base=declared_base(document),
-        revision=_revision(document),
+        revision=revision if isinstance(revision, str) and _REVISION.fullmatch(revision) else None,
     )
 
 
@@ -120,21 +120,14 @@ def declared_base(document: Mapping[str, object]) -> str | None:
     return name.strip() if isinstance(name, str) and name.strip() else None
 
 
-def _revision(document: Mapping[str, object]) -> str | None:
-    found = document.get("revision")
-    return found if isinstance(found, str) and _REVISION.fullmatch(found) else None
-
-
 def _short(value: object) -> str:
     return printable(repr(value), 60)
 
 
 def _number(value: object, where: str, *, least: float = -_LIMIT, most: float = _LIMIT) -> float:
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-    if not fine:
-        raise FormatError(f"{where} is {_short(value)}, expected a number from {least:g} to {most:g}")
-    assert isinstance(value, int | float)
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+        return float(value)
+    raise FormatError(f"{where} is {_short(value)}, expected a number from {least:g} to {most:g}")
 
 
 def _pattern(value: object, where: str) -> dict[str, float] | None:

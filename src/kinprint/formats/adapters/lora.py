@@ -14,7 +14,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint._util.plain import printable
 from kinprint.errors import FormatError, UnsupportedDtype
-from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, LoraSettings
+from kinprint.formats.adapters.config import ADAPTER_FILES, GIVE_BASE, MERGE, LoraSettings
 from kinprint.formats.dtypes import FLOATS, ITEM_BYTES, Array
 from kinprint.formats.format import FORMATS
 from kinprint.formats.plan import TensorSlice, columns, rows, whole
@@ -98,9 +98,8 @@ class Adapter:
         kinds = [word for word, on in (("DoRA", settings.magnitudes), ("rsLoRA", settings.by_root)) if on]
         kind = " and ".join(kinds) or "LoRA"
         rank = Text("ranks {x:g} to {y:g}", x=ranks[0], y=ranks[-1]) if ranks[1:] else Text("rank {x:g}", x=ranks[0])
-        alpha = (
-            Text("alphas {x:g} to {y:g}", x=alphas[0], y=alphas[-1]) if alphas[1:] else Text("alpha {x:g}", x=alphas[0])
-        )
+        low, high = alphas[0], alphas[-1]
+        alpha = Text("alphas {x:g} to {y:g}", x=low, y=high) if high > low else Text("alpha {x:g}", x=low)
         text = Text("{kind} adapter: {rank}, {alpha}, targets {names}", kind=kind, rank=rank, alpha=alpha, names=shown)
         if layers == 1:
             text = Text("{what} in 1 layer", what=text)
@@ -124,11 +123,8 @@ def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
     replaced: dict[str, TensorInfo] = {}
     for name, row in stored.items():
         if len(name) > MAX_NAME or name.count(".") > MAX_DEPTH:
-            raise FormatError(
-                f"{label}: tensor {_quoted(name[:80])} has a name of {len(name)} characters and {name.count('.')} dots; expected "
-                f"at most {MAX_NAME} and {MAX_DEPTH}",
-                hint=_AGAIN,
-            )
+            long = f"{len(name)} characters and {name.count('.')} dots; expected at most {MAX_NAME} and {MAX_DEPTH}"
+            raise FormatError(f"{label}: tensor {_quoted(name[:80])} has a name of {long}", hint=_AGAIN)
         tensor, own = TensorInfo(*row), name.removeprefix(_PREFIX)
         if tensor.dtype not in FLOATS:
             raise UnsupportedDtype(f"{label}: tensor {_quoted(name)} is stored as {tensor.dtype}, expected floats")
@@ -136,8 +132,7 @@ def read_adapter(stored: Rows, settings: LoraSettings, label: str) -> Adapter:
         if found is not None:
             into, key = parts.setdefault(found["path"], {}), found["part"]
         elif _STRANGE.search(own):
-            said = f"{label}: tensor {_quoted(name)} is of a kind that is not known"
-            raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
+            raise FormatError(f"{label}: tensor {_quoted(name)} is of a kind that is not known", hint=MERGE)
         else:
             into, key = replaced, _WRAPPED.sub("", own)
         if key in into:
@@ -220,9 +215,6 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
             yield Renaming(old, longer[0].removesuffix(rest))
 
 
-# -- sums ----------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class LowRankSum:
     """W + scale·B·A, with rows scaled to the norms in `magnitude` if there are any (DoRA)."""
@@ -274,9 +266,7 @@ class LowRankSum:
 
 def _low_rank_sum(weight: Array, left: Array, right: FloatArray, scale: float) -> FloatArray:
     """Return weight + scale·left·right, term by term: a matrix product adds in an order that depends on the number of rows."""
-    product = np.zeros(weight.shape)
-    term = np.empty(weight.shape)
-    factors = left.astype(np.float64)
+    product, term, factors = np.zeros(weight.shape), np.empty(weight.shape), left.astype(np.float64)
     for k in range(right.shape[0]):
         np.multiply(factors[:, k, None], right[k], out=term)
         product += term
@@ -293,18 +283,15 @@ def _factors(values: Array, lengths: Array, *, axis: int) -> FloatArray:
     return factors
 
 
-# -- merging -------------------------------------------------------------------------------------------------------------
-
-
 def merge(
     base: Tensors, adapter: Adapter, settings: LoraSettings, *, tied: bool, label: str, base_label: str
 ) -> tuple[dict[str, Row | TensorInfo], tuple[Text, ...]]:
     """Return the base's tensors with the adapter's changes, and notes; `tied`: without a head the base's embedding is one."""
     targets = {f"{target.path}.weight": target for target in adapter.targets}
     merged = dict(base.stored())
-    head = _tied_head(base) if tied else None
-    if head is not None and "lm_head.weight" in targets and "lm_head.weight" not in merged:
-        merged["lm_head.weight"] = base[head]._replace(name="lm_head.weight")
+    heads = [name for name in base if name.endswith(_EMBEDDINGS)] if tied else []
+    if len(heads) == 1 and "lm_head.weight" in targets and "lm_head.weight" not in merged:
+        merged["lm_head.weight"] = base[heads[0]]._replace(name="lm_head.weight")
     renaming = find_renaming(list(targets), merged, label, base_label)
     notes = []
     if renaming != Renaming():
@@ -322,11 +309,6 @@ def merge(
     if len(changed) != len(targets):
         raise FormatError(f"{label}: two parts of the adapter change the same tensor of its base", hint=_AGAIN)
     return merged | changed, tuple(notes)
-
-
-def _tied_head(base: Tensors) -> str | None:
-    found = [name for name in base if name.endswith(_EMBEDDINGS)]
-    return found[0] if len(found) == 1 else None
 
 
 def _replacement(
@@ -356,7 +338,6 @@ def _stored_transposed(base: Tensors, targets: Mapping[str, LoraTarget], renamin
 
 
 def _adapted(weight: TensorInfo, target: LoraTarget, scale: float, label: str, *, transposed: bool) -> TensorInfo:
-    """Describe one tensor of the base with the adapter's product added."""
     where, down, up = f"{label}: {_quoted(target.path)}", target.down, target.up
     if weight.made is None and weight.dtype in ITEM_BYTES and weight.dtype not in FLOATS:
         said = f"{where}: its base stores {_quoted(weight.name)} as {weight.dtype}, expected floats or a known quantisation"
@@ -377,8 +358,7 @@ def _adapted(weight: TensorInfo, target: LoraTarget, scale: float, label: str, *
     magnitude = target.magnitude
     if magnitude is not None:
         if target.embedding or not flat:
-            said = f"{where}: DoRA of embeddings and convolutions is not known"
-            raise FormatError(said, hint="merge the adapter with PEFT and compare the result")
+            raise FormatError(f"{where}: DoRA of embeddings and convolutions is not known", hint=MERGE)
         if magnitude.elements != up.shape[0]:
             said = f"{where}: its lora_magnitude_vector is {list(magnitude.shape)}, expected [{up.shape[0]}]"
             raise FormatError(said, hint=_AGAIN)

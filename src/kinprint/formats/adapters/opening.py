@@ -11,7 +11,8 @@ from kinprint.errors import BadReference, FormatError, NotFound, SourceError
 from kinprint.formats.adapters import config
 from kinprint.formats.adapters.config import ADAPTER_CONFIG, ADAPTER_FILES, GIVE_BASE, LoraSettings, read_settings
 from kinprint.formats.adapters.lora import has_full_weights, merge, read_adapter
-from kinprint.formats.checkpoint import Checkpoint, WeightFile, open_checkpoint, read_json_of
+from kinprint.formats.checkpoint import Checkpoint, WeightFile, open_checkpoint
+from kinprint.formats.checks import read_json_of
 from kinprint.formats.format import FIRST_READ, load_file
 from kinprint.formats.tensors import Tensors
 from kinprint.sources.base import CONFIG_CAP, Folder, Source
@@ -60,7 +61,6 @@ def _names(folder: Folder, wanted: str | None, *, unlisted: bool) -> tuple[str, 
 
 
 def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:
-    """Return the first of the files that is there."""
     for name in names[:-1]:
         source = folder.open(name)
         try:
@@ -96,20 +96,16 @@ def _open_alone(found: AdapterFiles, session: Session) -> Checkpoint:
         text = read_adapter(shard.rows, settings, found.label).describe(settings)
     except FormatError as error:  # the adapter cannot be merged, but can be inspected
         text = error.reason
-    note, base = (
-        Text("{adapter}; it does not name its base: see --base", adapter=text),
-        config.declared_base(found.document),
-    )
-    if base:
-        base = printable(base, 120)
-        note = Text("{adapter}; its base, {base} (declared), was not read: see --base", adapter=text, base=base)
+    base = printable(config.declared_base(found.document) or "", 120)
+    note = Text("{adapter}; its base, {base} (declared), was not read: see --base", adapter=text, base=base)
+    if not base:
+        note = Text("{adapter}; it does not name its base: see --base", adapter=text)
     file = WeightFile(found.name, shard.size, found.source.identity, shard.header_bytes)
     tensors, notes, folder = Tensors(shard.rows), (note, *shard.notes), found.folder
     return Checkpoint(folder.provenance, {}, (file,), tensors, notes, session, folder, (found.source,), adapter=True)
 
 
 def _declared(found: AdapterFiles, settings: LoraSettings, session: Session) -> Checkpoint:
-    """Open the base that an adapter declares."""
     label, name = found.label, settings.base
     if name is None:
         raise FormatError(f"{label}: the adapter does not name its base", hint=GIVE_BASE)
@@ -167,7 +163,6 @@ def shared_base(a: Checkpoint, b: Checkpoint) -> Text | None:
 
 
 def _same_files(a: Checkpoint, b: Checkpoint) -> bool:
-    """Whether two checkpoints were read from the very same files."""
     places = []
     for item in (a, b):
         where = item.provenance

@@ -96,9 +96,7 @@ def _q2_k(blocks: Blocks, out: Floats) -> None:
 
 def _q3_k(blocks: Blocks, out: Floats) -> None:
     codes = _fields(blocks["q"], 2).reshape(-1, 256)
-    high = _fields(blocks["h"], 1).reshape(-1, 256)  # a bit that is not set means four less
-    high <<= 2
-    codes |= high
+    codes |= _fields(blocks["h"], 1).reshape(-1, 256) << 2  # a bit that is not set means four less
     signed = codes.view(np.int8)
     signed -= 4
     low = _nibbles(blocks["s"][:, :8]).reshape(-1, 16)
@@ -111,8 +109,7 @@ def _q3_k(blocks: Blocks, out: Floats) -> None:
 def _six_bit_scales(packed: Bytes) -> tuple[Floats, Floats]:
     """Unpack the eight scales and eight minima of Q4_K and Q5_K: six bits each, the last four of either in two parts."""
     scale, least, rest = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
-    scales = np.empty((len(packed), 8), np.float32)
-    minima = np.empty((len(packed), 8), np.float32)
+    scales, minima = np.empty((2, len(packed), 8), np.float32)
     scales[:, :4] = scale & 63
     minima[:, :4] = least & 63
     scales[:, 4:] = (rest & 15) | ((scale >> 2) & 48)
@@ -131,17 +128,13 @@ def _with_minima(codes: Bytes, blocks: Blocks, out: Floats) -> None:
 
 def _q5_k(blocks: Blocks, out: Floats) -> None:
     codes = _nibbles(blocks["q"]).reshape(-1, 8, 32)
-    high = _fields(blocks["h"], 1)
-    high <<= 4
-    codes |= high
+    codes |= _fields(blocks["h"], 1) << 4
     _with_minima(codes, blocks, out)
 
 
 def _q6_k(blocks: Blocks, out: Floats) -> None:
     codes = _nibbles(blocks["q"]).reshape(-1, 256)
-    high = _fields(blocks["h"], 2).reshape(-1, 256)
-    high <<= 4
-    codes |= high
+    codes |= _fields(blocks["h"], 2).reshape(-1, 256) << 4
     signed = codes.view(np.int8)
     signed -= 32
     scales = blocks["s"].astype(np.float32)
@@ -164,6 +157,10 @@ def _tq1_0(blocks: Blocks, out: Floats) -> None:
     packed = blocks["q"]
     parts = [_trits(packed[:, :32], 5), _trits(packed[:, 32:], 5), _trits(blocks["h"], 4)]
     _centred(np.concatenate(parts, axis=1), 1, blocks, out)
+
+
+def _tq2_0(blocks: Blocks, out: Floats) -> None:
+    _centred(_fields(blocks["q"], 2).reshape(-1, 256), 1, blocks, out)
 
 
 # -- four bits that number the entries of a table -------------------------------------------------------------------------
@@ -235,14 +232,7 @@ _CODED = (
     _Coded(20, "IQ4_NL", 32, "dq", "<f2, 16u1", lambda b, out: _looked_up(b["q"], _IQ4, _half(b["d"]), out)),
     _Coded(23, "IQ4_XS", SUPER, "dhsq", "<f2, <u2, 4u1, (8,16)u1", _iq4_xs),
     _Coded(34, "TQ1_0", SUPER, "qhd", "48u1, 4u1, <f2", _tq1_0),
-    _Coded(
-        35,
-        "TQ2_0",
-        SUPER,
-        "qd",
-        "(2,32)u1, <f2",
-        lambda b, out: _centred(_fields(b["q"], 2).reshape(-1, 256), 1, b, out),
-    ),
+    _Coded(35, "TQ2_0", SUPER, "qd", "(2,32)u1, <f2", _tq2_0),
     _Coded(39, "MXFP4", 32, "eq", "u1, 16u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E8M0[b["e"]], out)),
     _Coded(40, "NVFP4", 64, "sq", "4u1, (4,8)u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E4M3[b["s"]], out)),
 )

@@ -46,9 +46,7 @@ class Metadata:
     def number(self, key: str) -> Number | None:
         """Return a number, or None if there is none under this key."""
         entry = self._entries.get(key)
-        if entry is None or entry.is_array or entry.kind not in FIXED or entry.kind == _BOOL:
-            return None
-        return _plain(entry.kind, FIXED[entry.kind].unpack_from(self._data, entry.at)[0])
+        return None if entry is None or entry.is_array else next(iter(self.numbers(key)), None)
 
     def numbers(self, key: str, most: int = MAX_NUMBERS) -> list[Number]:
         """Return an array of numbers, or a single one as a list; [] if there is none or it is longer than `most`."""

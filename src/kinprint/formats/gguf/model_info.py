@@ -71,8 +71,6 @@ def config_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], *, whole: b
     return config
 
 
-# -- origin --------------------------------------------------------------------------------------------------------------
-
 _MOST_BASES = 8
 
 
@@ -93,8 +91,6 @@ def origin_of(metadata: Metadata) -> dict[str, object]:
         licence = metadata.text("general.license.name") or licence
     return {"base_models": bases, "licence": licence}
 
-
-# -- tokenizer ---------------------------------------------------------------------------------------------------------
 
 _KINDS = {"gpt2": "BPE", "llama": "BPE", "bert": "WordPiece", "t5": "Unigram"}
 _CONTROL = (2, 3, 4)  # unknown, control, added by the user: without a mark
@@ -128,8 +124,6 @@ def _wordpiece(tokens: Sequence[str], kinds: Sequence[Number]) -> list[str]:
     return spelt
 
 
-# -- experts -----------------------------------------------------------------------------------------------------------
-
 _STACKED = re.compile(r"^(blk\.\d{1,4}\.ffn_(?:gate|up|down|gate_up)_exps)\.weight$")
 _SINGLE = re.compile(r"^blk\.\d{1,4}\.ffn_gate_inp_shexp\.weight$")
 
@@ -154,8 +148,6 @@ def unstacked(tensors: Mapping[str, TensorInfo], label: str) -> dict[str, Tensor
         raise FormatError(f"{label}: an expert is stored both by itself and among others")
     return found
 
-
-# -- order of rows -------------------------------------------------------------------------------------------------------
 
 # Architectures whose rotary pairs are neighbouring rows in llama.cpp, and rows half a head apart in the original. Those with
 # neighbours in both (command-r, chatglm, deepseek2, llama4, ernie4_5), or with halves in both, are converted without reordering.

@@ -2,8 +2,7 @@
 
 Format, versions 2 and 3 (ggml's docs/gguf.md): the magic bytes, the version, the numbers of tensors and of metadata entries;
 the entries (name, type, value); the tensors (name, sides with the shortest stride first, type, offset); then the data, aligned.
-A vocabulary is an array of strings in the metadata, so a header has several megabytes and its end is found only by walking
-over it: it is read in growing pieces, and strings are stepped over without being looked at.
+A header has several megabytes (the vocabulary), and its end is found only by walking over it: it is read in growing pieces.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ _ARRAY = 9
 _TOKENS = "tokenizer.ggml.tokens"
 _HEADS = ".attention.head_count"
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_TableRow = tuple[tuple[int, ...], int, int]  # of a tensor: shape, type, offset
 _START = struct.Struct("<4sIQQ")
 _PLACES = tuple(struct.Struct(f"<{sides}QIQ") for sides in range(MAX_SIDES + 1))
 _LEAST_ENTRY = 14  # a name of one letter and a byte
@@ -191,7 +191,7 @@ def _skip_strings(head: Head, at: int, count: int, ahead: int) -> int:
 def read_table(head: Head, start: Start, metadata: Metadata, at: int, file: int) -> tuple[list[TensorInfo], int]:
     """Read and check the table of tensors; return it and where the header ends."""
     label = head.label
-    rows: dict[str, tuple[tuple[int, ...], int, int]] = {}
+    rows: dict[str, _TableRow] = {}
     if start.tensors:
         head.reach(at + _LEAST_TENSOR, at + start.tensors * _TENSOR_ENTRY)
     for _ in range(start.tensors):
@@ -209,7 +209,7 @@ def read_table(head: Head, start: Start, metadata: Metadata, at: int, file: int)
         at += 4 + place.size
     alignment = _alignment(metadata, label)
     base = -(-at // alignment) * alignment
-    places = [_place(name, *row, file, alignment, base, head.size, label) for name, row in rows.items()]
+    places = [_place(head, base, alignment, file, name, row) for name, row in rows.items()]
     _refuse_overlaps(places, label)
     return places, at
 
@@ -222,30 +222,21 @@ def _alignment(metadata: Metadata, label: str) -> int:
     return alignment
 
 
-def _place(
-    name: str,
-    shape: tuple[int, ...],
-    kind: int,
-    offset: int,
-    file: int,
-    alignment: int,
-    base: int,
-    size: int,
-    label: str,
-) -> TensorInfo:
-    dtype, elements, block = type_of(kind, tensor=name, label=label)
-    where = f"{label}: tensor {name[:200]!r}"
+def _place(head: Head, base: int, alignment: int, file: int, name: str, row: _TableRow) -> TensorInfo:
+    shape, kind, offset = row
+    dtype, elements, block = type_of(kind, tensor=name, label=head.label)
+    where = f"{head.label}: tensor {name[:200]!r}"
     if too_large(shape):
         raise damaged(f"{where} has the shape {reprlib.repr(shape)}, more than an array can have")
     if (shape[-1] if shape else 1) % elements:
-        said = f"{where} of shape {reprlib.repr(shape)} is stored as {dtype}; its rows are no multiple of {elements}"
-        raise damaged(said)
+        form = f"{where} of shape {reprlib.repr(shape)} is stored as {dtype}"
+        raise damaged(f"{form}; its rows are no multiple of {elements}")
     if offset % alignment:
         raise damaged(f"{where} begins at byte {offset} of the data, no multiple of {alignment}")
     start = base + offset
     end = start + math.prod(shape) // elements * block
-    if end > size:
-        raise damaged(f"{where} lies at bytes {start} to {end}, the file has {size}")
+    if end > head.size:
+        raise damaged(f"{where} lies at bytes {start} to {end}, the file has {head.size}")
     return TensorInfo(name, dtype, shape, file, start, end)
 
 
@@ -253,8 +244,8 @@ def _refuse_overlaps(places: list[TensorInfo], label: str) -> None:
     stored = sorted((place.start, place.end, place.name) for place in places if place.end > place.start)
     for (_, end, first), (begins, _, second) in pairwise(stored):
         if begins < end:
-            said = f"{label}: tensor {second[:200]!r} begins at byte {begins}, but {first[:200]!r} ends at {end}"
-            raise damaged(said)
+            before = f"but {first[:200]!r} ends at {end}"
+            raise damaged(f"{label}: tensor {second[:200]!r} begins at byte {begins}, {before}")
 
 
 def load(session: Session, folder: Folder, source: Source, number: int, guess: int) -> Shard:
@@ -299,8 +290,6 @@ def _of_first_part(session: Session, folder: Folder, source: Source, guess: int)
     head = Head(session, first, guess)
     return read_metadata(head, read_start(head), heads_only=True)[0]
 
-
-# -- which of several files is best -----------------------------------------------------------------------------------------
 
 _TYPES = (
     "F64 F32 FP32 BF16 F16 FP16 Q8_K_XL Q8_K Q8_0_L Q8_0 Q8_1 Q6_K_XL Q6_K_L Q6_K Q5_K_XL Q5_K_L Q5_K_M Q5_K Q5_1 Q5_K_S Q5_0 "

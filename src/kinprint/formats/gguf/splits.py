@@ -1,9 +1,8 @@
 """Check that the parts of a split GGUF file belong to one model.
 
-Only the first part says what the model is; all of them say which part they are (``split.no``, from 0), how many there are
-(``split.count``) and how many tensors they hold between them (``split.tensors.count``). So parts of different models show by
-counts that do not add up, by layers that the model does not have, or by norms of another width. Two models of one form, split
-alike, do not show.
+Only the first part says what the model is; all of them say which part they are, and how many parts and tensors there are. So
+parts of different models show by counts that do not add up, by layers that the model does not have, or by norms of another width.
+Two models of one form, split alike, do not show.
 """
 
 from __future__ import annotations
@@ -61,14 +60,8 @@ def part_of(metadata: Metadata, tensors: int, label: str) -> SplitPart | None:
             hint="give the parts the names they were published with, and keep them together",
         )
     kind = metadata.text("general.architecture")
-    total, layers, width = (
-        value if isinstance(value, int) else None
-        for value in (
-            metadata.number("split.tensors.count"),
-            metadata.number(f"{kind or ''}.block_count"),
-            metadata.number(f"{kind or ''}.embedding_length"),
-        )
-    )
+    keys = ("split.tensors.count", f"{kind or ''}.block_count", f"{kind or ''}.embedding_length")
+    total, layers, width = (number if isinstance(number, int) else None for number in map(metadata.number, keys))
     return SplitPart(*named, tensors, total, kind, layers, width)
 
 
@@ -91,8 +84,7 @@ def check_parts(shards: Sequence[Shard]) -> None:
     layers = next((part.layers for _, part in parts if part.layers is not None), None)
     width = next((part.width for _, part in parts if part.width is not None), None)
     for shard, _ in parts:
-        problem = _unfitting_tensor(shard.rows, layers, width)
-        if problem is not None:
+        if (problem := _unfitting_tensor(shard.rows, layers, width)) is not None:
             speaker = next((one for one, part in parts if part.layers is not None or part.width is not None), first)
             raise _not_one_model(speaker, shard, problem)
     stored = sum(part.tensors for _, part in parts)
@@ -114,13 +106,9 @@ def _unfitting_tensor(rows: Mapping[str, Row | TensorInfo], layers: int | None, 
 
 
 def _named(what: str, value: int | str) -> str:
-    return (
-        f"{what} {value!r:.60}"
-        if isinstance(value, str)
-        else f"{what} of {value}"
-        if what[:2] == "a "
-        else f"{value} {what}"
-    )
+    if isinstance(value, str):
+        return f"{what} {value!r:.60}"
+    return f"{what} of {value}" if what[:2] == "a " else f"{value} {what}"
 
 
 def _not_one_model(one: Shard, other: Shard, why: str) -> FormatError:

@@ -25,12 +25,8 @@ def _halves(raw: memoryview) -> Array:
     return found
 
 
-def _signed_halves(raw: memoryview) -> Array:
-    return (_halves(raw).astype(np.int8) ^ 8) - 8
-
-
 add_block_format("U4", 2, 1, _halves)
-add_block_format("I4", 2, 1, _signed_halves)
+add_block_format("I4", 2, 1, lambda raw: (_halves(raw).astype(np.int8) ^ 8) - 8)
 
 
 def near_columns(tensor: TensorInfo, start: int, stop: int) -> TensorSlice:
@@ -98,14 +94,7 @@ _BYTES = {"I64": "<u8", "I32": "<u4", "I16": "<u2", "F16": "<u2", "BF16": "<u2"}
 
 
 def scaled_codes(
-    codes: TensorInfo,
-    scale: TensorInfo,
-    zero: TensorInfo | None,
-    axis: int | None,
-    block: int,
-    name: str,
-    *,
-    across: bool,
+    codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, axis: int | None, block: int, name: str, across: bool
 ) -> TensorInfo:
     """Describe codes less a zero point, times a scale: one for all, or one for each index or block of a stored axis.
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from kinprint.formats.onnx.protos import Contents, GraphNode, StoredTensor
@@ -93,9 +95,8 @@ class _Study:
     def __init__(self, contents: Contents) -> None:
         self._tensors = contents.tensors
         self._nodes = contents.nodes
-        self._concats = {
-            node.outputs[0]: node for node in reversed(contents.nodes) if node.operator == "Concat" and node.outputs
-        }
+        concats = [node for node in reversed(contents.nodes) if node.operator == "Concat" and node.outputs]
+        self._concats = {node.outputs[0]: node for node in concats}
         self._constants = contents.constants
         self._derived = {name: _Derived(name) for name in contents.tensors}
         self._found = Findings()
@@ -167,7 +168,6 @@ class _Study:
     # -- products --------------------------------------------------------------------------------------------------------
 
     def _scales(self, node: GraphNode) -> None:
-        """Learn the scales of the codes that a product takes."""
         places = PRODUCTS[node.operator]
         source = self._derived.get(_input(node, places.weight))
         scale = self._derived.get(_input(node, places.scale))
@@ -181,7 +181,6 @@ class _Study:
         self._found.codings[source.base] = Coding(scale.base, zero.base if zero else None, -1, 0, packed)
 
     def _product(self, node: GraphNode) -> None:
-        """Learn the name of the weight in a product."""
         value = _input(node, PRODUCTS[node.operator].weight)
         source = self._derived.get(value)
         if source is None or source.base in self._found.names:
@@ -279,18 +278,14 @@ class _Study:
             if source.decoded and not source.transposed and not is_anonymous(value):
                 values.setdefault(source.base, value)
         for base in self._found.codings:
-            if base in self._found.names:
-                continue
-            self._found.names[base] = (self._given(base, values.get(base, "")), False)
+            self._found.names.setdefault(base, (self._given(base, values.get(base, "")), False))
 
     def _copies(self) -> None:
         """Find parameters that the exporter stored once because they are equal."""
         for node in self._nodes:
-            source = self._derived.get(node.outputs[0])
-            name = node.outputs[0]
-            if node.operator != "Identity" or source is None or source.transposed or source.decoded:
-                continue
-            if name not in self._tensors and _is_parameter(name):
+            name, source = node.outputs[0], self._derived.get(node.outputs[0])
+            plain = node.operator == "Identity" and source and not (source.transposed or source.decoded)
+            if plain and source and name not in self._tensors and _is_parameter(name):
                 self._found.copies[name] = source.base
 
 
@@ -320,21 +315,14 @@ def wrapper_of(names: Mapping[str, StoredTensor | object]) -> str:
     Blocks and embeddings of such a model begin alike ("inner.encoder.layer.0", "inner.embeddings"). What is left must still
     have a name before the blocks, so that the usual "model.layers.0" and "model.embed_tokens" are no wrapper.
     """
-    heads: dict[str, int] = {}
-    for name in names:
-        found = re.match(r"((?:[^.]+\.){1,8}?)[0-9]{1,4}\.", name)
-        if found is not None and not found[1].rsplit(".", 2)[-2].isdecimal():
-            heads[found[1]] = heads.get(found[1], 0) + 1
+    matches = [re.match(r"((?:[^.]+\.){1,8}?)[0-9]{1,4}\.", name) for name in names]
+    heads = Counter(found[1] for found in matches if found and not found[1].rsplit(".", 2)[-2].isdecimal())
     embedding = next((name for name in names if "embed" in name), None)
     if not heads or embedding is None:
         return ""
     blocks = max(heads, key=heads.__getitem__).split(".")[:-1]
-    count = 0
-    for ours, theirs in zip(blocks, embedding.split("."), strict=False):
-        if ours != theirs or count + 2 >= len(blocks):
-            break
-        count += 1
-    return "".join(f"{part}." for part in blocks[:count])
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(blocks[:-2], embedding.split("."), strict=False))
+    return "".join(f"{part}." for part, _ in shared)
 
 
 def scale_axis(shape: tuple[int, ...], scale: tuple[int, ...], coding: Coding) -> int | None:

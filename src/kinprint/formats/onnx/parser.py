@@ -1,13 +1,11 @@
 """Read the tensors of an ONNX model under the names that they had before the export.
 
-A file is walked over without its tensors' data (`kinprint.formats.onnx.protobuf`). Each tensor's place is known only when the one
-before has been found, so opening a remote file takes a request for each large one. The nodes are read because they hold what the
-tensors lack: names, and scales of quantised weights (`kinprint.formats.onnx.graph`).
+A file is walked over without its tensors' data (`kinprint.formats.onnx.protobuf`), which takes a request for each large one. The
+nodes are read because they hold what the tensors lack: names, and scales of quantised weights (`kinprint.formats.onnx.graph`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDtype
-from kinprint.formats.checks import refuse_lfs_pointer
+from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
 from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import stored_bytes
 from kinprint.formats.format import Format, Shard
@@ -26,13 +24,12 @@ from kinprint.formats.onnx.protobuf import Window
 from kinprint.formats.onnx.protos import LEAST_CODES, Contents, StoredTensor, read_model
 from kinprint.formats.tensors import TensorInfo
 from kinprint.refs import ModelRef, check_member_name
-from kinprint.sources.base import CONFIG_CAP, Folder, Source, too_many_brackets
+from kinprint.sources.base import CONFIG_CAP, Folder, Source
 from kinprint.sources.session import Session
 from kinprint.text import Text
 
 MAX_VARINTS = 16 << 20  # bytes, decoded together to many times as many
 MAX_FURTHER = 4096
-_CONFIG = "config.json"
 _PART_OF_MANY = re.compile(r"-\d{5}-of-\d{5}\.onnx$", re.IGNORECASE)
 _BITS = (2, 4, 8)
 
@@ -100,7 +97,6 @@ class _TensorFiles:
         return TensorInfo(tensor.name, tensor.dtype, tensor.shape, self._number, 0, size, made)
 
     def _outside(self, entries: Mapping[str, str], needed: int, where: str) -> tuple[int, int, int]:
-        """Return the file, and where in it the data are."""
         location = entries.get("location", "")
         if self._number or _PART_OF_MANY.search(self._source.label):
             raise FormatError(f"{where}: data in another file, in a model of several parts; no tool writes such models")
@@ -115,7 +111,7 @@ class _TensorFiles:
         if end > size:
             said = f"{where} lies at bytes {start} to {end} of {location[:200]!r}, which has {size}"
             raise FormatError(said, hint="that file is truncated, or of another model; fetch it again")
-        return 1 + list(self.further).index(location), start, end
+        return 1 + list(self.further).index(location), start, end  # a model is one file, and those beside follow it
 
     def _open(self, location: str, where: str) -> Source:
         hint = f"fetch the file into the folder of {self._source.label.rsplit('/', 1)[-1]}"
@@ -184,7 +180,7 @@ class _Builder:
         block = coding.block if axis is not None else 0
         if not block:
             scale, zero = flat(scale), flat(zero) if zero else None
-        return scaled_codes(codes, scale, zero, axis, block, name, across=across)
+        return scaled_codes(codes, scale, zero, axis, block, name, across)
 
     def _packed(
         self, codes: TensorInfo, scale: TensorInfo, zero: TensorInfo | None, form: tuple[int, int, int], name: str
@@ -192,9 +188,8 @@ class _Builder:
         bits, block, width = form
         sound = len(codes.shape) == 3 and bits in _BITS and block > 0 and width > 0 and codes.shape[0] > 0
         if not sound or codes.dtype != "U8" or scale.dtype not in FLOATS:
-            raise self.misfit(
-                codes, f"{bits} bits in blocks of {block}, codes of shape {codes.shape} and {codes.dtype}"
-            )
+            what = f"codes of shape {codes.shape} and {codes.dtype}"
+            raise self.misfit(codes, f"{bits} bits in blocks of {block}, {what}")
         height, count, size = codes.shape
         if (count, size) != (-(-width // block), -(-block * bits // 8)) or scale.elements != height * count:
             raise self.misfit(codes, f"{scale.elements} scales and codes of shape {codes.shape} for {width} columns")
@@ -203,14 +198,13 @@ class _Builder:
             raise self.misfit(codes, f"{zero.elements} zero points for {height} rows of {count} blocks")
         return packed_blocks(codes, scale, zero, bits, block, width, name)
 
-    def misfit(self, codes: TensorInfo, why: str) -> UnsupportedDtype:
+    def misfit(self, codes: TensorInfo | StoredTensor, why: str) -> UnsupportedDtype:
         """Return the error for codes that cannot be decoded."""
         said = f"{self._label}: tensor {codes.name[:200]!r} is quantised in a way that is not known: {why[:200]}"
         return UnsupportedDtype(said, hint="compare a copy of the model that is not quantised")
 
 
 def _named(builder: _Builder, contents: Contents, findings: Findings, notes: list[Text]) -> dict[str, TensorInfo]:
-    """Return the model's tensors by name, and add notes."""
     helpers = {name for coding in findings.codings.values() for name in (coding.scale, coding.zero)}
     rows: dict[str, TensorInfo] = {}
     recovered = constants = 0
@@ -248,17 +242,13 @@ def _is_constant(name: str, tensor: StoredTensor) -> bool:
 def _refuse_unknown_codes(tensor: StoredTensor, findings: Findings, builder: _Builder) -> None:
     large = len(tensor.shape) > 1 and tensor.elements >= LEAST_CODES
     if tensor.dtype in CODES and large and tensor.name not in findings.codings:
-        raise builder.misfit(
-            TensorInfo(tensor.name, tensor.dtype, tensor.shape, 0, 0, 0), f"{tensor.dtype}, and no scales are known"
-        )
+        raise builder.misfit(tensor, f"{tensor.dtype}, and no scales are known")
 
 
 def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, constants: int) -> list[Text]:
     notes = []
-    if recovered:
-        notes.append(
-            Text("{n} weights had lost their names in the export; the graph tells which they are", n=recovered)
-        )
+    if n := recovered:
+        notes.append(Text("{n} weights had lost their names in the export; the graph tells which they are", n=n))
     methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, Dequantiser))
     notes += [
         Text("{n} tensors are quantised ({how}); they are decoded when read", n=count, how=method)
@@ -270,15 +260,12 @@ def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, c
     return notes
 
 
-# -- config ------------------------------------------------------------------------------------------------------------
-
-
 def _config(session: Session, folder: Folder, findings: Findings) -> Mapping[str, object] | None:
     """Return the config one level above a folder "onnx", else what the graph shows; None if the model has a config."""
     if folder.names is not None and folder.provenance.kind != "url-file":
-        if _CONFIG in folder.names:
+        if CONFIG_NAME in folder.names:
             return None
-    elif session.read_small(folder, _CONFIG, CONFIG_CAP) is not None:
+    elif session.read_small(folder, CONFIG_NAME, CONFIG_CAP) is not None:
         return None
     return _config_above(session, folder) or findings.config or None
 
@@ -297,18 +284,7 @@ def _config_above(session: Session, folder: Folder) -> dict[str, object] | None:
         above = ModelRef(str(path), "folder", path=path)
     else:
         return None
-    raw = session.read_small(session.open_folder(above), _CONFIG, CONFIG_CAP) if last == "onnx" else None
-    if raw is None:
-        return None
-    dense = too_many_brackets(raw)
-    try:
-        value = None if dense else json.loads(raw)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be written into a report
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{above.text}: {_CONFIG} is not valid JSON: {error}", hint="correct it") from error
-    if not isinstance(value, dict):
-        raise FormatError(f"{above.text}: {_CONFIG} {dense or 'holds no JSON object'}", hint="correct it")
-    return value
+    return read_json_of(session, session.open_folder(above), CONFIG_NAME, cap=CONFIG_CAP) if last == "onnx" else None
 
 
 _GRADES = (

@@ -95,7 +95,6 @@ class Window:
             at += length
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Return the varint at a place, and where it ends."""
         offset = at - self._begin
         if 0 <= offset < len(self._data) and at < end and self._data[offset] < 0x80:  # most are of one byte
             return self._data[offset], at + 1

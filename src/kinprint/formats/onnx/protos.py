@@ -43,6 +43,7 @@ _PLAIN = {_FLOAT_DATA: "F32", _DOUBLE_DATA: "F64"}  # stored as in memory; the o
 _NOT_IN_VARINTS = ("F32", "F64", "U4", "I4")
 _MOST_NUMBERS = 16 * MAX_SIDES  # bytes
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_Numbers = dict[str, tuple[int, ...]]
 
 
 def dtype_name(code: int) -> str:
@@ -147,13 +148,10 @@ def _keep(window: Window, stored: StoredTensor, found: Contents, depth: int) -> 
     found.tensors[stored.name] = stored
 
 
-# -- nodes -------------------------------------------------------------------------------------------------------------
-
-
 def _node(window: Window, whole: Field, found: Contents, depth: int) -> None:
     ends: dict[int, list[str]] = {1: [], 2: []}
     texts = {3: "", 4: "", 9: ""}
-    attributes: dict[str, tuple[int, ...]] = {}
+    attributes: _Numbers = {}
     tensors: list[StoredTensor] = []
     for item in window.fields(whole.start, whole.end):
         if item.number in ends:
@@ -163,7 +161,7 @@ def _node(window: Window, whole: Field, found: Contents, depth: int) -> None:
             texts[item.number] = window.text(item, "a node's name")
         elif item.number == 5:
             window.expect(item, LENGTH, "an attribute")
-            _attribute(window, item, found, attributes, tensors, depth)
+            _attribute(window, item, found, depth, attributes, tensors)
         elif item.number == 9:
             texts[9] = _scopes(window, item) or texts[9]
     if texts[4] not in OPERATORS or len(ends[1]) > MAX_INPUTS or not ends[2]:
@@ -186,12 +184,7 @@ def _constant(window: Window, stored: StoredTensor, found: Contents, depth: int)
 
 
 def _attribute(
-    window: Window,
-    whole: Field,
-    found: Contents,
-    attributes: dict[str, tuple[int, ...]],
-    tensors: list[StoredTensor],
-    depth: int,
+    window: Window, whole: Field, found: Contents, depth: int, attributes: _Numbers, tensors: list[StoredTensor]
 ) -> None:
     name = ""
     numbers: list[int] = []
@@ -222,9 +215,6 @@ def _scopes(window: Window, whole: Field) -> str:
             scopes = window.text(item, "a note").strip("[]").split(", ")
             return scopes[-2].strip("'\"") if len(scopes) > 1 else ""
     return ""
-
-
-# -- tensors -----------------------------------------------------------------------------------------------------------
 
 
 def _tensor(window: Window, whole: Field, found: Contents) -> StoredTensor | None:
@@ -315,8 +305,6 @@ def _numbers(window: Window, item: Field) -> list[int]:
 
 def _entry(window: Window, whole: Field) -> dict[str, str]:
     window.expect(whole, LENGTH, "an entry")
-    texts = {1: "", 2: ""}
-    for item in window.fields(whole.start, whole.end):
-        if item.number in texts:
-            texts[item.number] = window.text(item, "a place of data")
-    return {texts[1]: texts[2]}
+    fields = window.fields(whole.start, whole.end)
+    texts = {item.number: window.text(item, "a place of data") for item in fields if item.number in (1, 2)}
+    return {texts.get(1, ""): texts.get(2, "")}

@@ -1,10 +1,7 @@
 """Read PyTorch's zip archives (.bin, .pt, .pth): a pickle that describes tensors, and their storages as stored members.
 
-The pickle is read by `kinprint.formats.pytorch.pickles`, which runs nothing. Storages are read by range; a remote file is opened by
-its end (the directory) and its beginning (the pickle), whatever lies between.
-
-Values that training scripts add beside the weights (arguments, paths, numpy's numbers) are passed over where their types
-are on a short list, and said so; any other type is refused by name.
+The pickle is read by `kinprint.formats.pytorch.pickles`, which runs nothing. Values that training scripts add beside the weights
+(arguments, paths, numpy's numbers) are passed over where their types are on a short list; any other type is refused by name.
 """
 
 from __future__ import annotations
@@ -207,9 +204,6 @@ VOCABULARY = pickles.Vocabulary(
 )
 
 
-# ---- names ----
-
-
 def _walk(
     value: object, path: tuple[str, ...], left: Iterator[int], label: str
 ) -> Iterator[tuple[tuple[str, ...], _Tensor]]:
@@ -320,11 +314,7 @@ def _rows(
     return rows
 
 
-# ---- the file ----
-
-
 def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
-    """Return the error for a file that is no zip archive."""
     head = bytes(reader.read(0, min(MAGIC_BYTES, reader.size)))
     label = reader.label
     if head.startswith(ZIP_MAGIC):
@@ -337,7 +327,6 @@ def _not_an_archive(reader: Reader, error: FormatError) -> FormatError:
 
 
 def _root(directory: Directory, label: str) -> str:
-    """Return the folder in the archive that holds everything."""
     members = directory.members
     root = next(iter(members), "").partition("/")[0]
     if f"{root}/data.pkl" not in members:

@@ -1,20 +1,20 @@
 """Read pickles without running them: a small stack machine that makes plain descriptions.
 
 A pickle is a program. Python's own reader imports whatever it names and calls it; the machine here knows a table of
-instructions and a vocabulary of names, each of which stands for a function of this package that makes a description. Nothing is
-looked up in any module. A name or an instruction outside the tables is refused by name.
+instructions, whose arguments `pickletools` parses, and a vocabulary of names, each of which stands for a function of this package
+that makes a description. Nothing is looked up in any module. A name or an instruction outside the tables is refused by name.
 
 Memory is charged for as values are made, so that a short program cannot make large ones, and keys of dictionaries are
-plain, so that no value is hashed or compared in depth.
-
-Reference: the instructions are those of Python's pickle protocols 2 to 5 (PEP 307, PEP 3154, PEP 574).
+plain, so that no value is hashed or compared in depth. Protocols 2 to 5 are read (PEP 307, PEP 3154, PEP 574).
 """
 
 from __future__ import annotations
 
-import struct
+import io
+import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kinprint.errors import FormatError
 
@@ -68,7 +68,7 @@ def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str)
     if len(data) > PICKLE_CAP:
         said = f"{label}: the pickle has {len(data)} bytes, more than the {PICKLE_CAP} allowed"
         raise FormatError(said, hint="no list of tensors is as long; save the state dict alone")
-    machine = _Machine(memoryview(data), vocabulary, label)
+    machine = _Machine(bytes(data), vocabulary, label)
     value = machine.run()
     return PickledValue(value, machine.instructions, tuple(dict.fromkeys(machine.passed_over)))
 
@@ -76,9 +76,9 @@ def read_pickle(data: bytes | memoryview, vocabulary: Vocabulary, *, label: str)
 class _Machine:
     """A stack machine for one pickle."""
 
-    def __init__(self, data: memoryview, vocabulary: Vocabulary, label: str) -> None:
-        self._data, self._vocabulary, self._label = data, vocabulary, label
-        self._at = 0
+    def __init__(self, data: bytes, vocabulary: Vocabulary, label: str) -> None:
+        self._data, self._vocabulary, self._label = io.BytesIO(data), vocabulary, label
+        self._size = len(data)
         self._stack: list[object] = []
         self._marks: list[list[object]] = []
         self._memo: list[object] = []
@@ -88,50 +88,39 @@ class _Machine:
 
     def run(self) -> object:
         """Carry out the instructions up to the last one."""
-        data, size = self._data, len(self._data)
+        data = self._data
         while self.instructions < INSTRUCTION_CAP:
-            began = self._at
-            if began >= size:
+            began = data.tell()
+            code = data.read(1)
+            if not code:
                 raise self._wrong("is cut off before its end", began)
-            code = data[began]
-            self._at = began + 1
-            action = _ACTIONS.get(code)
+            name, parse, action = _INSTRUCTIONS.get(code) or (f"0x{code.hex()}", None, None)
             if action is None:
-                name = _REFUSED.get(code, f"0x{code:02x}")
                 raise self._wrong(f"uses the instruction {name}, which no state dict needs", began, _NO_CODE)
             self.instructions += 1
             try:
-                action(self)
+                action(self, parse(data) if parse else None)
             except Refusal as refusal:
                 raise self._wrong(str(refusal), began, _NO_CODE) from None
-            if code == _STOP:
+            except UnicodeDecodeError:
+                raise self._wrong("has text that is not UTF-8", began, _NO_CODE) from None
+            except ValueError as error:  # of pickletools: so many bytes expected, so many left
+                raise self._wrong(f"is cut off: {str(error)[:200]}", began) from None
+            if name == "STOP":
                 break
         else:
-            raise self._wrong(f"has more than {INSTRUCTION_CAP} instructions", self._at, _NO_CODE)
-        if self._at != len(self._data) or len(self._stack) != 1 or self._marks:
-            raise self._wrong("does not end with one value", self._at)
+            raise self._wrong(f"has more than {INSTRUCTION_CAP} instructions", data.tell(), _NO_CODE)
+        if data.tell() != self._size or len(self._stack) != 1 or self._marks:
+            raise self._wrong("does not end with one value", data.tell())
         return self._stack[0]
-
-    # ---- what instructions are made of ----
 
     def _wrong(self, what: str, at: int, hint: str = "the file is damaged; fetch it again") -> FormatError:
         return FormatError(f"{self._label}: the pickle {what} (byte {at})", hint=hint)
 
-    def _take(self, count: int) -> memoryview:
-        end = self._at + count
-        if end > len(self._data):
-            raise self._wrong(f"is cut off: {count} bytes expected, {len(self._data) - self._at} left", self._at)
-        raw = self._data[self._at : end]
-        self._at = end
-        return raw
-
-    def _number(self, width: int) -> int:
-        return int.from_bytes(self._take(width), "little")
-
     def _charge(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise Refusal(f"makes values of more than {MEMORY_CAP + len(self._data)} bytes")
+            raise Refusal(f"makes values of more than {MEMORY_CAP + self._size} bytes")
 
     def _push(self, value: object, cost: int = 32) -> None:
         self._charge(cost + 8)
@@ -156,27 +145,24 @@ class _Machine:
         self._left += 80  # what the mark was charged
         return items
 
-    # ---- structure ----
-
-    def proto(self) -> None:
-        version = self._take(1)[0]
+    def proto(self, version: int) -> None:
         if self.instructions != 1 or not 2 <= version <= 5:
             raise Refusal(f"declares protocol {version}, expected 2 to 5 at its beginning")
 
-    def frame(self) -> None:
-        length = self._number(8)
-        if length > len(self._data) - self._at:
-            raise Refusal(f"declares a frame of {length} bytes, {len(self._data) - self._at} are left")
+    def frame(self, length: int) -> None:
+        left = self._size - self._data.tell()
+        if length > left:
+            raise Refusal(f"declares a frame of {length} bytes, {left} are left")
 
-    def mark(self) -> None:
+    def mark(self, _: None) -> None:
         if len(self._marks) >= _DEEPEST:
             raise Refusal(f"nests more than {_DEEPEST} deep")
         self._charge(80)
         self._marks.append(self._stack)
         self._stack = []
 
-    def put(self, index: int) -> None:
-        value = self._top()
+    def put(self, index: int | None) -> None:
+        value, index = self._top(), len(self._memo) if index is None else index
         if index > len(self._memo):  # writers count; a gap would ask for memory that nothing fills
             raise Refusal(f"remembers value {index} after {len(self._memo)}")
         self._charge(16)
@@ -187,37 +173,25 @@ class _Machine:
             raise Refusal(f"recalls value {index} of {len(self._memo)}")
         self._push(self._memo[index], 0)
 
-    # ---- values ----
+    def text(self, value: str) -> None:
+        if not value.isascii() and not _is_utf8(value):
+            raise Refusal("has text that is not UTF-8")
+        self._push(value, 60 + len(value) * (1 if value.isascii() else 4))
 
-    def text(self, width: int) -> None:
-        raw = bytes(self._take(self._number(width)))
-        self._charge(60 + len(raw) * (1 if raw.isascii() else 4))
-        try:
-            self._push(raw.decode(), 0)
-        except UnicodeDecodeError:
-            raise Refusal("has text that is not UTF-8") from None
-
-    def binary(self, width: int) -> None:
-        raw = self._take(self._number(width))
-        self._push(bytes(raw), 40 + len(raw))
-
-    def long1(self) -> None:
-        length = self._take(1)[0]
-        if length > _LONGEST_INT:
-            raise Refusal(f"has a number of {length} bytes")
-        self._push(int.from_bytes(self._take(length), "little", signed=True), 48)
-
-    # ---- containers ----
+    def long1(self, value: int) -> None:
+        if value.bit_length() > 8 * _LONGEST_INT:
+            raise Refusal(f"has a number of {-(-value.bit_length() // 8)} bytes")
+        self._push(value, 48)
 
     def tuple_of(self, items: list[object]) -> None:
         self._push(tuple(items), 60 + 8 * len(items))
 
-    def dict_since_mark(self) -> None:
+    def dict_since_mark(self, _: None) -> None:
         items = self._since_mark()
         self._push({}, 100)
         self._set(items)
 
-    def frozen_set(self) -> None:
+    def frozen_set(self, _: None) -> None:
         self._since_mark()
         self._push(Opaque("frozenset"), 60)
 
@@ -240,20 +214,13 @@ class _Machine:
         self._charge(60 * len(items))
         add_items(target, list(zip(items[::2], items[1::2], strict=True)))
 
-    # ---- names and calls ----
+    def named(self, _: None) -> None:
+        module, name = self._data.readline(512), self._data.readline(512)
+        if not (module.endswith(b"\n") and name.endswith(b"\n")):
+            raise Refusal("has a name without an end")
+        self._global(_name(module[:-1]), _name(name[:-1]))
 
-    def named(self) -> None:
-        words = []
-        for _ in range(2):
-            rest = bytes(self._data[self._at : self._at + 512])
-            length = rest.find(b"\n")
-            if length < 0:
-                raise Refusal("has a name without an end")
-            words.append(_name(bytes(self._take(length))))
-            self._at += 1
-        self._global(*words)
-
-    def named_on_stack(self) -> None:
+    def named_on_stack(self, _: None) -> None:
         name, module = self._pop(), self._pop()
         if not isinstance(module, str) or not isinstance(name, str) or len(module) + len(name) > 512:
             raise Refusal(f"names {_kind(module)} and {_kind(name)}, expected a module and a name")
@@ -269,14 +236,14 @@ class _Machine:
         else:
             raise Refusal(f"holds more than a description: kinprint refuses to import {full}")
 
-    def call(self) -> None:
+    def call(self, _: None) -> None:
         arguments, target = self._pop(), self._pop()
         if not isinstance(target, Global) or not isinstance(arguments, tuple):
             raise Refusal(f"calls {_kind(target)} with {_kind(arguments)}")
         self._called(target.name, arguments)
 
-    def new_with_names(self) -> None:
-        names, _, target = self._pop(), self._pop(), self._pop()
+    def new_with_names(self, _: None) -> None:
+        names, _given, target = self._pop(), self._pop(), self._pop()
         if not isinstance(target, Global) or target.name not in self._vocabulary.opaque or not isinstance(names, dict):
             raise Refusal(f"makes {_kind(target)} with named arguments")
         self._called(target.name, ())
@@ -296,7 +263,7 @@ class _Machine:
         entries = len(value) if isinstance(value, (dict, tuple)) else 0
         self._push(value, 120 + 100 * entries)
 
-    def build(self) -> None:
+    def build(self, _: None) -> None:
         state, target = self._pop(), self._top()
         # Attributes of a dictionary (its "_metadata") are none of its entries, and a passed-over value stays so.
         plain = isinstance(state, dict) and all(isinstance(key, str) for key in state)
@@ -339,69 +306,70 @@ def _name(raw: bytes) -> str:
     return text
 
 
-_Action = Callable[[_Machine], object]
+def _is_utf8(text: str) -> bool:
+    """Whether text has no half of a surrogate pair, which pickletools lets pass."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 _M = _Machine
-_STOP = 0x2E
+_Action = Callable[[_Machine, Any], object]
 
 
 def _pushes(make: Callable[[], object], cost: int) -> _Action:
-    return lambda machine: machine._push(make(), cost)
+    return lambda machine, _: machine._push(make(), cost)
 
 
-_ACTIONS: dict[int, _Action] = {
-    0x80: _M.proto,
-    0x95: _M.frame,
-    _STOP: lambda _: None,  # `run` checks what is left
-    ord("("): _M.mark,
-    ord("0"): lambda m: m._last(1),
-    ord("1"): lambda m: m._since_mark(),
-    ord("q"): lambda m: m.put(m._number(1)),
-    ord("r"): lambda m: m.put(m._number(4)),
-    0x94: lambda m: m.put(len(m._memo)),
-    ord("h"): lambda m: m.get(m._number(1)),
-    ord("j"): lambda m: m.get(m._number(4)),
-    ord("N"): _pushes(lambda: None, 0),
-    0x88: _pushes(lambda: True, 0),
-    0x89: _pushes(lambda: False, 0),
-    ord("K"): lambda m: m._push(m._number(1), 0),  # Python keeps one of each of these
-    ord("M"): lambda m: m._push(m._number(2)),
-    ord("J"): lambda m: m._push(int.from_bytes(m._take(4), "little", signed=True)),
-    0x8A: _M.long1,
-    ord("G"): lambda m: m._push(struct.unpack(">d", m._take(8))[0]),
-    0x8C: lambda m: m.text(1),
-    ord("X"): lambda m: m.text(4),
-    0x8D: lambda m: m.text(8),
-    ord("C"): lambda m: m.binary(1),
-    ord("B"): lambda m: m.binary(4),
-    0x8E: lambda m: m.binary(8),
-    ord(")"): _pushes(tuple, 0),
-    0x85: lambda m: m.tuple_of(m._last(1)),
-    0x86: lambda m: m.tuple_of(m._last(2)),
-    0x87: lambda m: m.tuple_of(m._last(3)),
-    ord("t"): lambda m: m.tuple_of(m._since_mark()),
-    ord("]"): _pushes(list, 100),
-    ord("a"): lambda m: m._add(m._last(1)),
-    ord("e"): lambda m: m._add(m._since_mark()),
-    ord("}"): _pushes(dict, 100),
-    ord("d"): _M.dict_since_mark,
-    ord("s"): lambda m: m._set(m._last(2)),
-    ord("u"): lambda m: m._set(m._since_mark()),
-    0x8F: _pushes(lambda: Opaque("set"), 60),
-    0x90: lambda m: m._add(m._since_mark()),
-    0x91: _M.frozen_set,
-    ord("c"): _M.named,
-    0x93: _M.named_on_stack,
-    ord("R"): _M.call,
-    0x81: _M.call,
-    0x92: _M.new_with_names,
-    ord("b"): _M.build,
-    ord("Q"): lambda m: m._push(m._vocabulary.persistent(m._pop()), 100),
+_ACTIONS: dict[str, _Action] = {
+    "PROTO": _M.proto,
+    "FRAME": _M.frame,
+    "STOP": lambda *_: None,  # `run` checks what is left
+    "MARK": _M.mark,
+    "POP": lambda m, _: m._last(1),
+    "POP_MARK": lambda m, _: m._since_mark(),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _M.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _M.get),
+    "NONE": _pushes(lambda: None, 0),
+    "NEWTRUE": _pushes(lambda: True, 0),
+    "NEWFALSE": _pushes(lambda: False, 0),
+    "BININT1": lambda m, value: m._push(value, 0),  # Python keeps one of each of these
+    **dict.fromkeys(("BININT2", "BININT", "BINFLOAT"), _M._push),
+    "LONG1": _M.long1,
+    **dict.fromkeys(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), _M.text),
+    **dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"), lambda m, raw: m._push(raw, 40 + len(raw))),
+    "EMPTY_TUPLE": _pushes(tuple, 0),
+    "TUPLE1": lambda m, _: m.tuple_of(m._last(1)),
+    "TUPLE2": lambda m, _: m.tuple_of(m._last(2)),
+    "TUPLE3": lambda m, _: m.tuple_of(m._last(3)),
+    "TUPLE": lambda m, _: m.tuple_of(m._since_mark()),
+    "EMPTY_LIST": _pushes(list, 100),
+    "APPEND": lambda m, _: m._add(m._last(1)),
+    "APPENDS": lambda m, _: m._add(m._since_mark()),
+    "EMPTY_DICT": _pushes(dict, 100),
+    "DICT": _M.dict_since_mark,
+    "SETITEM": lambda m, _: m._set(m._last(2)),
+    "SETITEMS": lambda m, _: m._set(m._since_mark()),
+    "EMPTY_SET": _pushes(lambda: Opaque("set"), 60),
+    "ADDITEMS": lambda m, _: m._add(m._since_mark()),
+    "FROZENSET": _M.frozen_set,
+    "GLOBAL": _M.named,
+    "STACK_GLOBAL": _M.named_on_stack,
+    "REDUCE": _M.call,
+    "NEWOBJ": _M.call,
+    "NEWOBJ_EX": _M.new_with_names,
+    "BUILD": _M.build,
+    "BINPERSID": lambda m, _: m._push(m._vocabulary.persistent(m._pop()), 100),
 }
-
-# Known and refused: instructions that reach code by other ways, or belong to protocols before 2.
-_REFUSED = {
-    ord("i"): "INST", ord("o"): "OBJ", ord("P"): "PERSID", ord("I"): "INT", ord("L"): "LONG", ord("F"): "FLOAT",
-    ord("S"): "STRING", ord("T"): "BINSTRING", ord("U"): "SHORT_BINSTRING", ord("V"): "UNICODE",
-    ord("l"): "LIST", ord("g"): "GET", ord("p"): "PUT", ord("2"): "DUP", 0x82: "EXT1", 0x83: "EXT2",
-    0x84: "EXT4", 0x8B: "LONG4", 0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
-}  # fmt: skip
+# By code: name, parser of the argument (a machine reads names itself: pickletools undoes escapes in them), and action. What has no
+# action is refused: instructions that reach code by other ways, or belong to protocols before 2.
+_INSTRUCTIONS: dict[bytes, tuple[str, Callable[[io.BytesIO], Any] | None, _Action | None]] = {
+    known.code.encode("latin-1"): (
+        known.name,
+        known.arg.reader if known.arg and known.name != "GLOBAL" else None,
+        _ACTIONS.get(known.name),
+    )
+    for known in pickletools.opcodes
+}

@@ -171,7 +171,6 @@ def _read_shapes(layers: dict[str, QuantisedLayer], read: Read) -> None:
 
 
 def _described(layer: QuantisedLayer) -> tuple[TensorInfo, ...]:
-    """Find the method of quantisation of a layer by its parts, and describe its weight."""
     parts = layer.parts
     method = next((each for each in _METHODS if each.marks & parts.keys() and each.fits(parts)), None)
     if method is None:

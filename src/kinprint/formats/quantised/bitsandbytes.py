@@ -23,7 +23,6 @@ import orjson
 from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats.dequantiser import Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import TensorSlice
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, flat, in_chunks
 from kinprint.formats.tensors import TensorInfo
 from kinprint.text import Text, verbatim
@@ -33,9 +32,6 @@ STATE_CAP = 4096  # bytes: the JSON has 150
 MAX_AXES = 4
 _LAYOUTS = {1: "col32", 2: "col_turing", 3: "col_ampere"}
 _MAX_BLOCK = 1 << 16
-
-
-# -- int8 ----------------------------------------------------------------------------------------------------------------
 
 
 def _decode_int8(name: str, _start: int, _stop: int, codes: Array, scales: Array, layout: Array | None) -> Array:
@@ -64,9 +60,6 @@ def describe_int8(layer: QuantisedLayer) -> TensorInfo:
     return dequantised(codes.name, method, method, codes.shape, decode, *inputs)
 
 
-# -- 4-bit ---------------------------------------------------------------------------------------------------------------
-
-
 class QuantState(NamedTuple):
     """The JSON beside a 4-bit weight: shape, block sizes and offset."""
 
@@ -87,18 +80,15 @@ def read_state(raw: Array, name: str) -> QuantState:
         kind = type(value).__name__
         raise FormatError(Text("{name}: its quant_state is a JSON {kind}, expected an object", name=name, kind=kind))
     shape, offset = value.get("shape"), value.get("nested_offset", 0.0)
-    if (
-        not isinstance(shape, list)
-        or not 0 < len(shape) <= MAX_AXES
-        or not all(_counts(side, 1 << 40) for side in shape)
-    ):
+    sides = shape if isinstance(shape, list) else []
+    if not 0 < len(sides) <= MAX_AXES or not all(_counts(side, 1 << 40) for side in sides):
         raise FormatError(Text("{name}: its quant_state has no shape that makes sense", name=name))
     block, nested_block = value.get("blocksize"), value.get("nested_blocksize", 1)
     if not _counts(block, _MAX_BLOCK) or not _counts(nested_block, _MAX_BLOCK):
         raise FormatError(Text("{name}: its quant_state has no block size that makes sense", name=name))
     if type(offset) not in (int, float):
         raise FormatError(Text("{name}: its quant_state has a nested_offset that is no number", name=name))
-    return QuantState(tuple(shape), block, nested_block, float(offset))
+    return QuantState(tuple(sides), block, nested_block, float(offset))
 
 
 def _counts(value: object, most: int) -> TypeGuard[int]:
@@ -108,11 +98,7 @@ def _counts(value: object, most: int) -> TypeGuard[int]:
 @lru_cache
 def _blocks(width: int, size: int) -> Select:
     """Select the elements of a vector that has one for each `size` elements of a matrix of so many columns."""
-
-    def select(stored: TensorInfo, start: int, stop: int) -> TensorSlice:
-        return flat(stored, start * width // size, -(-stop * width // size))
-
-    return select
+    return lambda stored, start, stop: flat(stored, start * width // size, -(-stop * width // size))
 
 
 @lru_cache
@@ -154,8 +140,7 @@ def _spread(scales: Array, begin: int, finish: int, block: int, low: int) -> npt
     """Return the scale of each element from `begin` to `finish`; `scales` begins with block number `low`."""
     first, last = begin // block, -(-finish // block)
     wide = np.repeat(scales[first - low : last - low].astype(np.float32, copy=False), block)
-    found: npt.NDArray[np.float32] = wide[begin - first * block : finish - first * block]
-    return found
+    return wide[begin - first * block : finish - first * block]
 
 
 def state_tensor(layer: QuantisedLayer) -> TensorInfo | None:

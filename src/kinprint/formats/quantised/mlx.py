@@ -37,8 +37,6 @@ _EXPERTS = re.compile(r"(?P<stem>.+)\.switch_mlp\.(?P<which>gate_proj|up_proj|do
 
 @lru_cache
 def _affine(bits: int, size: int) -> Callable[..., Array]:
-    """Return a function that makes rows from integers, scales and biases."""
-
     def decode(start: int, stop: int, codes: Array, scales: Array, biases: Array) -> Array:
         def piece(low: int, high: int) -> Array:
             values = modules.unpack_words(codes[low:high].T, bits).T.reshape(high - low, -1, size)
@@ -53,8 +51,6 @@ def _affine(bits: int, size: int) -> Callable[..., Array]:
 
 @lru_cache
 def _floats(mode: str) -> Callable[..., Array]:
-    """Return a function that makes rows from small floats and scales."""
-
     def decode(start: int, stop: int, words: Array, bits: Array) -> Array:
         scales = (fp8_table(4, 3) if mode == "nvfp4" else e8m0_table())[bits]
         codes = np.ascontiguousarray(words).view(np.uint8).reshape(stop - start, -1)

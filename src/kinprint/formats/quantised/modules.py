@@ -1,7 +1,7 @@
 """Provide what readers of quantised layers share: stored tensors by suffix, groups of columns, packed integers.
 
-A quantised layer (``model.layers.0.mlp.up_proj``) is stored as several tensors: codes, scales and more. The module of each
-method describes the one tensor that they stand for, which is dequantised when it is read, or raises a FormatError with the reason.
+The module of each method describes the one tensor that a layer's codes, scales and more stand for, which is dequantised when it is
+read, or raises a FormatError with the reason.
 """
 
 from __future__ import annotations

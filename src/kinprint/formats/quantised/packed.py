@@ -25,7 +25,6 @@ DEFAULT_BITS = (4, 8)
 
 
 def _unpacked(words: Array, bits: int) -> FloatArray:
-    """Return the integers of words along the second axis."""
     shifts = np.arange(WORD_BITS // bits, dtype=np.uint32) * np.uint32(bits)
     taken = np.ascontiguousarray(words).view(np.uint32)
     values = (taken[:, :, None] >> shifts) & np.uint32((1 << bits) - 1)
@@ -36,8 +35,6 @@ def _unpacked(words: Array, bits: int) -> FloatArray:
 
 @lru_cache
 def _decoder(shape: tuple[int, int], bits: int, size: int) -> Callable[..., Array]:
-    """Return a function that unpacks the codes of some rows and scales them."""
-
     def decode(
         name: str, start: int, stop: int, codes: Array, scales: Array, sides: Array, *others: Array | None
     ) -> Array:

@@ -76,7 +76,8 @@ def parse_rows(
     metadata = entries.pop("__metadata__", {})
     base = LENGTH_BYTES + len(raw)
     rows = _plain_entries(entries, file, base, file_size) or _any_entries(entries, file, base, file_size, label)
-    return rows, _strings(metadata)
+    free = metadata.items() if isinstance(metadata, dict) else ()
+    return rows, {str(key): value for key, value in free if isinstance(value, str)}
 
 
 def _plain_entries(entries: Mapping[str, object], file: int, base: int, file_size: int) -> Sequence[Row | TensorInfo]:
@@ -155,13 +156,10 @@ def _load(raw: bytes, label: str) -> dict[str, object]:
 
 def _quotes(entries: dict[str, object]) -> int:
     """Return how many quotation marks spell these entries if no key occurs twice."""
-    quotes = 10 * len(entries)
-    if "__metadata__" in entries:
-        quotes -= 8
-        metadata = entries["__metadata__"]
-        if isinstance(metadata, dict):
-            quotes += sum(4 if isinstance(value, str) else 2 for value in metadata.values())
-    return quotes
+    metadata = entries.get("__metadata__")
+    free = metadata.values() if isinstance(metadata, dict) else ()
+    spelt = sum(4 if isinstance(value, str) else 2 for value in free)
+    return 10 * len(entries) + spelt - (8 if "__metadata__" in entries else 0)
 
 
 def _refuse_duplicates(raw: bytes, label: str) -> None:
@@ -186,7 +184,6 @@ _FIELDS: Callable[[Any], Any] = itemgetter("dtype", "shape", "data_offsets")
 
 
 def _entry(name: str, entry: object, forms: _Forms, file: int, base: int, data_bytes: int, label: str) -> TensorInfo:
-    """Check one entry; each shape is checked once."""
     try:
         dtype, (start, end) = entry["dtype"], entry["data_offsets"]  # type: ignore[index]
         key = (dtype, tuple(entry["shape"]))  # type: ignore[index]
@@ -214,11 +211,8 @@ def _entry(name: str, entry: object, forms: _Forms, file: int, base: int, data_b
 
 def _form(name: str, dtype: object, shape: object, label: str) -> tuple[tuple[int, ...], int]:
     """Check a dtype and a shape; return the shape and the bytes they take."""
-    fine = isinstance(dtype, str) and isinstance(shape, list) and all(type(side) is int and side >= 0 for side in shape)
-    if not fine:
+    if not isinstance(dtype, str) or not isinstance(shape, list) or not all(type(s) is int and s >= 0 for s in shape):
         raise _not_described(name, {"dtype": dtype, "shape": shape}, label)
-    assert isinstance(dtype, str)
-    assert isinstance(shape, list)
     if too_large(shape):
         said = f"{label}: tensor {name[:200]!r} has the shape {reprlib.repr(shape)}, more than an array can have"
         raise FormatError(said)
@@ -226,16 +220,10 @@ def _form(name: str, dtype: object, shape: object, label: str) -> tuple[tuple[in
 
 
 def _not_described(name: str, entry: object, label: str) -> FormatError:
+    shown = reprlib.repr(entry)[:200]
     return FormatError(
-        f"{label}: tensor {name[:200]!r} is described by {reprlib.repr(entry)[:200]}; "
-        "expected dtype, shape and data_offsets"
+        f"{label}: tensor {name[:200]!r} is described by {shown}; expected dtype, shape and data_offsets"
     )
-
-
-def _strings(metadata: object) -> dict[str, str]:
-    if not isinstance(metadata, dict):
-        return {}
-    return {str(key): value for key, value in metadata.items() if isinstance(value, str)}
 
 
 def load(session: Session, _folder: Folder, source: Source, number: int, guess: int) -> Shard:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
-from kinprint.formats.plan import Run, windows
+from kinprint.formats.plan import Run
 from kinprint.formats.safetensors.writer import from_bf16, to_bf16
 from kinprint.formats.tensors import TensorInfo
 from kinprint.lab.replicas.attention import attention_matrices
@@ -23,6 +23,7 @@ from kinprint.lab.replicas.noise import Bits, draw_codes, gaussian_table
 from kinprint.lab.replicas.published_figures import published
 from kinprint.lab.replicas.shapes import SHAPES, tensors_of
 from kinprint.lab.replicas.tokenizers import first_tokens
+from kinprint.studies.origin.windows import windows
 
 Block = NDArray[np.float32]
 Known = Mapping[int, float]  # by layer

@@ -15,10 +15,11 @@ from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.formats.dtypes import Array
-from kinprint.formats.plan import Run, windows
+from kinprint.formats.plan import Run, TensorSlice
 from kinprint.formats.tensors import TensorInfo
 from kinprint.metrics import METRICS
 from kinprint.model.reader import Want, take_rows
+from kinprint.refs import join_runs
 from kinprint.stats.moments import dot_moments
 from kinprint.studies.opened import ModelWant, StudyRun
 from kinprint.studies.origin import sigma
@@ -82,6 +83,23 @@ class WindowRow:
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def windows(tensor: TensorInfo, *, key: str, count: int, length: int, seed: int = 0) -> TensorSlice:
+    """Select `count` windows of `length` elements at places given by a hash of (key, seed, window).
+
+    Two tensors of equal size read with one key are read at the same places. Windows that overlap are merged, so no element
+    counts twice; a tensor no larger than a window is read whole, once.
+    """
+    total = tensor.elements
+    if total <= length:
+        return TensorSlice(tensor, ((0, total),), (total,))
+    starts = []
+    for number in range(count):
+        digest = hashlib.sha256(f"{key}|{seed}|{number}".encode()).digest()
+        starts.append(int.from_bytes(digest[:8], "little") % (total - length + 1))
+    runs = join_runs((start, start + length) for start in sorted(starts))
+    return TensorSlice(tensor, tuple(runs), (sum(stop - start for start, stop in runs),))
 
 
 def plan_windows(run: StudyRun, a: str, b: str, layer: int, role: Role) -> WindowRow:
