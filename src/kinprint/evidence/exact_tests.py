@@ -17,7 +17,7 @@ from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.common_start import correlation
-from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, tied_alike, without_copies
+from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, fair_signs, tied_alike, without_copies
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
@@ -86,7 +86,7 @@ def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -
         one, two = _values(pair)
         m = min(len(one), len(two), rows or len(one))
         if m >= 2 and one.shape[1] == two.shape[1]:
-            found.append(fixed_points(one[:m], two[:m]))
+            found.append(fixed_points(*fair_signs(one[:m], two[:m])))
     if not found:
         raise DegenerateInput("no slice has two rows of equal width on both sides")
     return _unless_tied(_counted("fixed_points", role, found, NEURON_ORDER), group)
@@ -151,7 +151,7 @@ def matrix_block(pair: SamplePair, axis: int) -> Block | None:
         return None
     one, two = _values(pair)
     rows, columns = (min(x, y) for x, y in zip(one.shape, two.shape, strict=True))
-    one, two = one[:rows, :columns], two[:rows, :columns]
+    one, two = fair_signs(one[:rows, :columns], two[:rows, :columns])
     if _is_constant(one) or _is_constant(two):
         return None
     return (one, two) if axis == 1 else (one.T, two.T)

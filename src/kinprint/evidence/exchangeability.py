@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
 from kinprint.model.reader import Sample
 from kinprint.text import Text
 
+Real = TypeVar("Real", bound=np.floating[Any])
 Block = tuple[FloatArray, FloatArray]
 OrderedAxes = Mapping[Axis, Text]  # axes that have an order in these models, with the reason
 
@@ -32,6 +34,10 @@ COPY_R = 0.1
 """Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
 
 _CORNER = (16, 512)
+
+ONE_SIDED = 0.5
+"""Median, over rows or columns, of |mean| over root mean square of entries that are not zero, from which their signs are not fair:
+0.80 for entries of one sign; below 0.35 for four or more fair ones."""
 
 TIED_ELEMENTS = 1 << 14
 TIED_SHARE = 0.8
@@ -148,6 +154,31 @@ def _column_lengths(probe: Probe) -> FloatArray | None:
             if total > 0.0 and (not found or found[0].size == lengths.size):
                 found.append(lengths / total)
     return np.mean(found, axis=0) if found else None
+
+
+def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
+    """Take the means of rows and columns off, if a recipe gave those of any of the matrices a sign.
+
+    Weights may be all positive, or units excite or inhibit by number. Zeros stay zero. What is left of a unit changes its sign
+    with the unit and its place with the place, so that every test stays valid.
+    """
+    found = list(matrices)
+    for axis in [axis for axis in (0, 1) if any(_one_sided(matrix, axis) for matrix in matrices)]:
+        found = [np.where(x != 0.0, x - _means(x, axis), 0.0) for x in found]
+    return tuple(found)
+
+
+def _means(values: NDArray[Real], axis: int) -> NDArray[Real]:
+    """Return the means of columns (axis 0) or rows, zeros left out."""
+    counts = np.maximum(np.count_nonzero(values, axis=axis, keepdims=True), 1).astype(values.dtype)
+    found: NDArray[Real] = values.sum(axis=axis, keepdims=True) / counts
+    return found
+
+
+def _one_sided(values: NDArray[Real], axis: int) -> bool:
+    known = np.count_nonzero(values, axis=axis) >= 4
+    means, squares = _means(values, axis).ravel()[known], _means(values * values, axis).ravel()[known]
+    return bool(known.any()) and float(np.median(np.abs(means) / np.sqrt(squares))) > ONE_SIDED
 
 
 def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:

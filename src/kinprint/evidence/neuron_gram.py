@@ -20,7 +20,7 @@ from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import BudgetExceeded, DegenerateInput
 from kinprint.evidence.exact_tests import NEURON_ORDER
-from kinprint.evidence.exchangeability import both_follow_index
+from kinprint.evidence.exchangeability import both_follow_index, fair_signs
 from kinprint.evidence.words import word
 from kinprint.model.weights import Weights
 from kinprint.results.findings import DERIVED, NO_EVIDENCE, ControlFinding, EvidenceTest
@@ -67,9 +67,10 @@ class NeuronSet:
         return count, width
 
     def gate_and_up(self, rows: tuple[int, int] | None = None) -> tuple[Rows | None, Rows]:
-        """Read gate and up, or some of their rows, norm scales folded in."""
+        """Read gate and up, or some of their rows, norm scales folded in, and means off where a recipe gave weights a sign."""
         folded = partial(self.model.folded, layer=self.layer, expert=self.expert, rows=rows)
-        return None if self.gate is None else folded(self.gate), folded(self.up)
+        gate = None if self.gate is None else fair_signs(folded(self.gate))[0]
+        return gate, fair_signs(folded(self.up))[0]
 
     def read(self) -> Neurons:
         """Read the neurons, norm scales folded in."""

@@ -23,6 +23,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import SearchResult
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER
+from kinprint.evidence.exchangeability import fair_signs
 from kinprint.evidence.probe import in_depth
 from kinprint.evidence.reading import EVERYTHING, Parts, Scope
 from kinprint.formats.plan import MAX_GAP_BYTES
@@ -128,12 +129,13 @@ def _read(models: Sequence[Model], sides: tuple[GateUp, GateUp], *, cut: bool) -
 def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[FloatArray]:
     """Bring gate and up of A and of B (in that order) to the residual dimensions they share, in A's order."""
     if columns is None:
-        return list(matrices)
+        return list(fair_signs(*matrices))
     kept = np.flatnonzero(columns.index >= 0)
-    return [
-        *(matrix[:, kept] for matrix in matrices[:2]),
-        *(columns.columns_of_a(matrix)[0] for matrix in matrices[2:]),
-    ]
+    left, right = (
+        [matrix[:, kept] for matrix in matrices[:2]],
+        [columns.columns_of_a(matrix)[0] for matrix in matrices[2:]],
+    )
+    return list(fair_signs(*left, *right))
 
 
 def _test(

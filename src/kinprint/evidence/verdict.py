@@ -65,7 +65,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
     )
     able = [test for test in facts.ran if _has_power(test, facts.able)]
     identity, strong = facts.identity, (facts.log10_p or 0.0) <= LOG10_ALPHA
-    same = identity.identical == identity.tensors > 0
+    same = identity.identical == identity.tensors > 0 and identity.same_structure and identity.share_read >= 1.0
     yield findings.Rule(
         "comparable",
         Text("Was nothing found, and is there no test that sees a strong relation (0.9) planted in these models?"),
@@ -84,7 +84,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
             Text("{x:.2%} of all weights are known", x=identity.share_read),
             Text("same structure: {flag}", flag=Text("yes") if identity.same_structure else Text("no")),
         ),
-        same and identity.same_structure and identity.share_read >= 1.0,
+        same,
         findings.IDENTICAL,
     )
     order = facts.log10_p_order

@@ -1,6 +1,7 @@
-"""Weights that one recipe ties together in both models: fewer free numbers than elements, so places and signs prove little."""
+"""Recipes that tie weights together, or give them signs: then places and signs prove less than they would, or nothing."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import matrix_test, row_test
-from kinprint.evidence.exchangeability import tied_alike
-from kinprint.evidence.probe import SamplePair
+from kinprint.evidence.exchangeability import fair_signs, tied_alike
+from kinprint.evidence.probe import Probe, SamplePair
+from kinprint.evidence.sign_tests import sign_test
 from kinprint.model.reader import Sample
 
 ROWS, WIDTH, LAYERS = 64, 96, 6
+PROBE = Probe("in memory", LAYERS)
 
 
 def bfloat16(values):
@@ -92,3 +95,48 @@ def test_rows_that_are_shifts_of_one_row_are_not_tested_by_their_places():
             with suppress(DegenerateInput):
                 least = min(least, test().log10_p)
     assert least > -4.5
+
+
+def one_sided(rng):
+    """All weights are positive."""
+    return np.abs(plain(rng))
+
+
+def by_number(rng):
+    """A column's number says whether it excites or inhibits."""
+    return one_sided(rng) * np.where(np.arange(WIDTH) % 5 == 4, -1.0, 1.0)
+
+
+def positive_under_a_mask(rng):
+    return one_sided(rng) * (np.random.default_rng(0).random((ROWS, WIDTH)) < 0.5)
+
+
+@pytest.mark.parametrize("make", [one_sided, by_number, positive_under_a_mask])
+def test_signs_that_a_recipe_gives_prove_nothing(make):
+    found = []
+    for seed in range(10):
+        group = [replace(pair, role=Role.MLP_UP) for pair in pairs(make, seed)]
+        found += [sign_test(Role.MLP_UP, axis, group, (PROBE, PROBE)).log10_p for axis in (0, 1)]
+        found.append(matrix_test(Role.MLP_UP, group, {}, 0).log10_p if make is not positive_under_a_mask else 0.0)
+    assert min(found) > -3.5
+
+
+@pytest.mark.parametrize("make", [plain, one_sided, by_number, positive_under_a_mask])
+def test_means_are_taken_off_both_sides_or_neither(make):
+    rng = np.random.default_rng(3)
+    one, other = make(rng), plain(rng)
+    left, right = fair_signs(one, other)
+    changed = make is not plain
+    assert (left is not one, right is not other) == (changed, changed)
+    assert np.all((left == 0.0) == (one == 0.0))
+    flips = rng.choice([-1.0, 1.0], WIDTH)
+    order = rng.permutation(WIDTH)
+    np.testing.assert_allclose(fair_signs(one[:, order], other)[0], left[:, order], atol=1e-12)
+    if make is plain:
+        np.testing.assert_array_equal(fair_signs(one * flips, other)[0], left * flips)
+
+
+def test_a_copy_with_signs_by_recipe_is_found():
+    group = [replace(pair, role=Role.MLP_UP) for pair in pairs(by_number, change=lambda one, two: one + 0.3 * two)]
+    assert sign_test(Role.MLP_UP, 1, group, (PROBE, PROBE)).log10_p < -15
+    assert row_test(Role.MLP_UP, group).log10_p < -100
