@@ -119,7 +119,7 @@ def _dtype(text: str, where: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Inflated(Streamed):
+class _Inflated(Streamed):
     """The elements of a compressed array, along one axis. Reading one inflates all before it, and keeps none of them."""
 
     packed: TensorInfo  # the compressed bytes
@@ -129,29 +129,25 @@ class Inflated(Streamed):
     label: str
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:  # noqa: ARG002 - whatever is wanted, all is needed
-        """Return the compressed bytes."""
         return (whole(self.packed),)
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
-        """Inflate up to the last element that is wanted."""
         intake = self.begin([(start, stop)])
         intake.feed(np.ascontiguousarray(parts[0]).data)
         return intake.finish()[0]
 
-    def begin(self, intervals: Sequence[tuple[int, int]]) -> Inflating:
-        """Start to inflate, up to the last element that is wanted."""
-        return Inflating(self, intervals)
+    def begin(self, intervals: Sequence[tuple[int, int]]) -> _Inflating:
+        return _Inflating(self, intervals)
 
     def wrong(self, what: str) -> FormatError:
-        """Return the error for a member that does not inflate to its array."""
         name, size = self.member.name[:200], self.member.size
         return damaged(f"{self.label}: member {name!r} inflates to {what}; expected {size} bytes")
 
 
-class Inflating:
+class _Inflating:
     """The inflating of one array, which keeps only the intervals that are wanted."""
 
-    def __init__(self, array: Inflated, intervals: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, array: _Inflated, intervals: Sequence[tuple[int, int]]) -> None:
         self._array, self._intervals = array, intervals
         self._item = item_bytes(array.dtype, tensor=array.packed.name)
         runs = join_runs(sorted((start, stop) for start, stop in intervals if start < stop))
@@ -163,7 +159,6 @@ class Inflating:
         self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def feed(self, raw: memoryview) -> None:
-        """Inflate these bytes, as far as anything is wanted of them."""
         try:
             for piece in _inflate(self._engine, raw, self._end - self._at):
                 self._checksum = zlib.crc32(piece, self._checksum)
@@ -184,7 +179,6 @@ class Inflating:
             self._out[target + low : target + high] = piece[low - self._at : high - self._at]
 
     def finish(self) -> list[Array]:
-        """Return the elements of each interval."""
         member = self._array.member
         if self._at < self._end:
             raise self._array.wrong(f"{self._at} bytes")
@@ -277,7 +271,7 @@ def _row(member: ZipMember, header: ArrayHeader, start: int, number: int, label:
     flat = TensorInfo(name, dtype, (count,), number, first, last)
     if not member.is_stored:
         packed = TensorInfo(name, "U8", (member.stored,), number, start, last)
-        inflated = Inflated(packed, member, header.length, dtype, label)
+        inflated = _Inflated(packed, member, header.length, dtype, label)
         flat = flat._replace(start=0, end=member.stored, made=inflated)
     elif zip_directory.is_contiguous(shape, strides):
         return flat._replace(shape=shape)

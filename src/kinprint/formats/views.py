@@ -25,25 +25,23 @@ def one_of(stack: TensorInfo, index: int) -> TensorInfo:
     if stack.made is None and size % block_of(stack.dtype, tensor=stack.name)[0] == 0:
         span = stack.span(index * size, (index + 1) * size)
         return TensorInfo(name, stack.dtype, shape, stack.file, span.start, span.end)
-    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], OneOf(stack, index))
+    return TensorInfo(name, stack.dtype, shape, stack.file, 0, stack.nbytes // stack.shape[0], _OneOf(stack, index))
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class _OneOf:
     """A matrix of a stack that is itself made of other tensors, or whose blocks run across its matrices."""
 
     stack: TensorInfo
     index: int
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Return the rows within the stack."""
         count, *rest = self.stack.shape[1:]
         width = self.stack.width // max(1, count)
         first = self.index * self.stack.width
         return [TensorSlice(self.stack, ((first + start * width, first + stop * width),), (stop - start, *rest))]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - the part is the answer
-        """Return the rows as stored."""
         return parts[0]
 
 

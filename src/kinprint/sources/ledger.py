@@ -262,18 +262,12 @@ class Ledger(AbstractContextManager["Ledger"]):
     def summary(self) -> tuple[FileReads, ...]:
         """Return what was read, file by file, as a report holds it."""
         read = [(source.text, file) for _, source, file in self.record().files() if file.ranges]
-        return tuple(
-            FileReads(
-                model=model,
-                file=file.name,
-                size=file.size,
-                identity=file.identity,
-                spans=file.spans,
-                bytes_read=sum(end - start for start, end in file.spans),
-                sha256=digest_of(file.ranges),
-            )
-            for model, file in sorted(read, key=lambda item: (item[0], item[1].name))
-        )
+        found = []
+        for model, file in sorted(read, key=lambda item: (item[0], item[1].name)):
+            length = sum(end - start for start, end in file.spans)
+            about = file.name, file.size, file.identity, file.spans
+            found.append(FileReads(model, *about, length, digest_of(file.ranges)))
+        return tuple(found)
 
     def contents(self, source: int, name: str) -> Iterator[bytes]:
         """Yield the bytes kept of a file: its merged spans, one after the other."""

@@ -70,12 +70,8 @@ def _side(features: Features) -> GramSide:
     if not len(profiles) == len(lengths) == len(layers) > 0:
         raise DegenerateInput("gram: the fingerprint's profiles and layers differ in number")
     rows = features.facts.get("rows")
-    return GramSide(
-        tuple(int(layer) for layer in layers),
-        [profile.astype(np.float32) for profile in profiles],
-        [length.astype(np.float64) for length in lengths],
-        rows if isinstance(rows, int) else 0,
-    )
+    sides = tuple(map(int, layers)), list(profiles.astype(np.float32)), list(lengths.astype(np.float64))
+    return GramSide(*sides, rows if isinstance(rows, int) else 0)
 
 
 def score_of(a: GramSide, b: GramSide) -> Score:

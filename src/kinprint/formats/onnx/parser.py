@@ -64,7 +64,6 @@ class _TensorFiles:
     def __init__(self, folder: Folder, source: Source, number: int) -> None:
         self.further: dict[str, Source] = {}
         self._folder, self._source, self._number = folder, source, number
-        self._size = source.size
 
     def of(self, tensor: StoredTensor) -> TensorInfo:
         """Return where a tensor is, its length checked against its shape."""

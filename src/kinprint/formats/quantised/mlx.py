@@ -67,18 +67,16 @@ def _floats(mode: str) -> Callable[..., Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class _Unreadable:
     """Packed codes that cannot be dequantised: a place and a shape without numbers."""
 
     stored: TensorInfo
     reason: str
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Select the codes."""
         return [rows(self.stored, [(start, stop)])]
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:  # noqa: ARG002 - there is nothing to build
-        """Refuse with the reason."""
         raise UnsupportedDtype(
             f"tensor {self.stored.name[:200]!r} holds packed codes that cannot be dequantised: {self.reason}",
             hint="compare a copy of the model that is not quantised, or quantised in another way",
@@ -90,7 +88,7 @@ def unreadable(layer: QuantisedLayer, reason: str) -> dict[str, TensorInfo]:
     codes = layer.parts.get("weight")
     if codes is None or codes.dtype != "U32" or not codes.shape:
         return {}
-    return {codes.name: codes._replace(start=0, end=codes.nbytes, made=Unreadable(codes, reason))}
+    return {codes.name: codes._replace(start=0, end=codes.nbytes, made=_Unreadable(codes, reason))}
 
 
 def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:

@@ -50,15 +50,10 @@ class QuantisedLayer:
         tensor = self.parts.get(suffix)
         if tensor is None or (tensor.dtype in dtypes and len(tensor.shape) in axes and tensor.elements):
             return tensor
+        own = {"name": suffix, "dtype": tensor.dtype, "shape": shape_of(tensor)}
+        known = {"dtypes": " or ".join(dtypes), "axes": " or ".join(map(str, axes))}
         raise FormatError(
-            Text(
-                "{name} is {dtype} of shape {shape}, expected {dtypes} with {axes} axes",
-                name=suffix,
-                dtype=tensor.dtype,
-                shape=shape_of(tensor),
-                dtypes=" or ".join(dtypes),
-                axes=" or ".join(map(str, axes)),
-            )
+            Text("{name} is {dtype} of shape {shape}, expected {dtypes} with {axes} axes", **own, **known)
         )
 
 
