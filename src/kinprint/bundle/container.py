@@ -71,11 +71,7 @@ class Container:
 
 @contextmanager
 def open_container(path: Path, max_bytes: int | None = DEFAULT_MAX_BYTES) -> Iterator[Container]:
-    """Open a bundle and check its directory.
-
-    NotFound or SourceError says that the file cannot be read, FormatError that the archive cannot be a bundle: truncated, with
-    other members, too large.
-    """
+    """Open a bundle and check its directory; FormatError if the archive cannot be one: truncated, too large, other members."""
     label = printable(str(path))
     with Session(Settings(offline=True)) as session:
         source = LocalFile(path, label, session.traffic)

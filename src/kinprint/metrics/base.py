@@ -1,8 +1,4 @@
-"""Register metrics, and check their input.
-
-To add a metric, write one decorated function of two clean float64 arrays; the metric is then known to the pipeline, to the
-reports and to the generic tests of invariance, symmetry and bounds.
-"""
+"""Register metrics, and check their input. A new metric is one decorated function (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 

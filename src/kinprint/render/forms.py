@@ -1,8 +1,7 @@
 """List every form in which a result is written or shown, with the function for each type of result.
 
-A new form is one line of `_FORMS` and one file, ``render/<room>/report.py``, with ``report_<form>(report, lang="en")`` for two
-models and ``pairs_<form>`` for many. The command line makes an option from the line; `result.save("x.<suffix>")` finds the form
-by its suffix. Nothing is imported before a form is asked for: `kinprint --help` reads this table.
+A new form is one line of `_FORMS` and one file, ``render/<room>/report.py`` (CONTRIBUTING.md). Nothing is imported before a form
+is asked for: `kinprint --help` reads this table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Define the options of a comparison once, for Python, the command line and the report that states them.
-
-A new option of `kinprint compare` is one field here. The command line makes its option from the field, the report stores it,
-the command that repeats a comparison and the page show it, and verification runs with it.
-"""
+"""Define the options of a comparison once, for Python, the command line, the report that states them, and verification."""
 
 from __future__ import annotations
 

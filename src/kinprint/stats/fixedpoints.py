@@ -80,10 +80,6 @@ class _TopTwo:
         self.index[part] = np.where(better, offset + places, self.index[part])
         self.best[part] = np.maximum(self.best[part], first)
 
-    def unsure(self, tolerance: float) -> NDArray[np.bool_]:
-        """Whether another row comes within `tolerance` of the best; true where there is none at all."""
-        return self.second >= self.best - tolerance
-
 
 def nearest_rows(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> NDArray[np.intp]:
     """Return, for each row of A, the index of the row of B with the largest cosine, or −1 if there is no such one row.
@@ -116,9 +112,9 @@ def _nearest_both(A: ArrayLike, B: ArrayLike, block: int, *, centre: bool) -> tu
 
 
 def _decided(top: _TopTwo, width: int, dtype: type[np.floating[Any]]) -> NDArray[np.intp]:
-    """Return the nearest places, −1 where another row comes within rounding."""
-    found: NDArray[np.intp] = np.where(top.unsure((width + 16) * float(np.finfo(dtype).eps)), -1, top.index)
-    return found
+    """Return the nearest places, −1 where another row comes within rounding, or there is none at all."""
+    rounding = (width + 16) * float(np.finfo(dtype).eps)
+    return np.where(top.second >= top.best - rounding, -1, top.index)
 
 
 def _checked(X: ArrayLike, side: str) -> NDArray[Any]:

@@ -71,8 +71,7 @@ def bom_json(
 ) -> bytes:
     """Return a CycloneDX 1.6 BOM as JSON (UTF-8): models in the order given, and `facts` as its properties.
 
-    `content` is what the BOM's serial number is made from, `version` that of kinprint, `started` the time of the comparison, if
-    the report tells. Raises NeedsExtra if cyclonedx-python-lib is not installed.
+    Its serial number is made from `content`. Raises NeedsExtra if cyclonedx-python-lib is not installed.
     """
     try:
         importlib.import_module("cyclonedx.output.json")

@@ -204,20 +204,18 @@ def roles_section(report: Report, words: Words) -> Section:
 
 def roles_table(summary: Iterable[RoleSummary], words: Words) -> Table:
     """Return one row for each role, beside its permutation null."""
-    rows = []
-    for item in summary:
-        null = item.null
-        rows.append(
-            (
-                code(item.role),
-                count(null.n if null else None),
-                *numbers(words, item.median_cosine, item.median_cosine_null, statistic_of(item)),
-                *_null_figures(null, words),
-                count(item.compared),
-                count(item.not_compared),
-                _p_from(null, item.reason, words),
-            )
+    rows = [
+        (
+            code(item.role),
+            count(item.null.n if item.null else None),
+            *numbers(words, item.median_cosine, item.median_cosine_null, statistic_of(item)),
+            *_null_figures(item.null, words),
+            count(item.compared),
+            count(item.not_compared),
+            _p_from(item.null, item.reason, words),
         )
+        for item in summary
+    ]
     columns = "role n#- cosine# cosine_null# pearson# null_mean#- null_sd# z# log_p# compared#- not_compared#- p_from-"
     return table(words, words.say("roles.caption"), columns, rows)
 

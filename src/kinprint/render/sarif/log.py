@@ -45,11 +45,7 @@ class Judged:
 
 
 def sarif_log(found: Iterable[Judged], facts: Facts, *, id_: str, version: str, started: str | None) -> bytes:
-    """Return findings as SARIF (UTF-8), with `facts` as properties of the run.
-
-    `id_` tells runs of this kind from others and ends in a slash; `version` is that of kinprint; `started` is the time of the
-    comparison, if the report tells.
-    """
+    """Return findings as SARIF (UTF-8), with `facts` as properties of the run; `id_` names runs of this kind, with a slash."""
     rules = [_described(name, rule) for name, rule in _RULES.items()]
     run = {
         "tool": {"driver": {"name": "kinprint", "version": printable(version, NAME), "rules": rules}},

@@ -1,8 +1,4 @@
-"""Lay out results as tidy tables, CSV, Parquet or pandas: one row for each figure, with its null beside it.
-
-Of two models: every metric on every pair of tensors, every test of the evidence, every layer of A against every layer of B. Of many
-models: one row for each pair, its verdict beside what could mislead.
-"""
+"""Lay out results as tidy tables, CSV, Parquet or pandas: one row for each figure, with its null beside it."""
 
 from __future__ import annotations
 

@@ -26,18 +26,6 @@ MYRIAD = 10_000  # 만: Korean counts in its powers
 _MYRIADS = ((MYRIAD**3, "조"), (MYRIAD**2, "억"), (MYRIAD, "만"))
 _UNITS = ((10**12, 10**12, "T"), (10**9, 10**8, "B"), (10**6, 10**6, "M"))  # a unit, from where on it is used, its name
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_SOURCES = {  # of a p-value, in a word or two
-    PMethod.MONTE_CARLO: "how.draws",
-    PMethod.HELD: "how.held",
-    PMethod.NORMAL: "how.normal",
-    PMethod.CHERNOFF: "how.chernoff",
-    PMethod.HOEFFDING: "how.hoeffding",
-    PMethod.MOMENT_BOUND: "how.moments",
-    PMethod.ORDERINGS: "how.exact",
-    PMethod.POINT: "how.none",
-    PMethod.BLIND: "how.none",
-    PMethod.OWN_DRAW: "how.none",
-}
 _NAMED = ("test", "class", "control")  # identifiers that sentences hold, and that have labels
 
 
@@ -184,7 +172,8 @@ class Words:
 
     def how(self, method: PMethod, draws: int | None = None) -> str:
         """Name the source of a p-value in a word or two."""
-        return self.say(_SOURCES[method], draws=draws or 0) if method in _SOURCES else method.label.render(self.lang)
+        key = f"how.{method}"
+        return self.say(key, draws=draws or 0) if self.has(key) else method.label.render(self.lang)
 
 
 def power_of_ten(exponent: int) -> str:
