@@ -186,8 +186,10 @@ class _TensorPair:
         self._axis_name = axis_name
         self._a, self._b = _units_last(a.logical, axis), _units_last(b.logical, axis)
         self._stored = _units_last(a.sample.stored, axis), _units_last(b.sample.stored, axis)
-        self._grid = _coarser(a.sample.dtype, b.sample.dtype)
-        self._same_dtype = a.sample.dtype == b.sample.dtype
+        dtypes = {a.sample.dtype, b.sample.dtype}
+        # FLOATS runs from fine to coarse, except that F16 and BF16 do not nest: BF16 has fewer digits and counts as coarser
+        self._grid = max(dtypes, key=FLOATS.index) if dtypes <= set(FLOATS) else None
+        self._same_dtype = len(dtypes) == 1
         self._seed = seed
         self._nulls = PermutationNulls(*(X[None] for X in self.rows), seed=seed) if axis is not None else None
 
@@ -244,10 +246,3 @@ class _TensorPair:
 
 def _units_last(values: Array, axis: int | None) -> Array:
     return values.T if values.ndim == 2 and axis == 0 else values
-
-
-def _coarser(a: str, b: str) -> str | None:
-    if a not in FLOATS or b not in FLOATS:
-        return None
-    # FLOATS runs from fine to coarse, except that F16 and BF16 do not nest: BF16 has fewer digits and counts as coarser.
-    return max(a, b, key=FLOATS.index)

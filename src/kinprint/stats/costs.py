@@ -18,17 +18,6 @@ from kinprint._util.numeric import FloatArray
 from kinprint.stats.moments import Moments
 
 
-def _from_sums(squares: float, rows: FloatArray, columns: FloatArray, n: int) -> Moments:
-    """Return the moments from Σc² and the row and column means of c."""
-    grand = float(rows.mean())
-    # deviations from the grand mean keep the cancellation small
-    spread = float(np.sum((rows - grand) ** 2)) + float(np.sum((columns - grand) ** 2))
-    variance = (squares - n * n * grand * grand - n * spread) / (n - 1) if n > 1 else 0.0
-    if variance <= 1e-13 * squares / max(n - 1, 1):  # rounding: no permutation changes the sum
-        variance = 0.0
-    return Moments(n * grand, variance, n)
-
-
 def abs_cost_moments(a: ArrayLike, b: ArrayLike) -> Moments:
     """Return the moments of Σ|a_j − b_π(j)| in O(d log d)."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -36,7 +25,14 @@ def abs_cost_moments(a: ArrayLike, b: ArrayLike) -> Moments:
     x, y = x - origin, y - origin
     n = x.size
     squares = n * (float(x @ x) + float(y @ y)) - 2.0 * float(x.sum()) * float(y.sum())
-    return _from_sums(squares, _mean_distance(x, y), _mean_distance(y, x), n)
+    rows, columns = _mean_distance(x, y), _mean_distance(y, x)
+    grand = float(rows.mean())
+    # deviations from the grand mean keep the cancellation small
+    spread = float(np.sum((rows - grand) ** 2)) + float(np.sum((columns - grand) ** 2))
+    variance = (squares - n * n * grand * grand - n * spread) / (n - 1) if n > 1 else 0.0
+    if variance <= 1e-13 * squares / max(n - 1, 1):  # rounding: no permutation changes the sum
+        variance = 0.0
+    return Moments(n * grand, variance, n)
 
 
 def _mean_distance(x: FloatArray, y: FloatArray) -> FloatArray:

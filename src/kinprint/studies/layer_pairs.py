@@ -92,11 +92,7 @@ class LayerPair:
         return [(layer, *(float(one[i]) for one in values)) for i, layer in enumerate(self.layers)]
 
     def joint(self, seed: int = 0) -> NullResult:
-        """Test the mean of all layers' Pearson under ONE permutation of the residual stream.
-
-        The layers of a model resemble each other, so they are not so many independent trials; the spread of the mean over
-        permutations that serve all layers holds their correlations exactly. `Missing` if no layer has a Pearson correlation.
-        """
+        """Test the mean of all layers' Pearson under ONE permutation of the residual stream: layers are no independent trials."""
         usable = np.flatnonzero(np.isfinite(self.pearson))
         if not usable.size:
             said = "{a} and {b}: no layer of {role} to test, as one side or the other is constant in each"

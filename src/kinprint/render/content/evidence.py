@@ -241,19 +241,14 @@ def methods_section(methods: Sequence[findings.MethodFinding], words: Words) -> 
     for item in methods:
         extra = ", ".join(f"{detail.name} {words.number(detail.value)}" for detail in item.details)
         lines += [Line(f"{item.method}: {extra}", FAINT)] if extra else []
-        lines += [Line(f"{item.method}: {text}", WARNING) for text in method_notes(item, words)]
+        notes = [words.engine(note).text for note in item.notes]
+        if item.status != findings.TESTED:
+            notes.insert(0, f"{words.say('methods.off')}: {words.engine(item.reason or DASH).text}")
+        lines += [Line(f"{item.method}: {text}", WARNING) for text in notes]
     empirical = next((item.empirical for item in methods if item.status == findings.TESTED and item.empirical), None)
     if empirical is not None:
         lines.append(Line(words.say("methods.empirical", name=words.engine(empirical.name).text), FAINT))
     return Section(words.say("methods.title"), (Line(words.say("methods.lead")), methods_table(methods, words), *lines))
-
-
-def method_notes(item: findings.MethodFinding, words: Words) -> list[str]:
-    """Return why a method did not run, and its notes."""
-    notes = [words.engine(note).text for note in item.notes]
-    if item.status == findings.TESTED:
-        return notes
-    return [f"{words.say('methods.off')}: {words.engine(item.reason or DASH).text}", *notes]
 
 
 def methods_table(methods: Iterable[findings.MethodFinding], words: Words) -> Table:
@@ -264,7 +259,8 @@ def methods_table(methods: Iterable[findings.MethodFinding], words: Words) -> Ta
 
 
 def _method(item: findings.MethodFinding, words: Words) -> list[Cell]:
-    null = deciding_null(item)
+    # what the reading rests on: an exact null, else the empirical one, else what there is
+    null = item.chance if item.chance is not None and item.chance.exact else item.empirical or item.chance
     figures = [count(None)] * 5
     if null is not None:
         figures = [*beside_null(words, null.mean, null.sd, null.z, null.log10_p), count(null.n)]
@@ -272,10 +268,3 @@ def _method(item: findings.MethodFinding, words: Words) -> list[Cell]:
     named = words.engine(null.name).text if null is not None else ""
     reading = words.label("reading", item.reading) if item.status == findings.TESTED else words.say("methods.off")
     return [*numbers(words, item.value), *figures, Cell(words.say(f"null.{kind}"), full=named), Cell(reading)]
-
-
-def deciding_null(item: findings.MethodFinding) -> findings.MethodNull | None:
-    """Return the null that a method's reading rests on: an exact one, else the empirical one, else what there is."""
-    if item.chance is not None and item.chance.exact:
-        return item.chance
-    return item.empirical or item.chance

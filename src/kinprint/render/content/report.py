@@ -10,7 +10,7 @@ from kinprint.render.content.cells import beside_null, code, count, facts_table,
 from kinprint.render.texts.words import DASH, Words
 from kinprint.results.context import NOT_SHOWN, UNDECLARED, Declaration, DeclaredFinding
 from kinprint.results.findings import NO_EVIDENCE, NOT_TESTABLE, Evidence, Verdict
-from kinprint.results.measurements import NO_NULL, OK, Measurement, NullResult, RoleSummary, Skipped, TensorComparison
+from kinprint.results.measurements import NO_NULL, OK, NullResult, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import ModelSummary
 from kinprint.results.report import Report
 
@@ -33,12 +33,13 @@ def verdict_section(report: Report, words: Words) -> Section:
     if verdict is None:
         blocks.append(Line(words.say("verdict.none.why")))
         return Section(words.say("nav.verdict"), tuple(blocks))
+    p = words.log_p(verdict.log10_p)
     blocks = [
         Line(words.verdict(verdict.class_, verdict.kind, verdict.variant, verdict.kinds), STRONG),
         Line(words.engine(verdict.sentence).text),
         *blocks,
         *([Line(words.say("many.reading.absence"))] if verdict.class_ == NO_EVIDENCE else []),
-        Line(certainty(verdict, words), FAINT),
+        Line(words.say("verdict.corrected", p=p, tests=verdict.tests, alpha=f"{verdict.log10_alpha:g}"), FAINT),
     ]
     if verdict.null:
         blocks.append(Line(f"{words.say('verdict.null')}: {words.engine(verdict.null).text}", FAINT))
@@ -56,12 +57,6 @@ def verdict_section(report: Report, words: Words) -> Section:
 def reasons_title(class_: str) -> str:
     """Return the key of the heading above the reasons of a verdict."""
     return {NO_EVIDENCE: "verdict.for.none", NOT_TESTABLE: "verdict.for.why"}.get(class_, "verdict.for.some")
-
-
-def certainty(verdict: Verdict, words: Words) -> str:
-    """Return the p-value of a verdict beside its threshold."""
-    p = words.log_p(verdict.log10_p)
-    return words.say("verdict.corrected", p=p, tests=verdict.tests, alpha=f"{verdict.log10_alpha:g}")
 
 
 def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[Section]:
@@ -208,7 +203,8 @@ def roles_table(summary: Iterable[RoleSummary], words: Words) -> Table:
         (
             code(item.role),
             count(item.null.n if item.null else None),
-            *numbers(words, item.median_cosine, item.median_cosine_null, statistic_of(item)),
+            *numbers(words, item.median_cosine, item.median_cosine_null),
+            *numbers(words, item.mean_pearson if item.statistic is None else item.statistic),  # the mean without a test
             *_null_figures(item.null, words),
             count(item.compared),
             count(item.not_compared),
@@ -218,11 +214,6 @@ def roles_table(summary: Iterable[RoleSummary], words: Words) -> Table:
     ]
     columns = "role n#- cosine# cosine_null# pearson# null_mean#- null_sd# z# log_p# compared#- not_compared#- p_from-"
     return table(words, words.say("roles.caption"), columns, rows)
-
-
-def statistic_of(item: RoleSummary) -> float | None:
-    """Return the statistic that the role's null describes, or the plain mean where there is no test."""
-    return item.statistic if item.statistic is not None else item.mean_pearson
 
 
 def _null_figures(null: NullResult | None, words: Words) -> list[Cell]:
@@ -256,7 +247,11 @@ def _measured(role: str, items: Sequence[TensorComparison], words: Words) -> Sec
         if not item.measurements and item.reason:
             reasons.setdefault(words.engine(item.reason).text, []).append(place)
         for measured in item.measurements:
-            rows.append((Cell(place), code(measured.metric), *_measurement(measured, words)))
+            null = measured.null
+            none = "reading.no null" if measured.status == NO_NULL else "how.undefined"
+            how = words.how(null.p_method, null.n_draws) if null else words.say(none)
+            figures = (*numbers(words, measured.value), *_null_figures(null, words), count(null.n if null else None))
+            rows.append((Cell(place), code(measured.metric), *figures, Cell(how)))
             if measured.reason:
                 reasons.setdefault(words.engine(measured.reason).text, []).append(place)
     lines = [
@@ -264,13 +259,6 @@ def _measured(role: str, items: Sequence[TensorComparison], words: Words) -> Sec
     ]
     columns = "layer metric observed# null_mean# null_sd# z# log_p# n#- p_from-"
     return Section(title, (table(words, title, columns, rows), *lines))
-
-
-def _measurement(measured: Measurement, words: Words) -> list[Cell]:
-    null = measured.null
-    none = "reading.no null" if measured.status == NO_NULL else "how.undefined"
-    how = words.how(null.p_method, null.n_draws) if null else words.say(none)
-    return [*numbers(words, measured.value), *_null_figures(null, words), count(null.n if null else None), Cell(how)]
 
 
 def few(items: Sequence[str], words: Words) -> str:

@@ -65,13 +65,15 @@ def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict
             null = found.null
             why = found.reason or (null.p_text if null else None)
             figures = (found.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
+            less, bound = (null.tail == "less", null.p_method.bound) if null else (False, False)
+            flags = (LESS if less else 0) | (BOUND if bound else 0) | (NO_TEST if null is None else 0)
             whole = (
                 len(places),
                 metrics.place(printable(found.metric, 60) if found.metric else ""),
                 null.n if null else 0,
                 texts.place(printable(words.how(null.p_method, null.n_draws), 40) if null else ""),
                 texts.place(words.said(why, _TEXT) if why else ""),
-                _flags(found),
+                flags,
             )
             for column, figure in zip(columns.values(), (*map(_single, figures), *whole), strict=True):
                 column.append(figure)
@@ -84,13 +86,6 @@ def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict
         "places": places,
         **{key: _packed(column) for key, column in columns.items()},
     }
-
-
-def _flags(found: Measurement) -> int:
-    null = found.null
-    if null is None:
-        return NO_TEST
-    return (LESS if null.tail == "less" else 0) | (BOUND if null.p_method.bound else 0)
 
 
 def _single(figure: float | None) -> float:

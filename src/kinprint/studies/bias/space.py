@@ -117,19 +117,15 @@ def _comparable_stacks(run: StudyRun, missing: list[Text], role: Role) -> dict[s
 
 @dataclass(frozen=True)
 class JointPath:
-    """Scores (models × layers × components) and shares of variance.
-
-    ``null`` and ``null_sd`` are mean and standard deviation of the shares when each model's dimensions are put into one
-    random order of their own; ``with_mean`` the correlation of a component's scores with the mean of each layer's values.
-    """
+    """Joint principal components of the layers of several models, and the shares of variance they explain."""
 
     names: tuple[str, ...]
     layers: tuple[int, ...]
-    scores: FloatArray
+    scores: FloatArray  # models × layers × components
     explained: FloatArray
-    null: FloatArray
+    null: FloatArray  # mean of the shares when each model's dimensions are put into one random order of their own
     null_sd: FloatArray
-    with_mean: tuple[float | None, ...]
+    with_mean: tuple[float | None, ...]  # correlation of a component's scores with the mean of each layer's values
 
 
 def joint_path(stacks: Mapping[str, tuple[tuple[int, ...], FloatArray]], *, seed: int) -> JointPath:

@@ -23,11 +23,7 @@ THRESHOLD = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Decay:
-    """The matrix of mean cosines of both norms, and draws of its null.
-
-    ``null_diagonal`` and ``null_dominance`` come from permutations of the residual dimensions of B (one for all layers);
-    ``swapped`` from permutations of B's layers.
-    """
+    """The matrix of mean cosines of both norms, and draws of its null."""
 
     a: str
     b: str
@@ -37,9 +33,9 @@ class Decay:
     off_mean: float  # mean over pairs of different layers
     dominance: float  # mean of the diagonal minus that of the rest
     null_matrix: FloatArray
-    null_diagonal: FloatArray
-    null_dominance: FloatArray
-    swapped: FloatArray
+    null_diagonal: FloatArray  # from permutations of the residual dimensions of B, one for all layers
+    null_dominance: FloatArray  # likewise
+    swapped: FloatArray  # dominance under permutations of B's layers
     pearson: FloatArray
 
 

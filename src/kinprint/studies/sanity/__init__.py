@@ -1,7 +1,4 @@
-"""Test whether raw cosine notices that both vectors were put into random order (the shuffle test).
-
-Original, shuffled and centred cosine for each layer, and the cosine of vectors that are only alike in mean and spread.
-"""
+"""Test whether raw cosine notices that both vectors were put into random order (the shuffle test)."""
 
 from __future__ import annotations
 
