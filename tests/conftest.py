@@ -57,6 +57,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 @pytest.fixture(autouse=True)
+def _no_bug_hides(monkeypatch):
+    """Let unexpected errors inside a test of the evidence end the comparison: so they are found here."""
+    monkeypatch.setattr("kinprint.evidence.attempts.strict", True)
+
+
+@pytest.fixture(autouse=True)
 def _clean_environment(request, monkeypatch):
     """Nothing of the machine's own hub account, proxies or certificates may reach a test, but for those that go out."""
     if request.node.get_closest_marker("real"):

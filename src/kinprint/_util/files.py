@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kinprint.errors import StorageError
+from kinprint.errors import FileTooLarge, StorageError
 
 _read: set[str] = set()  # real paths of what this process has read of models
 
@@ -19,6 +19,16 @@ _read: set[str] = set()  # real paths of what this process has read of models
 def remember_read(path: Path) -> None:
     """Remember a file of a model: from now on nothing is written over it."""
     _read.add(os.path.realpath(path))
+
+
+def read_whole(file: Path, most: int) -> bytes:
+    """Return all bytes of a file, or of whatever its name leads to; FileTooLarge if there are more than `most`."""
+    with file.open("rb") as opened:
+        large = os.fstat(opened.fileno()).st_size > most
+        raw = b"" if large else opened.read(most + 1)  # a device has no size
+    if large or len(raw) > most:
+        raise FileTooLarge(f"{file}: expected at most {most} bytes, and it has more", hint="name another file")
+    return raw
 
 
 def write_whole(target: Path, data: bytes) -> None:

@@ -134,7 +134,7 @@ def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
     """
     flat = flattened(config)
     found: dict[Axis, Text] = {}
-    if flat.get("sinusoidal_pos_embds") is True or flat.get("model_type") in _FIXED_POSITIONS:
+    if flat.get("sinusoidal_pos_embds") is True or str(flat.get("model_type")) in _FIXED_POSITIONS:
         found[Axis.RESIDUAL] = Text("fixed sinusoidal positions give residual dimensions an order")
     if (groups := _count(flat.get("n_group"))) is not None and groups > 1:
         found[Axis.EXPERT] = Text("experts are routed in {n} groups, so their order has a meaning", n=groups)

@@ -12,7 +12,13 @@ AXES = {
     Axis.NEURON: Text("neuron"),
     Axis.EXPERT: Text("expert"),
     Axis.LATENT: Text("latent"),
+    Axis.HEAD: Text("head row"),
+    Axis.HEAD_DIM: Text("head dimension"),
+    Axis.TOKEN: Text("token"),
+    Axis.POSITION: Text("position"),
+    Axis.TYPE: Text("segment type"),
 }
+"""How reports name the axes."""
 
 ORDERED = {
     Axis.HEAD: Text("rows of a head may have an order (rotary frequencies give them one)"),

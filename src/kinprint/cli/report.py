@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from kinprint.cli.options import Printing, printing_options
 from kinprint.cli.outputs import Outputs, report_outputs
+from kinprint.errors import KinprintError, SchemaError
 
 
 @click.command("report")
@@ -34,17 +37,32 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, pri
     outputs.refuse_over(file)
     if isinstance(report, PairsReport):
         refuse_table_of_pair(outputs, file.parent, f"{file} is on all pairs of several models")
-        outputs.write(report, printing.lang)
-        printing.show(report, details=not brief)
     elif isinstance(report, Report):
         outputs.refuse_table_of_many(f"{file} is on two models")
-        outputs.write(report, printing.lang)
-        show_report(report, printing, brief=brief, explain=explain)
-    else:
-        if outputs.forms or outputs.out is not None:
-            raise click.UsageError(f"{file} is no report of a comparison, so it has no such form")
-        printing.show(report)
+    elif outputs.forms or outputs.out is not None:
+        raise click.UsageError(f"{file} is no report of a comparison, so it has no such form")
+    with _of_a_stranger(file):
+        if isinstance(report, PairsReport | Report):
+            outputs.write(report, printing.lang)
+        if isinstance(report, Report):
+            show_report(report, printing, brief=brief, explain=explain)
+        else:
+            printing.show(report, **({"details": not brief} if isinstance(report, PairsReport) else {}))
     return 0
+
+
+@contextmanager
+def _of_a_stranger(file: Path) -> Iterator[None]:
+    """Say that a file is wrong, where what it holds fits the schema and not itself: a layer that no table has, say."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AssertionError) as error:
+        if isinstance(error, KinprintError):
+            raise
+        raise SchemaError(
+            f"{file}: cannot be shown: {type(error).__name__}: {error}",
+            hint="the file is damaged or was edited; compare again",
+        ) from error
 
 
 @click.command("schema")

@@ -24,6 +24,7 @@ from kinprint.comparison.declarations import judge_declarations, read_declaratio
 from kinprint.comparison.measuring import Job, Values, in_chunks, measure, not_compared
 from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import RoleStack
+from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import Case, examine
 from kinprint.evidence.layer_grids import layer_grids
@@ -46,9 +47,10 @@ from kinprint.results.result import SCHEMA_VERSION
 from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
-from kinprint.text import Text, joined, within
+from kinprint.text import Text, joined, labelled, within
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
+GRIDS = Text("layer grids")
 MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
 
 
@@ -113,6 +115,7 @@ def compare(
         found = []
         if methods:
             found = run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
+        grids, undrawn = attempt(lambda: (layer_grids(*probes), None), lambda why: ((), labelled(GRIDS, why)))
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
             schema=Report.SCHEMA,
@@ -129,12 +132,12 @@ def compare(
             summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
-            notes=tuple(note for note in (shared_base(*checkpoints),) if note),
+            notes=tuple(note for note in (shared_base(*checkpoints), undrawn) if note),
             verdict=verdict,
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
             methods=tuple(found),
-            grids=layer_grids(*probes),
+            grids=grids,
             declared=judge_declarations(models, *declarations, verdict),
             reads=run.ledger.summary() if run.ledger else (),
         )
@@ -157,7 +160,10 @@ def _measure_all(
     ordered = ordered_axes(a.checkpoint.config) | ordered_axes(b.checkpoint.config)
 
     def together(jobs: Sequence[Job]) -> list[TensorComparison]:
-        return measure(jobs, metrics, seed=seed, ordered=ordered)
+        def none(why: Text) -> list[TensorComparison]:
+            return [not_compared(replace(job[0], reason=why), *(x.sample.dtype for x in job[1:])) for job in jobs]
+
+        return attempt(lambda: measure(jobs, metrics, seed=seed, ordered=ordered), none)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches), strict=True):

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kinprint.arch import Role
+from kinprint.evidence.attempts import attempt, is_broken
 from kinprint.evidence.battery import run_battery
 from kinprint.evidence.common_start import Origin
-from kinprint.evidence.components import component_map, expert_map
+from kinprint.evidence.components import NOT_TESTED, component_map, expert_map
 from kinprint.evidence.facts import Facts, Identity
-from kinprint.evidence.layer_map import LAYER_ALPHA, LayerEvidence, align_layers
+from kinprint.evidence.layer_map import LAYER_ALPHA, LayerEvidence, align_layers, untested_layers
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, sample_pairs
 from kinprint.evidence.words import word
-from kinprint.results.findings import SIGN_FLIPS, ComponentFinding, EvidenceTest, ExpertFinding, LayerFinding
+from kinprint.results.findings import OFF, SIGN_FLIPS, ComponentFinding, EvidenceTest, ExpertFinding, LayerFinding
 from kinprint.results.p_values import PMethod
 from kinprint.stats.combine import bonferroni, holm
 from kinprint.text import Text
@@ -60,11 +61,10 @@ class Assessment:
         every, neurons, moved = [*self.tests, *tests], {**before, **neurons}, self.moved | moved
         adjusted = iter(holm([test.log10_p for test in every if test.log10_p is not None]))
         corrected = [test if test.log10_p is None else replace(test, log10_p_holm=next(adjusted)) for test in every]
-        signs = {
-            str(test.scope): test.log10_p_holm
-            for test in corrected
-            if test.name == SIGN_FLIPS and test.log10_p_holm is not None
-        }
+        flips = [test for test in corrected if test.name == SIGN_FLIPS]
+        signs = {str(test.scope): test.log10_p_holm for test in flips if test.log10_p_holm is not None}
+        # signs that could not be looked at do not agree: a suspect that breaks their test gains nothing
+        signs |= {str(test.scope): 0.0 for test in flips if is_broken(test.reason)}
         corrected = [replace(test, log10_p_signs=self._signs_of(test, signs)) for test in corrected]
         parts = component_map(self.probes, corrected, self.layers, self.experts, neurons, moved, self.heads)
         return replace(self, tests=tuple(corrected), components=tuple(parts), neurons=neurons, moved=moved)
@@ -75,6 +75,11 @@ class Assessment:
             return None
         scopes = self.layers.alignment.scopes if test.name == "layer_map" else (str(test.scope),)
         return min((signs[scope] for scope in scopes if scope in signs), default=None)
+
+    def without(self, component: str, why: Text) -> Assessment:
+        """Return the assessment with a part called untested, and why."""
+        untested = ComponentFinding(component, NOT_TESTED, 0, 0, None, why)
+        return replace(self, components=tuple(untested if x.component == component else x for x in self.components))
 
     @property
     def facts(self) -> Facts:
@@ -107,17 +112,21 @@ class SearchResult:
 
 def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
     """Run the layer map, the battery under it, and all that follows from them."""
-    layers = align_layers(a, b, seed=seed)
+    layers = attempt(
+        lambda: align_layers(a, b, seed=seed), lambda why: LayerEvidence(untested_layers(a, b, why), {}, {})
+    )
     found = layers.layer_map
     searched = any(layer != source for layer, source in found.items())
     layer_map = found if searched else {layer: layer for layer in range(min(a.layers, b.layers))}
     tests = run_battery(a, b, layer_map, seed=seed)
     if searched:
         tests = [_penalised(test, max(1, a.layers * b.layers)) for test in tests]
+    dense, mixture = (a, b), layer_map
     if a.experts and not b.experts:  # the mixture is the child, whichever side it was given on
-        experts = expert_map(b, a, {source: layer for layer, source in layer_map.items()})
-    else:
-        experts = expert_map(a, b, layer_map)
+        dense, mixture = (b, a), {source: layer for layer, source in layer_map.items()}
+    experts, why = attempt(lambda: (expert_map(*dense, mixture), None), lambda why: ([], why))
+    if why is not None:
+        tests.append(EvidenceTest("expert_map", word("experts"), status=OFF, reason=why))
     tests += _summaries(layers, experts)
     return Assessment((a, b), layers, layer_map, tuple(experts), _identity(a, b, layer_map)).extended(tests, {})
 

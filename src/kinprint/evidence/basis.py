@@ -55,11 +55,11 @@ def align_basis(
         return BasisEvidence(spent=spent, untested=labelled(Text("reordered or narrowed residual stream"), match))
     by_role: dict[Role, list[SamplePair]] = {}
     norms = []
-    kept = np.flatnonzero(match.index >= 0)
+    kept, widths = np.flatnonzero(match.index >= 0), (models[0].hidden, models[1].hidden)
     for pair in sample_pairs(*assessment.probes, assessment.layer_map):
         if has_neuron_rows(pair.role) and pair.finite:
             by_role.setdefault(pair.role, []).append(_aligned(pair, match))
-        elif is_residual_norm(pair.role) and pair.finite:
+        elif is_residual_norm(pair.role) and pair.finite and (pair.a.stored.size, pair.b.stored.size) == widths:
             norms.append((pair.a.values[kept], pair.b.values[match.index[kept]]))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
+from kinprint.evidence.attempts import attempt
 from kinprint.evidence.dimension_test import dimension_test
 from kinprint.evidence.exact_tests import head_test, matrix_test, norm_test, row_test, token_test
 from kinprint.evidence.exchangeability import ProbePair
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, has_neuron_rows, is_residual_norm
 from kinprint.evidence.sign_tests import sign_axis, sign_test
 from kinprint.results.findings import OFF, SIGN_FLIPS, EvidenceTest
-from kinprint.text import verbatim
+from kinprint.text import Text, verbatim
 
 Family = Callable[[ProbePair, Role], EvidenceTest | None]
 
@@ -88,7 +89,10 @@ def run_battery(a: Probe, b: Probe, layer_map: LayerMap, *, seed: int = 0) -> li
 
 
 def _guarded(name: str, family: Family, pair: ProbePair, role: Role) -> EvidenceTest | None:
+    def off(reason: Text) -> EvidenceTest | None:
+        return EvidenceTest(name, verbatim(role.value), status=OFF, reason=reason)
+
     try:
-        return family(pair, role)
+        return attempt(lambda: family(pair, role), off)
     except DegenerateInput as error:
-        return EvidenceTest(name, verbatim(role.value), status=OFF, reason=error.reason)
+        return off(error.reason)

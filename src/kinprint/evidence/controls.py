@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
+from kinprint.evidence.attempts import attempt
 from kinprint.evidence.power import KEPT, planted_probe
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
@@ -46,6 +48,12 @@ def both_controls(a: Probe, b: Probe, *, seed: int) -> tuple[list[ControlFinding
     return list(worse), able & seen
 
 
+def failed_controls(why: Text) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
+    """Return what stands for the controls where they could not be run: failures, which forbid a verdict."""
+    known = ((SELF, IDENTICAL), (SHUFFLED, NO_EVIDENCE))
+    return [ControlFinding(name, expected, FAILED, None, None, None, why) for name, expected in known], frozenset()
+
+
 def _of_b(control: ControlFinding) -> ControlFinding:
     return replace(control, reason=Text("model {side}: {why}", side="B", why=control.reason))
 
@@ -71,12 +79,20 @@ def run_controls(options: Options, a: Probe, session: Session) -> list[ControlFi
     found = []
     wanted = [(ref, NO_EVIDENCE) for ref in options.controls] + [(ref, RELATED) for ref in options.related]
     for reference, expected in wanted:
+        name = public(reference)
+        not_run = partial(ControlFinding, name, expected, NOT_RUN, None, None, None)
         try:
-            probe = read_alike(open_model(reference, session), a, session.remaining_bytes)
-            found.append(_judged(public(reference), expected, assess(a, probe, seed=options.seed)))
+            found.append(attempt(partial(_held_against, reference, name, expected, options, a, session), not_run))
         except KinprintError as error:
-            found.append(ControlFinding(public(reference), expected, NOT_RUN, None, None, None, error.reason))
+            found.append(not_run(error.reason))
     return found
+
+
+def _held_against(
+    reference: str, name: str, expected: str, options: Options, a: Probe, session: Session
+) -> ControlFinding:
+    probe = read_alike(open_model(reference, session), a, session.remaining_bytes)
+    return _judged(name, expected, assess(a, probe, seed=options.seed))
 
 
 def read_alike(model: Model, like: Probe, allowance: int | None) -> Probe:

@@ -86,6 +86,8 @@ class Kind:
 
 def name_kind(facts: Facts) -> Kind:
     """Return all edits that show as one: named by the most specific, or by "trained_and_quantised" where those are the two."""
+    if facts.broken:
+        return Kind("unknown", None, (Text("the kind of edit could not be told from what was read"), *facts.broken[:2]))
     found: list[Kind] = [
         *_merged(facts.merge),
         *_rebuilt(facts),

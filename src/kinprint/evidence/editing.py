@@ -17,7 +17,7 @@ from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.edits.truncation import Truncation, truncation_of
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
-from kinprint.evidence.common_start import Origin, origin_of
+from kinprint.evidence.common_start import UNCLEAR, Origin, origin_of
 from kinprint.evidence.controls import read_alike
 from kinprint.evidence.expert_split import ExpertSplit, find_split
 from kinprint.evidence.layer_map import LAYER_ALPHA
@@ -50,11 +50,18 @@ class EditEvidence:
     norms: NormEdit | None = None
     split: ExpertSplit | None = None
 
+    @classmethod
+    def not_run(cls, why: Text) -> EditEvidence:
+        """Return what stands for a search that broke off: no kind, and no word on whether training is shared."""
+        unclear = Origin(UNCLEAR, None, None, None, None, False, (why,))
+        return cls(origin=unclear, untested=labelled(SINGLE_WEIGHTS, why))
+
 
 UNEXPLAINED = 10.0
 """Energy that a merge of the models given may leave, over that of rounding: parents are rounded, too, and sums in between."""
 
-UNPLACED = labelled(Text("what was done to single weights"), Text("no matrix stands at its place in both models"))
+SINGLE_WEIGHTS = Text("what was done to single weights")
+UNPLACED = labelled(SINGLE_WEIGHTS, Text("no matrix stands at its place in both models"))
 
 
 def examine_edits(
@@ -108,7 +115,7 @@ def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerM
 
 
 def _varies(pair: SamplePair) -> bool:
-    one, two = pair.a.stored, pair.b.stored
+    one, two = pair.a.values, pair.b.values
     return one.shape == two.shape and pair.finite and bool(np.ptp(one) > 0 and np.ptp(two) > 0)
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import orjson
 
-from kinprint.errors import NotFound, SchemaError
+from kinprint._util.files import read_whole
+from kinprint.errors import FileTooLarge, NotFound, SchemaError
 from kinprint.results.plain_json import build
 from kinprint.text import Text, verbatim
 
 NULL_SCHEMA = "kinprint.null"
 NULL_VERSION = 1
 DEFAULT_NULL = "default_null.json"
+MOST_BYTES = 64 << 20  # of a null: that which ships has 12 kB
 MARGIN = 2.0
 """The largest value ever seen is widened by this factor: a finite sample does not know its own extremes."""
 
@@ -85,7 +87,9 @@ def load_null(path: str | Path | None = None) -> EmpiricalNull:
         raw = resources.files("kinprint.evidence").joinpath("data", DEFAULT_NULL).read_bytes()
     else:
         try:
-            raw = Path(path).read_bytes()
+            raw = read_whole(Path(path), MOST_BYTES)
+        except FileTooLarge:
+            raise
         except OSError as error:
             what = f"cannot read the null {path}: {error.strerror}"
             raise NotFound(what, hint="kinprint calibrate makes one") from error

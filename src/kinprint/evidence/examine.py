@@ -16,9 +16,10 @@ from kinprint.align.rotation import Rows
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult, assess
+from kinprint.evidence.attempts import attempt, noting
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, with_power
-from kinprint.evidence.controls import CONTROL_LAYERS, able_tests, both_controls, run_controls
+from kinprint.evidence.controls import CONTROL_LAYERS, FAILED, able_tests, both_controls, failed_controls, run_controls
 from kinprint.evidence.edit_kinds import NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
@@ -26,7 +27,7 @@ from kinprint.evidence.facts import Facts
 from kinprint.evidence.head_products import Product, compare_heads
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.layer_map import LAYER_ALPHA
-from kinprint.evidence.neuron_gram import rotation_controls
+from kinprint.evidence.neuron_gram import ROTATION_CONTROLS, rotation_controls
 from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.power import power_of
@@ -37,7 +38,15 @@ from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
-from kinprint.results.findings import TESTED, Evidence, LayerFinding, MergeFinding, Verdict
+from kinprint.results.findings import (
+    TESTED,
+    ControlFinding,
+    Evidence,
+    LayerFinding,
+    MergeFinding,
+    PowerFinding,
+    Verdict,
+)
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
@@ -45,6 +54,7 @@ from kinprint.text import Text, joined, labelled
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
+REORDERED_BASIS = Text("reordered residual dimensions")
 SEE_DEEP = Text("see --deep")
 Tell = Callable[[str, int, int], None]
 
@@ -69,6 +79,13 @@ class Case:
 
 def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
     """Judge two models of which the comparison's slices are in the probes."""
+    with noting() as broken:
+        facts, stages = _gathered(case, tell)
+    return decide(replace(facts, broken=tuple(broken))), _evidence(facts, stages)
+
+
+def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
+    """Return what the rules look at, and what was done for it."""
     models, probes, options, scope = case.models, case.probes, case.options, case.scope
     a, b = probes
     stages = [Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples))]
@@ -88,26 +105,16 @@ def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
         assessment = replace(assessment, identity=identity)
         known = identity.share_read
         stages.append(Text("identity: {n:,} further bytes; {x:.1%} of all weights are now known", n=spent, x=known))
-    assessment, neurons = _search_neurons(case, assessment, stages)
-    assessment, basis = _search_basis(case, assessment, stages)
-    assessment, rotated = _search_rotation(case, assessment, basis, stages)
-    assessment = _search_heads(case, assessment, basis, rotated, stages)
+    assessment, neurons, basis, rotated = _search(case, assessment, stages)
     tell("evidence", 2, 4)
     basis_word = _basis_word(probes, basis, rotated)
-    edits = EditEvidence()
-    if assessment.log10_p <= LOG10_ALPHA and not _all_same(assessment):
-        edits = examine_edits(models, assessment, case.allowance(EDIT_SHARE), scope)
-        stages.append(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
+    edits = _edits(case, assessment, stages)
     merge = _merge(case, stages) if options.parents else None
     tell("evidence", 3, 4)
-    own, able = both_controls(a, b, seed=options.seed)
+    own, able = attempt(lambda: both_controls(a, b, seed=options.seed), failed_controls)
     nothing_found = assessment.log10_p > LOG10_ALPHA
-    power = power_of(assessment) if nothing_found else []
-    if rotated.tests:
-        own += rotation_controls(
-            StoredWeights(models[0]), log10_alpha=LOG10_ALPHA, seed=options.seed, allowed=scope.allows
-        )
-    controls = [*own, *run_controls(options, a, case.session)]
+    power, seen, unsaid = _power(case, assessment) if nothing_found else ([], able, None)
+    controls = [*own, *_rotation_controls(case, rotated), *run_controls(options, a, case.session)]
     stages.append(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
     stages.append(Text("self and shuffled self look at {n} layers at most", n=CONTROL_LAYERS))
     facts = replace(
@@ -122,12 +129,69 @@ def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
         power=power,
         neuron_kind=neurons.kind,
         basis=basis_word,
-        able=able_tests(probes, power, seed=options.seed) if nothing_found else able,
-        untested=[*scope.limits, *(found.untested for found in (neurons, basis, rotated, edits) if found.untested)],
+        able=seen,
+        untested=[*scope.limits, *(found.untested for found in (neurons, basis, rotated, edits) if found.untested)]
+        + ([unsaid] if unsaid else []),
         null=case.null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,
     )
     tell("evidence", 4, 4)
-    return decide(facts), _evidence(facts, stages)
+    return facts, stages
+
+
+def _search(
+    case: Case, assessment: Assessment, stages: list[Text]
+) -> tuple[Assessment, NeuronEvidence, BasisEvidence, RotationEvidence]:
+    """Look for disguises, one after the other, each with what the others found."""
+    assessment, neurons = attempt(
+        lambda: _search_neurons(case, assessment, stages),
+        lambda why: (assessment, NeuronEvidence(untested=labelled(REORDERED_NEURONS, why))),
+    )
+    assessment, basis = attempt(
+        lambda: _search_basis(case, assessment, stages),
+        lambda why: (assessment, BasisEvidence(untested=labelled(REORDERED_BASIS, why))),
+    )
+    assessment, rotated = attempt(
+        lambda: _search_rotation(case, assessment, basis, stages),
+        lambda why: (assessment, RotationEvidence(untested=labelled(ROTATED_BASIS, why))),
+    )
+    assessment = attempt(
+        lambda: _search_heads(case, assessment, basis, rotated, stages),
+        lambda why: assessment.without("attention", why),
+    )
+    return assessment, neurons, basis, rotated
+
+
+def _edits(case: Case, assessment: Assessment, stages: list[Text]) -> EditEvidence:
+    """Look at what was done to single weights, where the models are related and not the same."""
+    if assessment.log10_p > LOG10_ALPHA or _all_same(assessment):
+        return EditEvidence()
+    edits = attempt(
+        lambda: examine_edits(case.models, assessment, case.allowance(EDIT_SHARE), case.scope), EditEvidence.not_run
+    )
+    stages.append(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
+    return edits
+
+
+def _power(case: Case, assessment: Assessment) -> tuple[list[PowerFinding], frozenset[tuple[str, str]], Text | None]:
+    """Return how weak a relation would have been seen, which tests see a strong one, and why that is not known."""
+
+    def run() -> tuple[list[PowerFinding], frozenset[tuple[str, str]], Text | None]:
+        power = power_of(assessment)
+        return power, able_tests(case.probes, power, seed=case.options.seed), None
+
+    return attempt(run, lambda why: ([], frozenset(), labelled(Text("power"), why)))
+
+
+def _rotation_controls(case: Case, rotated: RotationEvidence) -> list[ControlFinding]:
+    if not rotated.tests:
+        return []
+    model, seed = StoredWeights(case.models[0]), case.options.seed
+    return attempt(
+        lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, allowed=case.scope.allows),
+        lambda why: [
+            ControlFinding(name, known, FAILED, None, None, None, why) for name, known, _ in ROTATION_CONTROLS
+        ],
+    )
 
 
 def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
@@ -187,7 +251,7 @@ def _search_basis(case: Case, assessment: Assessment, stages: list[Text]) -> tup
     widths_differ = case.probes[0].hidden != case.probes[1].hidden
     unsolved = _open(assessment) or bool(negated_units(assessment.tests, Axis.RESIDUAL))
     if not widths_differ and not (unsolved and (case.options.deep or _related(assessment))):
-        return assessment, BasisEvidence(untested=_see_deep(assessment, Text("reordered residual dimensions")))
+        return assessment, BasisEvidence(untested=_see_deep(assessment, REORDERED_BASIS))
     found = align_basis(case.models, assessment, case.tokens, allowance=case.allowance(0.8), seed=case.options.seed)
     spent, count = found.spent, len(found.tests)
     stages.append(Text("residual stream aligned by tokens: {n:,} further bytes, {m} tests after it", n=spent, m=count))
@@ -330,10 +394,13 @@ def _order_of(R: Rows) -> NDArray[np.intp] | None:
 
 
 def _merge(case: Case, stages: list[Text]) -> MergeFinding | None:
-    before, found, problems = case.session.bytes_delivered, None, []
+    before, found, problems = case.session.bytes_delivered, None, list[Text]()
     try:
         label = case.models[0].label
-        found = merge_of(label, case.probes, case.options.parents, case.session, case.allowance(0.9))
+        found = attempt(
+            lambda: merge_of(label, case.probes, case.options.parents, case.session, case.allowance(0.9)),
+            problems.append,
+        )
     except DegenerateInput as error:
         problems.append(error.reason)
     spent = case.session.bytes_delivered - before

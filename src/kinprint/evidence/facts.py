@@ -47,6 +47,7 @@ class Facts:
     )  # tests, by name and scope, that see a planted relation; if nothing was found
     untested: Sequence[Text] = ()
     null: Text | None = None
+    broken: Sequence[Text] = ()  # why tests or searches could not run: then nothing is concluded by elimination
 
     @property
     def log10_p(self) -> float | None:

@@ -82,6 +82,8 @@ def _factors(model: Weights, layer: int) -> tuple[Product, Product]:
 
 def _product(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> FloatArray:
     """Return some rows of leftᵀ right, without the multiple of the identity in it."""
+    if left.shape != right.shape:
+        raise DegenerateInput("widths differ: {a} and {b}", a=left.shape[1], b=right.shape[1])
     d = right.shape[1]
     trace = float(np.vdot(left, right)) / d
     rows = np.array(evenly_spaced(range(d), ROWS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from kinprint.align.layer_alignment import IDENTITY, NONE, LayerScores, best_map
 from kinprint.arch import Axis, Role
 from kinprint.arch.roles import GATES_AND_UPS
 from kinprint.errors import DegenerateInput
+from kinprint.evidence.attempts import attempt
 from kinprint.evidence.exact_tests import matrix_test, row_test
 from kinprint.evidence.exchangeability import OrderedAxes, ordered_axes_of
 from kinprint.evidence.probe import Probe, SamplePair, has_neuron_rows, residual_columns
@@ -185,7 +187,7 @@ def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int)
         LayerFinding(layer, layer, None, None, p, 1, p <= LAYER_ALPHA) for layer, p in sorted(adjusted.items())
     )
     kind = IDENTITY if any(item.shared for item in findings) else NONE
-    alignment = LayerAlignment(OFF, kind, findings, (), reason, unread=_unread(b), unread_a=_unread(a))
+    alignment = untested_layers(a, b, reason, kind, findings)
     layer_map = {item.layer: item.layer for item in findings if item.shared}
     return LayerEvidence(
         alignment,
@@ -196,6 +198,13 @@ def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int)
         looked_at=len(tested),
         tries=max(1, len(tested)),
     )
+
+
+def untested_layers(
+    a: Probe, b: Probe, reason: Text, kind: str = NONE, findings: tuple[LayerFinding, ...] = ()
+) -> LayerAlignment:
+    """Return a layer map that was not sought, with the reason, and what is known of layers at their places."""
+    return LayerAlignment(OFF, kind, findings, (), reason, unread=_unread(b), unread_a=_unread(a))
 
 
 def layer_p(
@@ -219,7 +228,7 @@ def layer_p(
         if least is not None and least <= ENOUGH:
             break  # nothing depends on a smaller number; the correction below counts the tests left out all the same
         with suppress(DegenerateInput):
-            log10_p = test().log10_p
+            log10_p = attempt(lambda: test().log10_p, lambda _why: None)  # noqa: B023 - called at once
             least = log10_p if least is None else min(least, log10_p or 0.0)
     return None if least is None else bonferroni(least, len(cheap) + len(costly))
 
@@ -237,15 +246,23 @@ def _scopes(a: Probe, b: Probe, ordered: OrderedAxes) -> tuple[list[Role], Text]
             "residual widths differ: {a} and {b}", a=a.hidden or word("unknown"), b=b.hidden or word("unknown")
         )
     layers = [{key[1] for key in probe.samples if residual_columns(key[0])} - {None} for probe in (a, b)]
+    candidates = [
+        role for roles in PARTS.values() for role in roles if role.info.scope == "layer" and residual_columns(role)
+    ]
+    read = [sample for probe in (a, b) for role in candidates for sample in probe.of(role).values()]
+    widths = Counter(sample.stored.shape[-1] for sample in read)
+    usual = {max(widths, key=lambda width: (widths[width], width))} if widths else set()
 
     def usable(role: Role) -> bool:
         found = [probe.of(role) for probe in (a, b)]
         complete = all(len(side) == max(len(read), 1) for side, read in zip(found, layers, strict=True))
-        return complete and all(sample.finite for side in found for sample in side.values())
+        samples = [sample for side in found for sample in side.values()]
+        even = {sample.stored.shape[-1] for sample in samples} <= usual  # one odd matrix must not spoil the map
+        return complete and even and all(sample.finite for sample in samples)
 
-    candidates = [role for roles in PARTS.values() for role in roles if role.info.scope == "layer"]
-    scopes = [role for role in candidates if residual_columns(role) and usable(role)]
-    return scopes, Text("no matrix that reads the residual stream was read in every layer of both models")
+    return [role for role in candidates if usable(role)], Text(
+        "no matrix that reads the residual stream was read in every layer of both models"
+    )
 
 
 def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:

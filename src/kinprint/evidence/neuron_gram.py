@@ -254,11 +254,14 @@ ROTATED_SELF, ROTATED_SHUFFLED = "rotated self", "rotated shuffled self"
 REFLECTIONS = 8  # of which the control's rotation is made: as good as any, and no d³ work
 
 
+ROTATION_CONTROLS = ((ROTATED_SELF, DERIVED, False), (ROTATED_SHUFFLED, NO_EVIDENCE, True))
+"""Controls of the search for a rotated basis: name, answer, and whether neurons are reordered too."""
+
+
 def rotation_controls(
     model: Weights, *, log10_alpha: float, seed: int = 0, allowed: Allowed = everything
 ) -> list[ControlFinding]:
     """Hold a layer of A against itself in another basis, which must be found, and with neurons reordered too: unrelated."""
-    expected = ((ROTATED_SELF, DERIVED, False), (ROTATED_SHUFFLED, NO_EVIDENCE, True))
     try:
         sets = neuron_sets(model, allowed)
         where = sets[evenly_spaced(sorted(sets), 1, at="middles")[0]]
@@ -266,14 +269,14 @@ def rotation_controls(
         gate, up = where.gate_and_up((0, count))
     except (DegenerateInput, BudgetExceeded, IndexError) as error:
         why = NO_MLP if isinstance(error, IndexError) else error.reason
-        return [ControlFinding(name, wanted, "not run", None, None, None, why) for name, wanted, _ in expected]
+        return [ControlFinding(name, wanted, "not run", None, None, None, why) for name, wanted, _ in ROTATION_CONTROLS]
     rng = np.random.default_rng([seed, count])
     tested, references = halves(count, rng)
     mirrors = rng.standard_normal((REFLECTIONS, up.shape[1])).astype(np.float32)
     here = gram_profiles(gate, up, references, tested)
     gate, up = None if gate is None else _reflected(gate, mirrors), _reflected(up, mirrors)
     findings = []
-    for name, wanted, shuffle in expected:
+    for name, wanted, shuffle in ROTATION_CONTROLS:
         moved = rng.permutation(count) if shuffle else np.arange(count)
         there = gram_profiles(None if gate is None else gate[moved], up[moved], references, tested)
         found = fixed_points(here, there, centre=True)

@@ -62,10 +62,10 @@ def norm_edit(probes: tuple[Probe, Probe], layer_map: LayerMap) -> NormEdit:
     """Compare the norms of layers that match."""
     pairs = [pair for pair in sample_pairs(*probes, layer_map) if pair.a.stored.shape == pair.b.stored.shape]
     pairs = [pair for pair in pairs if pair.finite]
-    identical = sum(_same(pair) and bool(np.ptp(pair.a.stored) > 0) for pair in pairs)
+    identical = sum(_same(pair) and bool(np.ptp(pair.a.values) > 0) for pair in pairs)
     norms = [pair for pair in pairs if is_residual_norm(pair.role)]
     agree = all(map(_agrees, norms)) if norms else None
-    varied = [pair for pair in norms if np.ptp(pair.a.stored) > 0 and np.ptp(pair.b.stored) > 0]
+    varied = [pair for pair in norms if np.ptp(pair.a.values) > 0 and np.ptp(pair.b.values) > 0]
     if not varied:
         return NormEdit(agree, identical=identical)
     sums = np.array([_sums(pair.a.values, pair.b.values) for pair in varied])

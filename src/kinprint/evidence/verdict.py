@@ -290,7 +290,7 @@ def _derived(kind: Kind, p: int, *, direct: bool) -> Text:
 def _shares(facts: Facts, p: int) -> Text:
     scopes = dict.fromkeys(test.scope for test in facts.tests if (test.log10_p_claim or 0.0) <= LOG10_ALPHA)
     parts = joined([_part(item) for item in facts.components if item.shared] or scopes, "and")
-    if any(item.tested for item in _trunk(facts)):
+    if any(item.tested for item in _trunk(facts)) and not facts.broken:
         return Text(
             "The two models share {parts}, and not most of their layers: if they were unrelated, agreement like this would "
             "have a chance below 10^{p}.",

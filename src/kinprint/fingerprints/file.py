@@ -15,10 +15,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from kinprint._util.files import write_whole
+from kinprint._util.files import read_whole, write_whole
 from kinprint._util.progress import Progress, quiet
 from kinprint._version import __version__
-from kinprint.errors import BudgetExceeded, DegenerateInput, FormatError, NeedsExtra, NotFound
+from kinprint.errors import BudgetExceeded, DegenerateInput, FileTooLarge, FormatError, NeedsExtra, NotFound
 from kinprint.fingerprints.base import Features, Method, PortableMethod, check_needs
 from kinprint.formats.safetensors.parser import parse_header
 from kinprint.formats.safetensors.writer import STORAGE, encode, layout, spec_of
@@ -153,11 +153,9 @@ def write_fingerprint(path: Path, fingerprint: Fingerprint) -> int:
 def read_fingerprint(path: Path) -> Fingerprint:
     """Read a fingerprint file, hostile or not: everything is checked against the file's size and the digest."""
     try:
-        size = path.stat().st_size
-        if size > FILE_CAP:
-            said = f"{path.name}: {size} bytes, expected at most {FILE_CAP}"
-            raise FormatError(said, hint="this is no fingerprint file")
-        return from_bytes(path.read_bytes(), path.name)
+        return from_bytes(read_whole(path, FILE_CAP), path.name)
+    except FileTooLarge as error:
+        raise FormatError(error.message, hint="this is no fingerprint file") from error
     except OSError as error:
         said = f"cannot read the fingerprint {path}: {error.strerror}"
         raise NotFound(said, hint="kinprint fingerprint MODEL makes one") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BudgetExceeded, DegenerateInput, NeedsExtra
+from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import EmpiricalNull, NullSample, parse_null
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.fingerprints.all_methods import METHODS
@@ -133,12 +134,13 @@ def _run(methods: Sequence[Method], score: Callable[[Method], Score], tell: Prog
     lacking: NeedsExtra | None = None
     for done, method in enumerate(methods):
         tell("methods", done, len(methods))
+        known = method.name, method.title, method.version, method.needs
+        off = partial(MethodFinding, *known, OFF, references=method.references)
         try:
-            findings.append(finding(method, score(method), shipped_null()))
+            findings.append(attempt(lambda: finding(method, score(method), shipped_null()), off))  # noqa: B023 - called at once
         except (DegenerateInput, BudgetExceeded, NeedsExtra) as error:
             lacking = error if isinstance(error, NeedsExtra) else lacking
-            known = method.name, method.title, method.version, method.needs
-            findings.append(MethodFinding(*known, OFF, error.reason, references=method.references))
+            findings.append(off(error.reason))
     tell("methods", len(methods), len(methods))
     if lacking is not None and all(item.status == OFF for item in findings):
         raise lacking

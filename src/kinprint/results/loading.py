@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 
+from kinprint._util.files import read_whole
 from kinprint._version import __version__
 from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
 from kinprint.results.inspection import Inspection
@@ -66,12 +67,11 @@ def _naming(file: Path) -> Iterator[None]:
 def _read(file: Path) -> bytes:
     """Return the JSON of a result, from the file itself or from the bundle that it is."""
     try:
-        size = file.stat().st_size
-        if size > MOST_BYTES:
-            raise FileTooLarge(f"{file}: {size} bytes, more than the {MOST_BYTES} a report may have", hint=WRITES)
-        raw = file.read_bytes()
+        raw = read_whole(file, MOST_BYTES)
     except FileNotFoundError:
         raise NotFound(f"{file}: no such file", hint=WRITES) from None
+    except FileTooLarge:
+        raise
     except OSError as error:
         raise SchemaError(f"{file}: cannot be read: {error.strerror}", hint="see its permissions") from error
     if raw[:2] == b"PK":  # bundles stand above results, so they are looked up when one is opened

@@ -35,12 +35,36 @@ class _Part(NamedTuple):
     convert: Callable[[Any], Any]
 
 
+_PLACES = frozenset({"layers", "layer", "layers_a", "layers_b", "layer_map", "unread", "unread_a", "also", "source"})
+_PLACES |= {"runner_up", "expert", "experts"}
+MOST_PLACES = 9_999
+"""Number of layers, or of experts, that no model goes beyond (`arch/configs.py`): pages and tables run over all of them."""
+
+
+def _placed(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Refuse numbers of layers and experts that no model has: one integer of a stranger's must not take all memory."""
+
+    def bounded(data: Any) -> Any:
+        made = convert(data)
+        for number in made if isinstance(made, tuple) else (made,):
+            if type(number) is int and not 0 <= number <= MOST_PLACES:
+                raise ValueError(f"expected a number of layers or experts from 0 to {MOST_PLACES}, got {number}")
+        return made
+
+    return bounded
+
+
 @cache
 def _parts(kind: type) -> tuple[_Part, ...]:
     hints = typing.get_type_hints(kind)
     named = [(field.name, is_later(field), hints[field.name]) for field in fields(kind)]
     # ``class_`` is written as ``class``
-    return tuple(_Part(name, name.rstrip("_"), later, holds_text(t), _converter(t)) for name, later, t in named)
+    return tuple(
+        _Part(
+            name, name.rstrip("_"), later, holds_text(t), _placed(_converter(t)) if name in _PLACES else _converter(t)
+        )
+        for name, later, t in named
+    )
 
 
 @cache

@@ -1,0 +1,57 @@
+"""Run one test or search of many so that what it trips over ends that test alone, and is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from kinprint._util.plain import printable
+from kinprint.errors import KinprintError
+from kinprint.text import Text
+
+T = TypeVar("T")
+_noted: ContextVar[list[Text] | None] = ContextVar("noted", default=None)
+strict = False
+"""Whether errors pass: so in the project's own tests, where no bug may hide behind a reason."""
+
+
+def _broken(why: str) -> Text:
+    return Text("this test could not run, because of an unexpected error ({why})", why=why)
+
+
+def is_broken(reason: Text | None) -> bool:
+    """Whether a test is off because of an unexpected error, and not because an assumption fails."""
+    return reason is not None and reason.key == _broken("").key
+
+
+def attempt(run: Callable[[], T], otherwise: Callable[[Text], T]) -> T:
+    """Return what `run` returns; after an unexpected error, what `otherwise` makes of the reason, which may claim nothing.
+
+    Suspects are made by those who have something to hide, and one odd matrix must not end the comparison. What is raised on
+    purpose (a budget, a broken connection, an assumption that fails) is the caller's.
+    """
+    try:
+        return run()
+    except KinprintError:
+        raise
+    except Exception as error:
+        if strict:
+            raise
+        why = printable(f"{type(error).__name__}: {error}", 160)
+        said = _broken(why)
+        if (noted := _noted.get()) is not None and said not in noted:
+            noted.append(said)
+        return otherwise(said)
+
+
+@contextmanager
+def noting() -> Iterator[list[Text]]:
+    """Collect why tests could not run: what the others show is no ground to conclude by elimination."""
+    noted: list[Text] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)

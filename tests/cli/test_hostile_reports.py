@@ -1,0 +1,147 @@
+"""Reports made by strangers: no size in them takes memory, and whatever does not hold together is said in a line."""
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from kinprint._util.files import read_whole
+from kinprint.errors import FileTooLarge, SchemaError
+from kinprint.evidence.empirical_null import load_null
+from kinprint.render.forms import REPORT_FORMS
+from kinprint.results.plain_json import MOST_PLACES
+from kinprint.results.report import Report
+from support.places import GOLDEN_REPORTS
+
+SAVED = json.loads((GOLDEN_REPORTS / "report_v2.json").read_bytes())
+ODD = (None, [], {}, "", "x", -1, 0, 1, 10**9, 2**63 - 1, -(2**63), 1e308, -1e308, 1e-308, True, [1])
+
+
+def places(data, path=()):
+    """Yield the way to every value, of long lists only to the first ones."""
+    inside = data.items() if isinstance(data, dict) else enumerate(data[:3]) if isinstance(data, list) else ()
+    for key, value in inside:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def put(data, path, value):
+    for key in path[:-1]:
+        data = data[key]
+    data[path[-1]] = value
+
+
+@pytest.fixture
+def shown(inside, tmp_path):
+    def run(data, *arguments):
+        (tmp_path / "r.json").write_text(json.dumps(data), encoding="utf-8")
+        return inside("report", tmp_path / "r.json", *arguments)
+
+    return run
+
+
+NUMBERED = [
+    ("a", "layers"),
+    ("b", "layers"),
+    ("a", "experts"),
+    ("comparisons", 0, "layer"),
+    ("evidence", "alignment", "layers", 0, "layer"),
+    ("evidence", "alignment", "layers", 0, "source"),
+    ("evidence", "alignment", "unread"),
+    ("grids", 0, "layers_a"),
+    ("verdict", "layer_map"),
+]
+
+
+@pytest.mark.parametrize("number", [10**9, MOST_PLACES + 1, -1])
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: ".".join(map(str, path)))
+def test_numbers_of_layers_and_experts_are_bounded(shown, tmp_path, path, number):
+    data = copy.deepcopy(SAVED)
+    put(data, path, [number] if path[-1] in ("unread", "layers_a", "layer_map") else number)
+    done = shown(data, "--html", tmp_path / "x.html")
+    assert done.code == 6
+    assert f"from 0 to {MOST_PLACES}, got {number}" in done.err
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_as_many_layers_as_a_model_may_have_are_shown(shown, tmp_path):
+    data = copy.deepcopy(SAVED)
+    data["a"]["layers"] = MOST_PLACES
+    assert shown(data, "--html", tmp_path / "x.html").code == 0
+    assert (tmp_path / "x.html").stat().st_size < 4 << 20
+
+
+def test_what_fits_the_schema_and_not_itself(shown, tmp_path, monkeypatch):
+    def lost(*_arguments, **_more):
+        raise IndexError("tuple index out of range")
+
+    monkeypatch.setattr("kinprint.cli.outputs.make", lost)
+    done = shown(SAVED, "--html", tmp_path / "x.html")
+    assert done.code == 6
+    assert "r.json: cannot be shown: IndexError: tuple index out of range\n  next: the file is damaged" in done.err
+
+
+def spoilt(number):
+    """Return the saved report with one to three values changed, as often in one part of it as in another."""
+    rng, data = random.Random(number), copy.deepcopy(SAVED)
+    parts: dict = {}
+    for path in places(SAVED):
+        parts.setdefault((path[0], *(key for key in path[1:3] if isinstance(key, str))), []).append(path)
+    for _ in range(rng.randint(1, 3)):
+        path = rng.choice(parts[rng.choice(sorted(parts))])
+        try:
+            value = data
+            for key in path:
+                value = value[key]
+        except (LookupError, TypeError):
+            continue
+        like = {int: (0, -1, 1, 7, 9999, 2**62), float: (0.0, -1.0, 1e308, -1e308, 1e-300), str: ("", "x", "derived")}
+        like[list] = ([], value[:-1], value + value[:1]) if isinstance(value, list) else ()
+        put(data, path, rng.choice(ODD if rng.random() < 0.3 else like.get(type(value)) or ODD))
+    return data, rng
+
+
+def campaign(shown, folder, first, cases):
+    """Show spoilt reports and write them in all forms; return how many are refused. All else but success fails here."""
+    refused, options = 0, [form.option for form in REPORT_FORMS]
+    for number in range(first, first + cases):
+        data, rng = spoilt(number)
+        done = shown(
+            data, rng.choice(["--html", *options]), folder / "x", "--lang", rng.choice(["en", "ko"]),
+            *("--format", rng.choice(["json", "table"]), "--explain"),
+        )  # fmt: skip
+        assert done.code in (0, 6), (number, done.err)
+        assert done.code == 0 or done.err.splitlines()[-1].startswith("  next: ")
+        refused += done.code == 6
+    return refused
+
+
+def test_a_sample_of_spoilt_reports(shown, tmp_path):
+    assert 0 < campaign(shown, tmp_path, 0, 12) < 12
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(5))
+def test_spoilt_reports(shown, tmp_path, part):
+    assert 0 < campaign(shown, tmp_path, 1000 * part, 1000) < 1000
+
+
+def test_files_without_an_end_are_refused():
+    endless = Path("/dev/zero")
+    if not endless.exists():
+        pytest.skip("no such device")
+    with pytest.raises(FileTooLarge, match="expected at most 1000 bytes"):
+        read_whole(endless, 1000)
+
+
+def test_a_null_and_a_report_that_are_too_large(inside, tmp_path):
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(FileTooLarge):
+        load_null(tmp_path / "large.json")
+    done = inside("report", tmp_path / "large.json")
+    assert (done.code, "expected at most" in done.err) == (5, True)
+    with pytest.raises(SchemaError):
+        Report.from_json(b"[" * 100_000)
