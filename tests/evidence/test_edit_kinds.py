@@ -1,5 +1,7 @@
 """Kinds of edits on pairs made by construction: every edit that was made is named, in order, and none that was not."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -144,12 +146,95 @@ CASES = {
     "embeddings redrawn, int4": (only(lambda s: derive.quantise(derive.replace_embeddings(s, 9), 4)),
                                  "vocabulary_replaced", "quantised"),
     "merged, int8": (then(mixed("unrelated", 0.7, 0.3), int8), "merged", "quantised"),
+    "pruned, int4": (then(half_zero, int4), "pruned", "quantised"),
     "tuned, pruned": (then(trained("finetune"), half_zero), TUNED, "pruned"),
     "another's norms, pruned": (lambda s, c: half_zero(derive.replace_norms(s, model("unrelated")), c),
                                 "norms_replaced", "pruned"),
     "rank 32, int8": (only(lambda s: derive.quantise(truncated(s, 32), 8)), "rank_truncated", "quantised"),
     "noise, int8": (only(lambda s: derive.quantise(derive.noise(s, 0.1, 3), 8)), "noise_added", "quantised"),
 }  # fmt: skip
+
+
+def noisy(s, c):
+    return derive.noise(s, 0.1, 8), c
+
+
+def reordered(s, c):
+    return derive.permute_neurons(s, c, 1), c
+
+
+def turned(s, c):
+    return derive.permute_heads(s, c, 2), c
+
+
+def narrow(s, c):
+    return derive.prune_neurons(s, c, 200, 5)
+
+
+def strange_norms(s, c):
+    return derive.replace_norms(s, model("unrelated")), c
+
+
+def new_words(s, c):
+    return derive.replace_embeddings(s, 9), c
+
+
+def rank_32(s, c):
+    return truncated(s, 32), c
+
+
+EDITS = {  # how each is named, and its place among the names of several
+    "depth_changed": three_layers, "width_pruned": narrow, "neurons_permuted": reordered, "heads_reordered": turned,
+    "norms_folded": derive.fold_norms, "vocabulary_replaced": new_words, "norms_replaced": strange_norms,
+    "fine_tuned": trained("finetune"), "lora_merged": trained("lora"), "merged": mixed("unrelated", 0.7, 0.3),
+    "rank_truncated": rank_32, "noise_added": noisy, "pruned": half_zero, "quantised": int4,
+}  # fmt: skip
+UNTOLD = {
+    # a spectrum, whiteness or a rank is hidden by what was done after: what is left is named as further training
+    ("lora_merged", "quantised"): (TUNED, "quantised"),
+    ("lora_merged", "pruned"): (TUNED, "pruned"),
+    ("noise_added", "pruned"): (TUNED, "pruned"),
+    ("norms_folded", "lora_merged"): ("norms_folded", TUNED),
+}
+ALONE = {"norms_replaced", "norms_folded", "merged", "rank_truncated", "lora_merged", "noise_added"}
+"""Edits that are not put together with each other: each acts on what another one is recognised by."""
+
+
+def pairs_of_edits():
+    for one, two in combinations(EDITS, 2):
+        weights = {one, two} & {"fine_tuned", "lora_merged", "merged", "rank_truncated", "noise_added", "pruned"}
+        hidden = {one, two} <= ALONE or {one, two} == {"pruned", "rank_truncated"}
+        if not hidden and (len(weights) < 2 or "pruned" in weights):
+            yield one, two
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("one", "two"), [*pairs_of_edits(), ("norms_folded", "lora_merged")])
+@pytest.mark.parametrize("order", ["forward", "turned"])
+def test_two_edits_are_both_named(base, tmp_path, one, two, order):
+    first, second = (
+        (two, one) if two in ("fine_tuned", "lora_merged") else (one, two)
+    )  # these start from a trained child
+    child = made(base, tmp_path / "child", then(EDITS[first], EDITS[second]))
+    pair = (DEMO_MODELS / "base", child)
+    verdict = judge(*(pair if order == "forward" else pair[::-1])).verdict
+    assert (verdict.class_, verdict.kinds) == ("derived", UNTOLD.get((one, two), (one, two)))
+
+
+@pytest.mark.parametrize("factor", [1.3, 0.8])
+def test_what_was_scaled_and_pruned_is_no_average(base, tmp_path, factor):
+    child = made(base, tmp_path / "c", then(only(lambda s: derive.scale(s, factor)), half_zero))
+    assert judge(DEMO_MODELS / "base", child).verdict.kinds == ("pruned",)
+
+
+@pytest.mark.parametrize(("share", "direct"), [(0.0, True), (0.2, False)])
+def test_two_prunings_of_one_model_are_not_said_to_be_made_of_each_other(base, tmp_path, share, direct):
+    """What the sparser one kept, the other has too: both may come from a model that is not here."""
+    one = made(base, tmp_path / "one", only(lambda s: derive.prune(s, share) if share else s))
+    report = judge(one, made(base, tmp_path / "two", half_zero))
+    assert report.verdict.kinds == ("pruned",)
+    assert ("common ancestor" in report.verdict.sentence) == (not direct)
+    assert {item.direction for item in report.evidence.edits} == {"forward" if direct else None}
 
 
 @pytest.fixture(scope="module")

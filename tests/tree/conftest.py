@@ -13,6 +13,7 @@ from kinprint.lab.zoo.derive import (
     low_rank,
     merge,
     prune,
+    prune_neurons,
     quantise,
     save_state,
     stack_layers,
@@ -66,6 +67,8 @@ def short(tmp_path_factory):
     made = {
         "quantised": quantise(base, 4),
         "pruned": prune(base, 0.5),
+        "sparser": prune(base, 0.2),
+        "coarse": quantise(base, 8),
         "lora": low_rank(base, 4, 0.2, seed=3),
         "merged": merge([base, states["finetune"]], [0.4, 0.6]),
         "blended": merge([base, states["unrelated"]], [0.6, 0.4]),
@@ -77,6 +80,9 @@ def short(tmp_path_factory):
     save_state(root / "copy", base, small, tokenizer)
     for name, (state, other) in {
         "repeated": stack_layers(base, small, (0, 1, 0, 1)),
+        "longer": stack_layers(base, small, (0, 0, 1, 1, 1)),
+        "first": drop_layers(base, small, (0,)),
+        "narrow": prune_neurons(base, small, 200, 5),
         "experts": upcycle(base, small, 2, 0.05, seed=5),
         "deep": drop_layers(*load_state(DEMO / "base")[:2], (0, 1, 2)),
     }.items():

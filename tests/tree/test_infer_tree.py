@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue, FamilyTree
-from kinprint.tree.cues import CLEAR, FAINT, STRONG, names_same, reversed_cue
+from kinprint.tree.cues import FAINT, LEANING, STRONG, names_same, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 from kinprint.tree.facts import ModelFacts, PairFacts, log_distance
 from kinprint.tree.infer import infer_tree
 from kinprint.tree.merges import Mix, find_mixes
-from kinprint.tree.orientation import DIRECTED_AT, HUB, SUREST, direction, probability
+from kinprint.tree.orientation import DIRECTED_AT, FAINTER, HUB, SUREST, direction, probability
 
 ROLES = ("attn_q", "attn_v", "attn_o", "mlp_up", "mlp_down")
 
@@ -117,18 +117,27 @@ def test_cues_that_contradict_each_other_leave_the_edge_open():
 
 def test_weak_cues_together_never_make_an_arrow():
     assert direction(probability(HUB + FAINT)) == UNDIRECTED
-    assert direction(probability(CLEAR)) == FORWARD
-    assert direction(probability(-CLEAR)) == BACKWARD
+    assert direction(probability(HUB + FAINT + LEANING)) == UNDIRECTED
+    assert direction(probability(STRONG)) == FORWARD
+    assert direction(probability(-STRONG)) == BACKWARD
+    assert direction(probability(FAINTER)) == UNDIRECTED
     assert probability(50.0) == SUREST
     assert probability(-1e9) == pytest.approx(1 - SUREST)
 
 
-def test_a_sure_parent_makes_the_other_neighbours_children():
+def test_a_sure_parent_leans_the_other_neighbours_and_makes_no_arrows():
+    """What hangs on a child may be another child of the same parent, which lies farther off."""
     steps = {1: (0, 0.1), 2: (1, 0.1), 3: (2, 0.1)}
     tree = infer_tree(models(4), lineage(steps, {(0, 1): [cue(STRONG)]}))
-    assert [runs(tree, n, n + 1) for n in range(3)] == [FORWARD] * 3
-    handed = edge_of(tree, 2, 3).cues
-    assert any(item.source == "position" and "one only" in item.says for item in handed)
+    assert [runs(tree, n, n + 1) for n in range(3)] == [FORWARD, UNDIRECTED, UNDIRECTED]
+    leaning = edge_of(tree, 1, 2)
+    assert any(item.source == "position" and "one only" in item.says for item in leaning.cues)
+    assert 0.5 < leaning.probability < DIRECTED_AT
+
+
+def test_many_leaning_cues_make_no_arrow_without_a_strong_one():
+    tree = infer_tree(models(2), lineage({1: (0, 0.1)}, {(0, 1): [cue(LEANING)] * 6}))
+    assert runs(tree, 0, 1) == UNDIRECTED
 
 
 def test_nothing_is_handed_on_against_the_arrow():
@@ -328,8 +337,10 @@ def test_parents_must_be_related_to_the_child():
 
 
 def test_a_merge_hangs_on_its_larger_parent_and_names_both():
-    mix = Mix(2, (0, 1), (0.7, 0.3), 0.99, 0.98)
+    mix = Mix(2, (0, 1), (0.7, 0.3), 1 - 1e-6, 0.98)
     pairs = [unrelated(0, 1), pair(0, 2, 0.1), pair(1, 2, 0.9)]
+    relatives = infer_tree(models(3), pairs, [Mix(2, (0, 1), (0.7, 0.3), 0.9995, 0.98)])
+    assert {edge.direction for edge in relatives.edges} == {UNDIRECTED}  # rounding does not explain what is left
     tree = infer_tree(models(3), pairs, [mix])
     assert {(edge.parent, edge.child, edge.merge) for edge in tree.edges} == {(0, 2, 0.7), (1, 2, 0.3)}
     assert {edge.direction for edge in tree.edges} == {FORWARD}

@@ -1,6 +1,7 @@
 """Hints at direction: each reads the same from either end, and points from the parent to the child it was made of."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -8,7 +9,7 @@ from kinprint.comparison.pipeline import compare
 from kinprint.results.findings import EditFinding
 from kinprint.results.models import TokenizerDifference
 from kinprint.results.options import Options
-from kinprint.tree.cues import CLEAR, FAINT, STRONG, cues_of
+from kinprint.tree.cues import FAINT, LEANING, STRONG, cues_of
 from kinprint.tree.driver import METRICS, build_tree
 from kinprint.tree.facts import ModelFacts, pair_facts
 from kinprint.tree.model_samples import kurtosis
@@ -58,7 +59,23 @@ def test_two_quantised_copies_say_nothing(report):
 
 @pytest.mark.parametrize(("zeros", "expected"), [((0.0, 0.5), STRONG), ((0.5, 0.0), -STRONG)])
 def test_the_one_with_more_zeros_is_the_child(report, zeros, expected):
-    assert strengths(with_edits(report, edit("pruned", zeros_a=zeros[0], zeros_b=zeros[1]))) == {"zeros": expected}
+    made = edit("pruned", zeros_a=zeros[0], zeros_b=zeros[1], direction="forward" if expected > 0 else "backward")
+    assert strengths(with_edits(report, made)) == {"zeros": expected}
+
+
+def test_two_that_were_pruned_or_rounded_may_both_come_from_an_unseen_model(report):
+    """No direction was found in the weights: the one with fewer zeros has some of its own, or the grid of neither is enough."""
+    sparse = edit("pruned", zeros_a=0.2, zeros_b=0.5, direction=None)
+    assert strengths(with_edits(report, sparse)) == {"zeros": 0.0}
+    coarse = edit("quantised", zeros_b=0.1, direction=None)
+    assert strengths(with_edits(report, coarse)) == {"zeros": 0.0}
+
+
+def test_hints_against_each_other_speak_of_siblings(report):
+    """The one on a grid has layers that the other has not: each was made of something that the other is not."""
+    deeper = replace(report, a=replace(report.a, layers=3))
+    found = strengths(with_edits(deeper, edit("quantised", direction="backward")))
+    assert found == {"quantised": 0.0, "dropped layers": 0.0}
 
 
 def test_an_unseen_ancestor_leaves_hints_and_no_arrow(report):
@@ -85,8 +102,8 @@ def test_a_low_rank_difference_is_named_and_has_no_direction(report):
 @pytest.mark.parametrize(
     ("sizes", "common", "same", "expected"),
     [
-        ((1000, 1010), 1000, 1000, CLEAR),
-        ((1010, 1000), 1000, 1000, -CLEAR),
+        ((1000, 1010), 1000, 1000, LEANING),
+        ((1010, 1000), 1000, 1000, -LEANING),
         ((1000, 3000), 1000, 1000, FAINT),  # as likely the larger one cut
         ((1000, 1010), 990, 990, None),
         ((1000, 1010), 1000, 700, None),  # numbered anew
@@ -128,7 +145,6 @@ def test_kurtosis_of_known_shapes():
         ("base", "pruned", "zeros"),
         ("wide", "cast", "cast"),
         ("base", "repeated", "repeated layers"),
-        ("deep", "base", "dropped layers"),
         ("base", "experts", "experts of a dense model"),
     ],
 )
@@ -141,6 +157,32 @@ def test_a_child_made_by_construction_is_found_to_be_one(short, parent, child, c
     assert (order[edge.parent], order[edge.child]) == (parent, child)
     assert edge.cues[0].name == cue
     assert 0.8 <= edge.probability <= 0.97
+
+
+@pytest.mark.slow
+def test_of_a_part_and_a_whole_both_may_be_parts_of_an_unseen_model(short):
+    (edge,) = build_tree([str(short / name) for name in ("deep", "base")]).edges
+    assert edge.direction == "undirected"
+    assert edge.cues[0].name == "dropped layers"
+    assert 0.6 < edge.probability < 0.8
+
+
+SIBLINGS = ("quantised", "coarse", "pruned", "sparser", "repeated", "longer", "first", "narrow", "experts", "lora")
+SAMPLE = {("pruned", "sparser"), ("quantised", "coarse"), ("repeated", "longer"), ("repeated", "narrow")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        pytest.param(*p, marks=() if set(p) in map(set, SAMPLE) else pytest.mark.nightly)
+        for p in combinations(SIBLINGS, 2)
+    ],
+)
+def test_siblings_of_an_absent_parent_get_no_arrow(short, one, two):
+    """All were made of base, which is not given: of the one, nothing but base explains the other."""
+    tree = build_tree([str(short / one), str(short / two)])
+    assert {edge.direction for edge in tree.edges} <= {"undirected"}
 
 
 @pytest.mark.slow

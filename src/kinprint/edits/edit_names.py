@@ -97,7 +97,7 @@ def _undefined(edit: PairEdit) -> NamedEdit | None:
 
 
 def _scaled(edit: PairEdit) -> NamedEdit | None:
-    if edit.common_scale is None:
+    if edit.common_scale is None or (edit.sparsity is not None and edit.sparsity.new_zeros >= PRUNED):
         return None
     return _named("scaled", Text("{x:.6g} times the parent, up to rounding", x=edit.common_scale))
 
@@ -179,9 +179,12 @@ def _pruned(edit: PairEdit) -> NamedEdit | None:
         return None
     related = edit.slope is not None and (edit.slope.correlation or 0.0) > 0.5
     quantised = edit.grid is not None and edit.grid.is_quantised  # its zeros are those of the grid, unless most are
-    if quantised and (zeros.new_zeros < _ZERO_LEVEL or (zeros.survivors_near or 0.0) < KEPT):
+    near = (zeros.survivors_near or 0.0) if edit.common_scale is None else 1.0
+    if quantised and edit.grid is not None:
+        near = max(near, edit.grid.kept_share or 0.0)
+    if quantised and (zeros.new_zeros < _ZERO_LEVEL or near < KEPT):
         return None
-    if max(zeros.survivors_equal, zeros.survivors_near or 0.0) < KEPT and not (zeros.pattern is not None and related):
+    if max(zeros.survivors_equal, near) < KEPT and not (zeros.pattern is not None and related):
         return None
     reasons = [Text("{x:.1%} of elements became zero", x=zeros.new_zeros)]
     if zeros.pattern is not None:
@@ -189,7 +192,9 @@ def _pruned(edit: PairEdit) -> NamedEdit | None:
     if zeros.small_first is not None:
         reasons.append(Text("a removed weight was smaller than a kept one in {x:.1%} of pairs", x=zeros.small_first))
     reasons.append(Text("{x:.1%} of the others are the parent's", x=zeros.survivors_equal))
-    if zeros.survivors_equal < KEPT and zeros.survivors_near is not None:
+    if edit.common_scale is not None:
+        reasons.append(Text("{x:.6g} times the parent, up to rounding", x=edit.common_scale))
+    elif zeros.survivors_equal < KEPT and zeros.survivors_near is not None:
         reasons.append(Text("{x:.1%} as near as eight bits would leave them", x=zeros.survivors_near))
     return _named("pruned", *reasons)
 
@@ -239,7 +244,8 @@ def _merged(edit: PairEdit) -> NamedEdit | None:
     sure = x - 5.0 * e > MERGED_SLOPE[0] and x + 5.0 * e < MERGED_SLOPE[1]
     if not sure or slope.relative_residual < MERGED_RESIDUAL or s > MERGED_SPREAD:
         return None
-    if edit.sparsity is not None and edit.sparsity.new_zeros > PRUNED:  # zeros shrink the slope too
+    zeros = edit.sparsity  # they shrink the slope too
+    if zeros is not None and max(zeros.new_zeros, zeros.parent_zeros - zeros.child_zeros) > PRUNED:
         return None
     return _named(
         "merged_or_reweighted",

@@ -34,7 +34,7 @@ class PairEdit:
     """What relates a parent matrix and a child matrix, or equal row slices of both.
 
     Parts are None where they were not needed (the two are the same), not asked for, or undefined; `limits` says which.
-    `common_scale` is the factor s with child = s·parent up to the child's rounding, None if there is none.
+    `common_scale` is the factor s with child = s·parent up to the child's rounding, its zeros aside, None if there is none.
     """
 
     shape: tuple[int, int]
@@ -128,8 +128,8 @@ def _common_scale(A: FloatArray, B: FloatArray, dtype_b: str) -> float | None:
     some = few_rows(A.shape[0], A.shape[1])
     a, b = A[some], B[some]
     half = 0.5 * _SLACK * steps(b, used_dtype(b, dtype_b))
-    used = a != 0.0
-    if np.count_nonzero(used) < _LEAST_SCALED or np.any(b[~used] != 0.0):
+    used = (a != 0.0) & (b != 0.0)
+    if np.count_nonzero(used) < _LEAST_SCALED or np.any(b[a == 0.0] != 0.0):
         return None
     a, b, half = a[used], b[used], half[used]
     ratio, width = b / a, half / np.abs(a)

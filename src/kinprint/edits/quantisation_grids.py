@@ -48,7 +48,8 @@ class GridFit:
     not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that
     a sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
     child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or by a
-    method that corrects errors. `rounding` is the root mean square error that rounding to such steps makes.
+    method that corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the root mean
+    square error that rounding to such steps makes.
     """
 
     on_grid: bool | None
@@ -61,6 +62,7 @@ class GridFit:
     fitting_share: float = 0.0
     evidence: float = 0.0
     rounded_share: float | None = None
+    kept_share: float | None = None
     rounding: float | None = None
     parent_on_grid: bool | None = None
     limits: tuple[Text, ...] = ()
@@ -143,7 +145,7 @@ def _nearest(values: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:
-    levels, rounded, step = _levels(*_groups(A, B, size, SAMPLED), fit, dtypes[1])
+    levels, rounded, kept, step = _levels(*_groups(A, B, size, SAMPLED), fit, dtypes[1])
     found = GridFit(
         on_grid=None,
         is_quantised=None,
@@ -155,6 +157,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         fitting_share=fit.share,
         evidence=fit.nats,
         rounded_share=rounded,
+        kept_share=kept,
         rounding=step / math.sqrt(12.0),
     )
     if fit.nats < EVIDENCE or levels > MOST_LEVELS + 1:
@@ -284,8 +287,8 @@ def _try(
     return _Fit(found, evidence, size / np.maximum(found, 1), free_zero)
 
 
-def _levels(parent: FloatArray, child: FloatArray, fit: _Fit, dtype: str) -> tuple[int, float, float]:
-    """Return the most levels a group spans, the share of parent values that round to the child's level, and the mean step."""
+def _levels(parent: FloatArray, child: FloatArray, fit: _Fit, dtype: str) -> tuple[int, float, float, float]:
+    """Return the most levels a group spans, the share of parent values that round to the child's, of those kept, and a step."""
     held = fit.spans > 0
     A, B, spans = parent[held], child[held], fit.spans[held][:, None]
     base = B.min(axis=1, keepdims=True) if fit.free_zero else np.zeros((B.shape[0], 1))
@@ -298,4 +301,5 @@ def _levels(parent: FloatArray, child: FloatArray, fit: _Fit, dtype: str) -> tup
     nearest = np.clip(np.rint((A - base) / step), low, high)
     within = np.abs(A - B) <= 0.5 * (step + _SLACK * steps(B, dtype))
     mean_step = math.sqrt(float(np.mean(step**2)))
-    return int((high - low).max()) + 1, float(np.mean((nearest == places) | within)), mean_step
+    rounds = (nearest == places) | within
+    return int((high - low).max()) + 1, float(np.mean(rounds)), float(np.mean(rounds[B != 0.0])), mean_step

@@ -40,9 +40,10 @@ NORM_SLACK = (
 )
 NEW_ZEROS = 0.05  # share of zeros beyond A's from which weights were pruned, training making none
 
-DIRECT = frozenset({"cast", "pruned", "scaled"})
+DIRECT = frozenset({"cast", "scaled"})
 """Edits of which one model's weights follow from the other's. All others are seen between children of a third model too: two
-quantisations of one model, two adapters merged into it, a child that was deepened beside one that was trained on."""
+quantisations of one model, two adapters merged into it, a child that was deepened beside one that was trained on. Pruning is direct
+where its direction is known: the one has no zeros of its own, and all that the other kept."""
 
 _PLAIN = {
     "cast": ("cast", Text("by a change of number format")),
@@ -272,8 +273,10 @@ def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> boo
     if len(known) < 3 or any(item.identical for item in edits) or (norms is not None and norms.identical):
         return False
     of_norms = None if norms is None or not norms.slope else (norms.slope, norms.correlation or 0.0, norms.error or 0.0)
-    forward = [(slope, slope / r) for slope, r in known]  # slope and relative length ‖B‖/‖A‖
-    back = [(r * r / slope, r / slope) for slope, r in known]
+    zeros = sum((item.zeros_b or 0.0) - (item.zeros_a or 0.0) for item in edits) / len(edits)
+    # slope and relative length ‖B‖/‖A‖; what was pruned is not what an average was made of
+    forward = [(slope, slope / r) for slope, r in known] if zeros > -NEW_ZEROS else []
+    back = [(r * r / slope, r / slope) for slope, r in known] if zeros < NEW_ZEROS else []
     if of_norms is not None:
         slope, r, error = of_norms
         return _one_factor(forward, (slope, error)) or _one_factor(back, (r * r / slope, error * (r / slope) ** 2))
@@ -281,6 +284,8 @@ def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> boo
 
 
 def _one_factor(known: Sequence[tuple[float, float]], norms: tuple[float, float] | None) -> bool:
+    if not known:
+        return False
     slopes = [slope for slope, _ in known]
     mean = sum(slopes) / len(slopes)
     length = sum(size * size for _, size in known) / len(known)
@@ -364,4 +369,5 @@ def _plain(edit: str, facts: Facts, shown: Sequence[EditFinding]) -> Kind:
         name, phrase = "continued_pretraining", Text("by heavy further training, or by mixing in another model")
     if ranks := {item.rank for item in shown if item.rank}:
         phrase = Text("{how} (rank {n})", how=phrase, n=max(ranks))
-    return Kind(name, phrase, (), variant="some" if edit == "identical" else None)
+    direct = edit == "pruned" and all(item.direction for item in shown)
+    return Kind(name, phrase, (), variant="some" if edit == "identical" else None, direct=direct)

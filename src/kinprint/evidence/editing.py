@@ -10,7 +10,7 @@ import numpy as np
 
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Role
-from kinprint.edits.edit_names import explain_edit
+from kinprint.edits.edit_names import PRUNED, NamedEdit, explain_edit
 from kinprint.edits.merging import MixtureSums
 from kinprint.edits.pair import PairEdit, describe
 from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
@@ -121,6 +121,9 @@ def _varies(pair: SamplePair) -> bool:
 
 BACKWARDS = Text("as if A had been made from B")
 FOLDED = Text("the parent's with its norm's scales folded alike, up to rounding")
+FOLLOWS = 0.999
+"""Share of a child's numbers that follow from the parent's, from which it was made of these: of a model rounded to BF16 and the
+same rounded to four bits, the one gives 99.5 % of the other."""
 _ONE_WAY = ("quantised", "pruned", "truncated", "merged_or_reweighted")
 _SPECIAL = (
     "identical", "cast", "scaled", "rescaled", "quantised", "pruned", "truncated", "low_rank", "noise",
@@ -159,10 +162,24 @@ def _named(item: FoldedPair) -> _Named | None:
         return None
     ranks = [(_SPECIAL.index(item.name), item.bits is None) for item in (found, back)]
     if ranks[1] < ranks[0]:
-        direction = BACKWARD if back.name in _ONE_WAY and not back.symmetric else None
+        direction = BACKWARD if _one_way(back, other, found) else None
         return _Named(edit, back.name, (BACKWARDS, *back.reasons), direction, back.bits)
-    direction = FORWARD if found.name in _ONE_WAY and not found.symmetric else None
+    direction = FORWARD if _one_way(found, edit, back) else None
     return _Named(edit, found.name, found.reasons, direction, found.bits)
+
+
+def _one_way(found: NamedEdit, edit: PairEdit, back: NamedEdit) -> bool:
+    """Whether the child follows from this very parent: two copies of an unseen model, both changed, have no direction.
+
+    The parent may be neither on a grid nor pruned itself, and the child must follow from it to the last number.
+    """
+    zeros, grid = edit.sparsity, edit.grid
+    marked = back.bits is not None or (zeros is not None and zeros.parent_zeros >= PRUNED)
+    exact = {
+        "quantised": grid is not None and (grid.rounded_share or 0.0) >= FOLLOWS,
+        "pruned": zeros is not None and (zeros.survivors_equal or 0.0) >= FOLLOWS,
+    }
+    return found.name in _ONE_WAY and not (found.symmetric or marked) and exact.get(found.name, True)
 
 
 def _sides(pair: SamplePair) -> tuple[Sample, Sample]:

@@ -109,15 +109,7 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
         TESTED, kind, tuple(findings), tuple(role.value for role in scopes), unread=_unread(b), unread_a=_unread(a)
     )
     layer_map = _one_to_one(found, shared)
-    return LayerEvidence(
-        alignment,
-        **_by_part(main),
-        testable=_testable(a, b),
-        layer_map=layer_map,
-        by_place=by_pair,
-        looked_at=tries,
-        tries=tries * lines,
-    )
+    return LayerEvidence(alignment, *_by_part(main), _testable(a, b), layer_map, by_pair, tries, tries * lines)
 
 
 def _matched_places(scores: LayerScores) -> tuple[str, list[Place]]:
@@ -173,8 +165,9 @@ def _test_parts(
     return found
 
 
-def _by_part(layers: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, float]]:
-    return {name: {layer: ps[name] for layer, ps in layers.items() if name in ps} for name in PARTS}
+def _by_part(layers: Mapping[int, Mapping[str, float]]) -> tuple[dict[int, float], dict[int, float]]:
+    attention, mlp = ({layer: ps[name] for layer, ps in layers.items() if name in ps} for name in PARTS)
+    return attention, mlp
 
 
 def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int) -> LayerEvidence:
@@ -189,15 +182,8 @@ def _in_order(a: Probe, b: Probe, reason: Text, ordered: OrderedAxes, seed: int)
     kind = IDENTITY if any(item.shared for item in findings) else NONE
     alignment = untested_layers(a, b, reason, kind, findings)
     layer_map = {item.layer: item.layer for item in findings if item.shared}
-    return LayerEvidence(
-        alignment,
-        **_by_part(tested),
-        testable=_testable(a, b),
-        layer_map=layer_map,
-        by_place=by_place,
-        looked_at=len(tested),
-        tries=max(1, len(tested)),
-    )
+    count = len(tested)
+    return LayerEvidence(alignment, *_by_part(tested), _testable(a, b), layer_map, by_place, count, max(1, count))
 
 
 def untested_layers(

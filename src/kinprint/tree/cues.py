@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from kinprint.evidence.verdict import TRUNK
 from kinprint.metrics.identity import GRIDS
 from kinprint.results.findings import FORWARD, EditFinding, Evidence
 from kinprint.results.models import TokenizerDifference
@@ -24,14 +25,16 @@ Names = tuple[str, ...]  # of A and B; read backwards where B is the parent
 STRONG = 3.0
 """Log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again."""
 
-CLEAR = 1.6
-"""Log-odds 1.6 (5 : 1): the reverse happens, but is rare in practice."""
+LEANING = 0.5
+"""Log-odds 0.5 (1.6 : 1): of a part and a whole, both may be parts of an unseen one. With position and kurtosis it makes 79 %."""
 
 FAINT = 0.25
 """Log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow."""
 
 EXPLAINED = frozenset({"identical", "quantised", "pruned", "cast"})
 """Edits after which the other model's weights follow from those of the one, number by number."""
+
+ONE_WAY = frozenset({"quantised", "pruned"})  # without a direction, both may come from an unseen model
 
 WEIGHTS, STRUCTURE, TOKENIZER, METADATA = "weights", "structure", "tokenizer", "metadata"
 
@@ -52,7 +55,10 @@ def cues_of(report: Report, a: ModelFacts, b: ModelFacts) -> tuple[Cue, ...]:
         *_neurons(report, names),
         *_vocabulary(report.tokenizer, names),
     )
-    if not explained(evidence.edits):
+    signs = {cue.strength > 0.0 for cue in directed if cue.strength}
+    apart = any(item.component in TRUNK and not item.shared for item in evidence.components)
+    apart = apart or (a.experts != b.experts and min(a.experts, b.experts) > 0)
+    if apart or not explained(evidence.edits) or len(signs) > 1:  # each shows an edit that the other has not
         directed = tuple(map(weakened, directed))
     return (*directed, *_low_rank(evidence.edits), *_kurtosis(a, b))
 
@@ -63,7 +69,8 @@ def explained(edits: Sequence[EditFinding]) -> bool:
     A model made of an unseen ancestor, beside one that was trained from it, shows the same grids, zeros, layers or experts; but
     then weights differ in other ways too.
     """
-    return bool(edits) and all(item.edit in EXPLAINED for item in edits)
+    known = [item for item in edits if item.edit in EXPLAINED and (item.edit not in ONE_WAY or item.direction)]
+    return 0 < len(known) == len(edits)
 
 
 def weakened(cue: Cue) -> Cue:
@@ -129,8 +136,12 @@ def _layers(report: Report, evidence: Evidence, names: Names) -> Iterator[Cue]:
     found = evidence.alignment.layers
     sources = [source for item in found for source in item.sources]
     in_b, in_a = len(sources) - len(set(sources)), sum(len(item.also) for item in found)
-    if in_a != in_b and (in_a > in_b) == (more > 0):
-        sign, depth = (1, report.b.layers) if in_b > in_a else (-1, report.a.layers)
+    sign, depth = (1, report.b.layers) if in_b > in_a else (-1, report.a.layers)
+    # where either has layers that the other has not, both may have been made of a third
+    whole = (
+        all(item.sources for item in found) and len(set(sources)) == report.a.layers and not evidence.alignment.unread
+    )
+    if whole and min(in_a, in_b) == 0 < max(in_a, in_b) and (in_a > in_b) == (more > 0):
         a, b = names[::sign]
         text = Text(
             "{n} of the {m} layers of {b} repeat others, as seen from {a}", n=max(in_a, in_b), m=depth, b=b, a=a
@@ -142,7 +153,7 @@ def _layers(report: Report, evidence: Evidence, names: Names) -> Iterator[Cue]:
         text = Text(
             "{a} has {n} layers more than {b}, and they are no copies of its others", a=deep, n=abs(more), b=flat
         )
-        yield Cue("dropped layers", STRUCTURE, sign * CLEAR, text)
+        yield Cue("dropped layers", STRUCTURE, sign * LEANING, text)
 
 
 def _experts(evidence: Evidence, names: Names) -> Iterator[Cue]:
@@ -154,13 +165,13 @@ def _experts(evidence: Evidence, names: Names) -> Iterator[Cue]:
 
 def _neurons(report: Report, names: Names) -> Iterator[Cue]:
     """Take the narrower of two models whose MLP neurons are a subset of the other's for the child."""
-    if report.verdict is None or report.verdict.kind != "width_pruned":
+    if report.verdict is None or "width_pruned" not in report.verdict.kinds:
         return
     widths = [(c.a.shape[0], c.b.shape[0]) for c in report.comparisons if c.role == "mlp_up" and len(c.a.shape) == 2]
     if widths and widths[0][0] != widths[0][1]:
         sign = 1 if widths[0][1] < widths[0][0] else -1
         text = Text("{name} has a subset of the other's MLP neurons", name=names[::sign][1])
-        yield Cue("fewer neurons", STRUCTURE, sign * CLEAR, text)
+        yield Cue("fewer neurons", STRUCTURE, sign * LEANING, text)
 
 
 def _vocabulary(found: TokenizerDifference, names: Names) -> Iterator[Cue]:
@@ -172,7 +183,7 @@ def _vocabulary(found: TokenizerDifference, names: Names) -> Iterator[Cue]:
     (fewer, more), small, grown = names[::sign], min(a, b), abs(a - b)
     text = Text("{a} has all {n} tokens of {b} under the same numbers, and {m} more", a=more, n=small, b=fewer, m=grown)
     # after much growth the smaller vocabulary may as well be the larger one cut
-    strength = CLEAR if grown <= GROWTH * small else FAINT
+    strength = LEANING if grown <= GROWTH * small else FAINT
     yield Cue("vocabulary growth", TOKENIZER, sign * strength, text)
 
 

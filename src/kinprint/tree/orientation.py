@@ -10,11 +10,14 @@ from statistics import median
 from kinprint.results.tree import BACKWARD, FORWARD, UNDIRECTED, Cue
 from kinprint.text import Text
 from kinprint.tree.arborescence import Arc, neighbours
-from kinprint.tree.cues import position, reversed_cue
+from kinprint.tree.cues import LEANING, STRONG, position, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 
 DIRECTED_AT = 0.8
-"""Probability from which an edge gets an arrow. One clear cue (0.83) suffices; position and kurtosis together (0.69) never do."""
+"""Probability from which an edge gets an arrow."""
+
+FAINTER = 1.3
+"""Log-odds (79 %) beyond which cues add up only if one of them is strong: an unseen common ancestor leaves all the others too."""
 
 SUREST = 0.97
 """No sum of cues is stated as surer than this: they are not independent, and none is proof."""
@@ -66,7 +69,9 @@ class Cues:
 
     def chance(self, source: int, target: int) -> float:
         """Return the probability that `source` is the parent, given that one of the two is."""
-        return probability(log_odds(self.of(source, target)))
+        cues = self.of(source, target)
+        strong = any(cue.counts and abs(cue.strength) >= STRONG for cue in cues)
+        return probability(log_odds(cues)) if strong else probability(max(-FAINTER, min(FAINTER, log_odds(cues))))
 
 
 def median_bend(lengths: Lengths, hub: int, around: Sequence[int]) -> float | None:
@@ -93,26 +98,14 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
 def add_single_parents(
     cues: Cues, edges: Sequence[Arc], name: Callable[[int], str], merged: frozenset[int] = frozenset()
 ) -> None:
-    """Direct the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged.
+    """Lean the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged.
 
-    The cue is as strong as the edge from which the cue follows, and is handed on from node to node.
+    No more than that: a neighbour which is not the parent may be another child of the same one.
     """
     around = neighbours(edges)
-    done: set[Arc] = set()
-    while True:
-        ready = [
-            (parent, node)
-            for node in sorted(around)
-            if node not in merged
-            for parent in around[node]
-            if (parent, node) not in done and direction(cues.chance(parent, node)) == FORWARD
-        ]
-        if not ready:
-            return
-        done.update(ready)
-        for parent, node in ready:
-            strength = min(log_odds(cues.of(parent, node)), math.log(SUREST / (1.0 - SUREST)))
-            text = Text("{a} is taken to be the parent of {b}, which has one only", a=name(parent), b=name(node))
-            for other in around[node]:
-                if other != parent and direction(cues.chance(node, other)) == UNDIRECTED:
-                    cues.add(node, other, position(strength, text))
+    sure = [(p, node) for node in sorted(around) for p in around[node] if direction(cues.chance(p, node)) == FORWARD]
+    for parent, node in sure:
+        text = Text("{a} is taken to be the parent of {b}, which has one only", a=name(parent), b=name(node))
+        for other in around[node]:
+            if node not in merged and other != parent and direction(cues.chance(node, other)) == UNDIRECTED:
+                cues.add(node, other, position(LEANING, text))
