@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kinprint.arch import Role
 from kinprint.studies.baselines import common, groups, layers
-from kinprint.studies.baselines.common import for_each_role, layers_of, roles_of, tag
+from kinprint.studies.baselines.common import ROLE, for_each_role, layers_of, tag
 from kinprint.studies.baselines.moe_and_dense import moe_against_dense, pair_choices, relation
 from kinprint.studies.baselines.three_measures import metric_comparison
 from kinprint.studies.opened import StudyRun, vector_wants
@@ -45,7 +45,7 @@ STUDY = Study(
     ),
     source=Text("chahero/solar-vs-glm-critique, experiments 1 to 6"),
     models=("Solar", "GLM", "Phi", "Mixtral", "Mistral", "Yi-6B", "Yi-9B", "InternLM2", "Qwen1.5", common.FIFTH),
-    wants=lambda run: vector_wants(run, roles_of(run), layers_of(run).all) if run.names else (),
+    wants=lambda run: vector_wants(run, run.request.roles or (ROLE,), layers_of(run).all) if run.names else (),
     parts=(
         Part("exp1", Text("Experiment 1: layer 0 as a baseline"), for_each_role(layers.layer_zero)),
         Part("exp2", Text("Experiment 2: layers at equal distance"), for_each_role(layers.equal_distance)),

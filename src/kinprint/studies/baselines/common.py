@@ -56,11 +56,6 @@ def layers_of(run: StudyRun) -> Layers:
     return Layers(far, tuple(itertools.pairwise(far)), far[0] if far else 0, sweep)
 
 
-def roles_of(run: StudyRun) -> tuple[Role, ...]:
-    """Return the roles asked for; the input norm by default."""
-    return run.request.roles or (ROLE,)
-
-
 def tag(role: Role) -> str:
     """Return what is appended to the names of tables and figures of a role other than the default."""
     return "" if role is ROLE else f"_{role.value}"
@@ -80,7 +75,7 @@ def for_each_role(do: Callable[[StudyRun, Role, Section], None]) -> Callable[[St
 
     def part(run: StudyRun) -> Section:
         section = Section()
-        each(section.missing, roles_of(run), partial(one, run, section))
+        each(section.missing, run.request.roles or (ROLE,), partial(one, run, section))
         for said in (section.missing, section.notes):
             said[:] = dict.fromkeys(said)
         return section

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
-from kinprint.model.reader import Want
 from kinprint.results.measurements import NullResult
 from kinprint.studies.layer_pairs import LayerPair, layer_pair
-from kinprint.studies.opened import ModelWant, StudyRun, each, sides
+from kinprint.studies.opened import ModelWant, StudyRun, each, sides, vector_wants
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
@@ -30,13 +29,7 @@ RELATED = 0.5
 def wants(run: StudyRun) -> Iterable[ModelWant]:
     """Return every vector that a part may look at."""
     roles = dict.fromkeys((INPUT, POST, *(role for role in run.request.roles if _is_residual_vector(role))))
-    asked = run.request.layers
-    return [
-        (name, Want(role, layer))
-        for name, role in itertools.product(run.names, roles)
-        for layer in run.layers(name, role)
-        if asked is None or layer in asked
-    ]
+    return vector_wants(run, roles, run.request.layers)
 
 
 def vector_roles(run: StudyRun, default: tuple[Role, ...], missing: list[Text]) -> tuple[Role, ...]:

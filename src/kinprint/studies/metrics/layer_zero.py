@@ -8,7 +8,7 @@ from functools import partial
 
 from kinprint.arch import Role
 from kinprint.model.reader import Want
-from kinprint.studies.metrics.plan import roles_of
+from kinprint.studies.metrics.plan import ROLES
 from kinprint.studies.opened import ModelWant, StudyRun, attempt
 from kinprint.studies.outcome import Section, columns
 from kinprint.studies.published import claims, published_checks
@@ -29,7 +29,7 @@ def _layers(run: StudyRun, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _roles(run: StudyRun) -> list[Role]:
-    norms = [role for role in roles_of(run) if role.info.kind == "norm"]
+    norms = [role for role in run.request.roles or ROLES if role.info.kind == "norm"]
     return norms or [Role.INPUT_NORM, Role.POST_ATTENTION_NORM]
 
 

@@ -93,11 +93,6 @@ class MeasuredPairs:
         return MeasureGrid(f"{role.value}, {group.title}", group.labels, values, mean, sd, remark)
 
 
-def roles_of(run: StudyRun) -> tuple[Role, ...]:
-    """Return the roles asked for, else those of the original."""
-    return run.request.roles or ROLES
-
-
 def compared(run: StudyRun) -> tuple[str, ...]:
     """Return the models that take part in the matrices: all, but those of `WITHIN_ONLY` if no other has their width."""
     widths = {name: run.width(name) for name in run.names}
@@ -132,7 +127,7 @@ def arrangements(run: StudyRun) -> dict[str, list[TensorGroup]]:
 
 def wants(run: StudyRun) -> Iterator[ModelWant]:
     """Yield the vectors of the matrices. Matrices are read role by role, and not kept."""
-    vectors = [role for role in roles_of(run) if role.info.kind != "matrix"]
+    vectors = [role for role in run.request.roles or ROLES if role.info.kind != "matrix"]
     for role, name, layer in itertools.product(vectors, compared(run), chosen_layers(run)):
         yield (name, Want(role, layer))
 
@@ -143,7 +138,7 @@ def measured(run: StudyRun) -> MeasuredPairs:
 
 
 def _measure(run: StudyRun) -> MeasuredPairs:
-    found = MeasuredPairs(roles_of(run), arrangements(run))
+    found = MeasuredPairs(run.request.roles or ROLES, arrangements(run))
     _remarks(run, found)
     groups = list(itertools.chain.from_iterable(found.arrangements.values()))
     members = list(dict.fromkeys(one for group in groups for one in group.members))

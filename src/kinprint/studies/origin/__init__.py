@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 
 from kinprint.arch import Role
 from kinprint.model.reader import Want
-from kinprint.studies.opened import ModelWant, StudyRun
+from kinprint.studies.opened import ModelWant, StudyRun, vector_wants
 from kinprint.studies.origin import baselines, config, decay, embeddings, layers, routers, sigma, vocabulary, windows
 from kinprint.studies.origin.shared import EVERY, NORMS, audited_models, is_published
 from kinprint.studies.outcome import Section
@@ -17,8 +16,7 @@ from kinprint.text import Text
 
 
 def _wants(run: StudyRun) -> Iterable[ModelWant]:
-    for name, role in itertools.product(run.names, NORMS):
-        yield from ((name, Want(role, layer)) for layer in run.layers(name, role))
+    yield from vector_wants(run, NORMS)
     # Routers are small, and each is compared several times: with both models, by two parts. They are kept.
     first = run.names[:2]
     for name in run.names:

@@ -25,8 +25,7 @@ COLUMNS = columns(
 )
 
 
-def _roles(run: StudyRun) -> tuple[Role, ...]:
-    return run.request.roles or (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
+ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
 
 def _shuffle_test(run: StudyRun) -> Section:
@@ -37,7 +36,7 @@ def _shuffle_test(run: StudyRun) -> Section:
     )
     if len(run.names) < 2:
         raise Missing("two models are needed, and {n} could be opened", n=len(run.names))
-    for role, (a, b) in itertools.product(_roles(run), itertools.combinations(run.names, 2)):
+    for role, (a, b) in itertools.product(run.request.roles or ROLES, itertools.combinations(run.names, 2)):
         attempt(section.missing, partial(_shuffle_pair, run, role, a, b, section), sides(a, b))
     section.checks += published_checks(run, section, claims("sanity")["shuffle"])
     return section
@@ -128,7 +127,7 @@ STUDY = Study(
     ),
     source=Text("ANLGBOY/solar-vs-glm-sanity-check, which the retraction (sionic-ai/solar-vs-glm) cites"),
     models=("Solar", "GLM"),
-    wants=lambda run: vector_wants(run, _roles(run)),
+    wants=lambda run: vector_wants(run, run.request.roles or ROLES),
     parts=(
         Part("shuffle", Text("Norm weights as stored, shuffled and centred"), _shuffle_test),
         Part("synthetic", Text("Synthetic vectors"), _synthetic, uses_models=False),

@@ -16,7 +16,7 @@ from kinprint.studies.opened import StudyRun, each, vector_wants
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.studies.published import claims, published_checks
 from kinprint.studies.recipe import Part, Study
-from kinprint.studies.scale.storage import norm_stack, roles_of, storage
+from kinprint.studies.scale.storage import ROLES, norm_stack, storage
 from kinprint.text import Text
 
 
@@ -40,7 +40,7 @@ def _depths(run: StudyRun, missing: list[Text]) -> list[NormsByDepth]:
         norm, mean, sd = np.linalg.norm(rows, axis=1), rows.mean(axis=1), rows.std(axis=1)
         return NormsByDepth(name, role, rows.shape[1], layers, norm, mean, sd)
 
-    return each(missing, itertools.product(roles_of(run), run.names), one)
+    return each(missing, itertools.product(run.request.roles or ROLES, run.names), one)
 
 
 def _by_depth(run: StudyRun) -> Section:
@@ -120,7 +120,9 @@ STUDY = Study(
         "the remark on scale in the README of sionic-ai/solar-vs-glm, and its open question about low precision"
     ),
     models=("Solar", "GLM", "INTELLECT", "Phi"),
-    wants=lambda run: vector_wants(run, (r for r in roles_of(run) if r.info.kind == "norm"), run.request.layers),
+    wants=lambda run: vector_wants(
+        run, (role for role in run.request.roles or ROLES if role.info.kind == "norm"), run.request.layers
+    ),
     parts=(
         Part("by_depth", Text("Scale by depth"), _by_depth),
         Part("growth", Text("Growth with depth"), _growth),

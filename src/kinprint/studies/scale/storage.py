@@ -20,11 +20,6 @@ from kinprint.text import Text
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
 
 
-def roles_of(run: StudyRun) -> tuple[Role, ...]:
-    """Return the roles asked for, else both norms."""
-    return run.request.roles or ROLES
-
-
 def norm_stack(run: StudyRun, name: str, role: Role) -> tuple[tuple[int, ...], FloatArray]:
     """Return the layers of a norm role and its weights as rows; `Missing` if the role is no norm, or the model lacks it."""
     if role.info.kind != "norm":
@@ -64,7 +59,7 @@ def storage(run: StudyRun) -> Section:
     """Store every norm weight in every format, in three ways."""
     section = Section(notes=[*_NOTES, *([_REPLICAS] if run.request.replicas else [])])
     found: list[StoredPattern] = []
-    for role, name in itertools.product(roles_of(run), run.names):
+    for role, name in itertools.product(run.request.roles or ROLES, run.names):
         run.progress(f"storing {role.value}", 0, 1)
         found += attempt(section.missing, partial(_one_model, run, name, role)) or []
     if not found:

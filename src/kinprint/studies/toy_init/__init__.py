@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from kinprint._util.numeric import NEAR_CONSTANT
-from kinprint.stats import RowGrid, row_grid
+from kinprint.stats import row_grid
 from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Cell, Section, columns
 from kinprint.studies.published import claims, published_checks
@@ -41,8 +41,12 @@ def _experiment(run: StudyRun, *, distinct: bool) -> Section:
     _add_losses(section, models, tag)
     pairs = [(models[0], models[1]), (models[2], models[3])]
     compared = {norm: [row_grid(a.norms[norm], b.norms[norm]) for a, b in pairs] for norm in NORMS}
-    for norm in NORMS:
-        _add_similarities(section, norm, compared[norm], setting.width, tag)
+    for norm, found in compared.items():
+        values = [x for pair in found for x in (pair.cosine, pair.cosine_null_mean, pair.pearson, pair.log10_p)]
+        by_layer = zip(*map(np.diagonal, values), strict=True)
+        rows = [(layer, *cells, 1 / np.sqrt(setting.width - 1)) for layer, cells in enumerate(by_layer)]
+        title = Text("{norm}: the two models that start at one, and the two that start at random", norm=norm)
+        section.add_table(f"toy_{norm}_{tag}", title, COLUMNS, rows)
     caption = Text("Training loss of the four models by step (log scale).")
     losses = [(model.name, model.losses) for model in models]
     section.add_picture(f"toy_losses_{tag}", caption, "toy_init.figures.losses", losses)
@@ -51,8 +55,8 @@ def _experiment(run: StudyRun, *, distinct: bool) -> Section:
     )
     section.add_picture(f"toy_similarity_{tag}", caption, "toy_init.figures.similarities", compared, setting.width)
     if not distinct:  # a smaller model than the published one is shown beside its figures, without a result
-        found = published_checks(run, section, claims("toy-init")["published"], TOLERANCES)
-        section.checks = [replace(check, comparable=run.request.full) for check in found]
+        checks = published_checks(run, section, claims("toy-init")["published"], TOLERANCES)
+        section.checks = [replace(check, comparable=run.request.full) for check in checks]
     return section
 
 
@@ -81,14 +85,6 @@ def _add_losses(section: Section, models: tuple[ToyModel, ...], tag: str) -> Non
         started = Text("one") if model.initialisation == "ones" else Text("N(0, 1)")
         rows.append((model.name, started, model.seed, model.stream, model.losses[0], model.losses[-1], moved, kept))
     section.add_table(f"toy_losses_{tag}", Text("The four models"), head, rows)
-
-
-def _add_similarities(section: Section, norm: str, pairs: list[RowGrid], width: int, tag: str) -> None:
-    found = [x for pair in pairs for x in (pair.cosine, pair.cosine_null_mean, pair.pearson, pair.log10_p)]
-    by_layer = zip(*(np.diagonal(values) for values in found), strict=True)
-    rows = [(layer, *values, 1 / np.sqrt(width - 1)) for layer, values in enumerate(by_layer)]
-    title = Text("{norm}: the two models that start at one, and the two that start at random", norm=norm)
-    section.add_table(f"toy_{norm}_{tag}", title, COLUMNS, rows)
 
 
 STUDY = Study(
