@@ -323,9 +323,12 @@ def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRec
     state.problems += problems
     for number, check in enumerate(state.checks):
         if check.name == "sources":
-            checked, agree = check.checked + len(found.short), check.agree + equal
-            outcome = WRONG if problems else check.state
-            state.checks[number] = replace(check, state=outcome, checked=checked, agree=agree)
+            state.checks[number] = replace(
+                check,
+                state=WRONG if problems else check.state,
+                checked=check.checked + len(found.short),
+                agree=check.agree + equal,
+            )
 
 
 def _replay(contents: _Contents, found: BytesAtHand) -> tuple[Report, list[str], ReadingRecord]:

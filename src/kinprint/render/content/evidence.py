@@ -172,7 +172,9 @@ def merge_blocks(merge: findings.MergeFinding, words: Words) -> tuple[Block, ...
     """Return the weights of each parent, and how well they explain B."""
     shares = {"share": words.share(merge.r_squared), "gain": words.share(merge.gain), "n": f"{merge.elements:,}"}
     parts = zip(merge.parents, merge.coefficients, merge.standard_errors, strict=True)
-    rows = [(name(parent), figure(f"{x:.3f}", x), figure(f"± {error:.3f}", error)) for parent, x, error in parts]
+    rows = [
+        (name(parent), figure(f"{value:.3f}", value), figure(f"± {error:.3f}", error)) for parent, value, error in parts
+    ]
     note = [Line(words.engine(text).text, WARNING) for text in (merge.note, merge.alternative) if text]
     made = table(words, words.say("merge.title"), "parent coefficient# error#", rows)
     return Line(words.say("merge.lead", **shares)), made, *note

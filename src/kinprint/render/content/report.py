@@ -63,8 +63,10 @@ def rules_sections(verdict: Verdict, evidence: Evidence, words: Words) -> list[S
     """Return every rule that was tried and every stage of the reading."""
     rules: list[Block] = []
     for rule in verdict.rules:
-        fired = f"{words.say('rules.fired')} {words.label('class', rule.outcome)}."
-        said = f"{rule.name}: {words.engine(rule.question).text} {fired if rule.fired else words.say('rules.no')}"
+        outcome = (
+            f"{words.say('rules.fired')} {words.label('class', rule.outcome)}." if rule.fired else words.say("rules.no")
+        )
+        said = f"{rule.name}: {words.engine(rule.question).text} {outcome}"
         rules.append(Points(said, tuple(words.reason(text).text for text in rule.inputs)))
     stages = Points("", tuple(words.engine(text).text for text in evidence.stages))
     return [Section(words.say("rules.title"), tuple(rules)), Section(words.say("stages.title"), (stages,))]

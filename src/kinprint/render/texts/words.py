@@ -93,8 +93,13 @@ class Words:
         """Return the result of a test, as `kinprint.evidence.verdict.describe` has it, under the test's label."""
         where = self.engine(values["scope"])
         scope = self.in_layer(where.text, values.get("n"))
-        formats = {"found": ("x", ".4g"), "mean": ("m", ".3g")}
-        formats |= {"z": ("z", ".1f"), "p": ("p", ".1f"), "corrected": ("h", ".1f")}
+        formats = {
+            "found": ("x", ".4g"),
+            "mean": ("m", ".3g"),
+            "z": ("z", ".1f"),
+            "p": ("p", ".1f"),
+            "corrected": ("h", ".1f"),
+        }
         figures = {
             name: DASH if values[key] is None else format(values[key], form) for name, (key, form) in formats.items()
         }
