@@ -4,11 +4,19 @@ import socket
 import threading
 import zlib
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from urllib3.exceptions import NewConnectionError, ProtocolError
 
-from kinprint.sources.http_connection import HttpConnections, ServerAddress, decoded, is_plain
+from kinprint.sources.http_connection import (
+    FAIR_PACE,
+    Due,
+    HttpConnections,
+    ServerAddress,
+    decoded,
+    is_plain,
+)
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -217,6 +225,9 @@ def test_giving_up_a_body(ask):
         ([b"HTTP/1.1 200 OK\r\nA: x\0y\r\n\r\n"], "header line"),
         ([b"HTTP/1.1 200 OK\r\nA: x\ry\r\n\r\n"], "header line"),
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"], "more than one Content-Length"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello"], "the Content-Length '-5'"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nhello"], "the Content-Length '0x5'"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nhello"], "the Content-Length ''"),
         ([b"HTTP/1.1 200 OK\r\n", *[b"A: " + b"b" * 8000 + b"\r\n"] * 20], "no end of the headers"),
         ([b"HTTP/1.1 103 Early\r\n\r\n" * 9], "interim"),
     ],
@@ -230,6 +241,49 @@ def test_what_is_no_reply(ask, script, words):
 def test_a_length_said_twice_is_one_length(ask):
     _, get = ask([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"])
     assert body(get()) == b"hello"
+
+
+class Dripping:
+    """A socket that gives one byte at a time, and a clock that goes on by a second with each."""
+
+    def __init__(self, data):
+        self.data, self.now, self.timeouts = data, 0.0, []
+
+    def settimeout(self, seconds):
+        self.timeouts.append(seconds)
+
+    def recv(self, _amount):
+        self.now += 1.0
+        byte, self.data = self.data[:1], self.data[1:]
+        return byte
+
+    def sendall(self, _data):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nA: " + b"x" * 500, b"HTTP/1.1 100 Continue\r\n\r\n" * 8])
+def test_headers_that_drip_end_with_the_deadline(monkeypatch, head):
+    wire, dripping = HttpConnections(5.0, 30.0), Dripping(head)
+    link = SimpleNamespace(sock=dripping, connect=lambda: None, close=lambda: None)
+    monkeypatch.setattr("kinprint.sources.http_connection.HTTPConnection", lambda *_args, **_more: link)
+    with pytest.raises(ProtocolError, match="the 90 s for one request are over"):
+        wire.get(ServerAddress("http", "h", 80), "/", {}, None, Due(90.0, lambda: dripping.now))
+    assert dripping.now == 90.0
+    assert min(dripping.timeouts) == 1.0  # of the last second
+    assert max(dripping.timeouts) == 30.0
+
+
+def test_bytes_of_a_body_buy_time():
+    now = [0.0]
+    due = Due(90.0, lambda: now[0])
+    due.came(10 * FAIR_PACE)
+    assert due.left_s == 100.0
+    now[0] = 100.0
+    with pytest.raises(ProtocolError, match="are over"):
+        due.within(5.0)
 
 
 def test_silence_times_out():

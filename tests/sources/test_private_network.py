@@ -7,7 +7,7 @@ import pytest
 
 from kinprint.errors import SourceError, TransferError
 from kinprint.refs import ByteRange
-from kinprint.sources import private_network
+from kinprint.sources import http, private_network
 from kinprint.sources.private_network import is_private, kind_by_name, kind_of
 from support.hub import HubServer
 
@@ -129,6 +129,28 @@ def test_a_redirect_into_the_network_is_not_followed(web, model_folder, others, 
     assert "--allow-local" in said
     assert [path for path, _ in web.log] == [f"/{WEIGHTS}"]
     assert session.traffic.retries == 0
+
+
+@pytest.mark.parametrize("start", ["public.test", "8.8.8.8"])
+def test_a_redirect_from_a_public_address_is_not_followed_in_any_command(web, others, session_for, monkeypatch, start):
+    """Without any list of servers, as compare and inspect run: the user named a public server, and nothing near."""
+    log = names(monkeypatch, ["93.184.216.34"])
+    http._is_private.cache_clear()
+    client = session_for()._client
+    assert client._must_be_public(http.origin_of("http://127.0.0.1:80/x"), f"http://{start}/x")
+    assert not client._must_be_public(http.origin_of(f"http://{start}/y"), f"http://{start}/x")
+    assert not client._must_be_public(http.origin_of("http://127.0.0.1:81/x"), web.url)  # near to near
+    with pytest.raises(SourceError, match=r"leads into the network of this machine \(loopback\); not followed"):
+        client.send(f"{web.url}/x", begun_at=f"http://{start}/x")
+    assert log == (["public.test"] if start == "public.test" else [])
+
+
+def test_a_connection_made_for_the_user_is_not_lent_to_a_redirect(web, model_folder, session_for, monkeypatch):
+    names(monkeypatch, ["93.184.216.34"])
+    session = session_for()
+    read(session, web.url)  # leaves an idle connection to a server of this network
+    with pytest.raises(SourceError, match="not followed"):
+        session._client.send(f"{web.url}/x", begun_at="http://public.test/x")
 
 
 def test_a_redirect_is_followed_where_the_user_named_the_server(web, model_folder, others, session_for):

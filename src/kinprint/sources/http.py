@@ -28,8 +28,17 @@ from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
 from kinprint.sources.base import Traffic, not_here, too_large
-from kinprint.sources.http_connection import DEFAULT_PORTS, HttpConnections, Response, ServerAddress, decoded, is_plain
-from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, kind_by_name
+from kinprint.sources.http_connection import (
+    DEFAULT_PORTS,
+    Due,
+    HttpConnections,
+    Nonsense,
+    Response,
+    ServerAddress,
+    decoded,
+    is_plain,
+)
+from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, is_private, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
 
@@ -61,8 +70,15 @@ def origin_of(url: str) -> ServerAddress:
     return ServerAddress(parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
 
 
+@lru_cache(maxsize=256)
+def _is_private(host: str) -> bool:
+    return is_private(host)
+
+
 class HttpClient:
     """A pooled client shared by all threads of a run."""
+
+    clock = staticmethod(time.monotonic)
 
     def __init__(self, settings: Settings, traffic: Traffic, stop: threading.Event) -> None:
         self.settings = settings
@@ -71,11 +87,12 @@ class HttpClient:
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
         timeouts = settings.connect_timeout_s, settings.read_timeout_s
-        self._connections = HttpConnections(*timeouts, settings.private_servers)
+        self._connections = HttpConnections(*timeouts)
         # by proxy, whether with TLS, and whether for public servers alone
         self._managers: dict[tuple[str | None, bool, bool], urllib3.PoolManager] = {}
         self._tls: ssl.SSLContext | None = None
         self._lock = threading.Lock()
+        self._thread = threading.local()  # a thread has one request at a time
         self._proxies = urllib.request.getproxies()
 
     # -- one exchange -------------------------------------------------------------------------------------------------
@@ -94,9 +111,11 @@ class HttpClient:
         try:
             if origin_of(url) == origin_of(begun_at) == self._trusted and self.settings.token:
                 headers["Authorization"] = f"Bearer {self.settings.token}"
-            return self._request(url, headers)
+            return self._request(url, headers, begun_at)
         except PrivateHost as error:
-            raise _private_host_error(error, url, begun_at) from error
+            raise _private_host_error(
+                error, url, begun_at, by_redirect=self.settings.private_servers is None
+            ) from error
         except SSLError as error:
             if not isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
                 raise TryAgain(_describe(error)) from error  # a handshake cut short may pass
@@ -106,30 +125,51 @@ class HttpClient:
             # Such errors quote the address, the proxy's password included; nor may a traceback repeat it.
             hint = "check the address, and the proxy if one is set (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
             raise TransferError(f"{shown(url)}: cannot be asked for: {_without_addresses(error)}", hint=hint) from None
+        except Nonsense as error:
+            raise TransferError(f"{shown(url)}: the server breaks the protocol: {_describe(error)}") from error
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
 
-    def _request(self, url: str, headers: dict[str, str]) -> Response:
+    @property
+    def due(self) -> Due:
+        """The time that this thread's request has."""
+        return getattr(self._thread, "due", None) or Due(self.settings.deadline_s, self.clock)
+
+    def _must_be_public(self, place: ServerAddress, begun_at: str) -> bool:
+        """Whether no server of this machine's network may be asked: where strangers chose the address, by bundle or redirect."""
+        allowed = self.settings.private_servers
+        if allowed is not None:
+            return place.server not in allowed
+        start = origin_of(begun_at)
+        return place != start and not _is_private(start.host)
+
+    def _request(self, url: str, headers: dict[str, str], begun_at: str) -> Response:
         parts = urlsplit(url)
         proxy = self._proxy(parts.scheme, parts.netloc)
         secure = "https" in (parts.scheme, urlsplit(proxy or "").scheme)
         context = self._context() if secure else None
         place = origin_of(url)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        public = self._must_be_public(place, begun_at)
         if proxy is None and is_plain(place, target):
-            return self._connections.get(place, target, headers, context)
-        public = self.settings.private_servers is not None and place.server not in self.settings.private_servers
+            return self._connections.get(place, target, headers, context, self.due, public=public)
         if public and proxy is not None and (kind := kind_by_name(place.host)):
             raise PrivateHost(place.host, kind)  # what other names stand for, the proxy alone knows
         manager = self._manager(proxy, context, public=public and proxy is None)
         # The place that was checked is the place that is asked: no other reader gets to read the address again.
         if proxy is None:
             pool = manager.connection_from_host(place.host, place.port, place.scheme)
-            return pool.urlopen("GET", target, headers=headers, redirect=False, retries=False, preload_content=False)
+            return pool.urlopen("GET", target, headers=headers, **self._options())
         host = f"[{place.host}]" if ":" in place.host else place.host
         port = "" if place.port == DEFAULT_PORTS.get(place.scheme) else f":{place.port}"
         address = f"{place.scheme}://{host}{port}{target}"
-        return manager.request("GET", address, headers=headers, redirect=False, retries=False, preload_content=False)
+        return manager.request("GET", address, headers=headers, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """Return how urllib3 is to ask: once, for the head alone, within the time that is left."""
+        connect, read = map(self.due.within, (self.settings.connect_timeout_s, self.settings.read_timeout_s))
+        timeout = urllib3.Timeout(connect=connect, read=read)
+        return {"redirect": False, "retries": False, "preload_content": False, "timeout": timeout}
 
     def _context(self) -> ssl.SSLContext:
         """Return one TLS context for all connections, made when the first needs it: loading it takes 50 ms."""
@@ -153,8 +193,7 @@ class HttpClient:
 
     def _manager(self, proxy: str | None, context: ssl.SSLContext | None, *, public: bool) -> urllib3.PoolManager:
         at = proxy, context is not None, public
-        timeout = urllib3.Timeout(connect=self.settings.connect_timeout_s, read=self.settings.read_timeout_s)
-        given: dict[str, Any] = {"maxsize": self.settings.connections, "timeout": timeout, "ssl_context": context}
+        given: dict[str, Any] = {"maxsize": self.settings.connections, "ssl_context": context}
         with self._lock:
             if at not in self._managers and proxy is None:
                 self._managers[at] = urllib3.PoolManager(num_pools=16, **given)
@@ -169,27 +208,34 @@ class HttpClient:
     # -- retries ------------------------------------------------------------------------------------------------------
 
     def retrying(self, label: str, attempt: Callable[[], T]) -> T:
-        """Run `attempt` until it succeeds, fails for good, or the tries are used up."""
-        why, attempts = "", self.settings.attempts
-        for number in range(attempts):
+        """Run `attempt` until it succeeds, fails for good, or tries, time or the run's retries are used up."""
+        why, number, settings = "", 0, self.settings
+        due = self._thread.due = Due(settings.deadline_s, self.clock)
+        while number < settings.attempts:
             if self._stop.is_set():
                 raise SourceError(f"{label}: stopped")
+            number += 1
             try:
                 return attempt()
             except TryAgain as again:
-                why = again.reason
+                why, wait = again.reason, again.after_s
                 self.traffic.add(retries=1)
-                if again.after_s is not None and again.after_s > self.settings.max_retry_after_s:
+                if wait is not None and wait > min(settings.max_retry_after_s, due.left_s):
                     hint = "try again later, or set HF_TOKEN: signed-in users have higher limits"
-                    said = f"{label}: {why}, and the server asks to wait {again.after_s:.0f} s"
+                    said = f"{label}: {why}, and the server asks to wait {wait:.0f} s"
                     raise TransferError(said, hint=hint) from again
-                if number + 1 < attempts:
-                    backoff = self.settings.backoff_s * 2**number * (0.75 + 0.5 * self._jitter.random())
-                    self._stop.wait(again.after_s if again.after_s is not None else backoff)
+                if wait is None:
+                    wait = settings.backoff_s * 2 ** (number - 1) * (0.75 + 0.5 * self._jitter.random())
+                if self.traffic.retries >= settings.retries:
+                    why += f"; the {settings.retries} retries of this run are used up"
+                    break
+                if wait >= due.left_s:
+                    why += f"; the {due.seconds:g} s for one request are over"
+                    break
+                if number < settings.attempts:
+                    self._stop.wait(wait)
         kept = "; ranges already read are kept in the cache" if self.settings.range_cache else ""
-        said = Text(
-            "{label}: gave up after {n} attempts; the last failed with: {why}", label=label, n=attempts, why=why
-        )
+        said = Text("{label}: gave up after {n} attempts; the last failed with: {why}", label=label, n=number, why=why)
         raise TransferError(said, hint=f"check the connection and try again{kept}")
 
     # -- redirects and whole small bodies -----------------------------------------------------------------------------
@@ -244,10 +290,10 @@ class HttpClient:
             raise FileTooLarge(too_large(label, declared, cap))
         reply = decoded(reply)  # some proxies compress whatever they were asked
         body = bytearray()
-        began = time.monotonic()
+        began = self.clock()
         while chunk := read_some(reply, 1 << 20):
             body += chunk
-            self.check_pace(reply, began, len(body))
+            self.check_pace(reply, began, len(body), len(chunk))
             self.traffic.add(network_bytes=len(chunk))
             if len(body) > cap:
                 reply.close()
@@ -256,10 +302,15 @@ class HttpClient:
             raise TryAgain(f"the body ended after {len(body)} of {declared} bytes")
         return bytes(body)
 
-    def check_pace(self, reply: Response, began: float, count: int) -> None:
-        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for."""
-        elapsed = time.monotonic() - began
-        if self._stop.is_set() or (elapsed > self.settings.read_timeout_s and count < elapsed * _SLOWEST):
+    def check_pace(self, reply: Response, began: float, count: int, latest: int) -> None:
+        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for.
+
+        `count` bytes have come since it `began`, the `latest` just now.
+        """
+        elapsed, due = self.clock() - began, self.due
+        due.came(latest)
+        drips = elapsed > self.settings.read_timeout_s and count < elapsed * _SLOWEST
+        if self._stop.is_set() or drips or due.left_s <= 0.0:
             reply.close()
             raise TryAgain(f"only {count} bytes came in {elapsed:.1f} s")
 
@@ -351,10 +402,15 @@ def _with_reason(what: Text, why: str) -> Text:
     return Text("{what}: {why}", what=what, why=why) if why else what
 
 
-def _private_host_error(error: PrivateHost, url: str, begun_at: str) -> SourceError:
+def _private_host_error(error: PrivateHost, url: str, begun_at: str, *, by_redirect: bool) -> SourceError:
     """Say that a server is not asked. The numeric address is not told: it may be a secret of this network."""
     host, kind = error.args
     way = shown(url) if url == begun_at else Text("{a} leads to {b}", a=shown(begun_at), b=shown(url))
+    if by_redirect:
+        leads = Text(
+            "{way}: a public address leads into the network of this machine ({kind}); not followed", way=way, kind=kind
+        )
+        return SourceError(leads, hint="fetch the file yourself and give its path, if you trust whoever leads there")
     said = Text(
         "{way}: expected a public server, got one in the network of this machine, {host} ({kind}), which is not asked "
         "because a bundle leads there; {hint}",
@@ -372,7 +428,7 @@ def _retry_after_s(text: str) -> float | None:
         return float(text)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
         return None
 
 

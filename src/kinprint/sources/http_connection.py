@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -39,8 +39,36 @@ _TRAILER_CAP = 64
 _HEADER_CAP = 256
 _IDLE_CAP = 256  # connections kept in all: a hub may lead every file to another host
 _DRAIN_CAP, _DRAIN_S = 262_144, 5.0
+FAIR_PACE = 16_384  # bytes of a body that buy a second
 _PLAIN_HOST = re.compile(r"[0-9a-z.-]+")
 _PLAIN_TARGET = re.compile(r"/[0-9A-Za-z._~!$&'()*+,;=:@/%-]*(?:\?[0-9A-Za-z._~!$&'()*+,;=:@/?%-]*)?")
+
+
+class Nonsense(ProtocolError):
+    """A reply that contradicts itself: no later attempt will change what the server is."""
+
+
+class Due:
+    """The time that a request has, over all attempts and hops. What comes of a body at a fair pace buys more of it."""
+
+    def __init__(self, seconds: float = 90.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock = seconds, clock
+        self._end = clock() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; none or less if the time is over."""
+        return self._end - self._clock()
+
+    def within(self, timeout_s: float) -> float:
+        """Return a timeout that ends no later than the time there is; ProtocolError if that is over."""
+        if (left := self.left_s) <= 0.0:
+            raise ProtocolError(f"the {self.seconds:g} s for one request are over")
+        return min(timeout_s, left)
+
+    def came(self, count: int) -> None:
+        """Add time for bytes of a body: long ranges over slow lines may take what they need."""
+        self._end += count / FAIR_PACE
 
 
 class Response(Protocol):
@@ -99,22 +127,29 @@ def _closing_on_failure(connection: HTTPConnection | socket.socket) -> Iterator[
 class _Link:
     """An open connection, and bytes that were received and not asked for yet."""
 
-    def __init__(self, place: ServerAddress, connection: HTTPConnection, read_timeout_s: float) -> None:
+    def __init__(
+        self, kept_as: tuple[ServerAddress, bool], connection: HTTPConnection, timeout_s: float, due: Due
+    ) -> None:
         with _closing_on_failure(connection):
             connection.connect()
         assert connection.sock is not None
-        self.place = place
+        self.kept_as = kept_as  # its server, and whether it was made sure to be a public one
         self.sock = connection.sock
-        self.sock.settimeout(read_timeout_s)
-        self.patience_s = 2.0 * read_timeout_s  # for a head or the line before a chunk, however it trickles in
+        self.due = due  # of the request that it serves now
+        self.timeout_s = timeout_s
+        self.patience_s = 2.0 * timeout_s  # for a head or the line before a chunk, however it trickles in
         self.rest = b""
 
     def take(self, amount: int) -> bytes:
         """Return at most `amount` bytes: of those left over, else the next to come; none if the server has closed."""
         if not self.rest:
-            return self.sock.recv(min(amount, 1 << 20))
+            return self._receive(min(amount, 1 << 20))
         data, self.rest = self.rest[:amount], self.rest[amount:]
         return data
+
+    def _receive(self, amount: int) -> bytes:
+        self.sock.settimeout(self.due.within(self.timeout_s))
+        return self.sock.recv(amount)
 
     def line(self) -> bytes:
         """Receive a line of a chunked body."""
@@ -130,7 +165,7 @@ class _Link:
             seen = len(self.rest)
             if len(self.rest) > cap:
                 raise ProtocolError(f"more than {cap} bytes of reply, and no end of the headers")
-            more = self.sock.recv(_RECEIVE)
+            more = self._receive(_RECEIVE)
             if time.monotonic() > deadline:
                 raise ProtocolError(f"the headers of a reply took more than {self.patience_s:g} s")
             if not more:
@@ -143,41 +178,53 @@ class _Link:
 
 
 class HttpConnections:
-    """Connections, kept by the server they lead to, for several threads; of the own network only to `private` (None: all)."""
+    """Connections, kept by the server they lead to, for several threads."""
 
-    def __init__(self, connect_timeout_s: float, read_timeout_s: float, private: frozenset[str] | None = None) -> None:
-        self._private = private
+    def __init__(self, connect_timeout_s: float, read_timeout_s: float) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._idle: dict[ServerAddress, list[_Link]] = {}
+        self._idle: dict[tuple[ServerAddress, bool], list[_Link]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
     def get(
-        self, place: ServerAddress, target: str, headers: dict[str, str], context: ssl.SSLContext | None
+        self,
+        place: ServerAddress,
+        target: str,
+        headers: dict[str, str],
+        context: ssl.SSLContext | None,
+        due: Due | None = None,
+        *,
+        public: bool = False,
     ) -> Response:
-        """Ask for `target`, which `is_plain`, and return the reply, body unread. Raises urllib3's exceptions, and PrivateHost."""
+        """Ask for `target`, which `is_plain`, in the time that is `due`, and return the reply, body unread.
+
+        Raises urllib3's exceptions; and PrivateHost if only a `public` server may be asked, and this is none.
+        """
         lines = [f"GET {target} HTTP/1.1", f"Host: {place.header}", *(f"{k}: {v}" for k, v in headers.items())]
         request = "\r\n".join([*lines, "\r\n"]).encode("ascii")
-        link = self._reusable(place) or self._connect(place, context)
+        due = due or Due()
+        link = self._reusable((place, public)) or self._connect(place, context, due, public=public)
+        link.due = due
         with _closing_on_failure(link.sock):
+            link.sock.settimeout(due.within(self._read_timeout_s))
             link.sock.sendall(request)
             return self._read_head(link)
 
-    def _connect(self, place: ServerAddress, context: ssl.SSLContext | None) -> _Link:
-        public = self._private is not None and place.server not in self._private
+    def _connect(self, place: ServerAddress, context: ssl.SSLContext | None, due: Due, *, public: bool) -> _Link:
+        timeout_s = due.within(self._connect_timeout_s)
         plain, secure = (PublicConnection, PublicTlsConnection) if public else (HTTPConnection, HTTPSConnection)
         if context is None:
-            connection = plain(place.host, place.port, timeout=self._connect_timeout_s)
+            connection = plain(place.host, place.port, timeout=timeout_s)
         else:
-            connection = secure(place.host, place.port, timeout=self._connect_timeout_s, ssl_context=context)
-        return _Link(place, connection, self._read_timeout_s)
+            connection = secure(place.host, place.port, timeout=timeout_s, ssl_context=context)
+        return _Link((place, public), connection, self._read_timeout_s, due)
 
     def release(self, link: _Link) -> None:
         """Keep a connection whose reply has been read to its end."""
         with self._lock:
             if not self._closed and sum(map(len, self._idle.values())) < _IDLE_CAP:
-                self._idle.setdefault(link.place, []).append(link)
+                self._idle.setdefault(link.kept_as, []).append(link)
                 return
         link.sock.close()
 
@@ -189,10 +236,10 @@ class HttpConnections:
                 link.sock.close()
             self._idle.clear()
 
-    def _reusable(self, place: ServerAddress) -> _Link | None:
+    def _reusable(self, kept_as: tuple[ServerAddress, bool]) -> _Link | None:
         while True:
             with self._lock:
-                idle = self._idle.get(place)
+                idle = self._idle.get(kept_as)
                 if not idle:
                     return None
                 link = idle.pop()
@@ -229,11 +276,15 @@ def _length(status: int, headers: HTTPHeaderDict) -> int | None:
     """Return the length of the body, None if only its end will tell."""
     if status in (204, 304):
         return 0
-    stated = {text.strip() for text in headers.get("Content-Length", "").split(",")}
+    if "Content-Length" not in headers:
+        return None
+    stated = {text.strip() for text in headers["Content-Length"].split(",")}
     if len(stated) > 1:
-        raise ProtocolError(f"the reply has more than one Content-Length: {headers['Content-Length'][:80]!r}")
+        raise Nonsense(f"the reply has more than one Content-Length: {headers['Content-Length'][:80]!r}")
     text = stated.pop()
-    return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None
+    if not re.fullmatch(r"[0-9]{1,19}", text):
+        raise Nonsense(f"the reply has the Content-Length {text[:80]!r}")
+    return int(text)
 
 
 def decoded(reply: Response) -> Response:

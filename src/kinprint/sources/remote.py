@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from functools import partial
 
 from kinprint.errors import SourceChanged, SourceError, TransferError
@@ -136,7 +135,7 @@ class RemoteFile:
             http.spend(reply)
             return
         filled = 0
-        began = time.monotonic()
+        began = self.client.clock()
         while filled < len(span):
             chunk = http.read_some(reply, min(len(span) - filled, 1 << 20))
             if not chunk:
@@ -146,7 +145,7 @@ class RemoteFile:
             filled += len(chunk)
             self.client.traffic.add(network_bytes=len(chunk))
             if filled < len(span):
-                self.client.check_pace(reply, began, filled)
+                self.client.check_pace(reply, began, filled, len(chunk))
         if http.content_length(reply) is not None and "Transfer-Encoding" not in reply.headers:
             http.drain(reply)
             return

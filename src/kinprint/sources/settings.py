@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ class Settings:
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 30.0
     attempts: int = 5
+    deadline_s: float = 90.0  # for one request over all attempts and hops, and a second more for every 16 kB that come
+    retries: int = 200  # of a whole run: a server that keeps failing is not waited for request by request
     backoff_s: float = 0.5
     max_retry_after_s: float = 120.0
     private_servers: frozenset[str] | None = None  # of the own network only these may be asked, as host:port; None: all
@@ -51,7 +54,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE and KINPRINT_CACHE[_SIZE]."""
+        """Read HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, KINPRINT_CACHE[_SIZE] and KINPRINT_DEADLINE."""
         env = os.environ if env is None else env
         user_cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
         hf_home = Path(env.get("HF_HOME") or user_cache / "huggingface").expanduser()
@@ -63,6 +66,7 @@ class Settings:
             hub_cache=Path(env.get("HF_HUB_CACHE") or hf_home / "hub").expanduser(),
             range_cache=None if own in ("", "off", "0") else Path(own or user_cache / "kinprint").expanduser(),
             range_cache_cap_bytes=_cache_size(env.get("KINPRINT_CACHE_SIZE") or "4GiB"),
+            deadline_s=_seconds(env.get("KINPRINT_DEADLINE") or "90"),
             ca_file=env.get("SSL_CERT_FILE") or env.get("REQUESTS_CA_BUNDLE") or env.get("CURL_CA_BUNDLE"),
         )
 
@@ -80,6 +84,14 @@ def _check_endpoint(endpoint: str) -> None:
     if not fine:
         said = f"HF_ENDPOINT is {quotable(endpoint)[:200]!r}: expected an http(s) address, http(s)://host[:port][/path]"
         raise BadSetting(said, hint=f"correct HF_ENDPOINT, or unset it to use {DEFAULT_ENDPOINT}")
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text.strip()) and float(text) > 0.0:
+        return float(text)
+    raise BadSetting(
+        f"KINPRINT_DEADLINE is {text[:40]!r}: expected seconds, such as 90", hint="correct it, or unset it"
+    )
 
 
 def _cache_size(text: str) -> int:
