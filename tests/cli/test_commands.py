@@ -47,7 +47,7 @@ def test_json_is_one_object_and_the_file_says_the_same(kinprint, demo, tmp_path)
     assert done.out.encode() == (out / "report.json").read_bytes() + b"\n"
     report = Report.from_json(done.out.encode())
     assert len(report.comparisons) == 6
-    assert done.err == f"wrote {out / 'report.json'}\n"
+    assert done.err == f"made the folder {out}\nwrote {out / 'report.json'}\n"
     assert [path.name for path in out.iterdir()] == ["report.json"]
 
 

@@ -65,7 +65,8 @@ class NeuronFixedPoints(PortableMethod):
         layers: dict[int, int] = {}
         for key in sorted(key for key in a.arrays if key.endswith(".layer") and key in b.arrays):
             stem = key.removesuffix(".layer")
-            names = [name for name in ("gate", "up") if all(f"{stem}.{name}" in side.arrays for side in (a, b))]
+            rows = {name: [side.arrays.get(f"{stem}.{name}", ()) for side in (a, b)] for name in ("gate", "up")}
+            names = [name for name, both in rows.items() if all(map(len, both))]
             one, two = (int(side.arrays[key][0]) for side in (a, b))
             if names:
                 places.append(SamplePair(Role.MLP_UP, two, None, _neurons(a, stem, names), _neurons(b, stem, names)))

@@ -33,31 +33,16 @@ class TransposedConv1D:
         return Text("{how}, transposed", how=self.inner.method)
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
-        """Select everything that the matrix is made of, piece after piece."""
-        if start >= stop:
-            return []
-        return [part for piece in self._pieces() for part in piece[2]]
-
-    def _pieces(self) -> list[tuple[int, int, Sequence[TensorSlice]]]:
-        """Return pieces of the matrix, and what each is made of; nothing after the first piece if all are made of the same."""
-        cuts = list(chunks(0, *self.inner.shape))
-        found = [(low, high, self.inner.parts(low, high)) for low, high in cuts]
-        shared = found[0][2]
-        if all(list(parts) == list(shared) for _, _, parts in found):
-            return [(low, high, shared if at == 0 else ()) for at, (low, high, _) in enumerate(found)]
-        return found
+        """Select everything that the matrix is made of, each part once."""
+        pieces = chunks(0, *self.inner.shape) if start < stop else ()
+        return list(dict.fromkeys(part for piece in pieces for part in self.inner.parts(*piece)))
 
     def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
         """Build the matrix in pieces, and keep the columns asked for."""
         built: FloatArray = np.empty((stop - start, self.inner.shape[0]), np.float32)
-        if start >= stop:
-            return built
-        at, shared = 0, parts
-        for number, (low, high, needed) in enumerate(self._pieces()):
-            given = parts[at : at + len(needed)] if needed else shared
-            if number == 0:
-                shared = given
-            at += len(needed)
+        values = dict(zip(self.parts(start, stop), parts, strict=True))
+        for low, high in chunks(0, *self.inner.shape) if values else ():
+            given = [values[part] for part in self.inner.parts(low, high)]
             built[:, low:high] = self.inner.build(low, high, given)[:, start:stop].T
         return built
 
