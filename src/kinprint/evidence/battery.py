@@ -30,6 +30,8 @@ def _norms(pair: ProbePair, role: Role) -> EvidenceTest | None:
 
 def _matrices(pair: ProbePair, role: Role) -> EvidenceTest | None:
     group = pair.slices.get(role)
+    if role is Role.EMBEDDING and pair.numbered_tokens is not None:
+        raise DegenerateInput(pair.numbered_tokens)
     return matrix_test(role, group, pair.ordered, pair.seed) if group and role.info.kind == "matrix" else None
 
 
@@ -51,6 +53,8 @@ def _heads(pair: ProbePair, role: Role) -> EvidenceTest | None:
 
 def _tokens(pair: ProbePair, role: Role) -> EvidenceTest | None:
     one, two = (probe.tokens.get((role, None, None)) for probe in (pair.a, pair.b))
+    if one is not None and pair.numbered_tokens is not None:
+        raise DegenerateInput(pair.numbered_tokens)
     return token_test(one, two, pair.ordered, pair.seed) if one is not None and two is not None else None
 
 
