@@ -9,38 +9,9 @@ from kinprint.comparison.pipeline import compare
 from kinprint.lab.zoo import derive
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
+from support.keeping import CHANGES, deepened, more_neurons, widened
 from support.places import DEMO_MODELS, FAMILY_MODELS
 
-
-def deepened(folder, layers, seed=1):
-    """Stack a trained model's layers, each further copy reordered and with half its spread of noise: related to none in place."""
-    state, config, tokenizer = derive.load_state(folder)
-    depth = config["num_hidden_layers"]
-    result = {name: value for name, value in state.items() if ".layers." not in name}
-    for layer in range(layers):
-        copy, source = divmod(layer, depth)
-        changed = state
-        if copy:
-            drawn = seed * 100 + copy
-            changed = derive.permute_neurons(derive.permute_residual(state, config, drawn), config, drawn)
-            changed = derive.noise(changed, 0.5, drawn)
-        at, to = f".layers.{source}.", f".layers.{layer}."
-        result |= {name.replace(at, to): value for name, value in changed.items() if at in name}
-    return result, {**config, "num_hidden_layers": layers}, tokenizer
-
-
-CHANGES = {
-    "neurons": lambda s, c: (derive.permute_neurons(s, c, 3), c),
-    "heads": lambda s, c: (derive.permute_heads(s, c, 3), c),
-    "signs": lambda s, c: (derive.flip_signs(s, c, 3), c),
-    "residual": lambda s, c: (derive.permute_residual(s, c, 3), c),
-    "neurons, heads and residual": lambda s, c: (derive.random_symmetry(s, c, 3), c),
-    "rotated": lambda s, c: derive.rotate_residual(s, c, 3),
-    "rotated, neurons reordered": lambda s, c: derive.rotate_residual(derive.permute_neurons(s, c, 5), c, 3),
-    "neurons rescaled": lambda s, c: (derive.rescale_neurons(s, c, 3), c),
-    "rotary pairs turned": lambda s, c: (derive.turn_rotary(s, c, 3), c),
-    "all": lambda s, c: derive.all_symmetries(s, c, 3),
-}
 PLAIN = {"neurons", "heads", "signs", "neurons rescaled", "rotary pairs turned"}  # found without --deep
 CI = {(12, "neurons"), (12, "heads"), (12, "rotated"), (24, "all")}
 
@@ -137,39 +108,6 @@ def test_a_budget_too_small_for_all_layers_is_said(tmp_path):
 
 
 # -- widths, depths and numbers of neurons that differ, in another basis -------------------------------------------------
-
-
-def more_neurons(state, config, count, *, idle):
-    """Add neurons that do nothing, or split some in two: the same function."""
-    state = dict(state)
-    for layer in range(config["num_hidden_layers"]):
-        at = f"model.layers.{layer}.mlp."
-        gate, up, down = (state[f"{at}{name}_proj.weight"] for name in ("gate", "up", "down"))
-        down = down.copy()
-        if not idle:
-            down[:, :count] *= 0.5
-        added = (matrix[:count] * (0.0 if idle else 1.0) for matrix in (gate, up, down.T))
-        wider = [np.concatenate(both) for both in zip((gate, up, down.T), added, strict=True)]
-        state |= {
-            f"{at}gate_proj.weight": wider[0],
-            f"{at}up_proj.weight": wider[1],
-            f"{at}down_proj.weight": wider[2].T,
-        }
-    return state, {**config, "intermediate_size": config["intermediate_size"] + count}
-
-
-def widened(state, config, extra=32):
-    """Add residual dimensions that hold nothing; norms make up for the longer mean: the same function up to epsilon."""
-    state, config = derive.fold_norms(state, config)
-    width = config["hidden_size"]
-    result = {}
-    for name, value in state.items():
-        if value.ndim == 1:
-            result[name] = np.full(width + extra, np.sqrt(width / (width + extra)), np.float32)
-        else:
-            axis = derive.symmetry.residual_axis(name)
-            result[name] = np.pad(value, [(0, extra * (axis == place)) for place in (0, 1)])
-    return result, {**config, "hidden_size": width + extra}
 
 
 def inserted(state, config):

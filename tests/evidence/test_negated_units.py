@@ -1,34 +1,9 @@
 """Units whose signs were changed, which changes nothing that a model computes: found as derived, and named for what they are."""
 
-import numpy as np
 import pytest
 
 from kinprint.results.findings import DERIVED
-
-
-def negated(state, config, *, neurons=False, values=False, residual=False):
-    """Draw signs for the units asked for and put them on everything that reads or writes them."""
-    rng, made = np.random.default_rng(3), dict(state)
-    kv, heads = config["num_key_value_heads"], config["num_attention_heads"]
-
-    def signs(count):
-        return rng.choice([-1.0, 1.0], size=count).astype(np.float32)
-
-    for name in state:
-        if neurons and "up_proj" in name:
-            flips, down = signs(len(state[name])), name.replace("up_proj", "down_proj")
-            made[name], made[down] = made[name] * flips[:, None], made[down] * flips
-        if values and "v_proj" in name:
-            flips, out = signs(len(state[name])), name.replace("v_proj", "o_proj")
-            made[name] = made[name] * flips[:, None]
-            made[out] = made[out] * np.repeat(flips.reshape(kv, -1), heads // kv, axis=0).reshape(-1)
-    if residual:
-        flips = signs(config["hidden_size"])
-        for name, value in made.items():
-            writes = "o_proj" in name or "down_proj" in name
-            made[name] = value if value.ndim == 1 else value * (flips[:, None] if writes else flips)
-    return made
-
+from support.keeping import negated
 
 CASES = {
     "neurons": {"neurons": True},
@@ -52,7 +27,27 @@ def report(demo, folder, judge):
 
 @pytest.mark.parametrize("case", CASES)
 def test_negated_units_are_found(case, report):
-    verdict = report(case).verdict
+    found = report(case)
+    verdict = found.verdict
     assert verdict.class_ == DERIVED, verdict.sentence
     if "residual" in CASES[case]:
-        assert (verdict.kind, verdict.variant) == ("re_based", "negated")
+        assert (verdict.kinds, verdict.variant) == (("re_based",), "negated")
+    else:
+        assert verdict.kinds == ("units_negated", "cast")
+    assert "not shared" not in {item.state for item in found.evidence.components}
+
+
+def test_they_are_named_without_running_the_models_too(demo, folder, judge):
+    """A config that is not understood keeps the models from being run; signs are taken back before edits are looked for."""
+    state, config, tokenizer = demo("base")
+    config = config | {"something_new": 1}
+    changed = negated(state, config, neurons=True, values=True)
+    found = judge(folder("new", state, config, tokenizer), folder("new negated", changed, config, tokenizer, "BF16"))
+    assert found.evidence.function.same is None
+    assert found.verdict.kinds == ("units_negated",)
+    assert any("something_new" in said for said in found.verdict.untested)
+    assert "not shared" not in {item.state for item in found.evidence.components}
+
+
+def test_a_heavily_trained_model_has_no_negated_units(judge, folder):
+    assert "units_negated" not in judge(folder("base"), folder("finetune")).verdict.kinds

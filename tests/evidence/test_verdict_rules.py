@@ -21,6 +21,7 @@ from kinprint.results.findings import (
     ControlFinding,
     EditFinding,
     EvidenceTest,
+    FunctionFinding,
     LayerAlignment,
     LayerFinding,
     MergeFinding,
@@ -375,3 +376,14 @@ def test_every_number_is_finite():
 def test_the_null_is_named():
     assert decide(facts(null="null of 12 models")).null == "null of 12 models"
     assert decide(facts()).null is None
+
+
+def test_no_rule_denies_what_running_both_models_shows():
+    nothing = (part("attention", 0), part("mlp", 0), part("norms", 3, 3))
+    unmatched = {"components": nothing, "alignment": layers(None, None, None, None), "origin": origin(INITIALISATION)}
+    assert decide(facts(**unmatched)).class_ == SHARES_COMPONENTS
+    verdict = decide(facts(**unmatched, function=FunctionFinding(True, 1e-3, 2e-3, 64, 512)))
+    assert (verdict.class_, verdict.kind) == (DERIVED, "same_function")
+    assert any("both compute the same function" in reason for reason in verdict.reasons)
+    other = FunctionFinding(False, 1e-1, 2e-3, 64, 512)
+    assert decide(facts(**unmatched, function=other)).class_ == SHARES_COMPONENTS

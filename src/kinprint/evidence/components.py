@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from kinprint.arch import Role
+from kinprint.arch import Axis, Role
 from kinprint.arch.roles import DENSE_ROLES
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER, row_test
 from kinprint.evidence.exchangeability import corner
 from kinprint.evidence.layer_map import LAYER_ALPHA, PARTS, LayerEvidence
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, is_residual_norm
-from kinprint.evidence.sign_tests import sign_axis, sign_test
+from kinprint.evidence.sign_tests import negated_units, sign_axis, sign_test
 from kinprint.results.findings import SIGN_FLIPS, TESTED, ComponentFinding, EvidenceTest, ExpertFinding
 from kinprint.stats.combine import bonferroni
 from kinprint.text import Text
@@ -35,6 +35,7 @@ LAYERS = "layers"  # scope of the layer map
 BLIND = Text("no test that ran would have seen a copy of it")
 PLACES_ALONE = Text("signs do not agree, so whatever agrees is places, not weights")
 OUT_OF_PLACE = Text("not in place, and not compared in the order or basis that was found")
+SAME_FUNCTION = Text("what was not matched computes the same, since the models do")
 BY_PRODUCTS = Text("compared by products over heads, in whatever order or basis these are")
 HEADS_MAY_DIFFER = Text("not in place: heads may be reordered or rotated")
 RESIDUAL_MOVED = frozenset({*_WHOLE, "attention"})
@@ -46,6 +47,9 @@ IN_ONE_BASIS = Text(
 SAME_NORMS = 0.9
 """Correlation of norms from which they are copies although embeddings are shared: those of a draft model, which has another's
 embeddings and head and layers of its own, come to 0.6 (`tests/family/draft`), those of fine-tunes to 0.97 and more."""
+_NEGATED = {Axis.NEURON: "mlp output", Axis.HEAD: "attention output"}
+"""Parts whose columns have the signs of these units: where some are negated, nothing agrees in place."""
+
 LEAST_UNITS = 64  # permuted units below which a part that shows nothing counts as not tested
 
 
@@ -66,6 +70,7 @@ def component_map(
     """
     signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
     barred = {name: PLACES_ALONE for name, roles in PARTS.items() if _places_alone(roles, signs)}
+    moved |= {part for axis, part in _NEGATED.items() if negated_units(tests, axis)}
     absent = {
         name: _why_absent(probes, roles)
         for name, roles in PART_ROLES.items()
@@ -131,6 +136,18 @@ def with_power(
         item
         if item.shared or not item.tested or would_show_copy(item.component, tests, able)
         else ComponentFinding(item.component, NOT_TESTED, 0, 0, item.log10_p, BLIND)
+        for item in components
+    ]
+
+
+def of_one_function(components: Sequence[ComponentFinding]) -> list[ComponentFinding]:
+    """Return the parts of models that compute the same function: what was not matched there is not known to be different."""
+    return [
+        item
+        if item.shared == item.tested
+        else ComponentFinding(item.component, SHARED, item.shared, item.shared, item.log10_p, SAME_FUNCTION)
+        if item.shared
+        else ComponentFinding(item.component, NOT_TESTED, 0, 0, None, SAME_FUNCTION)
         for item in components
     ]
 

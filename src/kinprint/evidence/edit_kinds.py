@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from kinprint.align.layer_alignment import SHUFFLED
 from kinprint.align.neuron_assignment import PERMUTED, SUBSET
+from kinprint.arch import Axis
 from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, would_show_copy
 from kinprint.evidence.facts import Facts, Identity
 from kinprint.evidence.norm_edits import NormEdit
+from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.words import word
 from kinprint.results.findings import EditFinding, LayerAlignment, MergeFinding
 from kinprint.text import Text, joined, labelled
@@ -44,6 +46,11 @@ DIRECT = frozenset({"cast", "scaled"})
 """Edits of which one model's weights follow from the other's. All others are seen between children of a third model too: two
 quantisations of one model, two adapters merged into it, a child that was deepened beside one that was trained on. Pruning is direct
 where its direction is known: the one has no zeros of its own, and all that the other kept."""
+
+KEEPING = frozenset({"identical", "cast", "scaled", "rescaled", "unknown"})
+"""Edits of a matrix in place that may leave the function as it is."""
+
+_SIGNED = {Axis.NEURON: Text("neurons"), Axis.HEAD: Text("value channels")}
 
 _PLAIN = {
     "cast": ("cast", Text("by a change of number format")),
@@ -89,26 +96,28 @@ def name_kind(facts: Facts) -> Kind:
     """Return all edits that show as one: named by the most specific, or by "trained_and_quantised" where those are the two."""
     if facts.broken:
         return Kind("unknown", None, (Text("the kind of edit could not be told from what was read"), *facts.broken[:2]))
-    found: list[Kind] = [
-        *_merged(facts.merge),
-        *_rebuilt(facts),
-        *_folded(facts),
-        *_replaced(facts),
-        *(() if _looks_averaged(facts.edits, facts.norms) else _norms_reset(facts)),
-    ]
+    same = facts.same_function
+    found: list[Kind] = [*([] if same else _merged(facts.merge)), *_rebuilt(facts), *_negated(facts), *_folded(facts)]
+    if not same:
+        found += _replaced(facts)
+        found += () if _looks_averaged(facts.edits, facts.norms) else _norms_reset(facts)
     unchanged = _unchanged(facts.identity)
     if unchanged is not None and not found:
         phrase = Text("with no difference in what was read ({what})", what=unchanged)
         return Kind("no_difference_found", phrase, (unchanged,))
-    found += _weights(facts, found)
+    kept = KEEPING if facts.identity.same_structure else KEEPING - {"cast"}
+    found += [item for item in _weights(facts, found) if not same or item.name in kept]
+    if same and not found:
+        return Kind("same_function", Text("by changes that leave its function as it is, up to rounding"), ())
     if not found:
         return Kind("unknown", None, (Text("the kind of edit could not be told from what was read"),))
     named = list({item.name: item for item in found}.values())
     names, first = tuple(item.name for item in named), named[0]
+    phrase = joined([item.phrase for item in named if item.phrase], "and")
     trained = names in (("fine_tuned", "quantised"), ("continued_pretraining", "quantised"))
     return Kind(
         "trained_and_quantised" if trained else first.name,
-        joined([item.phrase for item in named if item.phrase], "and"),
+        Text("{how}, with the same function up to rounding", how=phrase) if same else phrase,
         tuple(reason for item in found for reason in item.reasons),
         first.variant,
         names,
@@ -214,6 +223,18 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         yield Kind("heads_reordered", Text("with its attention heads reordered, or turned in themselves"), (reason,))
 
 
+def _negated(facts: Facts) -> Iterator[Kind]:
+    """Name neurons and value channels whose signs were changed, which is no change of what they do."""
+    units = [said for axis, said in _SIGNED.items() if facts.basis is None and negated_units(facts.tests, axis)]
+    if units:
+        said = joined(units, "and")
+        phrase, reason = (
+            Text("with the signs of some {units} changed", units=said),
+            Text("{units} agree up to sign", units=said),
+        )
+        yield Kind("units_negated", phrase, (reason,))
+
+
 _REPLACED = {
     "embedding": ("vocabulary_replaced", Text("with its vocabulary and embeddings replaced")),
     "norms": ("norms_replaced", Text("with its norms replaced")),
@@ -309,7 +330,8 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
     if not changed and names:
         return
     changed = changed or counts
-    edit = changed.most_common(1)[0][0] if changed else "unknown"
+    more_than_cast = Counter({edit: count for edit, count in changed.items() if edit != "cast"}) or changed
+    edit = more_than_cast.most_common(1)[0][0] if changed else "unknown"
     if edit == "unknown":
         return
     shown = [item for item in edits if item.edit == edit]
@@ -318,6 +340,8 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
         Text("{scope}: {edit}, {reasons}", scope=item.scope, edit=said, reasons=joined(item.reasons))
         for item in shown[:2]
     )
+    if edit == "cast" and facts.function is not None and facts.function.same is False:
+        edit = "identical"  # whatever else was changed was not among what was read
     if edit != "quantised" and not ("merged" in names and edit in ("changed", "merged_or_reweighted")):
         yield replace(_plain(edit, facts, shown), reasons=reasons)
         reasons = ()

@@ -24,6 +24,7 @@ from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.norm_edits import FoldedPair, NormEdit, norm_edit, unfold
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, in_depth, is_residual_norm, pairs_by_role, sample_pairs
 from kinprint.evidence.reading import EVERYTHING, ProbeRead, Scope, fill_probes, new_probe
+from kinprint.evidence.sign_tests import signs_undone
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Sample, Want
 from kinprint.refs import public
@@ -74,7 +75,7 @@ def examine_edits(
     matrices: dict[Role, list[SamplePair]] = {}
     for role, pairs in pairs_by_role(*sides, layer_map).items():
         if usable := [pair for pair in pairs if pair.a.stored.shape == pair.b.stored.shape and pair.finite]:
-            matrices[role] = usable
+            matrices[role] = [signs_undone(pair, assessment.tests) for pair in usable]
     changed = norm_edit(assessment.probes, layer_map)
     folded, changed = unfold(matrices, assessment.probes, layer_map, changed)
     findings = tuple(_finding(role.value, pairs) for role, pairs in folded.items())

@@ -13,14 +13,14 @@ from kinprint.align.layer_alignment import kind_of_map
 from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.align.rotation import Rows
-from kinprint.arch import Axis
+from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult, assess
 from kinprint.evidence.attempts import attempt, noting
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
-from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, with_power
+from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, of_one_function, with_power
 from kinprint.evidence.controls import CONTROL_LAYERS, FAILED, able_tests, both_controls, failed_controls, run_controls
-from kinprint.evidence.edit_kinds import NEGATED, REORDERED, RESIZED, ROTATED
+from kinprint.evidence.edit_kinds import KEEPING, NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.facts import Facts
@@ -34,6 +34,7 @@ from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, fill_probes, plan_extras
 from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation, layer_rotation
+from kinprint.evidence.same_function import check_function
 from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
 from kinprint.model.model import Model
@@ -42,6 +43,7 @@ from kinprint.results.findings import (
     TESTED,
     ControlFinding,
     Evidence,
+    FunctionFinding,
     LayerFinding,
     MergeFinding,
     PowerFinding,
@@ -110,6 +112,7 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     basis_word = _basis_word(probes, basis, rotated)
     edits = _edits(case, assessment, stages)
     merge = _merge(case, stages) if options.parents else None
+    function = _function(case, assessment, edits, stages, in_place=not basis_word and neurons.kind is None)
     tell("evidence", 3, 4)
     own, able = attempt(lambda: both_controls(a, b, seed=options.seed), failed_controls)
     nothing_found = assessment.log10_p > LOG10_ALPHA
@@ -117,9 +120,11 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     controls = [*own, *_rotation_controls(case, rotated), *run_controls(options, a, case.session)]
     stages.append(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
     stages.append(Text("self and shuffled self look at {n} layers at most", n=CONTROL_LAYERS))
+    components = with_power(assessment.components, assessment.tests, able)
     facts = replace(
         assessment.facts,
-        components=with_power(assessment.components, assessment.tests, able),
+        components=of_one_function(components) if function and function.same else components,
+        function=function,
         origin=(rotated if rotated.rejects(LOG10_ALPHA) else basis if basis_word else edits).origin,
         edits=edits.findings,
         norms=edits.norms,
@@ -205,6 +210,7 @@ def _evidence(facts: Facts, stages: Sequence[Text]) -> Evidence:
         controls=tuple(facts.controls),
         power=tuple(facts.power),
         stages=tuple(stages),
+        function=facts.function,
     )
 
 
@@ -391,6 +397,22 @@ def _order_of(R: Rows) -> NDArray[np.intp] | None:
     index = np.abs(R).argmax(axis=1)
     alone = np.abs(R).max(axis=1) ** 2 > CLEAR_COLUMNS
     return index if float(alone.mean()) > CLEAR_COLUMNS else None
+
+
+def _function(
+    case: Case, assessment: Assessment, edits: EditEvidence, stages: list[Text], *, in_place: bool
+) -> FunctionFinding | None:
+    """Run both models, where the edit may have kept the function: gates in place allow no change but that of norms before them."""
+    gates = {item.edit for item in edits.findings if item.scope == Role.MLP_GATE.value}
+    if not _related(assessment) or _all_same(assessment) or (in_place and gates - KEEPING) or case.scope.limits:
+        return None
+    before, layers = case.session.bytes_delivered, assessment.layers.layer_map or assessment.layer_map
+    found = attempt(
+        lambda: check_function(case.models, case.tokens, layers, case.options, case.allowance(0.8)),
+        lambda why: FunctionFinding(same=None, reason=why),
+    )
+    stages.append(Text("function: {n:,} further bytes, to run both models", n=case.session.bytes_delivered - before))
+    return found
 
 
 def _merge(case: Case, stages: list[Text]) -> MergeFinding | None:

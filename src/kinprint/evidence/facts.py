@@ -48,6 +48,12 @@ class Facts:
     untested: Sequence[Text] = ()
     null: Text | None = None
     broken: Sequence[Text] = ()  # why tests or searches could not run: then nothing is concluded by elimination
+    function: findings.FunctionFinding | None = None
+
+    @property
+    def same_function(self) -> bool:
+        """Whether both models were run, and compute the same function up to rounding."""
+        return self.function is not None and self.function.same is True
 
     @property
     def log10_p(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,7 @@ LEAST_COINS = 64  # a copy reaches 10⁻¹³ with so many, which Holm's correcti
 
 _GATES = {role: mlp.gate for mlp in MLPS for role in (mlp.up, mlp.down)}
 _VALUES = (Role.ATTN_V, Role.ATTN_O)
+_SIGNED = (*_GATES, *_VALUES)
 COINS = {
     Axis.RESIDUAL: Text("a random sign for each residual dimension, the same in all layers"),
     Axis.NEURON: Text("a random sign for each neuron"),
@@ -36,22 +38,29 @@ EVEN = Text("random starts and training treat both signs of a unit alike")
 NEGATED_RMS = 0.7
 """Cosine of units up to sign from which they are the same units: independent ones of 32 entries or more stay below 0.3."""
 
+NEGATED_SHARE = (
+    0.1  # of all agreement up to sign, with the other sign: units that have nothing in common leave 0.05 at most
+)
+
 
 def negated_units(tests: Iterable[EvidenceTest], axis: Axis) -> list[str]:
     """Return the roles whose units along an axis are those of the other model, but for the signs of some."""
-    found = []
-    for test in tests:
-        if (
-            test.name == SIGN_FLIPS
-            and test.n
-            and test.null_sd
-            and test.statistic is not None
-            and test.null == COINS[axis]
-        ):
-            size = test.null_sd / math.sqrt(test.n)
-            if size >= NEGATED_RMS and test.statistic < 0.9 * size * test.n:
-                found.append(str(test.scope))
-    return found
+    return [
+        str(test.scope)
+        for test in tests
+        if test.name == SIGN_FLIPS and test.null == COINS[axis] and test.n and (test.negated or 0.0) > NEGATED_SHARE
+        if (test.null_sd or 0.0) >= NEGATED_RMS * math.sqrt(test.n)
+    ]
+
+
+def signs_undone(pair: SamplePair, tests: Iterable[EvidenceTest]) -> SamplePair:
+    """Return slices of a role with B's units in the signs of A's, where the signs of such units were changed."""
+    axis = next((at for at in (0, 1) if pair.role.info.axes[at] in (Axis.NEURON, Axis.HEAD)), None)
+    if axis is None or pair.role not in _SIGNED or not negated_units(tests, pair.role.info.axes[axis]):
+        return pair
+    products = np.sum(pair.a.values * pair.b.values, axis=1 - axis, keepdims=True)
+    signs = np.where(products < 0.0, -1, 1).astype(pair.b.stored.dtype)
+    return replace(pair, b=replace(pair.b, stored=pair.b.stored * signs))
 
 
 def sign_axis(role: Role, probes: Sequence[Probe], ordered: Mapping[Axis, Text]) -> int | None:
@@ -104,6 +113,7 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
         null=COINS[axis],
         p_method=PMethod.HOEFFDING,
         assumptions=(EVEN,),
+        negated=float(np.abs(r[r < 0.0]).sum() / np.abs(r).sum()) if found.n else None,
     )
 
 

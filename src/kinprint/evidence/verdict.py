@@ -106,7 +106,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         "trunk",
         Text("Do only parts outside attention and MLP share (norms, embeddings, router, head)?"),
         tuple(labelled(word(item.component), word(item.state)) for item in facts.components),
-        not any(item.shared for item in _trunk(facts)),
+        not (facts.same_function or any(item.shared for item in _trunk(facts))),
         findings.SHARES_COMPONENTS,
     )
     origin = facts.origin
@@ -114,7 +114,9 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         "initialisation",
         Text("Is what they share less than training would leave in common, and the like of a common random start?"),
         origin.reasons if origin else (Text("not examined"),),
-        origin is not None and origin.reading in (INITIALISATION, UNCLEAR) and not is_merge(facts.merge),
+        origin is not None
+        and origin.reading in (INITIALISATION, UNCLEAR)
+        and not (is_merge(facts.merge) or facts.same_function),
         findings.SHARES_INITIALISATION,
     )
     matched, tested = _coverage(facts)
@@ -122,7 +124,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         "coverage",
         Text("Do fewer than half of the layers tested match?"),
         (Text("{n} of {m} layers tested match", n=matched, m=tested),),
-        matched < MOST_LAYERS * tested,
+        matched < MOST_LAYERS * tested and not facts.same_function,
         findings.SHARES_COMPONENTS,
     )
 
@@ -353,6 +355,8 @@ def _reasons(facts: Facts, class_: str, kind: Kind | None, why: Text | None) -> 
         )
     if facts.origin is not None:
         lines += facts.origin.reasons
+    if facts.function is not None and facts.function.same:
+        lines.append(facts.function.said)
     return (*lines, *_few_layers(facts), *(kind.reasons if kind else ()))
 
 
@@ -402,6 +406,8 @@ def _off(facts: Facts) -> list[Text]:
         if test.reason
     ]
     off += [labelled(word(c.component), c.note) for c in facts.components if c.state == NOT_TESTED and c.note]
+    if facts.function is not None and facts.function.same is None:
+        off.append(labelled(Text("whether both compute the same function"), facts.function.said))
     if facts.alignment.status != findings.TESTED and facts.alignment.reason:
         off.append(labelled(Text("layer map"), facts.alignment.reason))
     return off

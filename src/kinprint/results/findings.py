@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kinprint.results.later import LATER
 from kinprint.results.p_values import PMethod
-from kinprint.text import Text
+from kinprint.text import Text, labelled
 
 IDENTICAL = "identical"
 DERIVED = "derived"
@@ -43,6 +43,7 @@ class EvidenceTest:
     statistic, null_mean, null_sd, z : Observed value, and what it does if the models are unrelated.
     log10_p : One-sided towards "related", before correction; ``log10_p_holm`` after Holm's correction over the battery.
     log10_p_signs : The same, corrected, of the signs of the same units; None where they have no sign symmetry.
+    negated : Of a test of signs: how much of the agreement up to sign has the other sign, from 0 to 1.
     n, blocks : Exchangeable units permuted, and layers (or experts) that entered.
     null, p_method, assumptions : What is permuted, how the p-value was had, and what must hold. ``p_detail`` has the method
         in words, where those say more than its label.
@@ -68,6 +69,7 @@ class EvidenceTest:
     reason: Text | None = None
     p_detail: Text | None = None
     log10_p_signs: float | None = field(default=None, metadata=LATER)
+    negated: float | None = field(default=None, metadata=LATER)
 
     @property
     def log10_p_claim(self) -> float | None:
@@ -193,6 +195,36 @@ class MergeFinding:
 
 
 @dataclass(frozen=True)
+class FunctionFinding:
+    """Whether two models compute the same function: their logits on random tokens, beside what rounding does to them.
+
+    ``same`` is None where it was not checked. ``difference`` is relative to the size of the logits, and ``rounding`` what storing
+    both models makes of it, at ``positions`` in random text, over the ``tokens`` that both have.
+    """
+
+    same: bool | None
+    difference: float | None = None
+    rounding: float | None = None
+    positions: int = 0
+    tokens: int = 0
+    reason: Text | None = None
+
+    @property
+    def said(self) -> Text:
+        """What was found, in a line."""
+        if self.reason is not None:
+            return Text("not checked: {why}", why=self.reason) if self.same is None else self.reason
+        figures = Text(
+            "at {n} places in random tokens, the logits of {m} tokens differ by {x:.1e} of their size; rounding makes {y:.1e}",
+            n=self.positions,
+            m=self.tokens,
+            x=self.difference,
+            y=self.rounding,
+        )
+        return labelled(Text("both compute the same function, up to rounding"), figures) if self.same else figures
+
+
+@dataclass(frozen=True)
 class ControlFinding:
     """A comparison whose answer is known, run by the same code."""
 
@@ -266,6 +298,7 @@ class Evidence:
     controls: tuple[ControlFinding, ...]
     power: tuple[PowerFinding, ...]
     stages: tuple[Text, ...]  # what was read when, with bytes, and why the next stage was or was not entered
+    function: FunctionFinding | None = field(default=None, metadata=LATER)  # None where there was no reason to look
 
 
 # -- fingerprint methods -------------------------------------------------------------------------------------------------

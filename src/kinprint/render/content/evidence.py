@@ -156,6 +156,8 @@ def edits_sections(evidence: findings.Evidence, words: Words) -> list[Section]:
     found = [Section(words.say("edits.title"), (edits_table(evidence.edits, words),))] if evidence.edits else []
     if evidence.merge is not None:
         found.append(Section(words.say("merge.title"), merge_blocks(evidence.merge, words)))
+    if evidence.function is not None:
+        found.append(Section(words.say("function.title"), (Line(words.engine(evidence.function.said).text),)))
     return found
 
 
