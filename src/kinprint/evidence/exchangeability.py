@@ -41,7 +41,7 @@ ONE_SIDED = 0.5
 
 FOLLOWS_TOKENS, SAME_TABLE = 0.12, 0.9
 """Mean correlation of the embeddings of neighbouring tokens from which tables follow the token's number (0.00 to 0.07 in trained
-tables, 0.16 to 0.27 where sinusoids of two thirds of the spread were added, 0.7 among unused tokens, which are all alike), and of the
+tables, 0.16 to 0.27 where sinusoids of 0.7 of the spread were added, 0.7 among unused tokens, which are all alike), and of the
 differences of neighbours in two tables from which it matters not: fine-tuning leaves more."""
 
 TIED_ELEMENTS = 1 << 14
