@@ -109,13 +109,10 @@ class HubFolder:
         return commit, safe
 
     def _pin_offline(self) -> tuple[str, frozenset[str]]:
-        commit = self._revision if _SHA.match(self._revision) else None
-        if commit is None and (ref := self._official("refs", self._revision, folder=False)) is not None:
-            text = ref.read_text(encoding="ascii", errors="replace").strip()
-            commit = text if _SHA.match(text) else None
-        if commit is None:
-            noted = self._noted(self._facts(revision=self._revision)).get("commit")
-            commit = noted if isinstance(noted, str) and _SHA.match(noted) else None
+        ref = self._official("refs", self._revision, folder=False)
+        kept = ref.read_text(encoding="ascii", errors="replace").strip() if ref else None
+        told = (self._revision, kept, self._noted(self._facts(revision=self._revision)).get("commit"))
+        commit = next((text for text in told if isinstance(text, str) and _SHA.match(text)), None)
         if commit is None or (self._official("snapshots", commit) is None and self._known_names(commit) is None):
             said = Text("offline, and {name} is in no cache on this machine", name=f"{self._repo}@{self._revision}")
             raise OfflineError(said, hint=f"{OFFLINE_HINT}; once fetched, the model is here for offline use")
