@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -151,11 +151,7 @@ class Model:
         where, stored = self.checkpoint.provenance, self.checkpoint.tensors.values()
         reasons = Counter(item.reason for item in self.naming.excluded)
         return ModelSummary(
-            reference=where.reference,
-            kind=where.kind,
-            location=where.location,
-            revision=where.revision,
-            commit=where.commit,
+            **asdict(where),
             architecture=self.naming.architecture,
             architecture_guessed=self.naming.guessed,
             layers=self.naming.layers,

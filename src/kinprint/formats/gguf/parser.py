@@ -269,16 +269,9 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     if kind not in (None, "model"):
         name = source.label.rsplit("/", 1)[-1]
         notes.append(Text("{name} calls itself {kind}, not a model", name=name, kind=repr(kind)))
+    told = config_of(metadata, rows, whole=part is None) if states else None
     return Shard(
-        source,
-        head.size,
-        end,
-        rows,
-        config=config_of(metadata, rows, whole=part is None) if states else None,
-        documents=documents,
-        notes=tuple(notes),
-        part=part,
-        check=check_parts,
+        source, head.size, end, rows, config=told, documents=documents, notes=tuple(notes), part=part, check=check_parts
     )
 
 

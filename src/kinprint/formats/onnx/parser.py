@@ -44,15 +44,8 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
     findings = graph.study_graph(contents)
     notes: list[Text] = []
     rows = _named(_Builder(stored, findings, window.label), contents, findings, notes)
-    return Shard(
-        source,
-        window.size,
-        window.bytes_read,
-        rows,
-        further=tuple(places.further.values()),
-        config=_config(session, folder, findings),
-        notes=tuple(notes),
-    )
+    further, config = tuple(places.further.values()), _config(session, folder, findings)
+    return Shard(source, window.size, window.bytes_read, rows, further=further, config=config, notes=tuple(notes))
 
 
 # -- where the data are ------------------------------------------------------------------------------------------------
