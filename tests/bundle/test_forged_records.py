@@ -270,7 +270,7 @@ def test_a_null_that_keeps_some_of_its_values():
     assert parse_null(replace(null, samples=(some,)).to_json(), "x").samples == (some,)
     with pytest.raises(SchemaError, match="largest is said to be"):
         parse_null(replace(null, samples=(replace(some, largest=0.0001),)).to_json(), "x")
-    with pytest.raises(SchemaError, match="240 values of 3 pairs"):
+    with pytest.raises(SchemaError, match=f"{len(first.values)} values of 3 pairs"):
         parse_null(replace(null, samples=(replace(first, pairs=3),)).to_json(), "x")
 
 

@@ -37,6 +37,7 @@ class _Part(NamedTuple):
 
 _PLACES = frozenset({"layers", "layer", "layers_a", "layers_b", "layer_map", "unread", "unread_a", "also", "source"})
 _PLACES |= {"runner_up", "expert", "experts"}
+_CHOSEN = ("kinprint.results.options", "kinprint.bundle", "kinprint.sources")
 MOST_PLACES = 9_999
 """Number of layers, or of experts, that no model goes beyond (`arch/configs.py`): pages and tables run over all of them."""
 
@@ -54,15 +55,19 @@ def _placed(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return bounded
 
 
+def _same(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return convert
+
+
 @cache
 def _parts(kind: type) -> tuple[_Part, ...]:
     hints = typing.get_type_hints(kind)
     named = [(field.name, is_later(field), hints[field.name]) for field in fields(kind)]
+    # what a user chooses may be any number, and the sources of a bundle are no layers
+    places = _PLACES if not kind.__module__.startswith(_CHOSEN) else frozenset()
     # ``class_`` is written as ``class``
     return tuple(
-        _Part(
-            name, name.rstrip("_"), later, holds_text(t), _placed(_converter(t)) if name in _PLACES else _converter(t)
-        )
+        _Part(name, name.rstrip("_"), later, holds_text(t), (_placed if name in places else _same)(_converter(t)))
         for name, later, t in named
     )
 
