@@ -148,6 +148,13 @@ def test_a_model_that_cannot_be_run_is_not_checked(tmp_path):
     assert "reading both models whole takes" in found.said
 
 
+def test_tokens_that_one_model_lacks_are_said(tmp_path):
+    model = derive.load_state(DEMO_MODELS / "base")
+    found = checked(tmp_path, model, derive.prune_vocabulary(*model, 400, 3))
+    assert (found.same, found.tokens, found.all_tokens) == (True, 400, False)
+    assert "of the tokens that both have" in found.said
+
+
 def test_weights_in_place_must_be_rounded_number_by_number(tmp_path):
     state, config, tokenizer = derive.load_state(DEMO_MODELS / "base")
     name = "model.layers.2.mlp.down_proj.weight"

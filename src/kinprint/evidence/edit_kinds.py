@@ -107,8 +107,9 @@ def name_kind(facts: Facts) -> Kind:
         return Kind("no_difference_found", phrase, (unchanged,))
     kept = KEEPING if facts.identity.same_structure else KEEPING - {"cast"}
     found += [item for item in _weights(facts, found) if not same or item.name in kept]
-    if same and not found:
-        return Kind("same_function", Text("by changes that leave its function as it is, up to rounding"), ())
+    how = facts.function.same_how if same and facts.function else None
+    if how is not None and not found:
+        return Kind("same_function", Text("by changes after which it computes {how}", how=how), ())
     if not found:
         return Kind("unknown", None, (Text("the kind of edit could not be told from what was read"),))
     named = list({item.name: item for item in found}.values())
@@ -117,7 +118,7 @@ def name_kind(facts: Facts) -> Kind:
     trained = names in (("fine_tuned", "quantised"), ("continued_pretraining", "quantised"))
     return Kind(
         "trained_and_quantised" if trained else first.name,
-        Text("{how}, with the same function up to rounding", how=phrase) if same else phrase,
+        phrase if how is None else Text("{edits}, computing {how}", edits=phrase, how=how),
         tuple(reason for item in found for reason in item.reasons),
         first.variant,
         names,

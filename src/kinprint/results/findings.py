@@ -199,7 +199,7 @@ class FunctionFinding:
     """Whether two models compute the same function: their logits on random tokens, beside what rounding does to them.
 
     ``same`` is None where it was not checked. ``difference`` is relative to the size of the logits, and ``rounding`` what storing
-    both models makes of it, at ``positions`` in random text, over the ``tokens`` that both have.
+    both models makes of it, at ``positions`` in random text, over the ``tokens`` that both have: ``all_tokens`` of both, or not.
     """
 
     same: bool | None
@@ -207,7 +207,14 @@ class FunctionFinding:
     rounding: float | None = None
     positions: int = 0
     tokens: int = 0
+    all_tokens: bool = True
     reason: Text | None = None
+
+    @property
+    def same_how(self) -> Text:
+        """How far the function is the same, where it is."""
+        whole = Text("the same function, up to rounding")
+        return whole if self.all_tokens else Text("the same function of the tokens that both have, up to rounding")
 
     @property
     def said(self) -> Text:
@@ -221,7 +228,7 @@ class FunctionFinding:
             x=self.difference,
             y=self.rounding,
         )
-        return labelled(Text("both compute the same function, up to rounding"), figures) if self.same else figures
+        return labelled(Text("both compute {how}", how=self.same_how), figures) if self.same else figures
 
 
 @dataclass(frozen=True)
