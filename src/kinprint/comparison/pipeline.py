@@ -6,10 +6,9 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +165,7 @@ def _measure_all(
         return attempt(lambda: measure(jobs, metrics, seed=seed, ordered=ordered), none)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        for batch, (values_a, values_b) in zip(batches, _read_ahead(session, batches), strict=True):
+        for batch, (values_a, values_b) in zip(batches, session.ahead(_read, batches), strict=True):
             jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
             chunks = in_chunks(jobs)
             found: dict[int, TensorComparison] = {}
@@ -242,17 +241,9 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
         yield _Batch(tuple(group), (a.plan(wants), b.plan(wants)))
 
 
-def _read_ahead(session: Session, batches: Sequence[_Batch]) -> Iterator[list[list[Values]]]:
-    """Yield the batches' values, of A and of B; the next batch is on its way while the caller measures this one."""
-
-    def fetch(batch: _Batch) -> list[list[Values]]:
-        return [list(map(Values, side)) for side in read_together(batch.plans)]
-
-    ahead: Future[list[list[Values]]] | None = None
-    for number, batch in enumerate(batches):
-        current = ahead.result() if ahead else fetch(batch)
-        ahead = session.coordinate(partial(fetch, batches[number + 1])) if number + 1 < len(batches) else None
-        yield current
+def _read(batch: _Batch) -> list[list[Values]]:
+    """Return a batch's values, of A and of B."""
+    return [list(map(Values, side)) for side in read_together(batch.plans)]
 
 
 # -- what could not be compared ------------------------------------------------------------------------------------------

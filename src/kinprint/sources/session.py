@@ -283,6 +283,14 @@ class Session(AbstractContextManager["Session"]):
         """Run in the background what itself waits for reads: among the readers it could hold the very threads it waits for."""
         return self._coordinators.submit(function)
 
+    def ahead(self, fetch: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """Yield what is fetched of each item; the next one is on its way while the caller works on this one."""
+        coming: Future[R] | None = None
+        for number, item in enumerate(items):
+            current = coming.result() if coming else fetch(item)
+            coming = self.coordinate(partial(fetch, items[number + 1])) if number + 1 < len(items) else None
+            yield current
+
     def close(self) -> None:
         """Give back connections and threads, and keep the cache under its cap."""
         self._coordinators.close(wait=not self._stop.is_set())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
@@ -161,12 +160,7 @@ class StudyRun:
 
     def stream(self, groups: Sequence[Sequence[ModelWant]]) -> Iterator[list[Array]]:
         """Yield group after group; the next one is on its way while the caller works on this one."""
-        ahead: Future[list[Array]] | None = None
-        for number, group in enumerate(groups):
-            current = ahead.result() if ahead else self.read(group)
-            follows = number + 1 < len(groups)
-            ahead = self.session.coordinate(partial(self.read, groups[number + 1])) if follows else None
-            yield current
+        return self.session.ahead(self.read, groups)
 
     def raw(self, name: str, role: Role, layer: int | None) -> Array:
         """Return a tensor as stored; `Missing` if the model does not have it, or it is not finite."""
