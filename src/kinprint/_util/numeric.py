@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint.errors import DegenerateInput
+
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 
@@ -81,3 +83,11 @@ def evenly_spaced(
     if at == "ends":
         return [items[k * (n - 1) // (count - 1)] for k in range(count)]
     return [items[round(k * (n - 1) / (count - 1))] for k in range(count)]
+
+
+def check_finite(values: NDArray[Any], of: str, side: str) -> None:
+    """Refuse NaN and infinity in one side of what is to be computed."""
+    if bad := values.size - int(np.count_nonzero(np.isfinite(values))):
+        raise DegenerateInput(
+            "{of}: {side} holds {bad} non-finite of {n} values: expected none", of=of, side=side, bad=bad, n=values.size
+        )

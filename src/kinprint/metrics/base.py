@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_norm, each_safely_scaled
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, check_finite, each_norm, each_safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.registry import Registry
 
@@ -109,14 +109,7 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
         raise DegenerateInput(f"{metric}: {side} has shape {array.shape}: expected one or two dimensions")
     if array.size == 0:
         raise DegenerateInput(f"{metric}: {side} is empty: expected at least one element, got shape {array.shape}")
-    if bad := int(array.size - np.count_nonzero(np.isfinite(array))):
-        raise DegenerateInput(
-            "{metric}: {side} holds {x} non-finite of {array} values: expected none",
-            metric=metric,
-            side=side,
-            x=bad,
-            array=array.size,
-        )
+    check_finite(array, metric, side)
     return array
 
 

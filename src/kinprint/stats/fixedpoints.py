@@ -30,11 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, check_finite
 from kinprint.errors import DegenerateInput
 from kinprint.stats.combine import log_exp_series
 from kinprint.stats.moments import centred_rows
 from kinprint.stats.tails import least_log10_p
+from kinprint.text import Text
 
 SINGLE_WORK = 1 << 32
 SINGLE_WIDTH = 1 << 14
@@ -121,14 +122,7 @@ def _checked(X: ArrayLike, side: str) -> NDArray[Any]:
     values = np.asarray(X)
     if values.ndim != 2 or values.size == 0:
         raise DegenerateInput(f"nearest rows: expected a non-empty matrix for {side}, got the shape {values.shape}")
-    bad = values.size - int(np.count_nonzero(np.isfinite(values)))
-    if bad:
-        raise DegenerateInput(
-            "nearest rows: {side} holds {bad} non-finite of {values} values: expected none",
-            side=side,
-            bad=bad,
-            values=values.size,
-        )
+    check_finite(values, Text("nearest rows"), side)
     return values
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import FloatArray, safely_scaled
+from kinprint._util.numeric import FloatArray, check_finite, safely_scaled
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
@@ -60,15 +60,7 @@ def null_for(
             f"null {kind}: expected two non-empty vectors or matrices, got {left.shape}, {right.shape}"
         )
     for side, values in (("a", left), ("b", right)):
-        bad = values.size - int(np.count_nonzero(np.isfinite(values)))
-        if bad:
-            raise DegenerateInput(
-                "null {kind}: {side} holds {bad} non-finite of {values} values: expected none",
-                kind=kind,
-                side=side,
-                bad=bad,
-                values=values.size,
-            )
+        check_finite(values, Text("null {kind}", kind=kind), side)
     if not kind.startswith("cka") and left.shape != right.shape:
         raise DegenerateInput(f"null {kind}: shapes differ: got {left.shape} and {right.shape}")
     taken = None if known is None else (known,)
