@@ -49,6 +49,7 @@ class Noted:
 class BytesAtHand(Noted):
     """Bytes at hand, by source and file, with what is wrong with them and what could not be had."""
 
+    spool: SharedFile = field(kw_only=True)  # the file that holds them
     kept: dict[Place, KeptBytes] = field(default_factory=dict)
     ranges: int = 0  # looked at
     equal: int = 0
@@ -61,7 +62,7 @@ class BytesAtHand(Noted):
 
 def enclosed_bytes(container: Container, sources: Sources) -> BytesAtHand:
     """Take the bytes from the bundle, and check every range."""
-    found = BytesAtHand()
+    found = BytesAtHand(spool=container.file)
     enclosed = {(item.source, item.file): item.member for item in sources.enclosed}
     for number, source, file in sources.record.files():
         member = enclosed.get((number, file.name), "")
@@ -70,7 +71,7 @@ def enclosed_bytes(container: Container, sources: Sources) -> BytesAtHand:
         if member not in container.members:
             found.skip(_name(source, file), Text("its bytes are not in the bundle"))
             continue
-        kept, size = KeptBytes(container.file, container.starts[member], file.spans), container.members[member].size
+        kept, size = KeptBytes(found.spool, container.starts[member], file.spans), container.members[member].size
         if kept.length == size:
             _check_ranges(found, number, source, file, kept)
             found.kept[number, file.name] = kept
@@ -82,7 +83,7 @@ def enclosed_bytes(container: Container, sources: Sources) -> BytesAtHand:
 
 def reread(record: ReadingRecord, access: Access, spool: SharedFile, doubtful: Collection[int]) -> BytesAtHand:
     """Ask every question again, and read every range again into `spool`; sources whose names are `doubtful` are not asked."""
-    found = BytesAtHand()
+    found = BytesAtHand(spool=spool)
     with ExitStack() as stack:
         sessions: dict[Settings, Session] = {}
         for number, source in enumerate(record.sources):
@@ -101,7 +102,7 @@ def reread(record: ReadingRecord, access: Access, spool: SharedFile, doubtful: C
             found.seen[number] = _seen(sessions[own], source, access)
             for file in source.files:
                 try:
-                    _check_file(found, sessions[own], folder, number, source, file, spool)
+                    _check_file(found, sessions[own], folder, number, source, file)
                 except (KinprintError, OSError) as error:
                     found.skip(_name(source, file), _reason(error))
     return found
@@ -177,13 +178,7 @@ def _check_listing(found: BytesAtHand, source: SourceRecord, folder: Folder, set
 
 
 def _check_file(
-    found: BytesAtHand,
-    session: Session,
-    folder: Folder,
-    number: int,
-    source: SourceRecord,
-    file: FileRecord,
-    spool: SharedFile,
+    found: BytesAtHand, session: Session, folder: Folder, number: int, source: SourceRecord, file: FileRecord
 ) -> None:
     """Ask again what was asked of one file."""
     missing = file.absent or any(failure.error == "NotFound" for failure in file.failures)
@@ -197,7 +192,7 @@ def _check_file(
             found.skip(_name(source, file), recorded_failure(failure))
     if missing or (file.size is None and file.identity is None and not file.ranges):
         return
-    kept = KeptBytes(spool, found.stored, file.spans)
+    kept = KeptBytes(found.spool, found.stored, file.spans)
     problem = _fetch(found, session, folder, source, file, kept)
     if problem is not None:
         found.problems.append(replace(problem, where=_name(source, file)))

@@ -17,6 +17,7 @@ from kinprint.studies.origin.tokens import Comparison, Ints, compared, is_englis
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
+Rows = dict[int, FloatArray]  # of an embedding, by the token's id
 ENGLISH, WORDS = 200, 300
 PAIRS, PAIR_SEED = 50, 42
 PAIR_PLACES = (1_000, 10_000)
@@ -53,7 +54,7 @@ def choose(found: Comparison) -> dict[str, list[int]]:
     return {"english": english[:ENGLISH], "english_written": written[:ENGLISH], "words": words[:WORDS]}
 
 
-def read_rows(run: StudyRun, name: str, ids: Sequence[int]) -> dict[int, FloatArray]:
+def read_rows(run: StudyRun, name: str, ids: Sequence[int]) -> Rows:
     """Read single rows of the embedding: one range for each token."""
     part = run.part(name, Role.EMBEDDING, None)
     rows, width = part.shape
@@ -86,7 +87,7 @@ def embeddings(run: StudyRun, section: Section, a: str, b: str) -> None:
     pairs = random_pairs(found)
     rows_a = read_rows(run, a, found.ids_a[places].tolist())
     rows_b = read_rows(run, b, [*found.ids_b[places].tolist(), *(number for pair in pairs for number in pair)])
-    made = (_sample(name, found, at, rows_a, rows_b, section.missing) for name, at in chosen.items())
+    made = (_sample(name, found, at, (rows_a, rows_b), section.missing) for name, at in chosen.items())
     samples = [sample for sample in made if sample is not None]
     if not samples:
         return
@@ -115,20 +116,15 @@ def embeddings(run: StudyRun, section: Section, a: str, b: str) -> None:
 
 
 def _sample(
-    name: str,
-    found: Comparison,
-    places: Sequence[int],
-    rows_a: dict[int, FloatArray],
-    rows_b: dict[int, FloatArray],
-    missing: list[Text],
+    name: str, found: Comparison, places: Sequence[int], rows: tuple[Rows, Rows], missing: list[Text]
 ) -> Sample | None:
     ids = zip(found.ids_a[places].tolist(), found.ids_b[places].tolist(), places, strict=True)
-    kept = [(one, two, at) for one, two, at in ids if _has(rows_a, one) and _has(rows_b, two)]
+    kept = [(one, two, at) for one, two, at in ids if _has(rows[0], one) and _has(rows[1], two)]
     if lost := len(places) - len(kept):
         missing.append(Text("{title}: {n} tokens have no row, or one of zeros", title=_TITLES[name], n=lost))
     if len(kept) < 2:
         return None
-    left, right = (np.stack([_unit(rows[entry[side]]) for entry in kept]) for side, rows in enumerate((rows_a, rows_b)))
+    left, right = (np.stack([_unit(of_side[entry[k]]) for entry in kept]) for k, of_side in enumerate(rows))
     cosines = np.einsum("ij,ij->i", left, right)
     # rows of unit length: the cosine of the two stacks is the mean of the tokens' cosines
     null = null_for("cosine", left, right, observed=float(cosines.mean()), higher_is_closer=True)
@@ -138,7 +134,7 @@ def _sample(
     return Sample(name, tokens, ids_a, ids_b, cosines, blank, null)
 
 
-def _has(rows: dict[int, FloatArray], number: int) -> bool:
+def _has(rows: Rows, number: int) -> bool:
     return number in rows and bool(rows[number].any())
 
 
@@ -156,9 +152,7 @@ def random_pairs(found: Comparison) -> list[tuple[int, int]]:
     return [(one, two) for one, two in drawn if one != two]
 
 
-def _cosines(
-    rows: dict[int, FloatArray], others: dict[int, FloatArray], pairs: Sequence[tuple[int, int]]
-) -> FloatArray:
+def _cosines(rows: Rows, others: Rows, pairs: Sequence[tuple[int, int]]) -> FloatArray:
     found = [float(_unit(rows[x]) @ _unit(others[y])) for x, y in pairs if _has(rows, x) and _has(others, y)]
     return np.array(found)
 
