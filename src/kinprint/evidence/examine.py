@@ -277,8 +277,12 @@ def _search_rotation(
     blurred = _blurred(basis) or _misplaced(basis)
     if not ((case.options.deep or _related(assessment)) and (_open(assessment) or blurred)):
         return assessment, RotationEvidence(untested=_see_deep(assessment, ROTATED_BASIS))
-    a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
     starts = token_rotations(case.models, case.tokens, case.allowance(0.3), seed=case.options.seed)
+    a, b = StoredWeights(case.models[0]), StoredWeights(case.models[1])
+    # the search fits one side to the other: it is made in one order, whichever of the models is called A
+    turned = case.probes[0].rank() > case.probes[1].rank()
+    if turned:
+        a, b, starts = b, a, [start.T for start in starts]
     found = examine_rotation(
         a,
         b,
@@ -289,6 +293,7 @@ def _search_rotation(
         starts=starts,
         allowed=case.scope.allows,
     )
+    found = found.mirrored() if turned else found
     spent, count = a.bytes_read + b.bytes_read, len(found.tests)
     stages.append(Text("rotated residual basis: {n:,} further bytes, {m} tests", n=spent, m=count))
     return _rebased(_remapped(assessment, found), found), found

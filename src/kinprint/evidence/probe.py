@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -65,6 +66,11 @@ class Probe:
         samples = {key: sample for key, sample in self.samples.items() if key[1] in kept}
         heads = {key: sample for key, sample in self.heads.items() if key[1] in kept}
         return replace(self, samples=samples, heads=heads)
+
+    def rank(self) -> tuple[object, ...]:
+        """Return what puts any two models into one order, by their size and what was read of them."""
+        read = sorted(sha256(sample.stored.tobytes()).digest() for sample in self.samples.values())
+        return self.layers, self.hidden or 0, self.experts, read
 
     def shuffled(self, seed: int) -> Probe:
         """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else.

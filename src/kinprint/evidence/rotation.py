@@ -62,6 +62,23 @@ class RotationEvidence(SearchResult):
         known = [layer for layer in self.by_layer if layer in self.rotations]
         return self.rotations[min(known, key=lambda layer: self.by_layer[layer])] if known else None
 
+    def mirrored(self) -> RotationEvidence:
+        """Return the same as seen from the other side; of layers that were held against one of the other's, the best stays."""
+        best = sorted(
+            self.layers, key=lambda layer: -self.by_layer.get(layer, 0.0)
+        )  # a later one takes the place of others
+        turned = {self.layers[layer]: layer for layer in best}
+        return replace(
+            self,
+            tests=tuple(
+                replace(test, layer=None if test.layer is None else self.layers.get(test.layer)) for test in self.tests
+            ),
+            by_layer={layer: self.by_layer[at] for layer, at in sorted(turned.items()) if at in self.by_layer},
+            layers=dict(sorted(turned.items())),
+            fitted=None,
+            rotations={layer: self.rotations[at].T for layer, at in turned.items() if at in self.rotations},
+        )
+
 
 def examine_rotation(
     a: Weights,
