@@ -15,7 +15,7 @@ from support.layouts import write_checkpoint
 from support.places import DEMO_MODELS
 
 DEMO = DEMO_MODELS
-KEPT = ("PATH", "SYSTEMROOT", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+KEPT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
 @dataclass

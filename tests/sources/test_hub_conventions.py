@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from huggingface_hub import hf_hub_download, snapshot_download
 
+from kinprint.comparison.pipeline import compare
 from kinprint.errors import BadSetting, FileTooLarge, NotFound, OfflineError, TransferError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.plan import whole
@@ -291,6 +292,22 @@ def test_web_folder_without_config_or_index(web, session_for, model_folder, stat
     checkpoint = open_checkpoint(web.url, session_for())
     assert len(checkpoint.tensors) == 2
     assert any("no config.json" in note for note in checkpoint.notes)
+
+
+def test_a_bucket_that_denies_what_it_does_not_have(web, session_for, model_folder):
+    """Optional files (tokenizer, card, adapter) are reasons in the report; nothing ends the comparison."""
+    (model_folder / "tokenizer.json").unlink(missing_ok=True)
+
+    def spoil(request):
+        if (model_folder / request.path.lstrip("/")).exists():
+            return False
+        web.reply(request, 403, b"denied")
+        return True
+
+    web.spoil = spoil
+    report = compare(web.url, str(model_folder), session=session_for(), metrics=("pearson",))
+    assert report.verdict is not None
+    assert "HTTP 403" in (report.tokenizer.reason or "")
 
 
 def test_web_file_with_its_companions(web, session_for):

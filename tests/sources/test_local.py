@@ -31,6 +31,44 @@ def test_below_a_file(tmp_path):
         local(tmp_path / "f" / "x")
 
 
+def test_links_that_lead_out_of_the_folder(tmp_path):
+    model, secret = tmp_path / "model", tmp_path / "secret"
+    model.mkdir()
+    secret.write_bytes(b"of this machine")
+    (model / "config.json").symlink_to("../secret")
+    (model / "inner.json").symlink_to("real.json")
+    (model / "real.json").write_bytes(b"{}")
+    (model / "loop.json").symlink_to("loop.json")
+    folder = LocalFolder("m", model, Traffic())
+    with pytest.raises(SourceError, match=r"config.json: is a link that leads outside the model's folder"):
+        folder.read_small("config.json")
+    assert folder.read_small("inner.json") == b"{}"
+    assert folder.names == {"config.json", "inner.json", "real.json"}  # a link to itself is no file
+    (tmp_path / "named").symlink_to("model")
+    assert LocalFolder("m", tmp_path / "named", Traffic()).read_small("real.json") == b"{}"
+
+
+def test_a_file_that_the_user_names_may_be_a_link(tmp_path):
+    (tmp_path / "weights").write_bytes(b"12345678")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "model.gguf").symlink_to("../weights")
+    assert LocalFolder("m", tmp_path / "m", Traffic(), only="model.gguf").open("model.gguf").size == 8
+    with pytest.raises(SourceError, match="leads outside"):
+        LocalFolder("m", tmp_path / "m", Traffic()).open("model.gguf")
+
+
+def test_links_of_the_hubs_own_cache(tmp_path):
+    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "1"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "5f").write_bytes(b"{}")
+    (snapshot / "config.json").symlink_to("../../blobs/5f")
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "config.json").symlink_to(blobs / "5f")  # a folder that the client filled
+    for folder in (snapshot, tmp_path / "local"):
+        assert LocalFolder("m", folder, Traffic()).read_small("config.json") == b"{}"
+
+
 def test_a_pipe_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceError, match=r"is not a regular file"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -74,6 +75,10 @@ def run() -> None:
     """Run the command line; every expected failure ends in a message on stderr and its documented exit code."""
     # Tests run in threads of our own; more threads inside each matrix product only get in each other's way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not sys.warnoptions:  # what numpy warns of ends in a figure's status, not between the lines of a table
+        warnings.simplefilter("ignore", RuntimeWarning)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_streams()
     try:
         code = main.main(standalone_mode=False)
     except KinprintError as error:
@@ -99,6 +104,13 @@ def run() -> None:
         _say("  next: free some space, or write elsewhere")
         sys.exit(StorageError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_streams() -> None:
+    """Open nothing in the place of streams that were closed, before a file that is written gets their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _silence_stdout() -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import kinprint.formats.all_formats  # noqa: F401 - registers the formats
-from kinprint.errors import FormatError, KinprintError, NotFound
+from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound
 from kinprint.formats.adapters.lora import without_adapter
 from kinprint.formats.checks import CONFIG_NAME, read_json_of
 from kinprint.formats.dtypes import Array
@@ -83,7 +83,7 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
     if found is None:
         try:
             return _open_weights(folder, wanted, session)
-        except NotFound:  # a web folder has no listing: only this shows that there is no whole model
+        except (NotFound, AccessDenied):  # a web folder has no listing: only this shows that there is no whole model
             found = find_adapter(folder, wanted, session, unlisted=True)
             if found is None:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kinprint.errors import BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
+from kinprint.errors import AccessDenied, BudgetExceeded, FileTooLarge, FormatError, NotFound, OfflineError
 from kinprint.model.model import Model
 from kinprint.model.tokens import TOKENIZER_FILE, vocabulary
 from kinprint.results.measurements import NOT_COMPARABLE, OK
@@ -85,7 +85,10 @@ def _look_up(model: Model) -> _File | Text | None:
         return _File(source.size, source.identity if by_tag else None)
     except NotFound:
         return None
-    except OfflineError as error:  # context is not worth failing for
+    except (
+        AccessDenied,
+        OfflineError,
+    ) as error:  # a bucket answers 403 for what it does not have; context is not worth failing for
         return error.reason
 
 

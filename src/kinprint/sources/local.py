@@ -79,6 +79,14 @@ class LocalFile:
             self._fd = -1
 
 
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file; a link that leads to itself is none."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
 class LocalFolder:
     """A folder in the hub's layout, or one weight file of it with the config and tokenizer that lie beside it."""
 
@@ -92,14 +100,28 @@ class LocalFolder:
     @property
     def names(self) -> frozenset[str]:
         """The files in the folder itself; subfolders hold other things (original weights, adapters)."""
-        found = frozenset(entry.name for entry in os.scandir(self._root) if entry.is_file())
+        found = frozenset(entry.name for entry in os.scandir(self._root) if _is_file(entry))
         return found & {*needed_with(self._only), *COMPANIONS} if self._only else found
 
     def open(self, name: str) -> LocalFile:
         """Open a member for reading by range."""
         check_member_name(name, where=str(self._root))
+        if name != self._only:  # the file itself is the user's choice, wherever it lies
+            self._refuse_outside(name)
         remember_read(self._root / name)
         return LocalFile(self._root / name, str(self._root / name), self._traffic)
+
+    def _refuse_outside(self, name: str) -> None:
+        """Refuse a link out of the folder: whoever packed the model could have any file of this machine read as part of it."""
+        root, real = Path(os.path.realpath(self._root)), Path(os.path.realpath(self._root / name))
+        # the hub's own cache, and folders that its client fills from there, hold links to blobs
+        blob = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
+        if not blob and not real.is_relative_to(root):
+            said = Text(
+                "{label}: is a link that leads outside the model's folder, and is not followed",
+                label=str(self._root / name),
+            )
+            raise SourceError(said, hint="put the file itself there, or name the folder that holds it")
 
     def read_small(self, name: str, cap: int = SMALL_FILE_CAP) -> bytes | None:
         """Return a whole small file, or None if there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kinprint._util.plain import printable
-from kinprint.errors import BadReference, FormatError, NotFound, SourceError
+from kinprint.errors import AccessDenied, BadReference, FormatError, NotFound, SourceError
 from kinprint.formats.adapters import config
 from kinprint.formats.adapters.config import ADAPTER_CONFIG, ADAPTER_FILES, GIVE_BASE, LoraSettings, read_settings
 from kinprint.formats.adapters.lora import has_full_weights, merge, read_adapter
@@ -65,7 +65,7 @@ def _first(folder: Folder, names: Sequence[str]) -> tuple[str, Source]:
         source = folder.open(name)
         try:
             source.prefetch()  # where nothing lists the files, only asking tells
-        except NotFound:
+        except (NotFound, AccessDenied):
             continue
         return name, source
     return names[-1], folder.open(names[-1])
