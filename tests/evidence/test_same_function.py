@@ -41,6 +41,9 @@ KEEPING = {
     "neurons split": plainly(lambda s, c: more_neurons(s, c, 16, idle=False)),
     "neurons idle": plainly(lambda s, c: more_neurons(s, c, 16, idle=True)),
     "widened": plainly(widened),
+    "values rotated, neurons rescaled": plainly(
+        lambda s, c: (derive.mix_values(derive.rescale_neurons(s, c, 3), c, 3), c)
+    ),
     "tokens renumbered": renumbered,
     "cast": lambda s, c, t: (s, c, t),
 }
@@ -174,7 +177,7 @@ def compared(tmp_path, one, two, dtype="BF16"):
 
 
 @pytest.mark.parametrize(
-    ("layers", "name", "kind"),
+    ("layers", "name", "kinds"),
     [
         (6, "tokens renumbered", "same_function"),
         *(
@@ -189,16 +192,17 @@ def compared(tmp_path, one, two, dtype="BF16"):
                 (24, "neurons", "neurons_permuted"),
                 (24, "neurons negated", "units_negated"),
                 (24, "values rotated", "heads_reordered"),
+                (6, "values rotated, neurons rescaled", "heads_reordered, rescaled"),
             )
         ),
     ],
 )
-def test_a_report_says_so(layers, name, kind, tmp_path):
+def test_a_report_says_so(layers, name, kinds, tmp_path):
     model = deepened(DEMO_MODELS / "base", layers)
     model = derive.stored(model[0], "BF16"), *model[1:]
     report = compared(tmp_path, model, KEEPING[name](*model))
     assert report.evidence.function.same
-    assert (report.verdict.class_, report.verdict.kinds) == ("derived", (kind,))
+    assert (report.verdict.class_, ", ".join(report.verdict.kinds)) == ("derived", kinds)
     assert "up to rounding" in report.verdict.sentence
     assert any("both compute the same function" in reason for reason in report.verdict.reasons)
     assert {item.state for item in report.evidence.components} <= {"shared", "not tested"}

@@ -323,7 +323,7 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
     """Name what was done to the numbers: what most tensors show, identical ones aside; and rounding or pruning after it."""
     names = {item.name for item in found}
     skipped = {"identical", "unknown", *(("rescaled",) if "norms_folded" in names else ())}
-    edits = _in_place(facts)
+    edits = [item for item in _in_place(facts) if not facts.same_function or item.edit in KEEPING]
     counts: Counter[str] = Counter()
     for item in edits:
         counts[item.edit] += item.tensors
