@@ -30,13 +30,24 @@ from torch import Tensor
 
 from kinprint.lab.zoo.corpus import read_corpora
 from kinprint.lab.zoo.derive import all_symmetries, permute_and_flip, rotate_residual, stored
-from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, evaluate, token_loss, tokenise, train, train_tokenizer
+from kinprint.lab.zoo.tinylm import (
+    Loss,
+    Recipe,
+    TinyLlama,
+    TinyShape,
+    evaluate,
+    token_loss,
+    tokenise,
+    train,
+    train_tokenizer,
+)
 from kinprint.lab.zoo.tinymore import (
     MixtralShape,
     TinyMixtral,
     add_lora,
     balanced_loss,
     distillation_loss,
+    matching_loss,
     merge_lora,
     upcycle,
 )
@@ -143,7 +154,7 @@ class Member:
     shares: str
     init_seed: int | None = None
     own_tokenizer: bool = False
-    distilled: bool = False
+    taught: Callable[[TinyLlama], Loss] | None = None  # base as a teacher: its loss
     parent: str = "base"
     notes: dict[str, object] = field(default_factory=dict)
 
@@ -165,7 +176,7 @@ def _distilled(number: int) -> Member:
         start=fresh,
         shares="none",
         init_seed=1400 + 10 * number,
-        distilled=True,
+        taught=distillation_loss,
     )
 
 
@@ -280,6 +291,15 @@ FAMILY: dict[str, Member] = {
         shares="all, in another order and basis",
         init_seed=2301,
     ),
+    "hidden_matched": Member(
+        relation="no weights of base: fresh init, trained on base's logits and hidden states, other text",
+        corpora=OTHER_TEXT,
+        recipe=_short(500, 4e-3, 2502),
+        start=fresh,
+        shares="none",
+        init_seed=2501,
+        taught=matching_loss,
+    ),
     "child_of_child": Member(
         relation="the demo's fine-tune of base, fine-tuned again on a third text",
         corpora=OTHER_TEXT,
@@ -316,8 +336,8 @@ def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, obje
     entropy, before = tokens.unigram_entropy(model.shape.vocab), evaluate(model, tokens)
     print(f"{name}: {member.relation}\n  {len(tokens.train):,} training tokens, unigram entropy {entropy:.3f} nats")
     loss_of = token_loss
-    if member.distilled:
-        loss_of = distillation_loss(load(base))
+    if member.taught:
+        loss_of = member.taught(load(base))
     elif isinstance(model, TinyMixtral):
         loss_of = balanced_loss
     recipe = replace(member.recipe, steps=max(2, round(member.recipe.steps * steps_scale)))
@@ -333,7 +353,7 @@ def make(name: str, base: Path, out: Path, steps_scale: float) -> dict[str, obje
         "relation": member.relation,
         "shares": member.shares,
         "parents": [] if member.start is fresh else [f"demo/models/{member.parent}"],
-        **({"teacher": "demo/models/base"} if member.distilled else {}),
+        **({"teacher": "demo/models/base"} if member.taught else {}),
         **member.notes,
         "seeds": {"init": member.init_seed},
         "recipe": asdict(recipe),

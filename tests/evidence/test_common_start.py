@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, learned_part, origin_of
+from kinprint.evidence.common_start import INITIALISATION, TRAINING, UNCLEAR, learned_part, origin_of, origin_of_parts
 from kinprint.evidence.norm_edits import FoldedPair
 
 ROLES = ("q", "up", "down", "gate")
@@ -107,3 +107,48 @@ def test_norms_that_were_folded_are_read_off_the_matrices(make, reading):
     pairs = [SimpleNamespace(a=SimpleNamespace(values=a), b=SimpleNamespace(values=b)) for a, b in made]
     norms = [(scales[0], FoldedPair(pair, scales[0]).column_slopes) for pair in pairs]
     assert origin_of({"q": [(a * scales[0], b) for a, b in made]}, norms).reading == reading
+
+
+def started(k):
+    """Token rows of one random start, trained in models of their own: other directions, and rows that training moved."""
+    return tuple(drawn(k, (256, 96)) + learned(seed, 10, 1.0, (256, 96)) for seed in (k, k + 1_000))
+
+
+def taken_over(k):
+    parent = drawn(k, (256, 96)) + learned(k, 10, 1.0, (256, 96))
+    return parent, parent + 0.2 * drawn(k + 2_000, (256, 96))
+
+
+def matched(k):
+    """Rows trained towards another model's: frequent tokens agree in all they have, rare ones in nothing."""
+    teacher = drawn(k, (256, 96)) + learned(k, 10, 1.0, (256, 96))
+    student = drawn(k + 3_000, (256, 96))
+    student[:160] = teacher[:160] + 0.3 * drawn(k + 4_000, (160, 96))
+    return teacher, student
+
+
+def untrained(k):
+    return drawn(k, (256, 96)) + 0.01 * drawn(k + 5, (256, 96)), drawn(k, (256, 96)) + 0.01 * drawn(k + 6, (256, 96))
+
+
+@pytest.mark.parametrize(
+    ("make", "reading"),
+    [(started, INITIALISATION), (taken_over, TRAINING), (matched, UNCLEAR), (untrained, UNCLEAR)],
+)
+def test_a_table_says_whether_its_start_or_its_training_is_shared(make, reading):
+    for k in range(3):
+        a, b = make(k)
+        found = origin_of_parts({"embedding": (a, b)}, ())
+        assert (found.reading, found.exact) == (reading, False)
+        assert origin_of_parts({"embedding": (b, a)}, ()).reading == reading
+
+
+def test_parts_of_several_origins_are_unclear_and_copies_are_exact():
+    table = taken_over(1)[0]
+    assert origin_of_parts({"embedding": (table, table.copy())}, ()).exact
+    both = origin_of_parts({"embedding": started(1), "head": taken_over(1)}, ())
+    assert (both.reading, len(both.reasons)) == (UNCLEAR, 2)
+    assert origin_of_parts({"embedding": None}, ()).reading == UNCLEAR
+    assert origin_of_parts({}, (), others=1).reading == UNCLEAR
+    assert origin_of_parts({}, norms(0.9, 0.1)).reading == TRAINING
+    assert origin_of_parts({}, norms(0.4, 0.1)).reading == UNCLEAR

@@ -125,6 +125,34 @@ def test_independent_models_are_not_accused(a, b):
 
 
 @pytest.mark.slow
+def test_matched_hidden_states_are_neither_descent_nor_a_start():
+    """The student took over the teacher's basis and no weight: embedding, head and even neurons agree."""
+    verdict = judge(BASE, FAMILY / "hidden_matched").verdict
+    assert (verdict.class_, verdict.kind, verdict.variant) == ("shares_components", None, "unclear")
+    assert verdict.log10_p < -10
+    assert "training to match hidden states can leave it" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("giver", "variant", "said"),
+    [
+        (DEMO / "finetune", None, "Training to match hidden states can leave agreement like this, too."),
+        (DEMO / "base", None, "The two models share embedding, and not most of their layers"),
+        (FAMILY / "sibling", "unclear", "The two models agree in embedding"),
+    ],
+    ids=["trained further", "copied", "of one start"],
+)
+def test_an_embedding_is_said_to_be_shared_as_far_as_is_known(tmp_path, giver, variant, said):
+    """The zoo's `partial`: another model's embeddings in a body of its own, copied, or started from the same numbers."""
+    body, config, tokenizer = derive.load_state(FAMILY / "indep")
+    table = "model.embed_tokens.weight"
+    state = {**body, table: derive.load_state(giver)[0][table]}
+    verdict = judge(BASE, saved(tmp_path / "child", state, config, tokenizer)).verdict
+    assert (verdict.class_, verdict.variant) == ("shares_components", variant)
+    assert said in verdict.sentence
+    assert ("hidden states" in verdict.sentence) == (giver.name != "base")
+
+
 @pytest.mark.parametrize("child", [DEMO / "unrelated", FAMILY / "twin", FAMILY / "distilled_1"], ids=lambda p: p.name)
 def test_looking_deeper_accuses_nobody(child):
     assert judge(BASE, child, deep=True).verdict.class_ == "no_evidence"

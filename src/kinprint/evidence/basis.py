@@ -17,7 +17,7 @@ from kinprint.align.residual_basis import MAX_WIDTH, ColumnMatch, embedding_rota
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult
-from kinprint.evidence.common_start import origin_of
+from kinprint.evidence.common_start import Pairs, origin_of
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, sample_pairs
 from kinprint.evidence.reading import token_wants
@@ -39,6 +39,7 @@ class BasisEvidence(SearchResult):
     """Tests after the alignment, and the map of residual dimensions that they rest on."""
 
     match: ColumnMatch | None = None
+    norms: Pairs = ()  # of layers at the same place, in A's order
 
 
 def align_basis(
@@ -75,7 +76,7 @@ def align_basis(
             tests.append(EvidenceTest(NAME, verbatim(role.value), status=OFF, reason=error.reason))
     # rows of all layers together: a few rows of one layer would hide what was learned behind the random edge
     slices = {role.value: [_stacked(group)] for role, group in by_role.items()}
-    return BasisEvidence(tuple(tests), by_layer, origin_of(slices, norms), spent, match=match)
+    return BasisEvidence(tuple(tests), by_layer, origin_of(slices, norms), spent, match=match, norms=norms)
 
 
 def _stacked(group: Sequence[SamplePair]) -> tuple[FloatArray, FloatArray]:
@@ -126,14 +127,17 @@ def token_rotations(
 
 
 def shared_embeddings(
-    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]], allowance: int | None
+    models: tuple[Model, Model],
+    tokens: Sequence[tuple[int, int]],
+    allowance: int | None,
+    role: Role = Role.EMBEDDING,
 ) -> tuple[tuple[FloatArray, FloatArray] | None, int]:
-    """Read the embeddings of up to `BASIS_TOKENS` shared tokens; None where a side has none or they do not fit."""
-    parts = [model.parts.get((Role.EMBEDDING, None, None)) for model in models]
+    """Read the embeddings (or head rows) of up to `BASIS_TOKENS` shared tokens; None where a side has none or they do not fit."""
+    parts = [model.parts.get((role, None, None)) for model in models]
     if parts[0] is None or parts[1] is None:
         return None, 0
     usable = [pair for pair in tokens if pair[0] < parts[0].shape[0] and pair[1] < parts[1].shape[0]]
-    wants = token_wants(evenly_spaced(usable, BASIS_TOKENS))
+    wants = token_wants(evenly_spaced(usable, BASIS_TOKENS), role)
     cost = sum(model.cost(want) for model, want in zip(models, wants, strict=True))
     if not usable or (allowance is not None and cost > allowance):
         return None, 0

@@ -25,7 +25,8 @@ from functools import lru_cache
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.text import Text
+from kinprint.evidence.words import word
+from kinprint.text import Text, Value
 
 Pairs = Sequence[tuple[FloatArray, FloatArray]]
 
@@ -63,6 +64,8 @@ class Origin:
     slope_cv: float | None
     uniform: bool
     reasons: tuple[Text, ...]
+    level: float | None = None  # the larger of what is kept of the learned part and of the rest
+    exact: bool = False  # whether the parts compared are the same number by number
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,6 @@ class _Kept:
     """What one model keeps of the other's learned part and of the rest."""
 
     directions: int
-    slices: int
     learned: float
     rest: float
 
@@ -94,12 +96,11 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
     back = _evenness({role: _swapped(pairs) for role, pairs in matrices.items()}, _swapped(norms), sides[1].learned)
     even = [found for s, found in ((slope, cv), back) if s is not None and s > 0.05 and found is not None]
     uniform = enough and relative >= KEPT and min(even, default=1.0) <= UNIFORM_CV
-    norm_r = float(np.mean([correlation(a, b) for a, b in norms])) if norms else None
-    moved = [float(np.mean([np.std(pair[i]) / np.mean(np.abs(pair[i])) for pair in norms])) for i in (0, 1) if norms]
+    norm_r, moved = _norm_figures(norms) if norms else (None, [])
     reading = _reading(enough and level >= IN_PLACE, relative, level, uniform, norm_r, moved)
     reasons = []
     if norm_r is not None:
-        x, y = sorted(moved)
+        x, y = moved
         reasons.append(Text("norms vary by {x:.1%} and {y:.1%}, and correlate at {r:.2f}", x=x, y=y, r=norm_r))
     if slices:
         n, m = min(side.directions for side in sides), len(slices)
@@ -109,7 +110,49 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
         reasons.append(Text("{x:.2f} of what was learned is kept, and {y:.2f} of the rest", x=learned, y=y))
     if cv is not None and slope is not None:
         reasons.append(Text("B keeps {x:.2f} of A's weights, varying by {y:.0%} between roles", x=slope, y=cv))
-    return Origin(reading, norm_r, learned if enough else None, slope, cv, uniform, tuple(reasons))
+    return Origin(reading, norm_r, learned if enough else None, slope, cv, uniform, tuple(reasons), level)
+
+
+def origin_of_parts(
+    tables: Mapping[str, tuple[FloatArray, FloatArray] | None], norms: Pairs, others: int = 0
+) -> Origin:
+    """Read token rows (embedding, head) and norms of models whose layers share nothing; parts that disagree leave it unclear.
+
+    Tables that were trained alike without being shared (siblings in every part) keep up to 0.86 of both: training takes `SAME` of
+    both. `others` counts parts that share and are not read here; norms are no start, since they start as constants.
+    """
+    readings, reasons, exact = [UNCLEAR] * others, [], not others
+    for name, table in sorted(tables.items()):
+        sides = (
+            (_kept([table]), _kept([table[::-1]])) if table is not None and min(table[0].shape) >= LEAST_SIZE else ()
+        )
+        if table is None or not sides:
+            readings.append(UNCLEAR)
+            continue
+        n, m = min(side.directions for side in sides), min(table[0].shape)
+        x, y = (_mean_slope(*(getattr(side, what) for side in sides)) for what in ("learned", "rest"))
+        found: dict[str, Value] = {"part": word(name), "x": x, "y": y, "n": n, "m": m}
+        reasons.append(
+            Text("{part}: {x:.2f} of {n} learned directions (of {m}) is kept, and {y:.2f} of the rest", **found)
+        )
+        enough = n >= LEAST_SHARE * m
+        kept, lost = enough and min(x, y) >= SAME, enough and y > IN_PLACE and x <= LOST * y
+        readings.append(TRAINING if kept else INITIALISATION if lost else UNCLEAR)
+        exact &= np.array_equal(*table)
+    norm_r = None
+    if norms := [(a, b) for a, b in norms if np.ptp(a) > 0.0 and np.ptp(b) > 0.0]:
+        norm_r, (x, y) = _norm_figures(norms)
+        reasons.append(Text("norms vary by {x:.1%} and {y:.1%}, and correlate at {r:.2f}", x=x, y=y, r=norm_r))
+        readings.append(TRAINING if norm_r >= NORM_KEPT and x >= NORM_MOVED else UNCLEAR)
+        exact &= all(np.array_equal(a, b) for a, b in norms)
+    reading = readings[0] if len(set(readings)) == 1 else UNCLEAR
+    return Origin(reading, norm_r, None, None, None, uniform=False, reasons=tuple(reasons), exact=exact)
+
+
+def _norm_figures(norms: Pairs) -> tuple[float, list[float]]:
+    """Return the mean correlation of norms, and how far they vary, the side that varies less first."""
+    moved = [float(np.mean([np.std(pair[i]) / np.mean(np.abs(pair[i])) for pair in norms])) for i in (0, 1)]
+    return float(np.mean([correlation(a, b) for a, b in norms])), sorted(moved)
 
 
 def _reading(
@@ -196,4 +239,4 @@ def _kept(slices: Pairs) -> _Kept:
         kept += float(np.sum(along - slope * (s - learned)))
         length += float(learned.sum())
         rests.append(slope)
-    return _Kept(count, len(slices), kept / length if length > 0.0 else 0.0, float(np.mean(rests)) if rests else 0.0)
+    return _Kept(count, kept / length if length > 0.0 else 0.0, float(np.mean(rests)) if rests else 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.edits.truncation import Truncation, truncation_of
 from kinprint.errors import DegenerateInput, KinprintError
 from kinprint.evidence.assess import Assessment
-from kinprint.evidence.common_start import UNCLEAR, Origin, origin_of
+from kinprint.evidence.common_start import UNCLEAR, Origin, Pairs, origin_of
 from kinprint.evidence.controls import read_alike
 from kinprint.evidence.expert_split import ExpertSplit, find_split
 from kinprint.evidence.layer_map import LAYER_ALPHA
@@ -66,9 +66,16 @@ UNPLACED = labelled(SINGLE_WEIGHTS, Text("no matrix stands at its place in both 
 
 
 def examine_edits(
-    models: tuple[Model, Model], assessment: Assessment, allowance: int | None, scope: Scope = EVERYTHING
+    models: tuple[Model, Model],
+    assessment: Assessment,
+    allowance: int | None,
+    scope: Scope = EVERYTHING,
+    paired: Mapping[str, Pairs] | None = None,
 ) -> EditEvidence:
-    """Read more rows of a few matrices in layers that match, and describe what was done to them."""
+    """Read more rows of a few matrices in layers that match, and describe what was done to them.
+
+    `paired` are rows of neurons that a search has paired; they count for the origin beside rows that stand in their places.
+    """
     layer_map = assessment.layers.layer_map or assessment.layer_map
     sides = new_probe(models[0]), new_probe(models[1])
     spent = fill_probes(models, sides, _plan(models, assessment, layer_map, scope), allowance)
@@ -87,9 +94,10 @@ def examine_edits(
     if changed.is_folded:  # norms were taken for equal: the other side's matrices have what is left of them
         readers = [item for items in folded.values() for item in items]
         norms = [(item.factors, item.column_slopes) for item in readers if item.factors is not None]
-    slices = {
+    slices: dict[str, Pairs] = {
         role.value: [(item.forward.a.values, item.pair.b.values) for item in pairs] for role, pairs in folded.items()
     }
+    slices |= paired or {}
     split, further = find_split(models, layer_map, None if allowance is None else allowance - spent, scope)
     return EditEvidence(
         findings, origin_of(slices, norms), spent + further, None if matrices else UNPLACED, changed, split

@@ -18,6 +18,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult, assess
 from kinprint.evidence.attempts import attempt, noting
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
+from kinprint.evidence.common_start import origin_of
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, of_one_function, with_power
 from kinprint.evidence.controls import CONTROL_LAYERS, FAILED, able_tests, both_controls, failed_controls, run_controls
 from kinprint.evidence.edit_kinds import KEEPING, NEGATED, REORDERED, RESIZED, ROTATED
@@ -30,6 +31,7 @@ from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.neuron_gram import ROTATION_CONTROLS, rotation_controls
 from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
+from kinprint.evidence.part_origin import part_origin
 from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, fill_probes, plan_extras
@@ -110,7 +112,7 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     assessment, neurons, basis, rotated = _search(case, assessment, stages)
     tell("evidence", 2, 4)
     basis_word = _basis_word(probes, basis, rotated)
-    edits = _edits(case, assessment, stages)
+    edits = _edits(case, assessment, neurons, stages)
     merge = _merge(case, stages) if options.parents else None
     function = _function(case, assessment, edits, stages, in_place=not basis_word and neurons.kind is None)
     tell("evidence", 3, 4)
@@ -166,15 +168,23 @@ def _search(
     return assessment, neurons, basis, rotated
 
 
-def _edits(case: Case, assessment: Assessment, stages: list[Text]) -> EditEvidence:
+def _edits(case: Case, assessment: Assessment, neurons: NeuronEvidence, stages: list[Text]) -> EditEvidence:
     """Look at what was done to single weights, where the models are related and not the same."""
     if assessment.log10_p > LOG10_ALPHA or _all_same(assessment):
         return EditEvidence()
     edits = attempt(
-        lambda: examine_edits(case.models, assessment, case.allowance(EDIT_SHARE), case.scope), EditEvidence.not_run
+        lambda: examine_edits(case.models, assessment, case.allowance(EDIT_SHARE), case.scope, neurons.slices),
+        EditEvidence.not_run,
     )
     stages.append(Text("kind of edit: {n:,} further bytes, for larger slices of a few matrices", n=edits.spent))
-    return edits
+    if not _open(assessment):
+        return edits
+    origin, spent = attempt(
+        lambda: part_origin(case.models, assessment, case.tokens, case.allowance(EDIT_SHARE)),
+        lambda why: (EditEvidence.not_run(why).origin, 0),
+    )
+    stages.append(Text("origin of the parts that share: {n:,} further bytes, for token rows", n=spent))
+    return replace(edits, origin=origin)
 
 
 def _power(case: Case, assessment: Assessment) -> tuple[list[PowerFinding], frozenset[tuple[str, str]], Text | None]:
@@ -265,7 +275,8 @@ def _search_basis(case: Case, assessment: Assessment, stages: list[Text]) -> tup
         matched = _matched(case, assessment.layer_map, found.match)
         spent, count = matched.spent, len(matched.tests)
         stages.append(Text("neurons matched after that: {n:,} further bytes, {m} layers", n=spent, m=count))
-        found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer)
+        origin = origin_of(matched.slices, found.norms) if matched.slices else found.origin
+        found = replace(found, tests=(*found.tests, *matched.tests), by_layer=matched.by_layer, origin=origin)
     return _rebased(assessment, found), found
 
 

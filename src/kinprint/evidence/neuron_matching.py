@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import SearchResult
+from kinprint.evidence.common_start import Pairs
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER
 from kinprint.evidence.exchangeability import fair_signs
@@ -38,6 +39,7 @@ MAX_LAYERS = 4  # looked at first; where they match, all others follow
 MAX_ELEMENTS = 1 << 24  # of one matrix held in float64: 128 MB, and a few copies of it
 LEAST_COLUMNS = 256
 DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of them matches
+ORIGIN_ROWS = 256  # neurons of a layer by which it is asked whether training is shared
 REORDERED = Text("reordered neurons")
 LIKE_THE_NULL = Text("unrelated models agree no more than those of the empirical null")
 # statistics of the empirical null: as stored, and after residual dimensions were paired by shared tokens
@@ -51,6 +53,7 @@ class NeuronEvidence(SearchResult):
     """Tests of layers whose neurons were matched, and the kind of reordering that most of them show."""
 
     kind: str | None = None
+    slices: Mapping[str, Pairs] = field(default_factory=dict)  # up rows paired by gate rows, and gate rows by up rows
 
 
 def match_neurons(
@@ -89,13 +92,17 @@ def match_neurons(
         spent += cost
         taken.append(sides)
     tests, kinds = [], Counter[str]()
+    slices: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
     first, rest = list(taken), [sides for sides in candidates if sides not in chosen]
     while taken:
         sides = taken.pop(0)
         matrices = moved(_read(models, sides, cut=columns is None), columns)
         draws, tries = (DRAWS, len(first)) if sides in first else (LEAST_DRAWS, len(candidates))
-        test, kind = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
+        test, kind, match = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
         tests.append(test)
+        if kind and match is not None and sides in first:
+            for name, pair in _crossed(match, matrices).items():
+                slices.setdefault(name, []).append(pair)
         kinds.update([kind] if kind else [])
         if kind and not taken and rest and max(map(len, matrices)) <= MAX_ASSIGNED:
             cost = sum(model.cost(want) for model, wants in zip(models, rest[0], strict=True) for want in wants)
@@ -103,7 +110,18 @@ def match_neurons(
                 spent += cost
                 taken.append(rest.pop(0))
     by_layer = {test.layer: test.log10_p for test in tests if test.layer is not None and test.log10_p is not None}
-    return NeuronEvidence(tuple(tests), by_layer, None, spent, kind=kinds.most_common(1)[0][0] if kinds else None)
+    kind = kinds.most_common(1)[0][0] if kinds else None
+    return NeuronEvidence(tuple(tests), by_layer, None, spent, kind=kind, slices=slices)
+
+
+def _crossed(match: NeuronMatch, matrices: Sequence[FloatArray]) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Return up rows of neurons that gate rows pair, and gate rows of those that up rows pair: likeness chose neither."""
+    gate_a, up_a, gate_b, up_b = matrices
+    found = {}
+    for name, index, one, two in (("up", match.gate_index, up_a, up_b), ("gate", match.up_index, gate_a, gate_b)):
+        rows = evenly_spaced(np.flatnonzero(index >= 0).tolist(), ORIGIN_ROWS)
+        found[name] = one[rows], two[index[rows]]
+    return found
 
 
 def _candidates(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[GateUp, GateUp]]:
@@ -147,19 +165,19 @@ def _test(
     *,
     draws: int,
     aligned: bool,
-) -> tuple[EvidenceTest, str | None]:
-    """Return the test of one layer, and the kind of reordering that its matches show."""
+) -> tuple[EvidenceTest, str | None, NeuronMatch | None]:
+    """Return the test of one layer, the kind of reordering that its matches show, and these."""
     scope = joined((want.role.value for want in wants), "and")
     test = EvidenceTest("neuron_match_aligned" if aligned else "neuron_match", scope, wants[0].layer)
     largest = null.largest(ALIGNED_STATISTIC if aligned else STATISTIC)
     try:
         match = gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
     except DegenerateInput as error:
-        return replace(test, status=OFF, reason=error.reason), None
+        return replace(test, status=OFF, reason=error.reason), None, None
     test = replace(test, expert=wants[0].expert)
     test = agreement_test(test, match, null, largest, tries=tries, assumption=RESIDUAL_ORDER)
     kind = recovered_map(match).kind
-    return test, None if test.p_method is PMethod.INSIDE_NULL or kind == NONE else kind
+    return test, None if test.p_method is PMethod.INSIDE_NULL or kind == NONE else kind, match
 
 
 def agreement_test(

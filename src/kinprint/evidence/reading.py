@@ -198,10 +198,10 @@ def _upcycled(probes: Sequence[Probe], parts: Sequence[Parts]) -> Iterator[Probe
                 yield ProbeRead(dense, "sample", Want(*partner.key, rows))
 
 
-def token_wants(tokens: Sequence[tuple[int, int]]) -> tuple[Want, Want]:
-    """Return wants for the embeddings of shared tokens, given by their ids in A and in B."""
+def token_wants(tokens: Sequence[tuple[int, int]], role: Role = Role.EMBEDDING) -> tuple[Want, Want]:
+    """Return wants for the embeddings (or head rows) of shared tokens, given by their ids in A and in B."""
     left, right = (tuple((pair[side], pair[side] + 1) for pair in tokens) for side in (0, 1))
-    return Want(Role.EMBEDDING, rows=left), Want(Role.EMBEDDING, rows=right)
+    return Want(role, rows=left), Want(role, rows=right)
 
 
 def _tokens(parts: Sequence[Parts], shared: Sequence[tuple[int, int]]) -> Iterator[ProbeRead]:

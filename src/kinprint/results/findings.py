@@ -21,6 +21,8 @@ CLASSES = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, NO_EVID
 
 SAME_STRUCTURE = "same_structure"
 """Variant of no evidence: places agree, signs of weights do not."""
+PART, UNCLEAR = "part", "unclear"
+"""Variants of shared initialisation and components: of a part alone; training or start, and which is not known."""
 
 NOTHING_SAID = Text("")
 

@@ -89,6 +89,34 @@ def hidden_loss(teacher: TinyLlama) -> Callable[[TinyLlama, Tensor], Tensor]:
     return loss
 
 
+def _hidden_states(model: TinyLlama, ids: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Return the residual stream after the embeddings and after each layer, and the logits."""
+    found: list[Tensor] = []
+    parts = [model.model.embed_tokens, *model.model.layers]
+    hooks = [part.register_forward_hook(lambda _part, _given, out: found.append(out)) for part in parts]
+    logits = model(ids)
+    for hook in hooks:
+        hook.remove()
+    return found, logits
+
+
+def matching_loss(teacher: TinyLlama) -> Callable[[TinyLlama, Tensor], Tensor]:
+    """Return the divergence from the teacher's outputs plus the relative distance of the hidden states to the teacher's.
+
+    As in TinyBERT (Jiao et al. 2019, arXiv:1909.10351), with the states after the embeddings among them, and no projection: the
+    student takes over the teacher's residual basis, and no weight.
+    """
+    teacher.requires_grad_(False)
+
+    def loss(student: TinyLlama, rows: Tensor) -> Tensor:
+        (wanted, outputs), (got, own) = _hidden_states(teacher, rows[:, :-1]), _hidden_states(student, rows[:, :-1])
+        apart = [functional.mse_loss(x, y) / y.square().mean() for x, y in zip(got, wanted, strict=True)]
+        logs = own.log_softmax(-1).flatten(0, 1), outputs.log_softmax(-1).flatten(0, 1)
+        return torch.stack(apart).sum() + functional.kl_div(*logs, reduction="batchmean", log_target=True)
+
+    return loss
+
+
 @dataclass(frozen=True)
 class MixtralShape(TinyShape):
     """The sizes of a mixture of experts."""

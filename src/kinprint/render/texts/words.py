@@ -68,7 +68,12 @@ class Words:
     def verdict(self, class_: str, kind: str | None, variant: str | None = None, kinds: Sequence[str] = ()) -> str:
         """Return a verdict in a few words, such as "derived, further training"; after the kind, further edits that show."""
         more = [self.kind(item) for item in kinds if kind in kinds and item != kind]
-        said = (self.label("class", class_), *((self.kind(kind, variant),) if kind else ()), *more)
+        exact = f"{class_}.{variant}"
+        said = (
+            self.label("class", exact if self.has(f"class.{exact}") else class_),
+            *((self.kind(kind, variant),) if kind else ()),
+            *more,
+        )
         return ", ".join(said)
 
     def control(self, name: str) -> str:
