@@ -7,6 +7,7 @@ import json
 import platform
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -20,6 +21,7 @@ from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
+from kinprint.results.loading import MOST_BYTES as MOST_REPORT
 from kinprint.results.older_reports import upgrade
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
@@ -36,7 +38,7 @@ MANIFEST, REPORT, SOURCES, RANGES = "bundle.json", "report.json", "sources.json"
 README, NULL = "README.txt", "null.json"
 BYTES = re.compile(r"^bytes/[0-9]{4,6}\.bin\Z")
 NEEDED = (MANIFEST, REPORT, SOURCES, RANGES)
-CAPS = dict.fromkeys((REPORT, SOURCES, RANGES, NULL), 64 << 20) | {MANIFEST: 4 << 20, README: 1 << 20}
+CAPS = dict.fromkeys((SOURCES, RANGES, NULL), 64 << 20) | {REPORT: MOST_REPORT, MANIFEST: 4 << 20, README: 1 << 20}
 """How large a member may be, unpacked; enclosed bytes are bounded by the whole alone."""
 
 MOST_BYTES = 1 << 42
@@ -300,8 +302,7 @@ def _repeated_key(raw: bytes) -> str | None:
     found: list[str] = []
 
     def look(pairs: list[tuple[str, object]]) -> None:
-        keys = [key for key, _ in pairs]
-        found.extend(key for key in keys if keys.count(key) > 1)
+        found.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
 
     json.loads(raw, object_pairs_hook=look)
     return found[0] if found else None

@@ -26,7 +26,7 @@ from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import Case, examine
-from kinprint.evidence.layer_grids import layer_grids
+from kinprint.evidence.layer_grids import MOST_LAYERS, layer_grids
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
@@ -131,7 +131,7 @@ def compare(
             summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
-            notes=tuple(note for note in (shared_base(*checkpoints), undrawn) if note),
+            notes=tuple(note for note in (shared_base(*checkpoints), undrawn, _thinned(*models)) if note),
             verdict=verdict,
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
@@ -183,6 +183,14 @@ def _measure_all(
                     probe.samples[pair.want.key] = values.sample
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
     return comparisons, summary
+
+
+def _thinned(a: Model, b: Model) -> Text | None:
+    most = max(a.naming.layers, b.naming.layers)
+    said = Text(
+        "layer grids show {n} evenly spaced layers of {m} at most; all else is of all layers", n=MOST_LAYERS, m=most
+    )
+    return said if most > MOST_LAYERS else None
 
 
 def _scope(options: Options, a: Model, b: Model) -> Scope:

@@ -21,6 +21,7 @@ from kinprint.stats.layer_grid import matrix_grid
 from kinprint.stats.moments import check_range
 from kinprint.text import Text
 
+MOST_LAYERS = 128  # of either side: what is stored and drawn grows with their product (512 layers: 245 MB before)
 MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
 DECIMALS, Z_DECIMALS = 6, 3
 Slices = Mapping[int, Sample]  # of one role, by layer
@@ -31,8 +32,8 @@ ASSUMPTIONS = (
 
 
 def layer_grids(a: Probe, b: Probe) -> tuple[LayerGrid, ...]:
-    """Return a grid for every role that has layers and no experts, of what both models had read."""
-    found = []
+    """Return a grid for every role that has layers and no experts, of what was read; of deep models for evenly spaced layers."""
+    a, b, found = a.thinned(MOST_LAYERS), b.thinned(MOST_LAYERS), []
     for role in Role:
         left, right = ({n: x for n, x in probe.of(role).items() if n is not None} for probe in (a, b))
         if left and right:  # a role that only one model has is listed among what was not compared

@@ -148,7 +148,14 @@ def choose_files(listed: Collection[str], wanted: str | None, label: str) -> Cho
 def _best(item: Format, files: Sequence[str], label: str) -> tuple[str, ...]:
     if single := next((name for name in item.single_names if name in files), None):
         return (single,)
-    groups = list(dict.fromkeys(_with_siblings(name, files) for name in sorted(files, key=item.rank)))
+    groups: list[tuple[str, ...]] = []
+    known, grouped = frozenset(files), set[str]()
+    for name in sorted(files, key=item.rank):
+        if name not in grouped:
+            groups.append(_with_siblings(name, known))
+            grouped.update(groups[-1])
+        if len(groups) > 1:  # the best, and whether there is one
+            break
     if len(groups) > 1 and item.rank(groups[0][0])[0] == item.rank(groups[1][0])[0]:
         said = f"{label}: {len(files)} {item.suffixes[0]} files and nothing to say which belong together"
         raise FormatError(said, hint="name the file you mean, for example --file " + groups[0][0])

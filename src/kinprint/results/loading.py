@@ -17,7 +17,7 @@ from kinprint.results.report import Report
 from kinprint.results.result import READABLE, SCHEMA_VERSION
 from kinprint.results.tree import FamilyTree, PairsReport
 
-MOST_BYTES = 512 << 20
+MOST_BYTES = 128 << 20  # of a report, by itself or in a bundle
 WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
 Loaded = Report | PairsReport | FamilyTree | Inspection
 KINDS: dict[str, type[Loaded]] = {kind.SCHEMA: kind for kind in (Report, PairsReport, FamilyTree, Inspection)}

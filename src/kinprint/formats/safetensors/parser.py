@@ -27,6 +27,7 @@ from kinprint.sources.base import Folder, Source
 from kinprint.sources.session import Session
 
 LENGTH_BYTES = 8
+MOST_TENSORS = 250_000  # of one file: a million took 50 s and 1 GB, and whole mixtures of 671 B have 91,000
 HEADER_CAP = 100_000_000  # the cap of the format's own library
 
 
@@ -140,6 +141,9 @@ def _refuse_density(raw: bytes, label: str) -> None:
 
 def _load(raw: bytes, label: str) -> dict[str, object]:
     _refuse_density(raw, label)
+    if (count := raw.count(b"data_offsets")) > MOST_TENSORS:
+        said = f"{label}: the header has {count} tensors, expected at most {MOST_TENSORS}"
+        raise FormatError(said, hint="no model has as many in one file; fetch it again, from a source you trust")
     try:
         entries = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
