@@ -38,9 +38,9 @@ OUT_OF_PLACE = Text("not in place, and not compared in the order or basis that w
 SAME_FUNCTION = Text("what was not matched computes the same, since the models do")
 BY_PRODUCTS = Text("compared by products over heads, in whatever order or basis these are")
 HEADS_MAY_DIFFER = Text("not in place: heads may be reordered or rotated")
-RESIDUAL_MOVED = frozenset({*_WHOLE, "attention"})
+RESIDUAL_MOVED = frozenset({*_WHOLE, "attention", "experts"})
 """Parts of which a comparison in place says nothing once residual dimensions are known to be reordered or rotated."""
-NEURONS_MOVED = frozenset({"mlp output"})
+NEURONS_MOVED = frozenset({"mlp output", "experts", "router"})
 IN_ONE_BASIS = Text(
     "agrees no more than parts do that were trained in one residual basis, which shared embeddings or a shared head fix"
 )
@@ -87,7 +87,9 @@ def component_map(
         in_place = {} if "attention" in barred else layers.attention
         attention = _by_layer("attention", in_place, layers, absent["attention"], barred.get("attention"))
         found.append(_by_products(heads, attention) if heads else attention)
-    into_experts = bool(experts) and "mlp" not in layers.testable  # a dense MLP beside experts is tested as those
+    # a dense MLP beside experts is tested as those, unless all their neurons were matched together
+    matched = min(neurons.values(), default=0.0) <= LAYER_ALPHA
+    into_experts = bool(experts) and "mlp" not in layers.testable and not matched
     if "mlp" in absent and not into_experts:
         in_place = {} if "mlp" in barred else layers.mlp
         mlp = in_place | {layer: min(p, in_place.get(layer, p)) for layer, p in neurons.items()}

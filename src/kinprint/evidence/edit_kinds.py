@@ -12,6 +12,7 @@ from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.arch import Axis
 from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, would_show_copy
 from kinprint.evidence.facts import Facts, Identity
+from kinprint.evidence.neuron_matching import EXPERTS_REMOVED, EXPERTS_REORDERED, MOVED_NEURONS
 from kinprint.evidence.norm_edits import NormEdit
 from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.words import word
@@ -217,6 +218,11 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         yield Kind("width_pruned", Text("by removing and reordering MLP neurons"), (text,))
     elif facts.neuron_kind == PERMUTED:
         yield Kind("neurons_permuted", Text("with its MLP neurons reordered"), (Text("its MLP neurons are reordered"),))
+    elif facts.neuron_kind == EXPERTS_REORDERED:
+        yield Kind("experts_reordered", Text("with its experts reordered"), (Text("its experts are reordered"),))
+    elif facts.neuron_kind == EXPERTS_REMOVED:
+        text = Text("the experts of one model are some of the other's")
+        yield Kind("experts_removed", Text("by leaving out or adding experts"), (text,))
     attention = facts.component("attention")
     if facts.basis is None and attention is not None and attention.shared and attention.note is BY_PRODUCTS:
         n, m = attention.shared, attention.tested
@@ -361,8 +367,8 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
 
 def _in_place(facts: Facts) -> list[EditFinding]:
     """Return what is known of matrices that stand in their places: where neurons were reordered, MLPs do not."""
-    reordered = facts.neuron_kind in (PERMUTED, SUBSET)
-    return [item for item in facts.edits if not (reordered and item.scope.startswith("mlp"))]
+    moved = facts.neuron_kind in MOVED_NEURONS
+    return [item for item in facts.edits if not (moved and item.scope.startswith(("mlp", "expert")))]
 
 
 def _new_zeros(shown: Sequence[EditFinding]) -> float:

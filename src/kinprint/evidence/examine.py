@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.align.layer_alignment import kind_of_map
-from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.align.rotation import Rows
 from kinprint.arch import Axis, Role
@@ -29,8 +28,8 @@ from kinprint.evidence.head_products import Product, compare_heads
 from kinprint.evidence.identity import confirm_identity
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.neuron_gram import ROTATION_CONTROLS, rotation_controls
+from kinprint.evidence.neuron_matching import MOVED_NEURONS, NeuronEvidence, match_neurons
 from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
-from kinprint.evidence.neuron_matching import NeuronEvidence, match_neurons
 from kinprint.evidence.part_origin import part_origin
 from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
@@ -233,7 +232,7 @@ def _search_neurons(case: Case, assessment: Assessment, stages: list[Text]) -> t
     """Match neurons where other parts share and the MLPs do not, or where the user wants to be sure."""
     mlp = next((item for item in assessment.components if item.component == "mlp"), None)
     found_related = _related(assessment)
-    experts = any(item.shared for item in assessment.experts)
+    experts = bool(assessment.experts) and all(item.shared for item in assessment.experts)
     unmatched = mlp is None or not mlp.shared or assessment.layers.unmatched("mlp")
     suspicious = found_related and unmatched and not experts
     if not suspicious and not case.options.deep:
@@ -246,7 +245,7 @@ def _search_neurons(case: Case, assessment: Assessment, stages: list[Text]) -> t
     stages.append(Text("reordered neurons: {n:,} further bytes, {m} layers", n=found.spent, m=len(found.tests)))
     if not found.tests:
         return assessment, found
-    moved = found.kind in (PERMUTED, SUBSET) and found.rejects(LOG10_ALPHA)
+    moved = found.kind in MOVED_NEURONS and found.rejects(LOG10_ALPHA)
     return assessment.extended(found.tests, found.by_layer, NEURONS_MOVED if moved else frozenset()), found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -34,6 +33,7 @@ MOST_LAYERS = 48  # compared where the first show a relation: some seconds
 GRAM_ROWS = 512
 """Rows of gate and up that profiles are made of: half are tested, half are references."""
 LEAST_NEURONS = 16
+MOST_NEURONS = 8192  # of all experts of a layer together; of more, the first expert stands for the layer
 OWN_ORDER = -3.0
 """log10 p of a model's layers against each other below which its neurons have an order."""
 COPIED = 0.8
@@ -51,46 +51,66 @@ def everything(role: Role, layer: int | None) -> bool:  # noqa: ARG001 - the def
 
 @dataclass(frozen=True)
 class NeuronSet:
-    """The matrices that hold the neurons of one layer; no gate for MLPs of two matrices."""
+    """The matrices that hold the neurons of one layer, of all experts one below the other; no gate for MLPs of two matrices."""
 
     model: Weights
     layer: int
     gate: Role | None
     up: Role
     down: Role
-    expert: int | None
+    experts: tuple[int | None, ...]
+
+    @property
+    def first(self) -> int:
+        """Number of neurons of the first expert."""
+        return self.model.shape(self.up, self.layer, self.experts[0])[0]
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of neurons, and width of the residual stream."""
-        count, width = self.model.shape(self.up, self.layer, self.expert)
-        return count, width
+        shapes = [self.model.shape(self.up, self.layer, expert) for expert in self.experts]
+        return sum(shape[0] for shape in shapes), shapes[0][1]
 
     def gate_and_up(self, rows: tuple[int, int] | None = None) -> tuple[Rows | None, Rows]:
-        """Read gate and up, or some of their rows, norm scales folded in, and means off where a recipe gave weights a sign."""
-        folded = partial(self.model.folded, layer=self.layer, expert=self.expert, rows=rows)
-        gate = None if self.gate is None else fair_signs(folded(self.gate))[0]
-        return gate, fair_signs(folded(self.up))[0]
+        """Read gate and up, or some of the rows of the first expert.
+
+        Norm scales are folded in, and means are off where a recipe gave weights a sign.
+        """
+        experts = self.experts[:1] if rows else self.experts
+
+        def read(role: Role) -> Rows:
+            parts = [self.model.folded(role, self.layer, expert=expert, rows=rows) for expert in experts]
+            return fair_signs(_joined(parts))[0]
+
+        return None if self.gate is None else read(self.gate), read(self.up)
 
     def read(self) -> Neurons:
         """Read the neurons, norm scales folded in."""
-        down = self.model.matrix(self.down, self.layer, expert=self.expert)
-        return Neurons(*self.gate_and_up(), np.ascontiguousarray(down.T))
+        downs = [self.model.matrix(self.down, self.layer, expert=expert).T for expert in self.experts]
+        return Neurons(*self.gate_and_up(), np.ascontiguousarray(_joined(downs)))
 
     def cost(self, rows: tuple[int, int] | None = None) -> int:
         """Return the bytes of the neurons, or of some rows of gate and up."""
         roles = [role for role in (self.gate, self.up, None if rows else self.down) if role is not None]
-        return sum(self.model.nbytes(role, self.layer, expert=self.expert, rows=rows) for role in roles)
+        experts = self.experts[:1] if rows else self.experts
+        return sum(self.model.nbytes(role, self.layer, expert=e, rows=rows) for role in roles for e in experts)
+
+
+def _joined(matrices: Sequence[Rows]) -> Rows:
+    return matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
 
 
 def neuron_sets(model: Weights, allowed: Allowed = everything) -> dict[int, NeuronSet]:
-    """Return for each layer the matrices that make its MLP: dense, else shared, else the first expert."""
+    """Return for each layer the matrices that make its MLP: dense, else shared, else all experts, or the first if they are many."""
     found: dict[int, NeuronSet] = {}
     for layer in range(model.layers):
         for gate, up, down, expert in MLPS:
             if model.has(up, layer, expert) and model.has(down, layer, expert) and allowed(up, layer):
                 gated = gate if model.has(gate, layer, expert) else None
-                found[layer] = NeuronSet(model, layer, gated, up, down, expert)
+                every = range(model.experts) if expert is not None else ()
+                experts = tuple(e for e in every if model.has(up, layer, e) and model.has(down, layer, e)) or (expert,)
+                few = sum(model.shape(up, layer, e)[0] for e in experts) <= MOST_NEURONS
+                found[layer] = NeuronSet(model, layer, gated, up, down, experts if few else (expert,))
                 break
     return found
 
@@ -141,7 +161,7 @@ def gram_side(
     layers = evenly_spaced(sorted(sets), count, at="middles")
     if not layers:
         raise DegenerateInput(NO_MLP)
-    limit = min(rows, *(sets[layer].shape[0] for layer in layers))
+    limit = min(rows, *(sets[layer].first for layer in layers))
     if limit < LEAST_NEURONS:
         raise DegenerateInput("{n} neurons: expected at least {m}", n=limit, m=LEAST_NEURONS)
     tested, references = halves(limit, np.random.default_rng([seed, limit]))
@@ -265,7 +285,7 @@ def rotation_controls(
     try:
         sets = neuron_sets(model, allowed)
         where = sets[evenly_spaced(sorted(sets), 1, at="middles")[0]]
-        count = min(GRAM_ROWS, where.shape[0])
+        count = min(GRAM_ROWS, where.first)
         gate, up = where.gate_and_up((0, count))
     except (DegenerateInput, BudgetExceeded, IndexError) as error:
         why = NO_MLP if isinstance(error, IndexError) else error.reason

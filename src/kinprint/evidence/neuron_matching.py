@@ -13,11 +13,14 @@ from kinprint.align.neuron_assignment import (
     LEAST_DRAWS,
     MAX_ASSIGNED,
     NONE,
+    PERMUTED,
+    SUBSET,
     NeuronMatch,
     gate_up_agreement,
     recovered_map,
 )
 from kinprint.align.residual_basis import ColumnMatch
+from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import SearchResult
@@ -25,6 +28,7 @@ from kinprint.evidence.common_start import Pairs
 from kinprint.evidence.empirical_null import EmpiricalNull
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER
 from kinprint.evidence.exchangeability import fair_signs
+from kinprint.evidence.neuron_gram import MOST_NEURONS
 from kinprint.evidence.probe import in_depth
 from kinprint.evidence.reading import EVERYTHING, Parts, Scope
 from kinprint.formats.plan import MAX_GAP_BYTES
@@ -42,10 +46,14 @@ DRAWS, NULL_ROWS = 99, 128  # draws of the null, and how many neurons each of th
 ORIGIN_ROWS = 256  # neurons of a layer by which it is asked whether training is shared
 REORDERED = Text("reordered neurons")
 LIKE_THE_NULL = Text("unrelated models agree no more than those of the empirical null")
+EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS = "experts reordered", "experts removed", "into experts"
+MOVED_NEURONS = frozenset({PERMUTED, SUBSET, EXPERTS_REORDERED, EXPERTS_REMOVED, INTO_EXPERTS})
+"""Kinds of matches after which MLPs, experts and routers do not stand in place."""
+WHOLE = 0.9  # share of the neurons matched that stay together with those of their expert
 # statistics of the empirical null: as stored, and after residual dimensions were paired by shared tokens
 STATISTIC, ALIGNED_STATISTIC = "neuron_agreement", "aligned_neuron_agreement"
 
-GateUp = tuple[Want, Want]
+Side = tuple[Want, ...]  # the gates of a layer's experts, or of its MLP, and as many ups
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def match_neurons(
     chosen = evenly_spaced(candidates, MAX_LAYERS)
     if not chosen:
         return NeuronEvidence(untested=labelled(REORDERED, Text("no layer has gate and up matrices on both sides")))
-    taken: list[tuple[GateUp, GateUp]] = []
+    taken: list[tuple[Side, Side]] = []
     spent = 0
     for sides in chosen:
         cost = sum(model.cost(want) for model, wants in zip(models, sides, strict=True) for want in wants)
@@ -98,7 +106,8 @@ def match_neurons(
         sides = taken.pop(0)
         matrices = moved(_read(models, sides, cut=columns is None), columns)
         draws, tries = (DRAWS, len(first)) if sides in first else (LEAST_DRAWS, len(candidates))
-        test, kind, match = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
+        test, match = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
+        kind = None if match is None else _kind(match, [len(side) // 2 for side in sides])
         tests.append(test)
         if kind and match is not None and sides in first:
             for name, pair in _crossed(match, matrices).items():
@@ -124,24 +133,43 @@ def _crossed(match: NeuronMatch, matrices: Sequence[FloatArray]) -> dict[str, tu
     return found
 
 
-def _candidates(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[GateUp, GateUp]]:
+def _candidates(a: Parts, b: Parts, layer_map: Mapping[int, int]) -> list[tuple[Side, Side]]:
     """Return gate and up of layers of B, each after those of the layer of A that it matches."""
-    found: list[tuple[GateUp, GateUp]] = []
+    found: list[tuple[Side, Side]] = []
     for layer, source in in_depth(layer_map):
-        for mlp in MLPS:
-            one, two = ((Want(mlp.gate, at, mlp.expert), Want(mlp.up, at, mlp.expert)) for at in (source, layer))
-            if all(want.key in parts for wants, parts in ((one, a), (two, b)) for want in wants):
-                found.append((one, two))
-                break
+        one, two = _sides(a, source), _sides(b, layer)
+        same = next(((one[kind], two[kind]) for kind in one if kind in two), None)
+        if same is None and one and two:  # an MLP that was split into experts, or the other way round
+            same = next(iter(one.values())), next(iter(two.values()))
+        if same is not None:
+            found.append(same)
     return found
 
 
-def _read(models: Sequence[Model], sides: tuple[GateUp, GateUp], *, cut: bool) -> list[FloatArray]:
+def _sides(parts: Parts, layer: int) -> dict[Role, Side]:
+    """Return gate and up of a layer's MLP, its shared expert, and its experts (all, or the first if they are many)."""
+    found: dict[Role, Side] = {}
+    for mlp in MLPS:
+        gates = {key[2]: part for key, part in parts.items() if key[:2] == (mlp.gate, layer)}
+        chosen = sorted((e for e in gates if (mlp.up, layer, e) in parts), key=lambda e: e or 0)
+        if sum(gates[e].shape[0] for e in chosen) > MOST_NEURONS:
+            chosen = chosen[:1]
+        if chosen:
+            found[mlp.gate] = tuple(Want(role, layer, e) for role in (mlp.gate, mlp.up) for e in chosen)
+    return found
+
+
+def _read(models: Sequence[Model], sides: tuple[Side, Side], *, cut: bool) -> list[FloatArray]:
+    """Return gate and up of A and of B, those of several experts one below the other."""
     plans = [model.plan(wants, max_gap_bytes=MAX_GAP_BYTES) for model, wants in zip(models, sides, strict=True)]
-    samples = [sample for side in read_together(plans) for sample in side]
+    halves = [half for side in read_together(plans) for half in (side[: len(side) // 2], side[len(side) // 2 :])]
     # a part of the columns tells rows apart as well, and the null permutes just these
-    width = max(LEAST_COLUMNS, MAX_ELEMENTS // max(len(sample.stored) for sample in samples)) if cut else None
-    return [sample.stored[:, :width].astype(np.float64) + sample.offset for sample in samples]
+    most = max(sum(len(sample.stored) for sample in half) for half in halves)
+    width = max(LEAST_COLUMNS, MAX_ELEMENTS // most) if cut else None
+    return [
+        np.concatenate([sample.stored[:, :width].astype(np.float64) + sample.offset for sample in half])
+        for half in halves
+    ]
 
 
 def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[FloatArray]:
@@ -157,7 +185,7 @@ def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[F
 
 
 def _test(
-    wants: GateUp,
+    wants: Side,
     matrices: Sequence[FloatArray],
     null: EmpiricalNull,
     tries: int,
@@ -165,19 +193,37 @@ def _test(
     *,
     draws: int,
     aligned: bool,
-) -> tuple[EvidenceTest, str | None, NeuronMatch | None]:
-    """Return the test of one layer, the kind of reordering that its matches show, and these."""
-    scope = joined((want.role.value for want in wants), "and")
+) -> tuple[EvidenceTest, NeuronMatch | None]:
+    """Return the test of one layer, and the matches if they are beyond the empirical null."""
+    scope = joined(dict.fromkeys(want.role.value for want in wants), "and")
     test = EvidenceTest("neuron_match_aligned" if aligned else "neuron_match", scope, wants[0].layer)
     largest = null.largest(ALIGNED_STATISTIC if aligned else STATISTIC)
     try:
         match = gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
     except DegenerateInput as error:
-        return replace(test, status=OFF, reason=error.reason), None, None
-    test = replace(test, expert=wants[0].expert)
+        return replace(test, status=OFF, reason=error.reason), None
+    test = replace(test, expert=wants[0].expert if len(wants) == 2 else None)
     test = agreement_test(test, match, null, largest, tries=tries, assumption=RESIDUAL_ORDER)
-    kind = recovered_map(match).kind
-    return test, None if test.p_method is PMethod.INSIDE_NULL or kind == NONE else kind, match
+    return test, None if test.p_method is PMethod.INSIDE_NULL else match
+
+
+def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
+    """Return what the matches of a layer show: neurons reordered or left out, or whole experts of either side's number."""
+    found = recovered_map(match)
+    if found.kind == NONE or max(experts) == 1:
+        return None if found.kind == NONE else found.kind
+    kept = np.flatnonzero(found.index >= 0)
+    sizes = found.index.size // experts[0], match.rows_b // experts[1]
+    if min(experts) == 1 or sizes[0] != sizes[1]:
+        return INTO_EXPERTS  # a dense MLP beside experts, or experts of other sizes
+    table = np.zeros(experts)
+    np.add.at(table, (kept // sizes[0], found.index[kept] // sizes[1]), 1.0)
+    whole = table.max(axis=0).sum() >= WHOLE * kept.size  # the neurons of each expert of B come from one of A
+    if whole and experts[0] != experts[1]:
+        return EXPERTS_REMOVED
+    return (
+        EXPERTS_REORDERED if whole and not np.array_equal(table.argmax(axis=0), np.arange(experts[1])) else found.kind
+    )
 
 
 def agreement_test(

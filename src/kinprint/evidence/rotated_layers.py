@@ -131,7 +131,7 @@ def nearest_pairs(a: Weights, b: Weights, layers: Layers, R: Rows) -> list[Pair]
     columns = np.sort(np.random.default_rng(R.shape[1]).permutation(R.shape[1])[:COLUMNS])
 
     def turned(layer: int) -> list[Rows | None]:
-        rows = (0, min(FEW_ROWS, sets[0][layer].shape[0]))
+        rows = (0, min(FEW_ROWS, sets[0][layer].first))
         return [None if X is None else directions(X @ R[:, columns]) for X in sets[0][layer].gate_and_up(rows)]
 
     few = {layer: turned(layer) for layer in layers[0]}

@@ -93,8 +93,8 @@ def examine_rotation(
 ) -> RotationEvidence:
     """Look for a relation that a rotation of the residual basis hides: neurons in order first, then in any order.
 
-    The second stage is not entered where the first rejects at `log10_alpha`. `starts` are first guesses of the rotation, from
-    shared tokens for example; `allowance` limits the bytes read, `allowed` the roles and layers.
+    The second stage is not entered where the first rejects at `log10_alpha` and finds all layers. `starts` are first guesses of the
+    rotation, from shared tokens for example; `allowance` limits the bytes read, `allowed` the roles and layers.
     """
     before = a.bytes_read + b.bytes_read
     try:
@@ -102,14 +102,35 @@ def examine_rotation(
         table = grams.gram_table(a, b, seed=seed, count=count, allowed=allowed)
         found = _in_order(a, b, table, log10_alpha, None if allowance is None else allowance // 2, seed)
         if found.in_order:
-            left = None if allowance is None else (allowance - (a.bytes_read + b.bytes_read - before))
-            return _all_in_order(a, b, found, left, seed, allowed)
+            found = _all_in_order(a, b, found, _left(a, b, allowance, before), seed, allowed)
+            if all(p <= LAYER_ALPHA for p in found.by_layer.values()):
+                return found
+            starts = [found.turn] if found.turn is not None else starts
     except BudgetExceeded as error:
         return RotationEvidence(untested=labelled(ROTATED_BASIS, error.reason))
     except DegenerateInput as error:
         found = RotationEvidence((EvidenceTest(grams.GRAM, MLP_NEURONS, status=OFF, reason=error.reason),), share=0.0)
-    left = None if allowance is None else allowance - (a.bytes_read + b.bytes_read - before)
-    return _reordered(a, b, found, null, left, seed, starts, allowed)
+    return _both(found, _reordered(a, b, found, null, _left(a, b, allowance, before), seed, starts, allowed))
+
+
+def _left(a: Weights, b: Weights, allowance: int | None, before: int) -> int | None:
+    return None if allowance is None else allowance - (a.bytes_read + b.bytes_read - before)
+
+
+def _both(first: RotationEvidence, second: RotationEvidence) -> RotationEvidence:
+    """Return what both stages found, of each layer the better."""
+    better = {at for at, p in second.by_layer.items() if p < min(first.by_layer.get(at, 0.0), LAYER_ALPHA)}
+    if not first.in_order:
+        return second
+    if not better:
+        return replace(first, tests=second.tests)
+    return replace(
+        second,
+        by_layer={**first.by_layer, **{at: second.by_layer[at] for at in better}},
+        layers={**first.layers, **{at: second.layers[at] for at in better}},
+        rotations={**first.rotations, **{at: second.rotations[at] for at in better}},
+        in_order=True,
+    )
 
 
 def _in_order(
@@ -169,7 +190,7 @@ def _affordable(a: Weights, b: Weights, allowance: int | None, allowed: Allowed,
     firsts = [next(iter(neuron_sets(model, allowed).values()), None) for model in (a, b)]
     if None in firsts:
         raise DegenerateInput(NO_MLP)
-    cost = sum(where.cost((0, min(grams.GRAM_ROWS, where.shape[0]))) for where in firsts if where is not None)
+    cost = sum(where.cost((0, min(grams.GRAM_ROWS, where.first))) for where in firsts if where is not None)
     count = min(most, allowance // 3 // max(1, cost))
     if count < 2:  # with one there is no check that places of neurons mean nothing
         x, y = 2 * cost / 1e6, allowance / 3e6
