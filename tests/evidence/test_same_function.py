@@ -96,6 +96,14 @@ def zeroed(state, config, tokenizer):
     return state | {up: state[up] * (np.arange(len(state[up])) != 5)[:, None]}, config, tokenizer
 
 
+def weak_neuron(state, config, tokenizer):
+    """Zero a neuron that does hardly anything, of which rounding the whole matrix would hide the loss."""
+    up, down = (f"model.layers.1.mlp.{part}_proj.weight" for part in ("up", "down"))
+    weak = (np.arange(len(state[up])) == 5)[:, None]
+    state = state | {down: np.where(weak.T, 0.01 * state[down], state[down])}
+    return state, state | {up: np.where(weak, 0.0, state[up]).astype(np.float32)}, config, tokenizer
+
+
 def one_head(state, config, tokenizer):
     other = derive.load_state(DEMO_MODELS / "unrelated")[0]
     rows = np.arange(len(state["model.layers.1.self_attn.k_proj.weight"]))[:, None] < config["head_dim"]
@@ -156,6 +164,13 @@ def test_tokens_that_one_model_lacks_are_said(tmp_path):
     found = checked(tmp_path, model, derive.prune_vocabulary(*model, 400, 3))
     assert (found.same, found.tokens, found.all_tokens) == (True, 400, False)
     assert "of the tokens that both have" in found.said
+
+
+def test_what_stands_in_place_unchanged_was_not_rounded(tmp_path):
+    before, after, *rest = weak_neuron(*derive.load_state(DEMO_MODELS / "base"))
+    found = checked(tmp_path, (before, *rest), (after, *rest))
+    assert found.difference < 1e-3
+    assert found.same is False
 
 
 def test_weights_in_place_must_be_rounded_number_by_number(tmp_path):
