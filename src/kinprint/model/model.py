@@ -13,6 +13,7 @@ from kinprint.arch import Naming, Role, RoleTensor, TensorKey, name_tensors, res
 from kinprint.arch.roles import role_named
 from kinprint.errors import BadSelection
 from kinprint.formats.checkpoint import Checkpoint, open_checkpoint
+from kinprint.formats.factors import factor_pairs, multiplied
 from kinprint.formats.plan import Run
 from kinprint.model.cards import Card, card_text, parse_card
 from kinprint.model.reader import ModelPlan, Sample, Want, plan_wants, read_together, want_slices
@@ -194,7 +195,26 @@ def open_model(reference: str, session: Session, *, alone: bool = False) -> Mode
     if checkpoint.adapter and checkpoint.base is None:
         return Model(checkpoint, Naming("none", False, 0, 0, (), tuple(sorted(checkpoint.tensors)), (), ()), None)
     naming = name_tensors(checkpoint.config, checkpoint.tensors.shapes())
+    checkpoint, naming = _multiply_factors(checkpoint, naming)
     return Model(checkpoint, naming, residual_width(naming, checkpoint.config))
+
+
+def _multiply_factors(checkpoint: Checkpoint, naming: Naming) -> tuple[Checkpoint, Naming]:
+    """Take pairs of tensors without a role that multiply to one which has a role, and fits the residual width, as that one."""
+    pairs = factor_pairs(checkpoint.tensors.shapes(), naming.unmapped) if naming.unmapped else {}
+    if not pairs:
+        return checkpoint, naming
+    whole = multiplied(checkpoint.tensors, pairs)
+    tried = name_tensors(checkpoint.config, whole.shapes())
+    width = residual_width(tried, checkpoint.config)
+    fits = {part.name for part in tried.tensors if width in part.shape}
+    pairs = {name: pair for name, pair in pairs.items() if name in fits}
+    if not pairs:
+        return checkpoint, naming
+    note = Text("{n} matrices are stored as two factors each, and multiplied when read", n=len(pairs))
+    whole = multiplied(checkpoint.tensors, pairs)
+    checkpoint = replace(checkpoint, tensors=whole, notes=(*checkpoint.notes, note))
+    return checkpoint, name_tensors(checkpoint.config, whole.shapes())
 
 
 def open_models(references: Sequence[str], session: Session) -> list[Model]:

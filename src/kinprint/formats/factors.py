@@ -1,0 +1,80 @@
+"""Multiply two stored tensors that are the factors of one matrix, as low-rank and factored checkpoints have them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinprint.formats.dtypes import Array
+from kinprint.formats.plan import TensorSlice, rows, whole
+from kinprint.formats.tensors import TensorInfo, Tensors
+
+ENDINGS = (
+    (".u", ".v"), (".U", ".V"), (".u.weight", ".v.weight"), (".U.weight", ".V.weight"), (".weight_u", ".weight_v"),
+    (".u_proj.weight", ".v_proj.weight"), (".left", ".right"), (".left.weight", ".right.weight"),
+    (".1.weight", ".0.weight"), (".weight_b", ".weight_a"), (".weight_a", ".weight_b"), (".B.weight", ".A.weight"),
+    (".A.weight", ".B.weight"), (".b.weight", ".a.weight"), (".a.weight", ".b.weight"),
+)  # fmt: skip
+"""Endings of the left factor (out × rank) and of the right one (rank × in); a sequence applies its first matrix first."""
+
+MOST_ELEMENTS = 1 << 28  # of the right factor, which is read whole
+BLOCK = (
+    64  # rows multiplied at a time, always the same ones: a row is the same, bit for bit, whichever are read with it
+)
+
+
+def factor_pairs(shapes: Mapping[str, tuple[int, ...]], names: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return the pairs of these tensors that multiply to one no smaller than their rank, by the name that one would have."""
+    found: dict[str, tuple[str, str]] = {}
+    known = set(names)
+    for name in names:
+        for left, right in ENDINGS:
+            stem = name.removesuffix(left)
+            other = stem + right
+            if stem == name or other not in known or f"{stem}.weight" in shapes or f"{stem}.weight" in found:
+                continue
+            one, two = shapes[name], shapes[other]
+            if (
+                len(one) == len(two) == 2
+                and 0 < one[1] == two[0] <= min(one[0], two[1])
+                and np.prod(two) <= MOST_ELEMENTS
+            ):
+                found[f"{stem}.weight"] = name, other
+    return found
+
+
+def multiplied(tensors: Tensors, pairs: Mapping[str, tuple[str, str]]) -> Tensors:
+    """Return the tensors with each pair as the matrix that it makes."""
+    held = dict(tensors.stored())
+    for name, (left, right) in pairs.items():
+        one, two = tensors[left], tensors[right]
+        del held[left], held[right]
+        shape, size = (one.shape[0], two.shape[1]), one.nbytes + two.nbytes
+        held[name] = TensorInfo(name, "F32", shape, one.file, 0, size, Product(one, two))
+    return Tensors(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """left · right, row by row."""
+
+    left: TensorInfo
+    right: TensorInfo
+
+    def _blocks(self, start: int, stop: int) -> tuple[int, int]:
+        return start // BLOCK * BLOCK, min(-(-stop // BLOCK) * BLOCK, self.left.shape[0])
+
+    def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
+        """Select whole blocks of rows of the left factor, and the right one whole."""
+        return [rows(self.left, [self._blocks(start, stop)]), whole(self.right)]
+
+    def build(self, start: int, stop: int, parts: Sequence[Array]) -> Array:
+        """Multiply block by block."""
+        left, right = (part.astype(np.float64) for part in parts)
+        first = self._blocks(start, stop)[0]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is left to show as that
+            blocks = [left[at : at + BLOCK] @ right for at in range(0, len(left), BLOCK)]
+            built = np.concatenate(blocks) if blocks else np.empty((0, right.shape[1]))
+            return built[start - first : stop - first].astype(np.float32)
