@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from kinprint.bundle import access, verify_bundle
+from kinprint.bundle.members import CAPS
 from kinprint.errors import FormatError
 from kinprint.results.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED, Problem, Unchecked
 from kinprint.sources.private_network import is_private
@@ -246,8 +247,9 @@ def test_a_small_bundle_of_huge_weights(made, forged):
 
 @pytest.mark.parametrize("name", ["report.json", "ranges.jsonl"])
 def test_members_of_text_are_bounded(made, forged, name):
-    path = forged(made.full, lambda members: members.update({name: os.urandom(1 << 12) * (65 << 8)}), seal=False)
-    with pytest.raises(FormatError, match="expected at most 67108864"):
+    large = os.urandom(1 << 12) * ((CAPS[name] >> 12) + 1)
+    path = forged(made.full, lambda members: members.update({name: large}), seal=False)
+    with pytest.raises(FormatError, match=f"expected at most {CAPS[name]}"):
         verify_bundle(path, offline=True)
 
 

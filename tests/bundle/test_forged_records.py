@@ -324,3 +324,18 @@ def test_what_is_not_checked_is_said(made):
     assert found.checks[-1].said.endswith("run (date, traffic, versions) is not checked")
     assert found.null is None
     assert sha256(made.full.read_bytes()).hexdigest() != found.digest
+
+
+@pytest.mark.parametrize("field", ["sha256", "bytes_read", "spans"])
+def test_reads_of_the_report_are_held_against_the_ranges(made, forged, field):
+    """Also without a byte at hand: a bundle must not say in two places two things about what was read."""
+
+    def change(members):
+        data = orjson.loads(members["report.json"])
+        first = data["reads"][0]
+        first[field] = {"sha256": "0" * 64, "bytes_read": 1, "spans": [[0, 1]]}[field]
+        members["report.json"] = orjson.dumps(data, option=orjson.OPT_INDENT_2) + b"\n"
+
+    found = bundle.verify_bundle(forged(made.lean, change), offline=True)
+    assert [problem.kind for problem in found.problems] == ["read"]
+    assert found.exit_code == 9

@@ -274,3 +274,62 @@ def test_a_pasted_link_with_a_token_in_its_query(hub, session_for):
     checkpoint = open_checkpoint(link, session_for(hub))
     assert checkpoint.provenance.reference == f"{hub.endpoint}/{REPO}/resolve/main/{WEIGHTS}"
     assert "verysecret" not in repr(checkpoint) + repr(vars(checkpoint.folder))
+
+
+# ---- a server that repeats the token ----
+
+
+def _in_a_message(web, request):
+    web.reply(request, 400, b"", X_Error_Message=f"you sent {request.headers['Authorization']}")
+
+
+def _in_a_tag(web, request):
+    web.reply(request, 206, b"x" * 100, Content_Range="bytes 0-99/100", ETag=request.headers["Authorization"])
+
+
+def _in_a_range(web, request):
+    web.reply(request, 206, b"x" * 100, Content_Range=request.headers["Authorization"])
+
+
+def _in_a_header(web, request):
+    request.wfile.write(b"HTTP/1.1 200 OK\r\nBad Name " + request.headers["Authorization"].encode() + b": x\r\n\r\n")
+    request.close_connection = True
+
+
+def _in_a_length(web, request):
+    request.wfile.write(
+        b"HTTP/1.1 206 OK\r\nContent-Length: " + request.headers["Authorization"].encode() + b"\r\n\r\n"
+    )
+    request.close_connection = True
+
+
+def _in_a_place(web, request):
+    web.reply(request, 302, b"", Location=f"http://localhost:1/{request.headers['Authorization'].split()[1]}")
+
+
+def _in_the_body(web, request):
+    body = request.headers["Authorization"].encode().ljust(100)
+    web.reply(request, 206, body, Content_Range="bytes 0-99/100", ETag="a")
+
+
+@pytest.mark.parametrize(
+    "echo", [_in_a_message, _in_a_tag, _in_a_range, _in_a_header, _in_a_length, _in_a_place, _in_the_body]
+)
+def test_a_server_that_repeats_the_token(web, session_for, tmp_path, echo):
+    web.spoil = lambda request: echo(web, request) or True
+    session = session_for(endpoint=web.url, token=TOKEN, attempts=2, range_cache=tmp_path / "kept")
+    source = session.open_folder(f"{web.url}/{WEIGHTS}").open(WEIGHTS)
+    try:
+        found = f"{read(source)!r} {source.identity}"
+    except KinprintError as error:
+        found = "".join(traceback.format_exception(error))
+    assert TOKEN not in found.replace(f"Authorization', 'Bearer {TOKEN}", "")
+    kept = [path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in content for content in kept)
+
+
+def test_a_small_file_that_repeats_the_token(web, session_for):
+    web.spoil = lambda request: web.reply(request, 200, request.headers["Authorization"].encode()) or True
+    with pytest.raises(TransferError, match="repeats the token that was sent; refused") as caught:
+        session_for(endpoint=web.url, token=TOKEN)._client.get_small(f"{web.url}/x", label="x", cap=1000)
+    assert TOKEN not in str(caught.value)

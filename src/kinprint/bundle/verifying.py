@@ -32,7 +32,7 @@ from kinprint.results.older_reports import without_text_data
 from kinprint.results.options import Options
 from kinprint.results.report import Report
 from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Verification
-from kinprint.sources.ledger import ReadingRecord
+from kinprint.sources.ledger import ReadingRecord, summary_of
 from kinprint.sources.replay import ReplaySession, SharedFile
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, joined, verbatim
@@ -131,6 +131,7 @@ def _check_container(container: Container, state: CheckState) -> _Contents:
     report, data = members.read_report(texts[members.REPORT])
     evidence = members.evidence_digest(data, texts[members.SOURCES], texts[members.RANGES])
     problems += _check_manifest(manifest, report, evidence)
+    problems += _check_reads(report, sources.record)
     problems += _check_readme(manifest, sources, texts.get(members.README), state)
     null = _check_null(report, texts.get(members.NULL), state)
     wrong = len({problem.where for problem in problems})
@@ -161,6 +162,24 @@ def _check_members(container: Container, manifest: Manifest) -> tuple[dict[str, 
         elif not fits:
             problems.append(Problem("member", name, Text("a sound copy"), Text("the archive's own checksum is wrong")))
     return texts, problems + [Problem("member", name, Text("a member"), Text("nothing")) for name in stated]
+
+
+def _check_reads(report: Report, record: ReadingRecord) -> list[Problem]:
+    """Hold what the report says was read against ranges.jsonl, whether any bytes are at hand or not."""
+    if not report.reads:  # of a version that did not tell, which is checked elsewhere
+        return []
+    said, found = ({(item.model, item.file): item for item in items} for items in (report.reads, summary_of(record)))
+    nothing = Text("nothing")
+    return [
+        Problem(
+            "read",
+            printable(f"{key[0]}: {key[1]}"),
+            sha256_text(said[key].sha256) if key in said else nothing,
+            sha256_text(found[key].sha256) if key in found else nothing,
+        )
+        for key in sorted({*said, *found})
+        if said.get(key) != found.get(key)
+    ]
 
 
 def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[Problem]:

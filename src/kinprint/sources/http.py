@@ -111,7 +111,8 @@ class HttpClient:
         try:
             if origin_of(url) == origin_of(begun_at) == self._trusted and self.settings.token:
                 headers["Authorization"] = f"Bearer {self.settings.token}"
-            return self._request(url, headers, begun_at)
+            reply = self._request(url, headers, begun_at)
+            return self._without_token(reply) if "Authorization" in headers else reply
         except PrivateHost as error:
             raise _private_host_error(
                 error, url, begun_at, by_redirect=self.settings.private_servers is None
@@ -126,9 +127,28 @@ class HttpClient:
             hint = "check the address, and the proxy if one is set (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
             raise TransferError(f"{shown(url)}: cannot be asked for: {_without_addresses(error)}", hint=hint) from None
         except Nonsense as error:
-            raise TransferError(f"{shown(url)}: the server breaks the protocol: {_describe(error)}") from error
+            why = self.hidden(_describe(error))
+            raise TransferError(f"{shown(url)}: the server breaks the protocol: {why}") from None
         except HTTPError as error:
             raise TryAgain(_describe(error)) from error
+
+    def hidden(self, text: str) -> str:
+        """Return what a server said without the token, should it repeat it."""
+        return text.replace(self.settings.token, "[token]") if self.settings.token else text
+
+    def _without_token(self, reply: Response) -> Response:
+        """Take the token out of a reply's headers: what a server echoes must not reach a message, a report or the cache."""
+        for name, value in list(reply.headers.items()):
+            if self.hidden(value) != value:
+                reply.headers[name] = self.hidden(value)
+        return reply
+
+    def refuse_echo(self, label: str, url: str, body: bytes | bytearray | memoryview) -> None:
+        """Refuse a body from where the token was sent, if it holds it: reports and the cache keep what is read."""
+        token = self.settings.token
+        if token and origin_of(url) == self._trusted and token.encode() in bytes(body):
+            said = f"{label}: the reply repeats the token that was sent; refused"
+            raise TransferError(said, hint="renew the token, and do not trust this server")
 
     @property
     def due(self) -> Due:
@@ -218,7 +238,7 @@ class HttpClient:
             try:
                 return attempt()
             except TryAgain as again:
-                why, wait = again.reason, again.after_s
+                why, wait = self.hidden(again.reason), again.after_s
                 self.traffic.add(retries=1)
                 if wait is not None and wait > min(settings.max_retry_after_s, due.left_s):
                     hint = "try again later, or set HF_TOKEN: signed-in users have higher limits"
@@ -279,7 +299,9 @@ class HttpClient:
             if reply.status != 200:
                 raise status_error(reply, label=label, has_token=bool(self.settings.token))
             tags = [*linked, reply.headers.get("ETag", "")]
-            return self._whole_body(reply, label, cap), plain_tag(next(filter(None, tags), ""))
+            body = self._whole_body(reply, label, cap)
+            self.refuse_echo(label, url, body)
+            return body, plain_tag(next(filter(None, tags), ""))
 
         return self.retrying(label, attempt)
 

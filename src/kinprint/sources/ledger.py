@@ -261,13 +261,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def summary(self) -> tuple[FileReads, ...]:
         """Return what was read, file by file, as a report holds it."""
-        read = [(source.text, file) for _, source, file in self.record().files() if file.ranges]
-        found = []
-        for model, file in sorted(read, key=lambda item: (item[0], item[1].name)):
-            length = sum(end - start for start, end in file.spans)
-            about = file.name, file.size, file.identity, file.spans
-            found.append(FileReads(model, *about, length, digest_of(file.ranges)))
-        return tuple(found)
+        return summary_of(self.record())
 
     def contents(self, source: int, name: str) -> Iterator[bytes]:
         """Yield the bytes kept of a file: its merged spans, one after the other."""
@@ -394,3 +388,14 @@ class RecordingSource:
         with self._asking(READ):
             self.inner.read_into(span, buffer)
         self._ledger.enter(self._entry, self.label, span.start, buffer[: len(span)])
+
+
+def summary_of(record: ReadingRecord) -> tuple[FileReads, ...]:
+    """Return what a record says was read, file by file, as a report holds it."""
+    read = [(source.text, file) for _, source, file in record.files() if file.ranges]
+    found = []
+    for model, file in sorted(read, key=lambda item: (item[0], item[1].name)):
+        length = sum(end - start for start, end in file.spans)
+        about = file.name, file.size, file.identity, file.spans
+        found.append(FileReads(model, *about, length, digest_of(file.ranges)))
+    return tuple(found)

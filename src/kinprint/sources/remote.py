@@ -146,6 +146,8 @@ class RemoteFile:
             self.client.traffic.add(network_bytes=len(chunk))
             if filled < len(span):
                 self.client.check_pace(reply, began, filled, len(chunk))
+        if self._target is None or self._target == self._url:  # else the bytes came from where no token was sent
+            self.client.refuse_echo(label, self._url, buffer[: len(span)])
         if http.content_length(reply) is not None and "Transfer-Encoding" not in reply.headers:
             http.drain(reply)
             return
