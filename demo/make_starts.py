@@ -32,17 +32,12 @@ if TYPE_CHECKING:
 ONE, OTHER, THIRD = ("source-nz",), ("source-am",), ("manual-even", "docstrings-nz")
 SHAPES: dict[str, dict[str, int]] = {
     "narrow": {"hidden": 64, "layers": 6, "heads": 4, "kv_heads": 4, "head_dim": 16, "ffn": 176, "vocab": 384},
-    "wide": {"hidden": 144, "layers": 2, "heads": 6, "kv_heads": 3, "head_dim": 24, "ffn": 384, "vocab": 640},
     "deep": {"hidden": 64, "layers": 12, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 160, "vocab": 384},
     "deeper": {"hidden": 64, "layers": 24, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 144, "vocab": 384},
 }
-SEEDS = {"narrow": 9100, "wide": 9200, "deep": 9300, "deeper": 9400}
+SEEDS = {"narrow": 9100, "deep": 9300, "deeper": 9400}
 DEEP = ("deep", "deeper")
-LENGTHS = {"narrow": (1000, (40, 80, 120, 300)), "wide": (400, (40, 120))}  # steps of the base, and of the others
-ONLY_NARROW = (
-    "large-one-120", "large-order-120", "tuned-of-300", "tuned-of-120", "tuned-sgd", "embeddings-start-120", "stranger",
-    "sgd-one", "sgd-other", "rms-one", "rms-other", "norms-reset-long",
-)  # fmt: skip
+LONG, MIDDLE = 1000, (40, 80, 120, 300)  # steps of the base, and of others
 EMBEDDINGS = "model.embed_tokens.weight"
 
 
@@ -71,17 +66,16 @@ def runs(shape: str) -> dict[str, Run]:
             "tuned": Run(OTHER, 60, 5e-4, start="base"),
             "continued": Run(OTHER, long // 2, start="base"),
         }
-    long, middle = LENGTHS[shape]
-    found = {"base": Run(ONE, long)}
-    for steps in middle:
+    found = {"base": Run(ONE, LONG)}
+    for steps in MIDDLE:
         found[f"one-{steps}"] = Run(ONE, steps)
-    for steps in (*middle, long):
+    for steps in (*MIDDLE, LONG):
         found[f"other-{steps}"] = Run(OTHER, steps)
         found[f"order-{steps}"] = Run(ONE, steps)
     found["large-one-120"] = Run(ONE, 120, batch=64)
     found |= {
         "tuned-heavy": Run(OTHER, 200, 2e-3, start="base"),
-        "continued": Run(THIRD, long // 2, start="base"),
+        "continued": Run(THIRD, LONG // 2, start="base"),
         "embeddings-start": Run(OTHER, 300, other_start=True, edit="embeddings"),
         "hidden-matched": Run(OTHER, 300, other_start=True, teacher="base"),
         "embeddings-trained": Run(OTHER, 200, other_start=True, edit="embeddings_of_base"),
@@ -102,7 +96,7 @@ def runs(shape: str) -> dict[str, Run]:
         "norms-reset-long": Run(OTHER, 200, 3e-3, start="base", edit="norms"),
         "stranger": Run(OTHER, 200, other_start=True),
     }
-    return found if shape == "narrow" else {name: run for name, run in found.items() if name not in ONLY_NARROW}
+    return found
 
 
 MOVES = {
@@ -122,14 +116,13 @@ def pairs(shape: str) -> Iterator[tuple[str, str, str]]:
             yield "base", f"tuned{move}", "training"
             yield "base", f"continued{move}", "training"
         return
-    long, middle = LENGTHS[shape]
-    for steps in middle:
+    for steps in MIDDLE:
         yield f"one-{steps}", f"other-{steps}", "start"
         yield f"one-{steps}", f"order-{steps}", "start"
         yield "base", f"other-{steps}", "start"
         yield "base", f"one-{steps}", "start"
-    yield "base", f"other-{long}", "start"
-    yield "base", f"order-{long}", "start"
+    yield "base", f"other-{LONG}", "start"
+    yield "base", f"order-{LONG}", "start"
     yield "one-300", "one-120", "start"
     yield "large-one-120", "large-order-120", "start"
     yield "large-one-120", "base", "start"
@@ -145,7 +138,7 @@ def pairs(shape: str) -> Iterator[tuple[str, str, str]]:
     yield "one-120", "tuned-of-120", "training"
     yield "tuned-heavy", "continued", "training"
     for move in ("neurons", "reordered", "rotated", "disguised"):
-        yield "base", f"other-{long}+{move}", "start"
+        yield "base", f"other-{LONG}+{move}", "start"
         yield "one-120", f"other-120+{move}", "start"
         yield "base", f"tuned-heavy+{move}", "training"
         yield "base", f"continued+{move}", "training"

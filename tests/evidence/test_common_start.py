@@ -93,6 +93,17 @@ def test_a_common_factor_changes_nothing(factor):
         assert origin_of(scaled, []).reading == reading
 
 
+def test_without_norms_a_part_kept_evenly_is_no_training():
+    """Siblings in a basis that was fitted to them keep the learned part and the rest alike, and about half of either."""
+    for share, reading in ((0.5, UNCLEAR), (0.65, UNCLEAR), (0.95, TRAINING)):
+
+        def part(k, share=share):
+            one = drawn(k) + learned(k, 10)
+            return one, share * one + np.sqrt(1 - share**2) * (drawn(k + 60_000) + learned(k + 60_000, 10))
+
+        assert origin_of(models(part), []).reading == reading
+
+
 def test_nothing_read_is_unclear():
     assert origin_of({}, []).reading == UNCLEAR
 

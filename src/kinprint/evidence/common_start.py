@@ -9,7 +9,8 @@ neither model derives from the other. Three things tell the cases apart.
   sides are asked: a descendant keeps all that its ancestor learned, of siblings neither does.
 * **Scales of norms** start as constants, so whatever varies in them was learned, once they moved far enough.
 * **One slope for all.** A weighted average of A with something unrelated shrinks every tensor of A, norms included, by the same
-  factor; what a sibling keeps of W₀ differs from role to role.
+  factor; what a sibling keeps of W₀ differs from role to role. Without norms this says nothing: a fitted rotation shrinks all
+  roles alike.
 
 A short training moves siblings along the gradient of one start, so they have the first learned directions and the first changes
 of norms in common: with little training the answer is "unclear". Thresholds come from tiny models trained for that (width 96, 10
@@ -43,6 +44,9 @@ KEPT, LOST = 0.9, 0.75
 large batches after 40 steps."""
 CLOSE = 0.5
 """Slope below which learned parts cannot be told from what remains of a start: long-trained siblings have 0.1."""
+CLOSE_ALONE = 0.75
+"""The same where no norms can object: a rotation that is fitted to siblings favours what they have in common, and leaves slopes of
+up to 0.55, with the learned part kept nearly as well as the rest; descendants keep 0.85 to 1 in any basis."""
 SAME = 0.9
 IN_PLACE = 0.03  # slope below which the rows of slices do not correspond, and say nothing
 NORM_KEPT, NORM_LOST = 0.6, 0.2
@@ -95,7 +99,7 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
     slope, cv = _evenness(matrices, norms, sides[0].learned if enough else None)
     back = _evenness({role: _swapped(pairs) for role, pairs in matrices.items()}, _swapped(norms), sides[1].learned)
     even = [found for s, found in ((slope, cv), back) if s is not None and s > 0.05 and found is not None]
-    uniform = enough and relative >= KEPT and min(even, default=1.0) <= UNIFORM_CV
+    uniform = bool(norms) and enough and relative >= KEPT and min(even, default=1.0) <= UNIFORM_CV
     norm_r, moved = _norm_figures(norms) if norms else (None, [])
     reading = _reading(enough and level >= IN_PLACE, relative, level, uniform, norm_r, moved)
     reasons = []
@@ -159,7 +163,8 @@ def _reading(
     enough: bool, relative: float, level: float, uniform: bool, norm_r: float | None, moved: Sequence[float]
 ) -> str:
     """Weigh directions and norms; where neither is clear, or one speaks against the other, the answer is "unclear"."""
-    kept = enough and (uniform or (relative >= KEPT and level >= CLOSE))
+    close = CLOSE if norm_r is not None else CLOSE_ALONE
+    kept = enough and (uniform or (relative >= KEPT and level >= close))
     lost = enough and not kept and (relative <= LOST or level < CLOSE)
     if norm_r is not None:
         learned = min(moved) >= NORM_MOVED
