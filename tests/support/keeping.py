@@ -1,11 +1,17 @@
 """Changes of a Llama that keep its function, and deep models to make them on."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from kinprint.lab.zoo import derive
+from kinprint.lab.zoo.derive import Config, State, TokenizerJson
 
 
-def deepened(folder, layers, seed=1):
+def deepened(folder: Path, layers: int, seed: int = 1) -> tuple[State, Config, TokenizerJson | None]:
     """Stack a trained model's layers, each further copy reordered and with half its spread of noise: related to none in place."""
     state, config, tokenizer = derive.load_state(folder)
     depth = config["num_hidden_layers"]
@@ -22,12 +28,14 @@ def deepened(folder, layers, seed=1):
     return result, {**config, "num_hidden_layers": layers}, tokenizer
 
 
-def negated(state, config, *, neurons=False, values=False, residual=False):
+def negated(
+    state: State, config: Config, *, neurons: bool = False, values: bool = False, residual: bool = False
+) -> State:
     """Draw signs for the units asked for and put them on everything that reads or writes them."""
     rng, made = np.random.default_rng(3), dict(state)
     kv, heads = config["num_key_value_heads"], config["num_attention_heads"]
 
-    def signs(count):
+    def signs(count: int) -> Any:
         return rng.choice([-1.0, 1.0], size=count).astype(np.float32)
 
     for name in state:
@@ -60,7 +68,7 @@ CHANGES = {
 }
 
 
-def more_neurons(state, config, count, *, idle):
+def more_neurons(state: State, config: Config, count: int, *, idle: bool) -> tuple[State, Config]:
     """Add neurons that do nothing, or split some in two: the same function."""
     state = dict(state)
     for layer in range(config["num_hidden_layers"]):
@@ -79,7 +87,7 @@ def more_neurons(state, config, count, *, idle):
     return state, {**config, "intermediate_size": config["intermediate_size"] + count}
 
 
-def widened(state, config, extra=32):
+def widened(state: State, config: Config, extra: int = 32) -> tuple[State, Config]:
     """Add residual dimensions that hold nothing; norms make up for the longer mean: the same function up to epsilon."""
     state, config = derive.fold_norms(state, config)
     width = config["hidden_size"]

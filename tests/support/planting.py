@@ -1,36 +1,46 @@
 """Plant relations of a stated strength in the values of a pair, and run the test that ships on them."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from kinprint._util.numeric import FloatArray
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.assess import assess
+from kinprint.evidence.assess import Assessment, assess
 from kinprint.evidence.dimension_test import DIMENSION_POINTS, dimension_test
 from kinprint.evidence.exact_tests import norm_test, row_test
 from kinprint.evidence.power import SCALES
-from kinprint.evidence.probe import is_residual_norm, pairs_by_role
+from kinprint.evidence.probe import SamplePair, is_residual_norm, pairs_by_role
 from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.results.findings import PowerFinding
 
 FRESH = 10_000  # seeds from here on: the estimate of power uses the first few
 
 
-def planted(here, rest, strength, rng):
+def planted(here: FloatArray, rest: FloatArray, strength: float, rng: np.random.Generator) -> FloatArray:
     """Return values that keep so much of `here`, row by row; the rest is another's, its rows in a random order."""
     one, two = (_unit(values) for values in (here, rest))
-    return strength * one + math.sqrt(1.0 - strength**2) * two[rng.permutation(len(two))]
+    found: FloatArray = strength * one + math.sqrt(1.0 - strength**2) * two[rng.permutation(len(two))]
+    return found
 
 
-def _unit(values):
+def _unit(values: FloatArray) -> FloatArray:
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
-    return values / np.where(lengths > 0.0, lengths, 1.0)
+    found: FloatArray = values / np.where(lengths > 0.0, lengths, 1.0)
+    return found
 
 
-def planted_norms(group, strength, rng, *, turned):
+def planted_norms(
+    group: Sequence[SamplePair], strength: float, rng: np.random.Generator, *, turned: bool
+) -> list[SamplePair]:
     """Return pairs of norms of which B's keep so much of A's: one random order of the dimensions serves all of them."""
-    order, found = None, []
+    order = None
+    found = []
     for pair in group:
         here, rest = (pair.b, pair.a) if turned else (pair.a, pair.b)
         if here.shape != rest.shape or not pair.finite:
@@ -44,7 +54,9 @@ def planted_norms(group, strength, rng, *, turned):
     return found
 
 
-def planted_rows(group, strength, rng, *, turned, rows=None):
+def planted_rows(
+    group: Sequence[SamplePair], strength: float, rng: np.random.Generator, *, turned: bool, rows: int | None = None
+) -> list[SamplePair]:
     """Return pairs of matrices of which B's rows keep so much of A's at the same place."""
     found = []
     for pair in group:
@@ -56,7 +68,7 @@ def planted_rows(group, strength, rng, *, turned, rows=None):
     return found
 
 
-def share_seen(found, item, strength, trials):
+def share_seen(found: Assessment, item: PowerFinding, strength: float, trials: int) -> float:
     """Return how often the test that a power was stated for reaches its level on relations of a strength, freshly planted."""
     pairs = pairs_by_role(*found.probes, found.layer_map)
     seen = 0
@@ -79,7 +91,7 @@ def share_seen(found, item, strength, trials):
     return seen / trials
 
 
-def share_claimed(found, item, strength, trials):
+def share_claimed(found: Assessment, item: PowerFinding, strength: float, trials: int) -> float:
     """Return how often models that share nothing but what is planted in one role, or in the norms, end in a claim of a relation.
 
     The claim needs the correction over all tests, and signs beside order where the role has a sign symmetry.
