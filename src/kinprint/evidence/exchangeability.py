@@ -219,7 +219,7 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
         one, two = (sample.values for sample in (pair.a, pair.b))
         shape = tuple(map(min, one.shape, two.shape))
         one, two = (x[tuple(map(slice, shape))].ravel() for x in (one, two))
-        if abs(correlation(one, two)) >= TIED_R:
+        if not one.size or abs(correlation(one, two)) >= TIED_R:
             continue
         free = (one != 0.0) & (two != 0.0) & (np.abs(one - two) > np.abs(one) / 128)  # bfloat16 rounds by 1/256
         left, right = np.abs(one[free][:TIED_ELEMENTS]), np.abs(two[free][:TIED_ELEMENTS])
