@@ -337,6 +337,29 @@ def test_coefficients_of_a_merge_hold_within_their_errors(base, tmp_path, share)
     assert "common ancestor" not in report.verdict.sentence
 
 
+MERGES = {
+    "a model and its fine-tune": (("base", "finetune"), (0.85, 0.15)),
+    "two children": (("finetune", "continued"), (0.3, 0.7)),
+    "an adapter and a fine-tune": (("lora", "finetune"), (0.5, 0.5)),
+    "three": (("base", "unrelated", "twin"), (0.5, 0.2, 0.3)),
+    "three, two of them near": (("base", "finetune", "unrelated"), (0.4, 0.3, 0.3)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case if case in ("a model and its fine-tune", "three") else
+                                  pytest.param(case, marks=pytest.mark.nightly) for case in MERGES])  # fmt: skip
+def test_coefficients_hold_within_twice_their_errors_whatever_the_parents(base, tmp_path, case):
+    """Without the alternative of a relative, what is stated holds; near parents have wide errors, as rounding hides them."""
+    names, shares = MERGES[case]
+    places = [str((DEMO_MODELS if (DEMO_MODELS / name).exists() else FAMILY_MODELS) / name) for name in names]
+    child = made(base, tmp_path / "child", only(lambda _: derive.merge([model(name) for name in names], shares)))
+    merge = judge(places[0], child, parents=tuple(places[1:])).evidence.merge
+    assert merge.alternative is None
+    for found, error, true in zip(merge.coefficients, merge.standard_errors, shares, strict=True):
+        assert abs(found - true) <= 2.0 * error < 0.05
+
+
 @pytest.mark.slow
 def test_a_relative_in_place_of_the_true_parent_leaves_the_alternative_open(base, tmp_path):
     report = merged_report(base, tmp_path, 0.7, "unrelated", first="finetune")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kinprint.lab.zoo import derive
+from kinprint.lab.zoo.derive.states import mapped, matrices
 from kinprint.model.model import open_model
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
@@ -51,6 +52,42 @@ def test_a_child_by_construction_is_found(npz, judge, stories, config, child, ma
     assert (verdict.class_, verdict.kind) == ("derived", kind)
     assert verdict.log10_p < -50
     assert verdict.layer_map == (GROWN if kind == "depth_changed" else tuple(range(6)))
+
+
+def cut(state, rank):
+    def low(_, values):
+        u, s, vt = np.linalg.svd(values.astype(np.float64), full_matrices=False)
+        return (u[:, :rank] * s[:rank]) @ vt[:rank]
+
+    return mapped(state, low, matrices(state, False))
+
+
+def strange_norms(state, config):
+    return derive.replace_norms(state, derive.random_symmetry(state, config, 3)), config
+
+
+SEVERAL = {  # children in BF16 of a model in F32: where nothing else was done to the numbers, that is a cast
+    "heads reordered": (lambda s, c: (derive.permute_heads(s, c, 2), c), "heads_reordered", "cast"),
+    "another's norms": (strange_norms, "norms_replaced", "cast"),
+    "layers reordered": (lambda s, c: derive.stack_layers(s, c, (2, 0, 3, 1, 5, 4)), "layers_reordered", "cast"),
+    "embeddings redrawn": (lambda s, c: (derive.replace_embeddings(s, 9), c), "vocabulary_replaced", "cast"),
+    "pruned, int4": (lambda s, c: (derive.quantise(derive.prune(s, 0.5), 4), c), "pruned", "quantised"),
+    "dropped, int8": (lambda s, c: derive.drop_layers(derive.quantise(s, 8), c, (0, 1, 3, 4, 5)), "depth_changed", "quantised"),
+    "another's norms, int4": (lambda s, c: strange_norms(derive.quantise(s, 4), c), "norms_replaced", "quantised"),
+    "adapter": (lambda s, c: (derive.low_rank(s, 4, 0.05, 7), c), "lora_merged"),
+    "adapter, int4": (lambda s, c: (derive.quantise(derive.low_rank(s, 4, 0.05, 7), 4), c), "fine_tuned", "quantised"),
+    "rank 32": (lambda s, c: (cut(s, 32), c), "rank_truncated"),
+}  # fmt: skip
+SAMPLE = ("heads reordered", "another's norms", "layers reordered")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in SAMPLE else pytest.mark.nightly) for case in SEVERAL]
+)
+def test_what_was_done_is_named_and_nothing_else(npz, judge, stories, config, child, case):
+    make, *kinds = SEVERAL[case]
+    verdict = judge(npz, child("child", *make(stories, config)), budget_bytes=BUDGET).verdict
+    assert (verdict.class_, list(verdict.kinds)) == ("derived", kinds)
 
 
 def test_a_merge_is_found_with_its_coefficients(binary, judge, stories, config, child):

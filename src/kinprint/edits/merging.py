@@ -80,8 +80,12 @@ class MixtureSums:
         self._square += square
         self._elements += child.size
 
-    def solve(self) -> Mixture:
-        """Return the coefficients; parents that cannot be told apart are refused."""
+    def solve(self, rounding: float = 0.0) -> Mixture:
+        """Return the coefficients; parents that cannot be told apart are refused.
+
+        `rounding` is the energy of the child's rounding. Of parents that differ by a few steps it is no noise: a mean of two
+        neighbouring numbers becomes one of them. Twice the error is at least what it can move a coefficient, all of it together.
+        """
         if self._elements <= self.parents or self._square == 0.0:
             raise DegenerateInput(f"mixture: {self._elements} elements, child norm {self._square:g}: expected more")
         gram, product = np.sum(self._grams, axis=0), np.sum(self._products, axis=0)
@@ -103,6 +107,7 @@ class MixtureSums:
         plain = np.sqrt(variance * np.diag(inverse)) / norms
         errors = np.maximum(plain, self._clustered(scaled / norms, norms, inverse))
         errors = np.maximum(errors, self._jackknife(gram, product))
+        errors = np.maximum(errors, 0.5 * np.sqrt(rounding * np.diag(inverse)) / norms)
         inflation = np.maximum(1.0, np.diag(inverse))
         return Mixture(
             coefficients=tuple((scaled / norms).tolist()),

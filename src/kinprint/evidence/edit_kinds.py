@@ -24,6 +24,7 @@ MERGED_R2, MERGED_GAIN = 0.9, 0.9
 
 LEAST_COEFFICIENT = 0.05
 SURE_ERRORS = 5.0
+PLACED = 0.1  # correlation below which a matrix is not compared in place: rows in another order leave 0.04
 HEAVY = 0.9  # correlation of changed matrices below which retraining was heavy
 SHRUNK = 0.85
 """‖B‖²/‖A‖² below which an even slope is read as averaging: a mean of unrelated weights is shorter than either (0.58 at 0.7
@@ -366,9 +367,10 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
 
 
 def _in_place(facts: Facts) -> list[EditFinding]:
-    """Return what is known of matrices that stand in their places: where neurons were reordered, MLPs do not."""
+    """Return what is known of matrices that stand in their places: where neurons were reordered, MLPs do not; others may not."""
     moved = facts.neuron_kind in MOVED_NEURONS
-    return [item for item in facts.edits if not (moved and item.scope.startswith(("mlp", "expert")))]
+    placed = [item for item in facts.edits if item.edit != "changed" or abs(item.correlation or 0.0) >= PLACED]
+    return [item for item in placed or facts.edits if not (moved and item.scope.startswith(("mlp", "expert")))]
 
 
 def _new_zeros(shown: Sequence[EditFinding]) -> float:

@@ -274,7 +274,7 @@ def merge_of(
             rounding += _rounding(child)
             for single, item in zip(alone, slices, strict=True):
                 single.add([item], child.values)
-    mixture = sums.solve()
+    mixture = sums.solve(rounding)
     best = max(single.solve().r_squared for single in alone)
     unexplained = 1.0 - mixture.r_squared
     alternative = None

@@ -123,7 +123,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         origin.reasons if origin else (Text("not examined"),),
         origin is not None
         and origin.reading in (INITIALISATION, UNCLEAR)
-        and not (is_merge(facts.merge) or facts.same_function),
+        and not (is_merge(facts.merge) or facts.same_function or _copied(facts)),
         findings.SHARES_INITIALISATION,
     )
     matched, tested = _coverage(facts)
@@ -153,6 +153,12 @@ def _parts_reading(facts: Facts) -> str | None:
     in_order = any((test.log10_p_claim or 0.0) <= LOG10_ALPHA and test.name in BY_ORDER for test in facts.tests)
     alike = origin is not None and origin.reading == TRAINING and (origin.level or 0.0) >= CLOSE
     return None if in_order or alike or origin is None or is_merge(facts.merge) else UNCLEAR
+
+
+def _copied(facts: Facts) -> bool:
+    """Whether all matrices compared follow from the other model's: whatever was done to norms, no training came between."""
+    exact = ("identical", "cast", "scaled", "quantised", "pruned")
+    return bool(facts.edits) and all(item.edit in exact for item in facts.edits)
 
 
 def _trunk(facts: Facts) -> list[findings.ComponentFinding]:

@@ -47,8 +47,8 @@ nothing: there the most central model becomes the root, which is a way to draw a
 
 TIE = 1e-3  # likewise added to an arc of no length
 SURE_MERGE = 1.0 - 1e-5
-"""Share of the child that its parents explain from which they, and no relatives of theirs, are its parents: ten times the energy of
-rounding to BF16 (7e-7) may be left, while a light fine-tune of a parent (MiniLM's, r = 0.9999) leaves 2e-4 of its share."""
+"""Share of the child that its parents explain from which they, and no relatives of theirs, are its parents: rounding to
+BF16 leaves 3e-6, a light fine-tune in place of a parent (MiniLM's, r = 0.9999) 2e-4 of its share."""
 HIDDEN = 0.4
 """Typical bend at a node from which its neighbours are taken to share an ancestor that is not among the models."""
 
