@@ -47,7 +47,15 @@ KEEPING = {
     "tokens renumbered": renumbered,
     "cast": lambda s, c, t: (s, c, t),
 }
-FAST = {(6, "rotated"), (6, "values rotated"), (6, "tokens renumbered"), (6, "neurons negated"), (12, "all")}
+CI = {
+    (6, "all"),
+    (6, "widened"),
+    (6, "norms folded"),
+    (6, "neurons split"),
+    (12, "rotary pairs turned"),
+    (24, "rotated"),
+}
+FAST = {(6, "rotated"), (6, "values rotated"), (6, "tokens renumbered"), (6, "neurons negated"), (6, "heads")}
 
 
 def checked(tmp_path, one, two, dtypes=("BF16", "BF16"), *, swapped=False, **chosen):
@@ -71,7 +79,7 @@ def checked(tmp_path, one, two, dtypes=("BF16", "BF16"), *, swapped=False, **cho
         pytest.param(
             layers,
             name,
-            marks=() if (layers, name) in FAST else pytest.mark.slow if layers == 6 else pytest.mark.nightly,
+            marks=() if (layers, name) in FAST else pytest.mark.slow if (layers, name) in CI else pytest.mark.nightly,
         )
         for layers in (6, 12, 24)
         for name in KEEPING
@@ -199,15 +207,20 @@ def compared(tmp_path, one, two, dtype="BF16"):
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
                 (6, "neurons idle", "same_function"),
-                (6, "neurons split", "same_function"),
                 (12, "rotary pairs turned", "same_function"),
+                (6, "values rotated, neurons rescaled", "heads_reordered, rescaled"),
+            )
+        ),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (
+                (6, "neurons split", "same_function"),
                 (12, "neurons rescaled", "rescaled"),
                 (12, "q and k rescaled", "scaled"),
                 (12, "heads", "heads_reordered"),
                 (24, "neurons", "neurons_permuted"),
                 (24, "neurons negated", "units_negated"),
                 (24, "values rotated", "heads_reordered"),
-                (6, "values rotated, neurons rescaled", "heads_reordered, rescaled"),
             )
         ),
     ],
