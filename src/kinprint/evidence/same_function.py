@@ -34,7 +34,7 @@ MOST_BYTES, MOST_BYTES_DEEP = 64_000_000, 512_000_000
 """Size of both models together: 64 MB in two bytes a weight are run four times in some two seconds of one core."""
 
 ROUNDING = 1.2
-"""Times the difference that rounding both models once makes, up to which one is called rounding. Changes that keep the function make
+"""Times the difference that rounding both models once makes, up to which it is rounding. Changes that keep the function make
 0.4 to 1.03 of it on tiny models of 4 to 24 layers and 0.98 on stories15M; a neuron zeroed and all rotated, on tiny ones, 1.27."""
 
 ARITHMETIC = 1e-6  # relative difference that float32 arithmetic makes on the way from one model to the other
