@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import DegenerateInput
@@ -217,6 +218,40 @@ def test_norms_that_still_match_do_not_end_the_search(change, word, tmp_path, ba
     report = deep(DEMO / "base", tmp_path / "changed")
     assert (report.verdict.class_, report.verdict.kind) == ("derived", "re_based")
     assert f"residual dimensions {word}" in report.verdict.sentence
+
+
+SINGLES = [
+    DEMO / "base",
+    DEMO / "unrelated",
+    *(FAMILY / name for name in ("twin", "indep", "distilled_1", "distilled_2")),
+]
+
+
+def least_p(one, two, seed):
+    """Return the least p-value of a search, corrected for the tests that it ran."""
+    found = examine_rotation(one, two, null=load_null(), log10_alpha=-6.0, seed=seed)
+    ran = [test.log10_p for test in found.tests if test.log10_p is not None]
+    assert ran
+    return 10.0 ** min(0.0, min(ran) + math.log10(len(ran)))
+
+
+@pytest.mark.parametrize(
+    ("trained", "count"),
+    [(False, 3), *(pytest.param(*case, marks=pytest.mark.nightly) for case in ((False, 300), (True, 60)))],
+)
+def test_p_values_of_the_whole_search_are_conservative(small, trained, count):
+    """All stages, the layers chosen by their spectra included, on independent models in random bases and orders."""
+    found = []
+    for number in range(count):
+        if trained:
+            one, two = (derive.load_state(SINGLES[at]) for at in np.random.default_rng(number).permutation(6)[:2])
+        else:
+            one, two = (small(2 * number + side, neurons=96, layers=4 + side) for side in (0, 1))
+        turned_two = (*derive.all_symmetries(two[0], two[1], number), two[2])
+        found.append(least_p(held(one), held(turned_two), number))
+    p = np.array(found)
+    assert min(float(binom.sf(np.count_nonzero(p <= x) - 1, p.size, x)) for x in (0.05, 0.01, 0.001)) > 0.001
+    assert p.min() > 1e-4
 
 
 # -- unrelated models whose neurons have an order, or whose layers are copies --------------------------------------------
