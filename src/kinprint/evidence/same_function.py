@@ -35,8 +35,8 @@ MOST_BYTES, MOST_BYTES_DEEP = 64_000_000, 512_000_000
 
 ROUNDING = 1.2
 """Times the difference that rounding both models once makes, up to which it is rounding. Changes that keep the function make
-0.37 to 1.03 of it on tiny models of 4 and 12 layers (four seeds) and 0.98 on stories15M; a neuron zeroed and all rotated, on tiny ones,
-1.3 to 3.6. Set on the models it was measured on: no other ones were held out."""
+0.37 to 1.03 of it on tiny models of 4 and 12 layers (four seeds) and 0.98 on stories15M; a neuron zeroed and all rotated, on tiny
+ones, 1.3 to 3.6. Set on the models it was measured on: no other ones were held out."""
 
 ARITHMETIC = 1e-6  # relative difference that float32 arithmetic makes on the way from one model to the other
 LARGEST_ROUNDING = 0.2  # beyond it logits depend on the last bits of weights, and nothing can be told
