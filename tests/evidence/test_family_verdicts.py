@@ -126,11 +126,11 @@ def test_independent_models_are_not_accused(a, b):
 
 @pytest.mark.slow
 def test_matched_hidden_states_are_neither_descent_nor_a_start():
-    """The student took over the teacher's basis and no weight: embedding, head and even neurons agree."""
+    """The student took over the teacher's basis and no weight: embeddings agree as if they had been trained further."""
     verdict = judge(BASE, FAMILY / "hidden_matched").verdict
-    assert (verdict.class_, verdict.kind, verdict.variant) == ("shares_components", None, "unclear")
-    assert verdict.log10_p < -10
-    assert "training to match hidden states can leave it" in verdict.sentence
+    assert (verdict.class_, verdict.kind) == ("shares_components", None)
+    assert "training to match hidden states can leave" in verdict.sentence.lower()
+    assert not {"attention: shared", "mlp: shared"} & {str(text) for rule in verdict.rules for text in rule.inputs}
 
 
 @pytest.mark.parametrize(
