@@ -169,17 +169,12 @@ def _check_reads(report: Report, record: ReadingRecord) -> list[Problem]:
     if not report.reads:  # of a version that did not tell, which is checked elsewhere
         return []
     said, found = ({(item.model, item.file): item for item in items} for items in (report.reads, summary_of(record)))
-    nothing = Text("nothing")
-    return [
-        Problem(
-            "read",
-            printable(f"{key[0]}: {key[1]}"),
-            sha256_text(said[key].sha256) if key in said else nothing,
-            sha256_text(found[key].sha256) if key in found else nothing,
-        )
-        for key in sorted({*said, *found})
-        if said.get(key) != found.get(key)
-    ]
+    keys = sorted(key for key in {*said, *found} if said.get(key) != found.get(key))
+    digests = (
+        [sha256_text(side[key].sha256) if key in side else Text("nothing") for side in (said, found)] for key in keys
+    )
+    names = [printable(f"{model}: {file}") for model, file in keys]
+    return [Problem("read", name, *digest) for name, digest in zip(names, digests, strict=True)]
 
 
 def _check_manifest(manifest: Manifest, report: Report, evidence: str) -> list[Problem]:

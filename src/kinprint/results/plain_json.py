@@ -42,8 +42,9 @@ MOST_PLACES = 9_999
 """Number of layers, or of experts, that no model goes beyond (`arch/configs.py`): pages and tables run over all of them."""
 
 
-def _placed(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Refuse numbers of layers and experts that no model has: one integer of a stranger's must not take all memory."""
+def _placed(kind: Any) -> Callable[[Any], Any]:
+    """Return a converter that refuses numbers of layers and experts that no model has: one integer must not take all memory."""
+    convert = _converter(kind)
 
     def bounded(data: Any) -> Any:
         made = convert(data)
@@ -55,10 +56,6 @@ def _placed(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return bounded
 
 
-def _same(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return convert
-
-
 @cache
 def _parts(kind: type) -> tuple[_Part, ...]:
     hints = typing.get_type_hints(kind)
@@ -67,7 +64,7 @@ def _parts(kind: type) -> tuple[_Part, ...]:
     places = _PLACES if not kind.__module__.startswith(_CHOSEN) else frozenset()
     # ``class_`` is written as ``class``
     return tuple(
-        _Part(name, name.rstrip("_"), later, holds_text(t), (_placed if name in places else _same)(_converter(t)))
+        _Part(name, name.rstrip("_"), later, holds_text(t), _placed(t) if name in places else _converter(t))
         for name, later, t in named
     )
 
