@@ -29,7 +29,6 @@ def test_grids_are_found_with_group_and_bits(make, bits, group, zero, dtype):
         assert (found.bits, found.group, found.row_wise) == (bits, group or 1024, group is None)
         assert found.free_zero is (zero == "free")
         assert found.rounded_share > 0.95
-        assert found.parent_on_grid is False
 
 
 def test_eight_bits_with_a_free_zero_are_not_claimed_in_bf16(make):
@@ -68,7 +67,7 @@ def test_a_parent_on_the_same_grid_is_no_origin_of_it(make):
     W = make.weights["gaussian"](np.random.default_rng(1), 32, 128)
     A = make.stored(make.quantised(W, 4, 32), "F16")
     found = find_grid(A, -A, dtype_a="F16", dtype_b="F16")
-    assert (found.on_grid, found.parent_on_grid, found.is_quantised) == (True, True, False)
+    assert (found.on_grid, found.is_quantised) == (True, False)
     assert found.limits == ("the parent lies on such grids too",)
 
 

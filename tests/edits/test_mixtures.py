@@ -28,7 +28,7 @@ def test_a_merge_of_independent_parents_is_found(make, weights, family):
     assert max(found.standard_errors) < 0.001
     assert found.r_squared > 0.9999
     assert sum(found.coefficients) == pytest.approx(1.0, abs=0.001)
-    assert (found.slices, found.elements, found.related_parents, found.notes) == (10, 40960, False, ())
+    assert (found.elements, found.notes) == (40960, ())
 
 
 def test_a_base_and_its_fine_tune_are_called_related_and_err_more(make):
@@ -37,11 +37,9 @@ def test_a_base_and_its_fine_tune_are_called_related_and_err_more(make):
     tuned = make.stored(make.trained(rng, base, 0.5, 0.05), "BF16")
     apart = mixture([base, other], make.stored(0.7 * base + 0.3 * other, "BF16"))
     close = mixture([base, tuned], make.stored(0.7 * base + 0.3 * tuned, "BF16"))
-    assert not apart.related_parents
-    assert close.related_parents
+    assert not any("much alike" in note for note in apart.notes)
     assert "much alike" in close.notes[0]
     assert min(close.standard_errors) > 10 * max(apart.standard_errors)
-    assert close.condition > 100 * apart.condition
     assert close.coefficients == pytest.approx((0.7, 0.3), abs=5 * max(close.standard_errors))
 
 

@@ -27,18 +27,13 @@ _CLUSTERS = 8  # slices from which their own scatter is a usable estimate of the
 class Mixture:
     """child ≈ Σ coefficient·parent, without intercept.
 
-    `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept. `inflation` is the factor by which the
-    other parents' likeness to one widens the variance of its coefficient; 1 is none.
+    `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept.
     """
 
     coefficients: tuple[float, ...]
     standard_errors: tuple[float, ...]
     r_squared: float
     elements: int
-    slices: int
-    condition: float
-    inflation: tuple[float, ...]
-    related_parents: bool
     notes: tuple[Text, ...]
 
 
@@ -108,17 +103,12 @@ class MixtureSums:
         errors = np.maximum(plain, self._clustered(scaled / norms, norms, inverse))
         errors = np.maximum(errors, self._jackknife(gram, product))
         errors = np.maximum(errors, 0.5 * np.sqrt(rounding * np.diag(inverse)) / norms)
-        inflation = np.maximum(1.0, np.diag(inverse))
         return Mixture(
             coefficients=tuple((scaled / norms).tolist()),
             standard_errors=tuple(errors.tolist()),
             r_squared=1.0 - residual / self._square,
             elements=self._elements,
-            slices=len(self._grams),
-            condition=condition,
-            inflation=tuple(inflation.tolist()),
-            related_parents=bool(inflation.max() > RELATED),
-            notes=self._notes(float(inflation.max())),
+            notes=self._notes(float(np.diag(inverse).max())),
         )
 
     @property

@@ -64,7 +64,6 @@ class GridFit:
     rounded_share: float | None = None
     kept_share: float | None = None
     rounding: float | None = None
-    parent_on_grid: bool | None = None
     limits: tuple[Text, ...] = ()
 
 
@@ -165,7 +164,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
     of_parent = _best(A, A, size, SAMPLED, dtypes[0])
     parent = of_parent is not None and of_parent.share >= 0.5 and of_parent.nats >= EVIDENCE
     limits = (Text("the parent lies on such grids too"),) if parent else ()
-    return replace(found, on_grid=True, is_quantised=not parent, parent_on_grid=parent, limits=limits)
+    return replace(found, on_grid=True, is_quantised=not parent, limits=limits)
 
 
 def _bits(levels: int) -> int:
