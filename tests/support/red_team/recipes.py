@@ -125,6 +125,7 @@ def _norms() -> list[Recipe]:
     moved = do(hide.every_other, lambda layers: made(BASE, (SHUFFLED,), layers))
     partly = (SHARES_COMPONENTS,)
     folded = ("norms_folded",)
+    swaps = ("unknown", "merged", "layers_replaced", "attention_changed", "mlp_changed")
     third, most = (do(hide.foreign_layers, OTHER, share=share) for share in (1 / 3, 0.8))
     return [
         Recipe("a stranger with base's norms", 6, HONEST, partly, BASE, OTHER, (), (do(hide.norms_of, BASE),)),
@@ -143,10 +144,11 @@ def _norms() -> list[Recipe]:
         Recipe("half of every gain folded", 6, EVASIVE, (DERIVED,), BASE, BASE, (), (do(hide.partly_folded),), folded),
         Recipe("gains traded, tuned", 6, EVASIVE, (DERIVED,), ONE, ONE, (), (do(hide.partly_folded, seed=4), do(derive.noise,
                relative_sigma=0.05)), folded, ("noise_added", *TRAINED), layers=(12,)),
-        Recipe("a third of a stranger's layers", 5, HONEST, (DERIVED,), BASE, BASE, (), (third,)),
+        Recipe("a third of a stranger's layers", 5, HONEST, (DERIVED,), BASE, BASE, (), (third,), (), swaps,
+               why="no training was done: fine_tuned is not so"),
         Recipe("four fifths of a stranger's layers", 5, HONEST, partly, BASE, BASE, (), (most,)),
         Recipe("a third of a stranger's layers, turned", 5, EVASIVE, (DERIVED,), BASE, BASE, (),
-               (third, ALL), layers=(12, 24)),
+               (third, ALL), ("re_based",), (*MOVED, *swaps), layers=(12, 24)),
         Recipe("every other layer's neurons reordered", 5, EVASIVE, (DERIVED,), BASE, BASE, (),
                (do(hide.every_other, lambda layers: made(BASE, (do(derive.permute_neurons),), layers)),),
                ("neurons_permuted",)),

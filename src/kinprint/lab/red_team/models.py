@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[4]
 _KIN = ("base", "finetune", "continued", "lora", "norms_reset", "norms_copied", "child_of_child", "sibling", "revocab")
 
 
-def deepened(folder: Path, layers: int, seed: int = 1) -> Loaded:
+def deepened(folder: Path, layers: int, seed: int = 1, noise: int = 0) -> Loaded:
     """Stack a trained model's layers, each further copy reordered and with half its spread of noise: related to none in place.
 
-    A child deepened with the seed of its parent is a child: copies are reordered alike.
+    A child deepened with the seed of its parent is a child: copies are reordered alike, and with one ``noise`` get the same noise.
     """
     state, config, tokenizer = derive.load_state(folder)
     depth = config["num_hidden_layers"]
@@ -36,7 +36,7 @@ def deepened(folder: Path, layers: int, seed: int = 1) -> Loaded:
         if copy:
             drawn = seed * 100 + copy
             changed = derive.permute_neurons(derive.permute_residual(state, config, drawn), config, drawn)
-            changed = derive.noise(changed, 0.5, drawn)
+            changed = derive.noise(changed, 0.5, drawn + noise)
         at, to = f".layers.{source}.", f".layers.{layer}."
         result |= {name.replace(at, to): value for name, value in changed.items() if at in name}
     return Loaded(result, {**config, "num_hidden_layers": layers}, tokenizer)
@@ -47,7 +47,8 @@ def bundled(name: str) -> Source:
     """Return a model of the demo or of the tests' family, deepened."""
     folder = next(path for place in ("demo/models", "tests/family") if (path := ROOT / place / name).is_dir())
     seed = 1 if name in _KIN else 2 + sum(map(ord, name))
-    return cache(lambda layers: deepened(folder, layers, seed))
+    # what only norms come from is alike in the order of dimensions, and in no noise
+    return cache(lambda layers: deepened(folder, layers, seed, 5000 * (name == "norms_copied")))
 
 
 @cache
