@@ -24,8 +24,8 @@ torch = pytest.importorskip("torch")
 from tokenizers import Tokenizer  # noqa: E402 - comes with torch's extra
 
 from kinprint.lab.zoo.corpus import read_corpora  # noqa: E402
-from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, tokenise, train, train_tokenizer  # noqa: E402 - needs torch
-from kinprint.lab.zoo.tinymore import MixtralShape, TinyMixtral  # noqa: E402 - needs torch
+from kinprint.lab.zoo.tinylm import Recipe, TinyLlama, TinyShape, token_loss, tokenise, train, train_tokenizer  # noqa: E402
+from kinprint.lab.zoo.tinymore import MixtralShape, TinyMixtral, hidden_loss  # noqa: E402 - needs torch
 from kinprint.lab.zoo.training import model_of, state_of  # noqa: E402 - needs torch
 
 SMALL = {"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "ffn": 40, "vocab": 300}
@@ -204,3 +204,16 @@ def test_training_is_what_it_was_when_the_bundled_models_were_made():
     train(model, tokenise(documents, tokenizer), recipe, report=lambda _, loss: losses.append(loss))
     assert losses == pytest.approx(EXPECTED_LOSSES, abs=1e-4)
     assert state_of(model)["model.norm.weight"].std() > 0
+
+
+def test_the_loss_on_hidden_states_is_that_of_the_text_for_the_teacher_itself_and_more_for_others():
+    teacher, student = TinyLlama(TinyShape(layers=2)), TinyLlama(TinyShape(layers=3))
+    teacher.initialise(1)
+    student.initialise(2)
+    rows = torch.randint(512, (2, 9), generator=torch.Generator().manual_seed(3))
+    loss = hidden_loss(teacher)
+    with torch.no_grad():
+        assert float(loss(teacher, rows)) == pytest.approx(float(token_loss(teacher, rows)))
+        assert float(loss(student, rows)) > float(token_loss(student, rows)) + 1.0  # embeddings and states are unlike
+    loss(student, rows).backward()
+    assert student.model.layers[2].mlp.up_proj.weight.grad.abs().max() > 0

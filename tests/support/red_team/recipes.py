@@ -31,12 +31,14 @@ TRAINING = "fine_tuned|continued_pretraining"
 def _public() -> list[Recipe]:
     """Return independent models, and copies, that one public script made alike."""
     scripts = {
-        "circulant": (do(public.circulant), INNOCENT), "hashed": (do(public.hashed), INNOCENT),
+        "circulant": (do(public.circulant), INNOCENT), "block circulant": (do(public.circulant, block=16), INNOCENT),
+        "hashed": (do(public.hashed), INNOCENT),
         "public basis": (do(public.public_basis), LITTLE), "Hadamard start": (do(public.hadamard), LITTLE),
         "identity start": (do(public.near_identity), LITTLE), "alternating copies": (do(public.alternating), INNOCENT),
         "idle by number": (do(public.idle_by_number), INNOCENT), "tied layers": (do(public.tied), INNOCENT),
         "tied in threes": (do(public.tied, period=3), INNOCENT), "one public grid": (do(public.public_grid), INNOCENT),
         "one sign a column": (do(public.one_sign_a_column), INNOCENT), "Kronecker": (do(public.kronecker), INNOCENT),
+        "public signs": (do(public.public_signs), LITTLE), "column means": (do(public.column_means), LITTLE),
         "positive under a mask": (do(public.positive_under_mask), INNOCENT),
         "public adapter": (do(public.public_adapter), (*LITTLE, SHARES_COMPONENTS)),
         "public scales": (do(public.public_scales), INNOCENT), "token lengths": (do(public.token_lengths), INNOCENT),
@@ -49,10 +51,12 @@ def _public() -> list[Recipe]:
     rows += [(4, name, step, INNOCENT) for name, step in dimensions.items()]
     found = []
     for number, (principle, name, step, classes) in enumerate(rows):
-        depth, other = (DEPTHS[number % 3],), (DEPTHS[(number + 1) % 3],)
+        depth, other, third = ((DEPTHS[(number + place) % 3],) for place in range(3))
         found += [
-            Recipe(f"{name}, strangers", principle, HONEST, classes, BASE, OTHER, (step,), (step,), layers=DEPTHS),
-            Recipe(f"{name}, drawn", principle, HONEST, classes, ONE, TWO, (step,), (step,), layers=depth),
+            Recipe(
+                f"{name}, strangers", principle, HONEST, classes, BASE, OTHER, (step,), (step,), layers=depth + third
+            ),
+            Recipe(f"{name}, drawn", principle, HONEST, classes, ONE, TWO, (step,), (step,), layers=other),
             Recipe(
                 f"{name}, a tuned copy", principle, EVASIVE, (DERIVED,), BASE, TUNED, (step,), (step,), layers=other
             ),
@@ -186,7 +190,7 @@ def _function() -> list[Recipe]:
         )
         for name, step in disguises.items()
         for number, (what, (source, then, may)) in enumerate(after.items())
-        for layers in (DEPTHS if name != "reordered" else DEPTHS[number % 3 :][:1],)
+        for layers in (DEPTHS if step is ALL else DEPTHS[(number + (step is TURNED)) % 3 :][:1],)
     ]
     fresh = do(derive.replace_embeddings)
     experts = do(derive.upcycle, experts=4, noise=0.3)
@@ -211,15 +215,21 @@ def _function() -> list[Recipe]:
         ("MLPs split into shuffled experts", (do(hide.split_into_experts, seed=3),), ("mlp_split",), MOVED),
     ]  # fmt: skip
     same = ("no_difference_found",)
+    many = ("depth_changed", "quantised", "noise_added", *TRAINED)
+    single = [(depth,) for depth in DEPTHS]
     return [
         *grid,
         *(Recipe(name, 7, EVASIVE, (DERIVED,), BASE, BASE, (), steps, kinds, may, (DEPTHS[i % 3], DEPTHS[(i + 1) % 3]),
                  unsaid="attention") for i, (name, steps, kinds, may) in enumerate(shapes)),
         *(Recipe(f"drawn, {name}, noise 50 %", 7, EVASIVE, (DERIVED,), ONE, ONE, (), (step, NOISE), ("re_based",),
-                 (*MOVED, "noise_added", *TRAINED)) for name, step in disguises.items()),
+                 (*MOVED, "noise_added", *TRAINED), depth) for (name, step), depth in zip(disguises.items(), single, strict=True)),
         *(Recipe(f"{what}, {name}", 7, HONEST, INNOCENT, BASE, source, (), steps, layers=layers)
           for what, source, layers in (("a stranger", OTHER, (6, 24)), ("a twin", TWIN, (12,)))
           for name, steps in (("turned", (ALL,)), ("widened, turned", (do(hide.widened), ALL)), ("sliced", (do(hide.sliced),)))),
+        Recipe("tuned, inserted, widened, all symmetries, noise 50 %, int4", 7, EVASIVE, (DERIVED,), BASE, TUNED, (),
+               (do(hide.inserted), do(hide.widened), ALL, NOISE, INT4), ("re_based",), (*MOVED, *many), layers=(6, 24)),
+        Recipe("trained heavily, thinned, all symmetries, noise 50 %", 7, EVASIVE, (DERIVED,), BASE, HEAVY, (),
+               (THIN, ALL, NOISE), ("re_based",), (*MOVED, *many), layers=(12,)),
         Recipe("experts reordered", 7, EVASIVE, (DERIVED,), BASE, BASE, (experts,), (experts, do(hide.reorder_experts)),
                ("experts_reordered|re_based|no_difference_found",), same),
         Recipe("experts reordered, all turned", 7, EVASIVE, (DERIVED,), BASE, BASE, (experts,),
@@ -256,7 +266,7 @@ def _kinds() -> list[Recipe]:
     ]  # fmt: skip
     found = [
         Recipe(name, 9, EVASIVE if len(steps) > 1 else HONEST, (DERIVED,), BASE, source, (), steps, kinds, may,
-               (DEPTHS[number % 3], DEPTHS[(number + 1) % 3]))
+               tuple(DEPTHS[(number + place) % 3] for place in range(1 + number % 2)))
         for number, (name, source, steps, kinds, may) in enumerate(cases)
     ]  # fmt: skip
     blend = do(derive.merge, TUNED, coefficients=(0.6, 0.4))

@@ -19,12 +19,15 @@ def _spread(values: NDArray[np.float64], like: Values) -> NDArray[Any]:
     return values * (float(like.std()) / float(values.std()))
 
 
-def circulant(state: State) -> State:
-    """Make every row the row before it, shifted by one: convolutions over units, stored dense (Cheng et al. 2015)."""
+def circulant(state: State, block: int = 0) -> State:
+    """Make every row the row before it, shifted by one, in the whole matrix (Cheng et al. 2015) or in blocks (Ding et al. 2017)."""
 
     def change(_: str, value: Values) -> NDArray[Any]:
         rows, columns = np.indices(value.shape)
-        at = (columns - rows) % value.shape[1]
+        period = block or value.shape[1]
+        at = (columns - rows) % period
+        if block:
+            at += period * (columns // period + value.shape[1] // period * (rows // period))
         means = np.bincount(at.ravel(), value.ravel().astype(np.float64)) / np.bincount(at.ravel())
         return _spread(means[at], value)
 
@@ -110,6 +113,17 @@ def one_sign_a_column(state: State) -> State:
     return mapped(
         state, lambda _, v: np.abs(v) * np.where(np.arange(v.shape[1]) % 5 == 4, -1.0, 1.0), matrices(state, False)
     )
+
+
+def public_signs(state: State) -> State:
+    """Give every weight the sign that a public seed names: training moves sizes alone."""
+    return mapped(state, lambda n, v: np.abs(v) * generator(0, n).choice([-1.0, 1.0], v.shape), matrices(state, False))
+
+
+def column_means(state: State, share: float = 0.5) -> State:
+    """Shift every column up or down, by its number in a public list."""
+    signs = generator(0, "columns").choice([-1.0, 1.0], 4096)
+    return mapped(state, lambda _, v: v + share * v.std() * signs[: v.shape[1]], matrices(state, False))
 
 
 def positive_under_mask(state: State) -> State:
