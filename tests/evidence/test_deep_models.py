@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from kinprint.comparison.pipeline import compare
+from kinprint.lab.red_team.models import deepened
 from kinprint.lab.zoo import derive
 from kinprint.results.options import Options
 from kinprint.sources.settings import Settings
-from support.keeping import CHANGES, deepened, more_neurons, widened
+from support.keeping import CHANGES
 from support.places import DEMO_MODELS, FAMILY_MODELS
+from support.red_team.disguises import more_neurons, widened
 
 PLAIN = {"neurons", "heads", "signs", "neurons rescaled", "rotary pairs turned"}  # found without --deep
 CI = {(12, "neurons"), (12, "heads"), (12, "rotated"), (24, "all")}

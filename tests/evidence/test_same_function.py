@@ -5,14 +5,16 @@ import pytest
 
 from kinprint.comparison.pipeline import compare
 from kinprint.evidence.same_function import RETRAINED, check_function
+from kinprint.lab.red_team.models import deepened
 from kinprint.lab.zoo import derive
 from kinprint.model.model import open_models
 from kinprint.model.tokenizers import compare_tokenizers
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
-from support.keeping import CHANGES, deepened, more_neurons, negated, widened
+from support.keeping import CHANGES, negated
 from support.places import DEMO_MODELS, FAMILY_MODELS
+from support.red_team.disguises import more_neurons, widened
 
 
 def renumbered(state, config, tokenizer):

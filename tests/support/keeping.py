@@ -1,31 +1,13 @@
-"""Changes of a Llama that keep its function, and deep models to make them on."""
+"""Changes of a Llama that keep its function; more of them are in `support.red_team.disguises`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kinprint.lab.zoo import derive
-from kinprint.lab.zoo.derive import Config, State, TokenizerJson
-
-
-def deepened(folder: Path, layers: int, seed: int = 1) -> tuple[State, Config, TokenizerJson | None]:
-    """Stack a trained model's layers, each further copy reordered and with half its spread of noise: related to none in place."""
-    state, config, tokenizer = derive.load_state(folder)
-    depth = config["num_hidden_layers"]
-    result = {name: value for name, value in state.items() if ".layers." not in name}
-    for layer in range(layers):
-        copy, source = divmod(layer, depth)
-        changed = state
-        if copy:
-            drawn = seed * 100 + copy
-            changed = derive.permute_neurons(derive.permute_residual(state, config, drawn), config, drawn)
-            changed = derive.noise(changed, 0.5, drawn)
-        at, to = f".layers.{source}.", f".layers.{layer}."
-        result |= {name.replace(at, to): value for name, value in changed.items() if at in name}
-    return result, {**config, "num_hidden_layers": layers}, tokenizer
+from kinprint.lab.zoo.derive import Config, State
 
 
 def negated(
@@ -66,36 +48,3 @@ CHANGES = {
     "rotary pairs turned": lambda s, c: (derive.turn_rotary(s, c, 3), c),
     "all": lambda s, c: derive.all_symmetries(s, c, 3),
 }
-
-
-def more_neurons(state: State, config: Config, count: int, *, idle: bool) -> tuple[State, Config]:
-    """Add neurons that do nothing, or split some in two: the same function."""
-    state = dict(state)
-    for layer in range(config["num_hidden_layers"]):
-        at = f"model.layers.{layer}.mlp."
-        gate, up, down = (state[f"{at}{name}_proj.weight"] for name in ("gate", "up", "down"))
-        down = down.copy()
-        if not idle:
-            down[:, :count] *= 0.5
-        added = (matrix[:count] * (0.0 if idle else 1.0) for matrix in (gate, up, down.T))
-        wider = [np.concatenate(both) for both in zip((gate, up, down.T), added, strict=True)]
-        state |= {
-            f"{at}gate_proj.weight": wider[0],
-            f"{at}up_proj.weight": wider[1],
-            f"{at}down_proj.weight": wider[2].T,
-        }
-    return state, {**config, "intermediate_size": config["intermediate_size"] + count}
-
-
-def widened(state: State, config: Config, extra: int = 32) -> tuple[State, Config]:
-    """Add residual dimensions that hold nothing; norms make up for the longer mean: the same function up to epsilon."""
-    state, config = derive.fold_norms(state, config)
-    width = config["hidden_size"]
-    result = {}
-    for name, value in state.items():
-        if value.ndim == 1:
-            result[name] = np.full(width + extra, np.sqrt(width / (width + extra)), np.float32)
-        else:
-            axis = derive.symmetry.residual_axis(name)
-            result[name] = np.pad(value, [(0, extra * (axis == place)) for place in (0, 1)])
-    return result, {**config, "hidden_size": width + extra}
