@@ -24,6 +24,8 @@ INT4, INT8, NOISE = do(derive.quantise, bits=4), do(derive.quantise, bits=8), do
 TURNED, SHUFFLED, ALL = do(derive.rotate_residual), do(derive.random_symmetry), do(derive.all_symmetries)
 THIN = do(hide.thinned)
 MOVED = ("re_based", "neurons_permuted", "heads_reordered", "norms_folded", "rescaled", "scaled")
+SAME = ("same_function",)
+"""Said rightly of any change that keeps the function."""
 TRAINED = ("fine_tuned", "continued_pretraining")
 TRAINING = "fine_tuned|continued_pretraining"
 
@@ -145,7 +147,7 @@ def _norms() -> list[Recipe]:
                ("norms_replaced",), TRAINED),
         Recipe("a stranger's norms, tuned", 6, EVASIVE, (DERIVED,), BASE, TUNED, (), (do(hide.norms_of, OTHER),),
                ("norms_replaced",), TRAINED, layers=(6, 24)),
-        Recipe("half of every gain folded", 6, EVASIVE, (DERIVED,), BASE, BASE, (), (do(hide.partly_folded),), folded),
+        Recipe("half of every gain folded", 6, EVASIVE, (DERIVED,), BASE, BASE, (), (do(hide.partly_folded),), folded, SAME),
         Recipe("gains traded, tuned", 6, EVASIVE, (DERIVED,), ONE, ONE, (), (do(hide.partly_folded, seed=4), do(derive.noise,
                relative_sigma=0.05)), folded, ("noise_added", *TRAINED), layers=(12,)),
         Recipe("a third of a stranger's layers", 5, HONEST, (DERIVED,), BASE, BASE, (), (third,), (), swaps,
@@ -155,10 +157,10 @@ def _norms() -> list[Recipe]:
                (third, ALL), ("re_based",), (*MOVED, *swaps), layers=(12, 24)),
         Recipe("every other layer's neurons reordered", 5, EVASIVE, (DERIVED,), BASE, BASE, (),
                (do(hide.every_other, lambda layers: made(BASE, (do(derive.permute_neurons),), layers)),),
-               ("neurons_permuted",)),
-        Recipe("drawn, all symmetries", 5, EVASIVE, (DERIVED,), ONE, ONE, (), (ALL,), ("re_based",), MOVED),
+               ("neurons_permuted|same_function",), why="that the function is the same is so, and says as much"),
+        Recipe("drawn, all symmetries", 5, EVASIVE, (DERIVED,), ONE, ONE, (), (ALL,), ("re_based",), (*MOVED, *SAME)),
         Recipe("drawn, neurons rescaled, heads reordered", 5, EVASIVE, (DERIVED,), ONE, ONE, (),
-               (do(derive.rescale_neurons), do(derive.permute_heads)), ("rescaled", "heads_reordered"), MOVED),
+               (do(derive.rescale_neurons), do(derive.permute_heads)), ("rescaled", "heads_reordered"), (*MOVED, *SAME)),
         Recipe("every other layer in another basis", 5, EVASIVE, (DERIVED, SHARES_COMPONENTS), BASE, BASE, (), (moved,),
                layers=(6, 24), why="half of the layers are in place: just at the bound"),
         Recipe("strangers, a third of layers tied", 5, HONEST, INNOCENT, BASE, TWIN, (do(hide.doubled),), (do(hide.doubled),)),
@@ -169,7 +171,7 @@ def _function() -> list[Recipe]:
     """Return changes that keep the function, alone and with training, rounding, noise and other depths; strangers beside."""
     disguises = {"reordered": SHUFFLED, "rotated": TURNED, "all symmetries": ALL}
     after: dict[str, tuple[Source, tuple[Step, ...], tuple[str, ...]]] = {
-        "alone": (BASE, (), ()), "tuned": (TUNED, (), TRAINED), "trained heavily": (HEAVY, (), TRAINED),
+        "alone": (BASE, (), SAME), "tuned": (TUNED, (), TRAINED), "trained heavily": (HEAVY, (), TRAINED),
         "int4": (BASE, (INT4,), ("quantised",)), "noise 50 %": (BASE, (NOISE,), ("noise_added", *TRAINED)),
         "thinned": (BASE, (THIN,), ("depth_changed",)), "doubled": (BASE, (do(hide.doubled),), ("depth_changed",)),
         "tuned, int4, thinned": (TUNED, (THIN, INT4), ("depth_changed", "quantised", *TRAINED)),
@@ -197,7 +199,7 @@ def _function() -> list[Recipe]:
     cut = (*MOVED, "width_pruned")
     replaced = (*MOVED, "vocabulary_replaced")
     shapes: list[tuple[str, tuple[Step, ...], tuple[str, ...] | None, tuple[str, ...]]] = [
-        ("widened, turned", (do(hide.widened), ALL), ("re_based",), MOVED),
+        ("widened, turned", (do(hide.widened), ALL), ("re_based",), (*MOVED, *SAME)),
         ("widened, reordered, int4", (do(hide.widened), SHUFFLED, INT4), ("re_based",), (*MOVED, "quantised")),
         ("sliced to 72 of 96", (do(hide.sliced),), ("re_based",), MOVED),
         ("sliced to 72 of 96, reordered", (do(hide.sliced), SHUFFLED), ("re_based",), MOVED),
@@ -231,9 +233,9 @@ def _function() -> list[Recipe]:
         Recipe("trained heavily, thinned, all symmetries, noise 50 %", 7, EVASIVE, (DERIVED,), BASE, HEAVY, (),
                (THIN, ALL, NOISE), ("re_based",), (*MOVED, *many), layers=(12,)),
         Recipe("experts reordered", 7, EVASIVE, (DERIVED,), BASE, BASE, (experts,), (experts, do(hide.reorder_experts)),
-               ("experts_reordered|re_based|no_difference_found",), same),
+               ("experts_reordered|re_based|no_difference_found|same_function",), same),
         Recipe("experts reordered, all turned", 7, EVASIVE, (DERIVED,), BASE, BASE, (experts,),
-               (experts, do(hide.reorder_experts), ALL), ("re_based",), (*MOVED, "experts_reordered"), layers=(6, 12)),
+               (experts, do(hide.reorder_experts), ALL), ("re_based",), (*MOVED, *SAME, "experts_reordered"), layers=(6, 12)),
     ]  # fmt: skip
 
 
