@@ -28,8 +28,6 @@ are documented in the README; 0 is success, 1 a bug, 2 wrong usage, 130 an inter
 report is a `Text`.
 """
 
-from __future__ import annotations
-
 from kinprint.text import Text, Value, verbatim
 
 

@@ -1,7 +1,5 @@
 """Register plug-ins by name: metrics, fingerprint methods, formats."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Write files whole, or not at all, and never over what is read."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """Numerical rules that metrics and nulls must share: what is constant, how to scale without rounding, how to rank."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 

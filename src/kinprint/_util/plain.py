@@ -1,7 +1,5 @@
 """Text from strangers (tensor names, server messages) made safe to show."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

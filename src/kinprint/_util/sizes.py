@@ -1,7 +1,5 @@
 """Byte counts as people write and read them."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

@@ -4,8 +4,6 @@ The gate rows of two models give one assignment of neurons, the up rows another.
 (Zhu et al. 2025, "Independence tests for language models"); unrelated models agree about as often as random orders do.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,6 @@ What was aligned on embeddings must be tested on OTHER matrices: neuron rows, sa
 Independent models trained on like data agree a little after alignment too, so such a test needs its own null.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

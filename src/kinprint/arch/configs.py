@@ -3,8 +3,6 @@
 Configs come from strangers: a value of the wrong type, negative or absurdly large counts as absent, and a note says so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Apply an architecture file to the tensors of a checkpoint."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Find the axis of a role whose order has no meaning, so that permuting it makes a valid null."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from kinprint.arch.roles import Axis, Role

@@ -4,8 +4,6 @@ The word lists are data too (``data/_generic.json``). What looks fused is left a
 architecture says how to take it apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

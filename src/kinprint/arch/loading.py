@@ -3,8 +3,6 @@
 The format is described in ``docs/architectures.md``. A mistake in a file is reported with the file and the key.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ The config selects an architecture file. If that names fewer than half of the te
 is fewer than half too, roles are guessed from patterns. Names and configs are hostile input: nothing here raises on them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from itertools import takewhile

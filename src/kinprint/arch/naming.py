@@ -1,7 +1,5 @@
 """Define the roles found for the tensors of a checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

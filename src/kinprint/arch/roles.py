@@ -6,8 +6,6 @@ experts and latent channels are such axes. Rows of Q and K inside a head are not
 rows are not (the vocabulary names them), positions are not.
 """
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Split fused tensors: find the rows of each role."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from kinprint.arch.templates import Split

@@ -1,7 +1,5 @@
 """Split experts stored as one tensor with three axes: find the orientation of its matrices, and cap their number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from kinprint.arch.roles import Axis, Role

@@ -1,7 +1,5 @@
 """Write and verify evidence bundles: a comparison with everything that is needed to repeat it."""
 
-from __future__ import annotations
-
 from kinprint.bundle.verifying import report_of, verify_bundle
 from kinprint.bundle.writing import make_bundle, write_bundle
 

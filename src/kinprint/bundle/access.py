@@ -1,7 +1,5 @@
 """Limit what a bundle can make this machine read: a stranger wrote the addresses and paths in it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Compare two reports value by value: which figures are equal, which are equal within rounding, which differ."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field

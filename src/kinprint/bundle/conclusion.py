@@ -1,7 +1,5 @@
 """State the outcome of a verification, and the sentence that says what was checked and what was not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Open the archive of an evidence bundle as hostile input: nothing is unpacked by name, nor beyond its allowed size."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence

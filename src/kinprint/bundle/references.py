@@ -1,7 +1,5 @@
 """Check that the names in a bundle mean what was opened: a report is about named models, not about bytes alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

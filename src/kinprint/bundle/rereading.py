@@ -1,7 +1,5 @@
 """Obtain the bytes for a verification: read them again at their sources, or take them from the bundle; and check them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Verify an evidence bundle: check the archive and every range, and compute every figure anew."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Write an evidence bundle: the report, what it was made from, and how anyone can check it."""
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 import zipfile

@@ -1,7 +1,5 @@
 """`kinprint calibrate M…`: build an empirical null from independent models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

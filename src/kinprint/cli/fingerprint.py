@@ -1,7 +1,5 @@
 """`kinprint fingerprint M`: write a fingerprint file; and `kinprint compare` where a side is one."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`kinprint inspect M`: describe one model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """Turn findings into exit codes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import click

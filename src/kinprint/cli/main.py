@@ -1,7 +1,5 @@
 """Run a command, and turn errors into messages and exit codes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """`kinprint report FILE`: show a saved report in any form. `kinprint schema`: print the JSON schema of results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`kinprint tree M1 M2 …`: propose a family tree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`kinprint verify BUNDLE`: check an evidence bundle."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compare the config.json of two models: context for a reader, never evidence of derivation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Hold what models declare of their origin beside what their weights show: context, never evidence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

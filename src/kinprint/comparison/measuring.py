@@ -1,7 +1,5 @@
 """Compute every metric on pairs of tensors, each beside its permutation null."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Choose which tensors of two models are compared, and how many rows of each fit the byte budget. Nothing is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -5,8 +5,6 @@ the residual stream, which all layers share, ONE permutation serves them all. Wh
 layer has its own permutation, and cumulants of independent sums add.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from kinprint._util.numeric import FloatArray

@@ -1,7 +1,5 @@
 """Name what was done to a matrix, with the reasons; "changed" whenever nothing more special is sure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias

@@ -5,8 +5,6 @@ beyond about σ(√m + √n) (Marchenko & Pastur 1967; fluctuations by Tracy & W
 (LoRA, Hu et al. 2021) leaves few such values and nothing else; full training leaves a spectrum that sinks into the noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

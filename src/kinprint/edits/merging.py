@@ -1,7 +1,5 @@
 """Fit a child as a weighted sum of parents: least squares over many tensors, with errors that allow for clustering."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

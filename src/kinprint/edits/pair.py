@@ -1,7 +1,5 @@
 """Measure how one matrix was made from another: sameness, slope, zeros, grid, spectrum and residual in one record."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

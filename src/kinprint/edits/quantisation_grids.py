@@ -6,8 +6,6 @@ BF16. Every float format is a grid too, so a fit counts only as far as values of
 themselves; and the parent must not lie on such grids already.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

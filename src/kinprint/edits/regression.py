@@ -1,7 +1,5 @@
 """Regress a child on its parent, and test whether the residual is white noise."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Multiplying a norm's scales into the matrices behind it, or the rows of one matr
 by, changes numbers and not the model's function.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Give the rounding step of a number format at each value, and the format that stored values really use."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

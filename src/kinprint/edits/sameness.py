@@ -1,7 +1,5 @@
 """Compare the numbers of two stored tensors: equal outright, or after a cast."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

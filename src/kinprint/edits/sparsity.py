@@ -1,7 +1,5 @@
 """Describe the zeros that a child has and its parent has not: which weights, in what pattern, and whether the others stayed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Find a child whose rank was cut: singular values beyond some number are rounding, and the others are its parent's."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Run one test or search of many so that what it trips over ends that test alone, and is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -5,8 +5,6 @@ test off, with the reason. A new family is one such function (in a file of its o
 line in `FAMILIES`; its name goes into `kinprint.evidence.words` and the labels of `kinprint.render.texts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from kinprint.arch import Role

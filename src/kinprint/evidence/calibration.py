@@ -1,7 +1,5 @@
 """Build an empirical null from models known to be independent, for tests that align before they look."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product

@@ -9,8 +9,6 @@ dimensions sorted or dealt by importance, bit patterns, every n-th pruned, a few
 models out: dimensions that stand out on either side have no profile, and no lag may show the profiles of both models to repeat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

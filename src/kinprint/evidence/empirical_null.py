@@ -1,7 +1,5 @@
 """Read and write empirical nulls: statistics of tests that align first, on models known to be independent."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from importlib import resources

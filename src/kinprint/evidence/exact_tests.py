@@ -4,8 +4,6 @@ Under the null the order of residual dimensions, neurons and heads of one model 
 aligns anything by the data. `kinprint.evidence.battery` says which test runs on which role.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

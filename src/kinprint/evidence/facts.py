@@ -1,7 +1,5 @@
 """Hold all that the rules of the verdict look at."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

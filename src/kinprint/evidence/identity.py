@@ -1,7 +1,5 @@
 """Check that two models are identical: by the hub's content tags, or byte for byte as far as the budget lets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Compare every layer of A with every layer of B, role by role, for the report's heatmaps; no verdict rests on these grids."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Judge the origin of parts outside the layers, where only those share: embeddings and head by their token rows, and norms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kinprint.arch import Role

@@ -1,7 +1,5 @@
 """Plan and read what the exact tests need beyond the slices of the comparison, within an allowance of bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

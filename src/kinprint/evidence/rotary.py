@@ -6,8 +6,6 @@ header settles the order. An archive of arrays under Hugging Face's names may ha
 model: one question for the whole model, asked of some ten thousand numbers that either agree or do not.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Test roles by signs: a second family of exact tests, for which places may have any meaning."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Give a translatable word for each identifier that sentences name: tests, parts, states, classes, controls, kinds of edits."""
 
-from __future__ import annotations
-
 from kinprint.text import Text, verbatim
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Register all fingerprint methods on import, in the order of the tables."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from kinprint.fingerprints.base import METHODS

@@ -4,8 +4,6 @@ To add a method, write one file in `kinprint.fingerprints.methods` with one clas
 follows from features of each model alone, write `extract` and `score` (it then works on fingerprint files), else `score_models`.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A maker can publish one, and others compare without the weights. docs/fingerprints.md describes the format for other programs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ unpickled, and nothing is fetched. The tokenizer is read by the tokenizers libra
 transformers come with the extra `torch` and are loaded on first use.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence

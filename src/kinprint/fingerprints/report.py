@@ -1,7 +1,5 @@
 """Make fingerprints of models, and compare two of them without the weights of either."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

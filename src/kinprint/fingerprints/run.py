@@ -1,7 +1,5 @@
 """Run fingerprint methods on a pair, each beside its nulls; one that fails does not stop the others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

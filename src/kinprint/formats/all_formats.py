@@ -1,7 +1,5 @@
 """List all formats, best first: of a model in several formats, the first one listed is read. Name a new format here."""
 
-from __future__ import annotations
-
 from kinprint.formats.format import FORMATS
 from kinprint.formats.gguf.parser import GGUF
 from kinprint.formats.llama2c import LLAMA2C

@@ -1,7 +1,5 @@
 """Check untrusted files for impossible shapes, Git LFS pointers, damage and malformed JSON, the same for all formats."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

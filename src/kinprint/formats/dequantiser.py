@@ -1,7 +1,5 @@
 """Make rows of a quantised tensor from the stored tensors that hold its codes, scales and zero points."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

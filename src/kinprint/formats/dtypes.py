@@ -4,8 +4,6 @@ Floating formats narrower than 64 bits decode to float32, which holds each of th
 integers keep their type. Statistics convert to float64 later.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import cache, partial

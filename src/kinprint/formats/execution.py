@@ -4,8 +4,6 @@ A range that holds nothing but a part of one slice is decoded as it comes in, wh
 that several slices share are kept until these are cut out of them. Streams (compressed arrays) are gone through once, never held.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Multiply two stored tensors that are the factors of one matrix, as low-rank and factored checkpoints have them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

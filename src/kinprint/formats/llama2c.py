@@ -6,8 +6,6 @@ Version 0 begins with seven numbers and nothing else, so a file counts as one on
 Reference: export.py and runq.c of llama2.c. The version 2 of its first days, with all scales at the end, is told apart and refused.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator

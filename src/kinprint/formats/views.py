@@ -4,8 +4,6 @@ Rotary embedding turns pairs of a head's rows. Meta's own checkpoints, llama2.c 
 architectures store the two rows of a pair as neighbours; Hugging Face stores the first rows of all pairs, then the second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ the length is predicted (members follow each other), and checked together with t
 Reference: PKWARE, .ZIP File Format Specification (APPNOTE.TXT) 6.3.10, sections 4.3 and 4.5.3.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Compare directions: cosine, Pearson and Spearman correlation."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

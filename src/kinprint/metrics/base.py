@@ -1,7 +1,5 @@
 """Register metrics, and check their input. A new metric is one decorated function (CONTRIBUTING.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Measure distances, in the units of the values or relative to a norm, which the label names."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

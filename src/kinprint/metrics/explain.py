@@ -1,7 +1,5 @@
 """Decompose a raw cosine into two coefficients of variation and one correlation, exactly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

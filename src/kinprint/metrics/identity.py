@@ -1,7 +1,5 @@
 """Compare stored numbers: equal bytes, share of changed elements, distance in units in the last place."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple, TypeAlias, cast
 

@@ -1,7 +1,5 @@
 """Align the kernels of two matrices (CKA) whose rows are the same examples; columns may differ in number."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -3,8 +3,6 @@
 No YAML reader: a card is hostile input, and two spellings of a few keys are all that is wanted.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ Mixtral's experts, biases and norms of q and k where they are stored. An entry o
 change the function, so that a model with one is not run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

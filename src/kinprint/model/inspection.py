@@ -1,7 +1,5 @@
 """Describe one model: architecture, stored tensors, norms layer by layer, and tensors without a role."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A `Want` names rows of the tensor that plays a role. ``model.cost(want)`` tells 
 merged byte ranges, ``model.read(wants)`` reads them, and `read_together` reads the plans of several models in one go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

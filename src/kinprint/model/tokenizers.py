@@ -1,7 +1,5 @@
 """Compare the tokenizers of two models, from tokenizer.json: context for a reader, never evidence of derivation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ are least are a uniform sample of a vocabulary, and the least of two vocabularie
 sketch of Cohen & Kaplan 2007). A fingerprint made years ago can so be held against a new one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

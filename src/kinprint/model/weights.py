@@ -1,7 +1,5 @@
 """Read the matrices of a model by role, in logical orientation, one at a time."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Name the facts of a report that machine-readable forms (CycloneDX, SARIF) share: typed values under one set of names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Say which of two related models came first, as far as a card or the cues of a tree tell: weights alone never do."""
 
-from __future__ import annotations
-
 from kinprint.results.context import DECLARED, DeclaredFinding
 from kinprint.results.findings import DERIVED, IDENTICAL, NO_EVIDENCE, NOT_TESTABLE
 from kinprint.results.report import Report

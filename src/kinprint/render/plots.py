@@ -1,7 +1,5 @@
 """Draw figures of a report with matplotlib: each shows the null beside the value."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass

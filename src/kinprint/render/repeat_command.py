@@ -1,7 +1,5 @@
 """Build the command that repeats a comparison from the options in its report."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ A p-value here may be an upper bound on the true one. Each rule below rises with
 made from bounds is a bound as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ For T = Σ_j c(a_j, b_π(j)) over uniform permutations of d units::
 where a dot stands for a mean over that index. The d×d table is never formed: sorting gives the row and column means.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,7 +1,5 @@
 """Compute nulls of metrics that are functions of a permuted dot product T = ⟨A, B∘π⟩, for pairs of one shape, (pairs, m, d)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

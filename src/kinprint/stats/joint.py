@@ -1,7 +1,5 @@
 """Test several blocks (layers) at once, under one permutation for all or one for each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Compute exact permutation moments of linear CKA when the rows of one side are permuted."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Notation: A and B have the shape (m, d); one permutation π of the last axis of 
 T = Σ_i Σ_j A_ij B_iπ(j) = Σ_j C_jπ(j) with C = AᵀB.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Draw permutations from explicit seeds, in blocks of bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Compute the null of a metric from its declared kind: mean, spread and p-value in the metric's own units."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

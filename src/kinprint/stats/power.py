@@ -4,8 +4,6 @@
 needs 0.9 is none. Formulas overstate what a test sees whose bounds weaken as a relation grows, so nothing is taken from formulas.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence

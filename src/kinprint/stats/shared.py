@@ -1,7 +1,5 @@
 """Compute the nulls of many metrics on pairs of one shape, such as the layers of a role, with shared parts computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any

@@ -13,8 +13,6 @@ Units that are copies of one another in BOTH models share one coin: their r_i ar
 References: Hoeffding, Probability inequalities for sums of bounded random variables, JASA 58 (1963).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

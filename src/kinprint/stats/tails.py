@@ -15,8 +15,6 @@ For spherical (Gaussian) vectors the exact null of r is a Beta distribution with
 ln(1−r²) ≤ −r², its far tail lies below the normal one: the normal tail is conservative there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache

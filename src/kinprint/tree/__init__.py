@@ -1,7 +1,5 @@
 """Infer family trees of several models from distances between related models and cues to direction."""
 
-from __future__ import annotations
-
 from kinprint.tree.all_pairs import compare_many
 from kinprint.tree.driver import build_tree
 

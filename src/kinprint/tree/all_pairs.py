@@ -1,7 +1,5 @@
 """Compare all pairs of several models: the report of `kinprint compare A B C …`, with the family tree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

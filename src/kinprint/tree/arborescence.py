@@ -4,8 +4,6 @@ The arborescence is that of Chu & Liu (1965) and Edmonds (1967): every node take
 choices becomes one node, whose ways in cost what they would cost more than the choice they replace; and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 Arc = tuple[int, int]  # from, to

@@ -4,8 +4,6 @@ Weights are log-odds, chosen by hand: what makers of models do often, against th
 measured probability. docs/tree.md says how cues fare on the bundled models, and which thresholds were set while looking at those.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

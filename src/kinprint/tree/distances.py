@@ -10,8 +10,6 @@ median over pairs of its distance to that of all roles, and a pair that lacks ro
 that was seen whole and one that was seen in part, the whole one is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

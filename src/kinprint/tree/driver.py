@@ -1,7 +1,5 @@
 """Build the family tree of several models: open every model once, compare every pair, and infer the tree from the facts."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Reduce models and reports on pairs to the facts that a family tree is inferred from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

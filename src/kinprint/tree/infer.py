@@ -1,7 +1,5 @@
 """Infer a family tree from facts about models and pairs, without reading anything."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations

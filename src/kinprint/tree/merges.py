@@ -4,8 +4,6 @@ If C = ½A + ½B then A = 2C − B as well: only the one whose coefficients are 
 the child. A model on a chain A–C–B is no merge: the two ends explain half of what the nearer one leaves, not nearly all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Read a few slices of each model, for merges and kurtosis, and the parents that card and config declare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

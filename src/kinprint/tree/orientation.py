@@ -1,7 +1,5 @@
 """Orient the edges of a tree by cues: log-odds add up, a node has one parent, and doubt leaves an edge undirected."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations

@@ -18,8 +18,6 @@ because they treat tokens alike, and two models trained on like text may agree a
 2/(n(n−3)) exactly, and that of a mean of several under one permutation at most that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

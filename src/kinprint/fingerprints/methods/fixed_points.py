@@ -10,8 +10,6 @@ no harm, and no layer is used twice, which independence needs. Of mixtures of ex
 in. Rows are kept as BF16 (rounded to it, if the model has more): the test is exact for any function of the rows. At most 4 MB.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -17,8 +17,6 @@ the vocabulary, not the rarest by a count over a corpus; up to 1,024 of them, in
 no picture is drawn of it. Biases are left out, as there.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

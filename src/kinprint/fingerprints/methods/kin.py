@@ -6,8 +6,6 @@ share on which both agree is the value. Mathematics: `kinprint.align.rotation`; 
 `kinprint.evidence.rotation`.
 """
 
-from __future__ import annotations
-
 from kinprint.align.residual_basis import embedding_rotation
 from kinprint.align.rotation import Rows
 from kinprint.errors import DegenerateInput

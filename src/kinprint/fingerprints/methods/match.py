@@ -13,8 +13,6 @@ score, and Bonferroni counts it as a second try. Where this differs from the pap
 has them folded already is not missed; at most `NEURONS` neurons of the narrower model and `LAYERS` layers are tested.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

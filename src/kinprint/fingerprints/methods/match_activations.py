@@ -11,8 +11,6 @@ Where this differs from the paper: the text is the 200 prompts that ship; places
 in both tokenizers, so that these may differ; at most `PLACES` of them, spread evenly, and neurons and layers as in `match`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kinprint._util.numeric import evenly_spaced

@@ -22,8 +22,6 @@ Tokens: at most eight times the width, chosen by hash (there: all). Products are
 takes time as d³: some 20 s at 2048, minutes at 4096, and beyond that the method declines.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

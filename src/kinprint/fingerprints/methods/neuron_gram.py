@@ -7,8 +7,6 @@ is nearest to neuron i of the other; the number of such fixed points has the exa
 unrelated, whatever they were trained on, and no vocabulary is needed. What breaks it is a new order of neurons: see `kin`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

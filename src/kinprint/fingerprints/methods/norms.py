@@ -9,8 +9,6 @@ Pairs are the norms of the same number, so the test involves no search; where de
 norms were folded away (any rotated one) has nothing to compare, and a permuted one reads as unrelated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,8 +12,6 @@ destroys it, though it keeps lengths: norm scales must be folded into the matric
 layer. Moving a factor from values to outputs changes it too.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

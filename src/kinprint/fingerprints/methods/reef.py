@@ -20,8 +20,6 @@ Two models that learnt the same language represent the same prompts alike, whoev
 far too strict, and only the empirical null of independent models tells what a value means.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -19,8 +19,6 @@ rises; the shallower model's layers are matched to a rising sequence of the deep
 Any two trained models have falling spectra of much the same form, so it needs the null of independent pairs beside it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

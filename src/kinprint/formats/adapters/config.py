@@ -4,8 +4,6 @@ The config is untrusted. A setting that would change the meaning of the stored m
 regular expressions are not run.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

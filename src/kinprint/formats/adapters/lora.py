@@ -3,8 +3,6 @@
 Nothing is merged on disk or in memory as a whole: some rows of an adapted matrix need those rows of W and of B, and A.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

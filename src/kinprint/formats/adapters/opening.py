@@ -1,7 +1,5 @@
 """Open an adapter: by itself, or merged into the base that it declares or that was given."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ the reference, so that results are equal to the last bit. The IQ1, IQ2 and IQ3 t
 these are decoded by the `gguf` package, which carries the tables, where it is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

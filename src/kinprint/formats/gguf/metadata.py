@@ -1,7 +1,5 @@
 """Decode metadata values of a GGUF file when they are asked for."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -7,8 +7,6 @@ qwen35, qwen35moe, minimax-m3 (not gemma3n, gemma4, nemotron_h; plamo2 adds othe
 models say it of their own files. Chameleon's norms of q and k, one row for each head, have no role in either.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -5,8 +5,6 @@ the entries (name, type, value); the tensors (name, sides with the shortest stri
 A header has several megabytes (the vocabulary), and its end is found only by walking over it: it is read in growing pieces.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import reprlib

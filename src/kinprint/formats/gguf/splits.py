@@ -5,8 +5,6 @@ parts of different models show by counts that do not add up, by layers that the 
 Two models of one form, split alike, do not show.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Decode tensors that ONNX stores transposed, as codes with scales, or as varints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ then called onnx::MatMul_856 or val_49. Its module is in the node's name ("/enco
 node's notes, or in the name of the bias that is added next.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ A file is walked over without its tensors' data (`kinprint.formats.onnx.protobuf
 nodes are read because they hold what the tensors lack: names, and scales of quantised weights (`kinprint.formats.onnx.graph`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

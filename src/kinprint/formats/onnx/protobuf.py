@@ -6,8 +6,6 @@ length and so many bytes. Groups are of an older time, and no file of weights ha
 Reference: "Encoding", in the documentation of Protocol Buffers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

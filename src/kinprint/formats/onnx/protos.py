@@ -3,8 +3,6 @@
 Field numbers are those of onnx.proto (ModelProto, GraphProto, NodeProto, AttributeProto, TensorProto).
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The pickle is read by `kinprint.formats.pytorch.pickles`, which runs nothing. Va
 (arguments, paths, numpy's numbers) are passed over where their types are on a short list; any other type is refused by name.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

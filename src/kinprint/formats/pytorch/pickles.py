@@ -8,8 +8,6 @@ Memory is charged for as values are made, so that a short program cannot make la
 plain, so that no value is hashed or compared in depth. Protocols 2 to 5 are read (PEP 307, PEP 3154, PEP 574).
 """
 
-from __future__ import annotations
-
 import io
 import pickletools
 from collections.abc import Callable, Mapping

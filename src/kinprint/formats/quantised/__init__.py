@@ -4,8 +4,6 @@ The method of quantisation shows in the names and shapes of a layer's tensors; t
 Where something is missing, contradicts itself or is not known, the stored tensors stay as they are, and a note says why.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set

@@ -9,8 +9,6 @@ nested_absmax[block] + nested_offset. Shape, block sizes and offset are in a sma
 (``weight.quant_state.bitsandbytes__nf4`` or ``__fp4``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial

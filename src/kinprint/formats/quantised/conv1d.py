@@ -3,8 +3,6 @@
 GPTQ and bitsandbytes replace such a layer by a linear one with the transposed weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ serves the whole tensor, a row, a group of columns in a row, or a block. compres
 "int-quantized" or "naive-quantized"; its zeros, if any, have the shape of the scales.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -11,8 +11,6 @@ AWQ (Lin et al. 2023) packs 4 bits along the output axis, in the order of packin
 to the outputs 0, 2, 4, 6, 1, 3, 5, 7.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial

@@ -9,8 +9,6 @@ may name a layer. MLX rounds what it computes to the type of the scales; here no
 Reference: mlx.core.quantize; the packing was checked against mlx 0.32 for every width and mode.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

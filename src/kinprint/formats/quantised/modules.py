@@ -4,8 +4,6 @@ The module of each method describes the one tensor that a layer's codes, scales 
 read, or raises a FormatError with the reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ gpt-oss stores the experts of a layer together: ``gate_up_proj_blocks`` (experts
 names that other mixtures give them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 

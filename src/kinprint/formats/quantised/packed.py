@@ -6,8 +6,6 @@ words; half the range is added before packing. Zeros come as they are (out × gr
 axis. A weight is (code − zero) · scale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache, partial
 

@@ -1,7 +1,5 @@
 """Read what a config says about quantisation, under the names that each tool gives it. Configs are untrusted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

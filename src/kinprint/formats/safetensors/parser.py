@@ -5,8 +5,6 @@ Format: 8 bytes little-endian length N, then N bytes of JSON ``{name: {dtype, sh
 as the format's own library demands: a duplicate name or a wrong offset cannot hide in such a file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import reprlib

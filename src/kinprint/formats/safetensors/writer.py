@@ -1,7 +1,5 @@
 """Write tensors in the safetensors format without torch, byte for byte as the official writer lays them out."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

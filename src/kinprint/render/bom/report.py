@@ -5,8 +5,6 @@ the components is not known"); an ancestor is named only where a model's own car
 family tree is a hypothesis: notes and properties tell it. Of many models, a pedigree is what stands after all corrections.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

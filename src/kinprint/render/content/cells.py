@@ -1,7 +1,5 @@
 """Make tables and their cells in one language."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any

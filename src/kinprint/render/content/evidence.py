@@ -1,7 +1,5 @@
 """Tabulate tests, parts, edits, controls, power and methods of a report, alike for every form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from kinprint._util.plain import ranges

@@ -1,7 +1,5 @@
 """Describe one model, section by section: facts, tensors by role, norms by layer."""
 
-from __future__ import annotations
-
 from kinprint.render.content.blocks import WARNING, Line, Section, Table
 from kinprint.render.content.cells import count, facts_table, figure, listing, name, titled
 from kinprint.render.content.report import model_facts, model_notes

@@ -1,7 +1,5 @@
 """Tabulate all pairs of several models: the matrix of verdicts, the groups, and every pair beside its null."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kinprint.render.content.blocks import FAINT, STRONG, WARNING, Block, Cell, Column, Line, Section, Table

@@ -1,7 +1,5 @@
 """Describe a comparison of two models, section by section, in one language."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Describe models and edges of a family tree in one language, for the terminal, notebooks and the drawing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Colours are from the palette of Okabe & Ito, which colour-blind readers can tell apart; arrows and dashes say the same again.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape

@@ -1,7 +1,5 @@
 """Lay out blocks as GitHub-flavoured Markdown. Names come from untrusted files: shown as they are, never as markup."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

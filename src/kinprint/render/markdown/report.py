@@ -1,7 +1,5 @@
 """Write reports as Markdown: the verdict first, then what it rests on; single measurements are left to tables and pages."""
 
-from __future__ import annotations
-
 from kinprint._util.plain import printable
 from kinprint.render.content import report as content
 from kinprint.render.content.blocks import Block, Line, Points, Section

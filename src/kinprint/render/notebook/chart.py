@@ -1,7 +1,5 @@
 """Draw the strongest tests and the controls as bars of −log10 p, on a logarithmic scale, beside the threshold."""
 
-from __future__ import annotations
-
 import math
 
 from markupsafe import Markup

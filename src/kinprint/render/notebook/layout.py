@@ -3,8 +3,6 @@
 Colours follow JupyterLab's theme where there is one, else the reader's preference for light or dark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """Show results in notebooks, each as one HTML fragment."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 
 from markupsafe import Markup

@@ -4,8 +4,6 @@ Holm's correction bounds the chance that *any* test of an unrelated pair falls b
 plain meaning: of unrelated pairs, at least 95 in 100 have all of their tests inside it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

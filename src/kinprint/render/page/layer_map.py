@@ -1,7 +1,5 @@
 """Draw the layer map of a report as two rows of layers with links, and count the matches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kinprint._util.plain import ranges

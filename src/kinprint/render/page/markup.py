@@ -1,7 +1,5 @@
 """Turn the words of one page into safe markup: sentences of the engine, untrusted names, cells of tables."""
 
-from __future__ import annotations
-
 import re
 
 from markupsafe import Markup, escape

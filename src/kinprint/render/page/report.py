@@ -1,7 +1,5 @@
 """Write reports on two and on many models as one self-contained HTML file: style and scripts inlined, nothing else may load."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from functools import cache

@@ -1,7 +1,5 @@
 """Write findings on pairs of models as a SARIF 2.1.0 log: the rules, and a result for each finding."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator

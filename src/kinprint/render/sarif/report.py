@@ -4,8 +4,6 @@ One result for the verdict of each pair, and one more where a model's card and i
 proof. A verdict that does not stand after the correction for all pairs is left open, and no card is held against it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC
 

@@ -1,7 +1,5 @@
 """Lay out results as tidy tables, CSV, Parquet or pandas: one row for each figure, with its null beside it."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace

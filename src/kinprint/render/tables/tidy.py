@@ -1,7 +1,5 @@
 """Take columns of tidy tables from dataclasses, and write rows as CSV (RFC 4180) and Parquet."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import io

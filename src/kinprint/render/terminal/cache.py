@@ -1,7 +1,5 @@
 """Print what the range cache holds, by model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

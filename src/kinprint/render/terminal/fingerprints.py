@@ -1,7 +1,5 @@
 """Print what a fingerprint file holds, which methods there are, and what two fingerprints say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Print blocks in a terminal: one style of table, lines of plain text. Names come from untrusted files and are never markup."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich import box

@@ -1,7 +1,5 @@
 """Print comparisons of two and of many models, and one model; the verdict comes last, next to the prompt."""
 
-from __future__ import annotations
-
 from rich.console import Console
 
 from kinprint._util.plain import printable

@@ -1,7 +1,5 @@
 """Print a family tree. Names come from untrusted files and are shown as plain text."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

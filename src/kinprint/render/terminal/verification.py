@@ -1,7 +1,5 @@
 """Print the result of a verification: the checks, what does not agree, and one line at the end."""
 
-from __future__ import annotations
-
 from rich.console import Console
 
 from kinprint._util.plain import printable

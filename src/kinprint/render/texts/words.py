@@ -6,8 +6,6 @@ sentence without a translation stays English, whole, and says so, so that a page
 so do roles, metrics and methods, which options take.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
