@@ -93,9 +93,16 @@ def test_the_page_counts_and_lists_and_keeps_its_section():
         ),
         outcome("b", "derived", right_class="yes", right_kind="no", expected=DERIVED, wrong="kinds none"),
         outcome("c", "needs torch"),
+        outcome(
+            "d",
+            "shares_components",
+            accused="open",
+            right_class="no",
+            wrong="said shares_components, and that it cannot tell",
+        ),
     ]
     found = running.section(running.from_csv(running.to_csv(rows)))
-    assert "| all | 2 | 1 | 0 of 1 | 1 | 0 |" in found
+    assert "| all | 3 | 1 | 0 of 1 | 1 | 1 | 0 |" in found
     assert "- 1 a (6 layers, honest): expected no_evidence; said derived" in found
     assert "1 pairs" in found
     page = "# Page\n\n## One\n\ntext\n\n## How to read this\n\nso\n"

@@ -6,6 +6,7 @@ import csv
 import io
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -35,8 +36,9 @@ _COLUMNS = (
     "right_kind", "accused", "missed", "wrong",
 )  # fmt: skip
 _INTRODUCTION = """Pairs made to fool `kinprint compare --deep`, by `kinprint bench red-team`: models of 6, 12 and 24 layers, \
-trained or drawn by a generator; honest ones that look alike, and copies that do not. A false accusation says more than is so. A \
-kind is right if every edit that can be told is named, and none that was not made. Recipes: `tests/support/red_team`."""
+trained or drawn by a generator; honest ones that look alike, and copies that do not. A false accusation says more than is so; one \
+whose sentence says that it cannot tell is counted as left open. A kind is right if every edit that can be told is named, and \
+none that was not made. Recipes: `tests/support/red_team`."""
 
 Outcome = dict[str, str]
 """One pair by `_COLUMNS`; what is judged is "yes", "no", or empty where it is not asked. ``wrong`` is empty if all is right."""
@@ -76,8 +78,9 @@ def _judged(recipe: Recipe, reports: Sequence[Report]) -> Outcome:
     assert verdict is not None and evidence is not None  # noqa: PT018
     said, kinds = verdict.class_, verdict.kinds or ((verdict.kind,) if verdict.kind else ())
     right, (accused, missed) = said in recipe.classes, mistaken(recipe, said)
+    left_open = accused and verdict.variant == findings.UNCLEAR
     named = None if recipe.kinds is None else right and _right_kinds(recipe, kinds)
-    wrong = [] if right else [f"said {said}"]
+    wrong = [] if right else [f"said {said}{', and that it cannot tell' * left_open}"]
     wrong += [f"kinds {', '.join(kinds) or 'none'}"] if right and named is False else []
     answers = {f"{v.class_} {v.kind} {v.variant} {v.log10_p or 0.0:.3f}" for v in (r.verdict for r in reports) if v}
     wrong += [f"in both orders: {' / '.join(sorted(answers))}"] if len(answers) > 1 else []
@@ -85,8 +88,8 @@ def _judged(recipe: Recipe, reports: Sequence[Report]) -> Outcome:
     wrong += [f"{recipe.unsaid} called not shared"] if unshared else []
     return {
         "said": said, "kinds": " + ".join(kinds), "log10_p": "" if verdict.log10_p is None else f"{verdict.log10_p:.1f}",
-        "right_class": _word(right), "right_kind": _word(named), "accused": _word(accused), "missed": _word(missed),
-        "wrong": "; ".join(wrong),
+        "right_class": _word(right), "right_kind": _word(named), "accused": "open" if left_open else _word(accused),
+        "missed": _word(missed), "wrong": "; ".join(wrong),
     }  # fmt: skip
 
 
@@ -140,17 +143,15 @@ def from_csv(text: str) -> list[Outcome]:
 def section(outcomes: Sequence[Outcome]) -> str:
     """Return the section of a page: counts by principle, and every pair that is wrong."""
     ran = [item for item in outcomes if item["said"] != _UNTRAINED]
-    header = ("principle", "pairs", "right class", "right kind", "false accusations", "missed")
-    rows = [header, ("---", *["---:"] * 5)]
+    header = ("principle", "pairs", "right class", "right kind", "false accusations", "left open", "missed")
+    rows = [header, ("---", *["---:"] * 6)]
     groups = [(f"{key} {name}", [x for x in ran if x["principle"] == str(key)]) for key, name in PRINCIPLES.items()]
     for name, group in [*groups, ("all", ran)]:
-        right, kind, accused, missed = (
-            sum(item[column] == "yes" for item in group)
-            for column in ("right_class", "right_kind", "accused", "missed")
-        )
-        judged = sum(bool(item["right_kind"]) for item in group)
-        kinds = f"{kind} of {judged}" if judged else "–"
-        rows.append((name, str(len(group)), str(right), kinds, str(accused), str(missed)))
+        counted = {c: Counter(item[c] for item in group) for c in ("right_class", "right_kind", "accused", "missed")}
+        right, kind, accused, missed = (found["yes"] for found in counted.values())
+        judged = kind + counted["right_kind"]["no"]
+        counts = (right, f"{kind} of {judged}" if judged else "–", accused, counted["accused"]["open"], missed)
+        rows.append((name, *map(str, (len(group), *counts))))
     wrong = [
         f"- {x['principle']} {x['recipe']} ({x['layers']} layers, {x['intent']}): expected {x['expected']}"
         f"{', ' * bool(x['expected_kinds'])}{x['expected_kinds']}; {x['wrong']}"
