@@ -127,9 +127,7 @@ def red_team_command(out: Path, principles: tuple[int, ...], resume: bool, worke
     for item in running.run(done, principles, workers):
         done.append(item)
         write_whole(table, running.to_csv(done).encode())
-        click.echo(
-            f"{item['wrong'] or 'right':<40} {item['principle']} {item['recipe']}, {item['layers']} layers", err=True
-        )
+        click.echo(f"{item['wrong'] or 'right':<40} {item['principle']} {item['recipe']} {item['layers']}", err=True)
     found = running.section(done)
     if page.is_file():
         write_whole(page, running.placed(page.read_text(encoding="utf-8"), found).encode())

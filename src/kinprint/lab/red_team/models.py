@@ -47,8 +47,9 @@ def bundled(name: str) -> Source:
     """Return a model of the demo or of the tests' family, deepened."""
     folder = next(path for place in ("demo/models", "tests/family") if (path := ROOT / place / name).is_dir())
     seed = 1 if name in _KIN else 2 + sum(map(ord, name))
-    # what only norms come from is alike in the order of dimensions, and in no noise
-    return cache(lambda layers: deepened(folder, layers, seed, 5000 * (name == "norms_copied")))
+    return cache(
+        lambda layers: deepened(folder, layers, seed, 5000 * (name == "norms_copied"))
+    )  # shares norms, no noise
 
 
 @cache
