@@ -37,8 +37,8 @@ _COLUMNS = (
 )  # fmt: skip
 _INTRODUCTION = """Pairs made to fool `kinprint compare --deep`, by `kinprint bench red-team`: models of 6, 12 and 24 layers, \
 trained or drawn by a generator; honest ones that look alike, and copies that do not. A false accusation says more than is so; one \
-whose sentence says that it cannot tell is counted as left open. A kind is right if every edit that can be told is named, and \
-none that was not made. Recipes: `tests/support/red_team`."""
+whose sentence says that it cannot tell is counted apart, as left open: its class alone would accuse. A kind is right if every \
+edit that can be told is named, and none that was not made. Recipes: `tests/support/red_team`."""
 
 Outcome = dict[str, str]
 """One pair by `_COLUMNS`; what is judged is "yes", "no", or empty where it is not asked. ``wrong`` is empty if all is right."""
