@@ -70,7 +70,7 @@ class Text(str):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.key, dict(self.values))
+        return Text.of, (self.key, dict(self.values))
 
     def phrase(self, lang: str) -> Phrase:
         """Return the sentence in a language; where any part has no translation all of it stays English, and says so."""
@@ -155,10 +155,6 @@ def has_words(template: str) -> bool:
 def places(template: str) -> list[tuple[str, str]]:
     """Return the names in a template's braces, each with its format; a translation has the same names."""
     return [(match[1], match[2] or "") for match in _BRACES.finditer(template) if match[1]]
-
-
-def _restore(key: str, values: Mapping[str, Value]) -> Text:
-    return Text.of(key, values)
 
 
 def _plain(value: Any) -> Value:

@@ -171,8 +171,7 @@ def gains(scores: LayerScores, threshold: float) -> FloatArray:
         level = float(np.median(others))
         spread = 1.4826 * float(np.median(np.abs(others - level)))
         floor = max(threshold, level + CROSSTALK * spread)
-    counted: FloatArray = np.where((z > floor) & (r > 0.0), r, 0.0)
-    return counted
+    return np.where((z > floor) & (r > 0.0), r, 0.0)
 
 
 def _levelled(gain: FloatArray) -> FloatArray:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.edits.rounding import steps, used_dtype
@@ -42,7 +43,7 @@ def truncation_of(
     rank = _rank(values, B, dtype_b, rounding)
     if rank == 0 or rank > CUT * side:
         return None
-    if _rank(_energies(A), A, dtype_a, None) < rank + (1.0 - CUT) * side:
+    if _rank(np.linalg.eigvalsh(A.T @ A if tall else A @ A.T), A, dtype_a, None) < rank + (1.0 - CUT) * side:
         return None
     leading = vectors[:, side - rank :]
     # directions along rows: those of a slice of rows are those of the whole matrix
@@ -53,16 +54,11 @@ def truncation_of(
     return Truncation(rank, side, left / change) if left <= PROJECTED * change else None
 
 
-def _energies(values: FloatArray) -> FloatArray:
-    gram = values.T @ values if values.shape[0] > values.shape[1] else values @ values.T
-    return np.asarray(np.linalg.eigvalsh(gram), dtype=np.float64)
-
-
 def _error(values: FloatArray, dtype: str) -> float:
     return math.sqrt(float(np.mean(np.square(steps(values, used_dtype(values, dtype))))) / 12.0)
 
 
-def _rank(energies: FloatArray, values: FloatArray, dtype: str, rounding: float | None) -> int:
+def _rank(energies: NDArray[np.floating], values: FloatArray, dtype: str, rounding: float | None) -> int:
     """Count squared singular values beyond what a matrix of rounding errors has."""
     m, n = values.shape
     edge = _MARGIN * (rounding or _error(values, dtype)) * (math.sqrt(m) + math.sqrt(n))

@@ -87,12 +87,13 @@ def infer_tree(
     second_parents = [arc for arc in shares if arc not in arcs]  # of merges, which a tree has no room for
     edges = [_edge(arc, lengths, cues, support, shares.get(arc), count) for arc in [*arcs, *second_parents]]
     number = {node: index for index, family in enumerate(families) for node in family}
+    linked = sorted((pair for pair in sure if pair.found in LINKED), key=lambda pair: pair.key)
     return FamilyTree(
         schema=FamilyTree.SCHEMA,
         schema_version=SCHEMA_VERSION,
         models=tuple(_model(index, model, node_of[index], number) for index, model in enumerate(models)),
         edges=tuple(sorted(edges, key=lambda edge: (edge.parent, edge.child))),
-        links=tuple(_links(sure)),
+        links=tuple(KinLink(*pair.key, pair.found, pair.log10_p, pair.sentence) for pair in linked),
         pairs=tuple(_line(pair, lengths) for pair in pairs),
         notes=(*notes, *_remarks(models, kept, edges, arcs, lengths, count)),
         settings=TreeSettings(
@@ -211,11 +212,6 @@ def _model(index: int, model: ModelFacts, node: int, number: Mapping[int, int]) 
         "declares": tuple(f"{where}: {what}" for where, what in model.declares),
     }
     return TreeModel(**shared_fields(model, TreeModel) | own)
-
-
-def _links(sure: Sequence[PairFacts]) -> list[KinLink]:
-    found = [pair for pair in sure if pair.found in LINKED]
-    return [KinLink(*pair.key, pair.found, pair.log10_p, pair.sentence) for pair in sorted(found, key=lambda p: p.key)]
 
 
 def _line(pair: PairFacts, lengths: Lengths) -> PairLine:

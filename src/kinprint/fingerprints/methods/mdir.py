@@ -27,6 +27,7 @@ import math
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
+from kinprint.align.neuron_assignment import assigned
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import Chance, Change, Method, Need, Score, all_but, register
@@ -86,9 +87,7 @@ def polar_factor(M: FloatArray) -> FloatArray:
 
 def best_trace(C: FloatArray) -> float:
     """Return the largest sum of one entry from each row and column."""
-    from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
-
-    return float(C[linear_sum_assignment(C, maximize=True)].sum())
+    return float(C[np.arange(len(C)), assigned(C)].sum())
 
 
 def _width(a: Weights, b: Weights) -> int:
