@@ -5,12 +5,13 @@ Mixtral, whose names transformers changes on loading, is held against torch in t
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from kinprint.arch import name_tensors
 from kinprint.errors import DegenerateInput
 from kinprint.model.decoder import Decoder
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -41,6 +41,7 @@ BUNDLED = (
     _bundled("sibling", "same_init", Link("base", kind="init"), relation="same_init"),
     _bundled("distilled_1", "distilled", Link("base", kind="outputs"), relation="distilled"),
     _bundled("distilled_2", "distilled", Link("base", kind="outputs"), relation="distilled"),
+    _bundled("hidden_matched", "distilled", Link("base", kind="outputs"), relation="distilled"),
     _bundled("norms_copied", "norms_transplant+train", Link("base", shares=NORM_PARTS), relation="transplant"),
     _bundled("draft", "embeddings_transplant+train", Link("base", shares=("embeddings",)), relation="transplant"),
     _bundled("finetune", "finetune", _BASE, place=DEMO, strength=0.6),
