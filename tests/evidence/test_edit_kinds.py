@@ -33,6 +33,11 @@ def shuffled(state, config):
     return derive.stack_layers(state, config, (2, 0, 3, 1))
 
 
+def with_another_layer(state, config):
+    other = model("unrelated")
+    return {name: other[name] if ".layers.2." in name else value for name, value in state.items()}, config
+
+
 def split(state, config, order=None):
     """Cut each MLP into four experts of neighbouring neurons, or of neurons in a given order."""
     found = {}
@@ -135,6 +140,8 @@ CASES = {
     "MLPs copied into experts": (lambda s, c: derive.upcycle(s, c, 4, 0.02, 6), "upcycled"),
     "MLPs split into experts": (split, "mlp_split"),
     "layers reordered": (shuffled, "layers_reordered"),
+    "a stranger's layer": (with_another_layer, "layers_replaced"),
+    "a stranger's layer, int8": (then(with_another_layer, int8), "layers_replaced", "quantised"),
     "a layer dropped": (three_layers, "depth_changed"),
     "layers repeated": (lambda s, c: derive.stack_layers(s, c, (0, 1, 2, 1, 2, 3)), "depth_changed"),
     "pruned, a layer dropped": (then(half_zero, three_layers), "depth_changed", "pruned"),

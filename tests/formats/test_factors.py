@@ -65,7 +65,7 @@ def test_pairs_that_do_not_multiply_stay_as_they_are():
         "z.v": (4, 4),
     }
     assert factor_pairs(shapes, list(shapes)) == {}
-    wide = {"x.u": (4, 8), "x.v": (8, 4)}
+    wide = {"x.left": (4, 8), "x.right": (8, 4)}
     assert factor_pairs(wide, list(wide)) == {}
     huge = {"x.u": (1 << 20, 1 << 10), "x.v": (1 << 10, 1 << 20)}
     assert factor_pairs(huge, list(huge)) == {}

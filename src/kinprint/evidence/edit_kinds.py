@@ -175,6 +175,15 @@ def _distinct_sources(facts: Facts) -> int:
     return len({item.source for item in facts.alignment.layers if item.shared})
 
 
+def _lost_layers(facts: Facts) -> str:
+    """Name the layers that match none although the others are near-copies, in models of one depth: training does not do that."""
+    layers = facts.alignment.layers
+    near = all(item.correlation is None or item.correlation >= HEAVY for item in facts.edits)
+    lost = [str(item.layer) for item in layers if not item.sources]
+    seen = ("layer_map", "layers") in facts.able and facts.layers_a == facts.layers_b and facts.basis is None
+    return ", ".join(lost) if facts.edits and near and seen and len(lost) < len(layers) else ""
+
+
 def _map_text(alignment: LayerAlignment) -> str:
     """Write a layer map as runs: ``0–2, 1–3`` says that layers 0, 1, 2, 1, 2, 3 of A follow each other in B."""
     runs: list[list[int | None]] = []
@@ -214,6 +223,9 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
             yield Kind("layers_reordered", Text("by putting its layers in another order"), (text,))
         else:
             yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
+    elif lost := _lost_layers(facts):
+        text = Text("layers {runs} match none of the other model, and the others hardly changed", runs=lost)
+        yield Kind("layers_replaced", Text("with some of its layers replaced"), (text,))
     if facts.neuron_kind == SUBSET:
         text = Text("its MLP neurons are a subset, reordered")
         yield Kind("width_pruned", Text("by removing and reordering MLP neurons"), (text,))

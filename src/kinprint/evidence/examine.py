@@ -342,14 +342,15 @@ def _rebased(assessment: Assessment, found: SearchResult) -> Assessment:
 def _search_heads(
     case: Case, assessment: Assessment, basis: BasisEvidence, rotated: RotationEvidence, stages: list[Text]
 ) -> Assessment:
-    """Compare attention by products over heads, where MLPs share and attention does not in place."""
+    """Compare attention by products over heads, where MLPs share, or cannot be tested while other parts share, and it does not."""
     parts = {item.component: item for item in assessment.components}
     attention, mlps = parts.get("attention"), [parts[name] for name in ("mlp", "experts") if name in parts]
-    if attention is None or not any(item.shared for item in mlps):
+    untested = _related(assessment) and not any(item.tested for item in mlps)
+    if attention is None or not (untested or any(item.shared for item in mlps)):
         return assessment
     # heads that were reordered stand in place here and there by chance, where MLPs share everywhere
     few = 0 < 2 * attention.shared < attention.tested and all(item.shared == item.tested for item in mlps)
-    if not few and (attention.shared or not attention.note):
+    if not few and (attention.shared or not (attention.note or untested)):
         return assessment
     if basis.rejects(LOG10_ALPHA) and _blurred(basis) and not rotated.rejects(LOG10_ALPHA):
         return assessment  # attention cannot be compared in a basis of which little is known

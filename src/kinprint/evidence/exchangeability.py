@@ -35,9 +35,9 @@ COPY_R = 0.1
 
 _CORNER = (16, 512)
 
-ONE_SIDED = 0.5
+ONE_SIDED = 0.4
 """Median, over rows or columns, of |mean| over root mean square of entries that are not zero, from which their signs are not fair:
-0.80 for entries of one sign; below 0.35 for four or more fair ones."""
+0.80 for entries of one sign; up to 0.34 for four fair ones, and to 0.25 in layers of trained models. Heads have more."""
 
 FOLLOWS_TOKENS, SAME_TABLE = 0.12, 0.9
 """Mean correlation of the embeddings of neighbouring tokens from which tables follow the token's number (0.00 to 0.07 in trained

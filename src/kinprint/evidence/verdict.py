@@ -31,6 +31,10 @@ UNALIGNED = {"fixed_points_aligned": "fixed_points"}
 
 TRUNK = ("attention", "mlp", "experts")
 
+MOST_NEURONS = (
+    0.5  # share of the neurons of a layer that are paired, beyond which no matched hidden states explain it (0.13)
+)
+
 BY_ORDER = frozenset({"fixed_points", "fixed_points_aligned", "gram_fixed_points", "expert_map"})
 """Tests that neurons stand in one order: nothing but shared weights or a shared start gives that, matched hidden states do not."""
 
@@ -141,7 +145,7 @@ def _parts_reading(facts: Facts) -> str | None:
 
     Where hidden states were matched, mean rows, products over heads and neurons paired one by one agree a little (measured: 13 %
     of the neurons of one layer in four, 0.07 of their weights): the same functions were learned in the same basis. Layers that
-    show no order count where what was paired is trained alike.
+    show no order count where most neurons are paired, or what was paired is trained alike.
     """
     origin = facts.origin
     if facts.same_function:
@@ -151,7 +155,8 @@ def _parts_reading(facts: Facts) -> str | None:
         # norms start as constants: no start gives them anything in common
         return UNCLEAR if reading == INITIALISATION and norms is not None and norms.shared else reading
     in_order = any((test.log10_p_claim or 0.0) <= LOG10_ALPHA and test.name in BY_ORDER for test in facts.tests)
-    alike = origin is not None and origin.reading == TRAINING and (origin.level or 0.0) >= CLOSE
+    paired = any(t.name in MATCHES_NEURONS and (t.statistic or 0.0) >= MOST_NEURONS * t.n > 0 for t in facts.ran)
+    alike = paired or (origin is not None and origin.reading == TRAINING and (origin.level or 0.0) >= CLOSE)
     return None if in_order or alike or origin is None or is_merge(facts.merge) else UNCLEAR
 
 

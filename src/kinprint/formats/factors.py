@@ -11,11 +11,13 @@ from kinprint.formats.tensors import TensorInfo, Tensors
 
 ENDINGS = (
     (".u", ".v"), (".U", ".V"), (".u.weight", ".v.weight"), (".U.weight", ".V.weight"), (".weight_u", ".weight_v"),
+    (".v", ".u"), (".V", ".U"), (".v.weight", ".u.weight"), (".V.weight", ".U.weight"), (".weight_v", ".weight_u"),
     (".u_proj.weight", ".v_proj.weight"), (".left", ".right"), (".left.weight", ".right.weight"),
     (".1.weight", ".0.weight"), (".weight_b", ".weight_a"), (".weight_a", ".weight_b"), (".B.weight", ".A.weight"),
     (".A.weight", ".B.weight"), (".b.weight", ".a.weight"), (".a.weight", ".b.weight"),
 )  # fmt: skip
-"""Endings of the left factor (out × rank) and of the right one (rank × in); a sequence applies its first matrix first."""
+"""Endings of the left factor (out × rank) and of the right one (rank × in); a sequence applies its first matrix first,
+and of u and v either may be the left one: shapes tell."""
 
 MOST_ELEMENTS = 1 << 28  # of the right factor, which is read whole
 BLOCK = (

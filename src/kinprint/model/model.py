@@ -201,14 +201,18 @@ def open_model(reference: str, session: Session, *, alone: bool = False) -> Mode
 
 def _multiply_factors(checkpoint: Checkpoint, naming: Naming) -> tuple[Checkpoint, Naming]:
     """Take pairs of tensors without a role that multiply to one which has a role, and fits the residual width, as that one."""
-    pairs = factor_pairs(checkpoint.tensors.shapes(), naming.unmapped) if naming.unmapped else {}
+    shapes = checkpoint.tensors.shapes()
+    # where roles were guessed, one of the factors may have been taken for the matrix
+    pairs = factor_pairs(shapes, list(shapes) if naming.guessed else naming.unmapped) if naming.unmapped else {}
     if not pairs:
         return checkpoint, naming
     whole = multiplied(checkpoint.tensors, pairs)
     tried = name_tensors(checkpoint.config, whole.shapes())
     width = residual_width(tried, checkpoint.config)
-    fits = {part.name for part in tried.tensors if width in part.shape}
-    pairs = {name: pair for name, pair in pairs.items() if name in fits}
+    fits, unknown = {part.name for part in tried.tensors if width in part.shape}, set(naming.unmapped)
+    pairs = {
+        name: pair for name, pair in pairs.items() if name in fits and (unknown.issuperset(pair) or not tried.guessed)
+    }
     if not pairs:
         return checkpoint, naming
     note = Text("{n} matrices are stored as two factors each, and multiplied when read", n=len(pairs))
