@@ -153,7 +153,9 @@ def group_of(role, a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("layers", "width"), [(4, 512), (12, 96), (4, 96)])
+@pytest.mark.parametrize(
+    ("layers", "width"), [(4, 96), *(pytest.param(*shape, marks=pytest.mark.nightly) for shape in ((4, 512), (12, 96)))]
+)
 def test_planted_relations_are_seen(layers, width):
     """At the strength stated, and above: in 95 % of the trials and more. Far below, hardly ever: it is no mere worst case."""
     _, power = stated(probe(11, layers=layers, width=width), probe(12, layers=layers, width=width))

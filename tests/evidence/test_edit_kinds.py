@@ -268,8 +268,18 @@ def test_what_was_done_is_named_and_nothing_else(base, tmp_path, case):
     assert verdict.kind == ("trained_and_quantised" if together else kinds[0])
 
 
+SAMPLE = ("int4 of a fine-tune", "pruned, a layer dropped", "norms folded", "merged, int8")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case, (_, *kinds) in CASES.items() if kinds[0] != "mlp_split"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case in SAMPLE else pytest.mark.nightly)
+        for case, (_, *kinds) in CASES.items()
+        if kinds[0] != "mlp_split"
+    ],
+)
 def test_kinds_do_not_depend_on_the_order(base, tmp_path, case):
     make, *kinds = CASES[case]
     verdict = judge(made(base, tmp_path / "child", make), DEMO_MODELS / "base").verdict

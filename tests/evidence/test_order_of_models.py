@@ -75,8 +75,14 @@ MORE_EDITS = {
 }
 
 
+SAMPLE = ("grown", "quantised", "permuted")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*EDITS, *(pytest.param(name, marks=pytest.mark.nightly) for name in MORE_EDITS)])
+@pytest.mark.parametrize(
+    "name",
+    [*SAMPLE, *(pytest.param(name, marks=pytest.mark.nightly) for name in EDITS | MORE_EDITS if name not in SAMPLE)],
+)
 def test_the_order_of_a_model_and_its_edit_does_not_matter(judge, demo, folder, name):
     state, config, tokenizer = demo("base")
     child = folder(f"order_{name}", *(EDITS | MORE_EDITS)[name](state, config), tokenizer)
