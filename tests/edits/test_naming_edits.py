@@ -56,7 +56,7 @@ def test_every_edit_gets_its_name(make, family, shape, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("family", ["gaussian", "heavy"])
+@pytest.mark.parametrize("family", ["heavy", pytest.param("gaussian", marks=pytest.mark.nightly)])
 def test_trained_weights_are_never_called_anything_special(make, family, seed):
     rng, weights = np.random.default_rng(100 + seed), make.weights[family]
     for shape in ((256, 1024), *SHAPES):

@@ -162,6 +162,9 @@ CASES = {
 }  # fmt: skip
 
 
+SAMPLE = ("int4 of a fine-tune", "pruned, a layer dropped", "norms folded", "merged, int8", "pruned, int4")
+
+
 def noisy(s, c):
     return derive.noise(s, 0.1, 8), c
 
@@ -259,16 +262,16 @@ def made(base, folder, make, dtype="BF16"):
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if "," not in case or case in SAMPLE else pytest.mark.nightly) for case in CASES],
+)
 def test_what_was_done_is_named_and_nothing_else(base, tmp_path, case):
     make, *kinds = CASES[case]
     verdict = judge(DEMO_MODELS / "base", made(base, tmp_path / "child", make)).verdict
     assert (verdict.class_, list(verdict.kinds)) == ("derived", kinds)
     together = kinds in ([TUNED, "quantised"], [HEAVY, "quantised"])
     assert verdict.kind == ("trained_and_quantised" if together else kinds[0])
-
-
-SAMPLE = ("int4 of a fine-tune", "pruned, a layer dropped", "norms folded", "merged, int8")
 
 
 @pytest.mark.slow

@@ -135,6 +135,7 @@ def test_the_joint_norm_test_is_not_deceived_by_layers_that_are_alike(seed):
     assert -2.5 < test.log10_p < -0.3
 
 
+@pytest.mark.nightly
 def test_the_power_at_this_size_is_stated_and_true(synthetic):
     """Forty-six layers of 4096 dimensions: a weak common part would have been seen, and is where it is planted."""
     a, b = synthetic

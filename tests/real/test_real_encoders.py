@@ -61,7 +61,7 @@ def test_copies_and_children_of_minilm_are_recognised(weights, judge, name, kind
         assert "to 8 bits" in verdict.sentence
 
 
-@pytest.mark.parametrize("name", ["sre", "cloneguard"])
+@pytest.mark.parametrize("name", ["sre", pytest.param("cloneguard", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("turned", [False, True], ids=["forward", "turned"])
 def test_a_quantised_parent_beside_a_trained_child_is_not_quantised_alone(weights, judge, name, turned):
     """Rounding explains MiniLM's own int8 copy, and not the way from a fine-tune of MiniLM to it."""

@@ -82,6 +82,7 @@ def test_directions_of_the_demo(demo):
     assert edges["base", "permuted"].reordered
 
 
+@pytest.mark.nightly
 def test_all_but_one_of_the_family_hang_on_base(family):
     ends = {frozenset(pair) for pair in named(family)}
     assert {frozenset(("base", child)) for child in ("lora", "norms_reset", "revocab", "upcycled")} <= ends
@@ -90,10 +91,12 @@ def test_all_but_one_of_the_family_hang_on_base(family):
 
 
 @pytest.mark.xfail(strict=True, reason="it shares text with norms_reset, and measures nearer to it: docs/tree.md")
+@pytest.mark.nightly
 def test_the_one_trained_hardest_hangs_on_base_too(family):
     assert frozenset(("base", "continued")) in {frozenset(pair) for pair in named(family)}
 
 
+@pytest.mark.nightly
 def test_directions_of_the_family(family):
     assert_never_confidently_wrong(family)
     edges = named(family)
@@ -109,6 +112,7 @@ def test_children_of_an_absent_parent_get_no_arrow():
     assert {edge.direction for edge in tree.edges} == {"undirected"}
 
 
+@pytest.mark.nightly
 def test_what_shares_without_descent_is_linked(family):
     names = {model.index: model.name for model in family.models}
     found = {(names[link.a], names[link.b]): link.shares for link in family.links}
