@@ -7,7 +7,10 @@ import pytest
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["derived", "no_evidence", "empty", "hostile"])
+@pytest.mark.parametrize(
+    "name",
+    ["derived", "hostile", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("no_evidence", "empty"))],
+)
 def test_axe_finds_nothing_serious(visit, violations, name, scheme, lang):
     page = visit(name, lang, color_scheme=scheme, bypass_csp=True).page
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")

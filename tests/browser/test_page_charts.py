@@ -271,7 +271,7 @@ def labels(page, selector):
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-@pytest.mark.parametrize("width", [320, 360, 720, 1030, 1280])
+@pytest.mark.parametrize("width", [320, 1280, *(pytest.param(w, marks=pytest.mark.nightly) for w in (360, 720, 1030))])
 @pytest.mark.parametrize("name", ["derived", "no_evidence", "wide"])
 def test_ticks_of_the_picture_do_not_touch(visit, name, width, lang):
     found = labels(visit(name, lang, width=width).page, ".picture .axis .tick-text")

@@ -61,7 +61,7 @@ def test_a_report_of_an_earlier_version_opens(watch, tmp_path):
     assert found.problems == []
 
 
-@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("lang", ["en", pytest.param("ko", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", REPORTS)
 def test_nothing_sticks_out_at_any_width(visit, overflow, name, lang):
     page = visit(name, lang, width=WIDTHS[-1]).page

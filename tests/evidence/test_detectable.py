@@ -174,7 +174,9 @@ def test_planted_relations_are_seen(layers, width):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("unrelated", "base"), ("base", "unrelated")])
+@pytest.mark.parametrize(
+    "names", [("unrelated", "base"), pytest.param(("base", "unrelated"), marks=pytest.mark.nightly)]
+)
 def test_planted_relations_are_seen_in_trained_models(demo_probe, names):
     """Norms of one trained model at the strength stated, the rest of another's, its dimensions in a random order."""
     one, two = map(demo_probe, names)

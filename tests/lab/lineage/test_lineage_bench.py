@@ -151,7 +151,7 @@ def test_a_run_finds_what_each_method_can_and_keeps_its_results(small_zoo, tmp_p
     assert {sample.statistic for sample in null.samples} == {f"method:{name}:1" for name in names}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_verdict_is_a_row_too_and_workers_give_the_same(small_zoo, tmp_path):
     bench = run_benchmark(small_zoo, tmp_path, methods=["gram"], verdict=True, limit=1, slow_limit=1, workers=2)
     verdicts = {(key[1], key[2]): item for key, item in bench.outcomes.items() if key[0] == "verdict"}

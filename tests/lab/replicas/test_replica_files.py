@@ -385,7 +385,7 @@ def filled(tmp_path_factory):
         return root, write_replicas(root, ["Solar", "GLM", "INTELLECT", "Phi"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_parts_fit_on_a_small_disk(filled):
     root, folders = filled
     assert on_disk(root) < 1e9

@@ -71,7 +71,7 @@ def test_reports_with_every_metric_and_a_layer_map_are_translated():
     check([read(DEMO / "base", DEMO / "grown", EVERYTHING), read(DEMO / "base", DEMO / "base")])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reports_of_a_whole_family_are_translated():
     names = sorted(path.name for path in FAMILY.iterdir() if path.is_dir() and (path / "config.json").exists())
     assert len(names) > 10
