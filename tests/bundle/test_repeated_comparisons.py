@@ -173,7 +173,9 @@ def test_one_comparison_of_many_in_a_session(made, tmp_path, fast_options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["finetune", "unrelated", "grown"])
+@pytest.mark.parametrize(
+    "name", ["grown", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("finetune", "unrelated"))]
+)
 def test_demo_models(bundler, tmp_path, name):
     options = Options(controls=DEMO / "unrelated", deep=name == "unrelated")
     bundler(tmp_path / "x.zip", DEMO / "base", DEMO / name, options=options, budget_bytes=128 << 20)

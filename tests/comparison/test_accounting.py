@@ -44,7 +44,7 @@ def make(llama):
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        pytest.param(a, b, marks=() if a == "plain" or (a, b) == ("strange", "biased") else pytest.mark.slow)
+        pytest.param(a, b, marks=() if a == "plain" or (a, b) == ("strange", "biased") else pytest.mark.nightly)
         for a, b in itertools.combinations_with_replacement(SORTS, 2)
     ],
 )

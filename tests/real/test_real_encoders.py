@@ -123,7 +123,8 @@ def test_e5_is_not_related_however_alike_its_norms_look(weights, judge, e5, name
     assert ("fixed_points_aligned" in ran) == deep
 
 
-@pytest.mark.parametrize("trials", [10, pytest.param(300, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("trials", [300])
 def test_the_power_stated_for_real_models_holds_when_relations_are_planted(weights, e5, monkeypatch, trials):
     """Relations of the stated strength in MiniLM and e5, planted anew, are seen by the tests, and claimed."""
     kept = []
