@@ -218,7 +218,7 @@ def campaign(folder, first, cases):
 
 @pytest.mark.slow
 def test_a_sample_of_suspects(lenient, tmp_path):
-    assert campaign(tmp_path, 0, 16) < 8
+    assert campaign(tmp_path, 0, 8) < 4
 
 
 @pytest.mark.nightly

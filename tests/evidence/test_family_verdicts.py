@@ -112,7 +112,10 @@ PAIRS = [(a, b) for i, a in enumerate(INDEPENDENT) for b in INDEPENDENT[i + 1 :]
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [pytest.param(a, b, marks=() if i < 3 else pytest.mark.slow) for i, (a, b) in enumerate(PAIRS)],
+    [
+        pytest.param(a, b, marks=() if i < 3 else pytest.mark.slow if i < 7 else pytest.mark.nightly)
+        for i, (a, b) in enumerate(PAIRS)
+    ],
     ids=lambda path: path.name,
 )
 def test_independent_models_are_not_accused(a, b):

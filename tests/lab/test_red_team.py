@@ -140,8 +140,7 @@ def test_more_than_is_so_is_an_accusation_and_less_is_a_miss(classes, said, accu
     assert running.mistaken(recipe, said) == (accused, missed)
 
 
-SAMPLE = (("one public grid, strangers", 6), ("gains: outliers, strangers", 12), ("rotated, noise 50 %", 24),
-          ("a stranger, widened, turned", 6), ("int5", 6))  # fmt: skip
+SAMPLE = (("one public grid, strangers", 6), ("rotated, noise 50 %", 24), ("a stranger, widened, turned", 6))
 
 
 @pytest.mark.slow

@@ -88,6 +88,7 @@ def test_the_verdict_does_not_depend_on_the_order(weights, judge, one, two):
     assert said(judge(weights(one), weights(two))) == said(judge(weights(two), weights(one)), back=True)
 
 
+@pytest.mark.nightly
 def test_two_children_of_one_parent_are_related_and_the_parent_is_not_forgotten(weights, judge):
     verdict = judge(weights("sre"), weights("cloneguard")).verdict
     assert (verdict.class_, verdict.kind) == ("derived", "fine_tuned")

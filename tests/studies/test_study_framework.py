@@ -425,6 +425,7 @@ def test_what_needs_no_model_does_not_count_as_found(study, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_model_called_anything(tiny_models, tmp_path):
     names = "a$\\frac$", "<b>[x](y)"
     models = ",".join(f"{name}={tiny_models[key]}" for name, key in zip(names, ("first", "second"), strict=True))

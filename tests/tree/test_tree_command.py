@@ -119,6 +119,7 @@ def test_a_family_is_drawn_written_and_repeated_exactly(command, short, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_merge_has_both_parents(short):
     """Of trained models, and of one with a stranger: the stranger is a parent, and related to nothing else."""
     names = ["base", "finetune", "merged", "unrelated", "blended"]
