@@ -20,9 +20,14 @@ SAFE_EXPONENT = 64
 """Values up to two to this power, and down to its inverse, have eighth powers well inside float64."""
 
 
+def largest_magnitude(values: NDArray[Any]) -> float:
+    """Return the largest |value|, 0 of none; NaN if one of them is."""
+    return max(float(values.max()), -float(values.min())) if values.size else 0.0
+
+
 def exponent(*arrays: FloatArray) -> int:
     """Return e such that every value times 2**-e lies in [-1, 1]; scaling by it is exact and prevents overflow."""
-    return int(np.frexp(max(float(np.abs(array).max()) for array in arrays))[1])
+    return int(np.frexp(max(map(largest_magnitude, arrays)))[1])
 
 
 def safely_scaled(array: FloatArray) -> FloatArray:
@@ -33,7 +38,8 @@ def safely_scaled(array: FloatArray) -> FloatArray:
 
 def each_exponent(*stacks: FloatArray) -> IntArray:
     """Return the power of two that `safely_scaled` divides each array, or both arrays of a pair, by; 0 if it need not."""
-    largest = np.max([np.abs(stack).reshape(len(stack), -1).max(axis=1) for stack in stacks], axis=0)
+    flat = [stack.reshape(len(stack), -1) for stack in stacks]
+    largest = np.max([np.maximum(each.max(axis=1), -each.min(axis=1)) for each in flat], axis=0)
     e = np.frexp(largest)[1]
     return np.where(np.abs(e) <= SAFE_EXPONENT, 0, e)
 

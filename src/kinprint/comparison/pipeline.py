@@ -40,7 +40,7 @@ from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
 from kinprint.results.measurements import NOT_COMPARABLE, OK, RoleSummary, Skipped, TensorComparison
 from kinprint.results.models import TokenizerDifference
-from kinprint.results.options import Options
+from kinprint.results.options import ALL, USUAL_METRICS, Options
 from kinprint.results.report import Report, Run
 from kinprint.results.result import SCHEMA_VERSION
 from kinprint.sources.ledger import Ledger
@@ -79,10 +79,9 @@ def compare(
     options.check()
     if open_budget and options.methods:
         options = room_for_methods(options, a, b)
-    metrics = [
-        METRICS[name] for name in options.metrics
-    ] or METRICS.values()  # a misspelt metric fails before anything is read
-    options = replace(options, metrics=tuple(metric.name for metric in metrics))
+    names = tuple(METRICS) if ALL in options.metrics else options.metrics or USUAL_METRICS
+    metrics = [METRICS[name] for name in names]  # a misspelt metric fails before anything is read
+    options = replace(options, metrics=names)
     for name in options.roles:
         role_named(name)  # and so do a misspelt role, and a broken null
     null = load_null(options.null)

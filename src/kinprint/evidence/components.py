@@ -342,5 +342,5 @@ def _expert_p(a: Probe, b: Probe, source: int, layer: int, option: int | None, e
             continue
         pair = SamplePair(role, layer, expert, other, mine)
         if (p := row_test(role, [pair]).log10_p) is not None:
-            ps.append(max(p, _signs(pair, (a, b))))
+            ps.append(max(p, _signs(pair, (a, b))) if p < 0.0 else p)
     return bonferroni(min(ps), len(ps)) if ps else None

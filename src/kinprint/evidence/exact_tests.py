@@ -10,19 +10,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.common_start import correlation
-from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, fair_signs, tied_alike, without_copies
+from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, fair_pair, tied_alike, without_copies
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
-from kinprint.stats import block_nulls, check_range, joint_independent, joint_tail, null_for
+from kinprint.stats import block_nulls, joint_independent, joint_tail, null_for
 from kinprint.stats.fixedpoints import FixedPoints, combined_fixed_points, fixed_points
+from kinprint.stats.moments import check_magnitude
 from kinprint.text import Text, verbatim
 
 RESIDUAL_ORDER = Text("residual dimensions have no order of their own")
@@ -81,10 +82,11 @@ def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -
     """Count rows whose nearest row in the other model stands at the same place; each layer has its own order."""
     found = []
     for pair in without_copies(group):
-        one, two = _values(pair)
-        m = min(len(one), len(two), rows or len(one))
-        if m >= 2 and one.shape[1] == two.shape[1]:
-            found.append(fixed_points(*fair_signs(one[:m], two[:m])))
+        _check(pair)
+        (many, width), (count, other) = pair.a.stored.shape, pair.b.stored.shape
+        m = min(many, count, rows or many)
+        if m >= 2 and width == other:
+            found.append(fixed_points(*fair_pair(pair, m)))
     if not found:
         raise DegenerateInput("no slice has two rows of equal width on both sides")
     return _unless_tied(_counted("fixed_points", role, found, NEURON_ORDER), group)
@@ -129,16 +131,19 @@ def _require_free_residual(ordered: OrderedAxes) -> None:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
 
 
-def _values(pair: SamplePair) -> Block:
+def _check(pair: SamplePair) -> None:
+    """Raise DegenerateInput for values that no test can use."""
     for side, sample in (("A", pair.a), ("B", pair.b)):
         if not sample.finite and pair.layer is None:
             raise DegenerateInput("NaN or infinity in what was read of {side}", side=side)
         if not sample.finite:
             raise DegenerateInput("NaN or infinity in what was read of {side} in layer {n}", side=side, n=pair.layer)
-    one, two = pair.a.values, pair.b.values
-    check_range(one, "A")
-    check_range(two, "B")
-    return one, two
+        check_magnitude(sample.once(largest_magnitude), side)
+
+
+def _values(pair: SamplePair) -> Block:
+    _check(pair)
+    return pair.a.values, pair.b.values
 
 
 def matrix_block(pair: SamplePair, axis: int) -> Block | None:
@@ -147,16 +152,19 @@ def matrix_block(pair: SamplePair, axis: int) -> Block | None:
         return None
     if pair.role.info.axes[0] is Axis.RESIDUAL and pair.a.shape[0] != pair.b.shape[0]:
         return None
-    one, two = _values(pair)
-    rows, columns = (min(x, y) for x, y in zip(one.shape, two.shape, strict=True))
-    one, two = fair_signs(one[:rows, :columns], two[:rows, :columns])
+    _check(pair)
+    rows, columns = (min(x, y) for x, y in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
+    one, two = fair_pair(pair, rows, columns)
     if _is_constant(one) or _is_constant(two):
         return None
     return (one, two) if axis == 1 else (one.T, two.T)
 
 
 def _is_constant(values: FloatArray) -> bool:
-    return not values.size or bool(np.linalg.norm(values - values.mean()) <= NEAR_CONSTANT * abs(float(values.mean())))
+    if not values.size:
+        return True
+    mean = float(values.mean())
+    return bool(np.linalg.norm(values - mean) <= NEAR_CONSTANT * abs(mean))
 
 
 def _from_null(

@@ -188,8 +188,21 @@ def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
     Weights may be all positive, or units excite or inhibit by number. Zeros stay zero. What is left of a unit changes its sign
     with the unit and its place with the place, so that every test stays valid.
     """
+    return _evened(matrices, [one_sided(matrix) for matrix in matrices])
+
+
+def fair_pair(pair: SamplePair, rows: int, columns: int | None = None) -> Block:
+    """Return the first rows and columns of both slices with `fair_signs`."""
+    matrices = tuple(sample.values[:rows, :columns] for sample in (pair.a, pair.b))
+    whole = all(x.shape == sample.stored.shape for x, sample in zip(matrices, (pair.a, pair.b), strict=True))
+    sides = [sample.once(one_sided) for sample in (pair.a, pair.b)] if whole else list(map(one_sided, matrices))
+    one, two = _evened(matrices, sides)
+    return one, two
+
+
+def _evened(matrices: Sequence[NDArray[Real]], sides: Sequence[tuple[bool, bool]]) -> tuple[NDArray[Real], ...]:
     found = list(matrices)
-    for axis in [axis for axis in (0, 1) if any(_one_sided(matrix, axis) for matrix in matrices)]:
+    for axis in [axis for axis in (0, 1) if any(sided[axis] for sided in sides)]:
         found = [np.where(x != 0.0, x - _means(x, axis), 0.0) for x in found]
     return tuple(found)
 
@@ -201,10 +214,19 @@ def _means(values: NDArray[Real], axis: int) -> NDArray[Real]:
     return found
 
 
-def _one_sided(values: NDArray[Real], axis: int) -> bool:
-    known = np.count_nonzero(values, axis=axis) >= 4
-    means, squares = _means(values, axis).ravel()[known], _means(values * values, axis).ravel()[known]
-    return bool(known.any()) and float(np.median(np.abs(means) / np.sqrt(squares))) > ONE_SIDED
+def one_sided(values: NDArray[Real]) -> tuple[bool, bool]:
+    """Whether the columns, and the rows, of a matrix have signs of their own."""
+    zeros = values.size - np.count_nonzero(values)
+    sided = []
+    for axis in (0, 1):
+        counts = np.count_nonzero(values, axis=axis) if zeros else np.full(values.shape[1 - axis], values.shape[axis])
+        known = counts >= 4
+        sums, squares = values.sum(axis=axis)[known], np.einsum(f"ij,ij->{'ji'[axis]}", values, values)[known]
+        # |mean| over the root mean square
+        sided.append(
+            bool(known.any()) and float(np.median(np.abs(sums) / np.sqrt(squares * counts[known]))) > ONE_SIDED
+        )
+    return sided[0], sided[1]
 
 
 def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:

@@ -84,15 +84,15 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
     axis = role.info.axes[position]
     residual = axis is Axis.RESIDUAL
     places = group if residual else without_copies(group)
-    blocks = [block for place in places if (block := matrix_block(place, position)) is not None]
+    channels = role is Role.ATTN_O and axis is Axis.HEAD
+    read = (block for place in places if (block := matrix_block(place, position)) is not None)
+    blocks = [_some_units(_channels(block, probes) if channels else block, scaled=residual) for block in read]
     if not blocks:
         raise DegenerateInput("no slice has equal shapes, finite and varying values on both sides")
-    if role is Role.ATTN_O and axis is Axis.HEAD:
-        blocks = [_channels(block, probes) for block in blocks]
     if residual:  # one coin serves all layers
-        stacked = [_standard(one, two) for one, two in blocks if one.shape[1] == blocks[0][0].shape[1]]
-        blocks = [(np.concatenate([one for one, _ in stacked]), np.concatenate([two for _, two in stacked]))]
-    r = np.concatenate([_products(*block) for block in blocks])
+        alike = [block for block in blocks if block[0].shape[1] == blocks[0][0].shape[1]]
+        blocks = [(np.concatenate([one for one, _ in alike]), np.concatenate([two for _, two in alike]))]
+    r = np.concatenate([one_coin(*block, unit_products(*block)) for block in blocks])
     found = sign_flips(r)
     # of a large layer few units are left if a recipe made most of them zero or copies: then order may not speak alone
     small = r.size < LEAST_COINS or Axis.TOKEN in role.info.axes  # rows of unused tokens are all alike
@@ -115,12 +115,6 @@ def sign_test(role: Role, position: int, group: Sequence[SamplePair], probes: tu
     )
 
 
-def _standard(one: FloatArray, two: FloatArray) -> Block:
-    """Give each layer the same weight, whatever its scale: signs do not depend on it."""
-    left, right = (np.sqrt(np.mean(x * x)) or 1.0 for x in (one, two))
-    return one / left, two / right
-
-
 def _channels(block: Block, probes: Sequence[Probe]) -> Block:
     """Lay out the columns of o by value channel: query heads of one group share the channels of their value head."""
     one, two = block
@@ -136,8 +130,10 @@ def _by_channel(X: FloatArray, channels: int, kv_heads: int) -> FloatArray:
     return np.ascontiguousarray(groups.transpose(0, 2, 1, 3)).reshape(-1, channels)
 
 
-def _products(one: FloatArray, two: FloatArray) -> FloatArray:
-    """Return the products of up to `UNITS` evenly spaced units, copies added up."""
-    taken = np.array(evenly_spaced(range(one.shape[1]), UNITS)) if one.shape[1] > UNITS else slice(None)
-    left, right = one[:, taken], two[:, taken]
-    return one_coin(left, right, unit_products(left, right))
+def _some_units(block: Block, *, scaled: bool) -> Block:
+    """Return up to `UNITS` evenly spaced units (columns); `scaled` gives each layer the same weight, whatever its scale."""
+    count = block[0].shape[1]
+    taken = np.array(evenly_spaced(range(count), UNITS)) if count > UNITS else slice(None)
+    scales = [math.sqrt(float(np.vdot(x, x)) / x.size) or 1.0 if scaled else 1.0 for x in block]
+    one, two = (x[:, taken] / scale for x, scale in zip(block, scales, strict=True))
+    return one, two

@@ -4,16 +4,20 @@ A `Want` names rows of the tensor that plays a role. ``model.cost(want)`` tells 
 merged byte ranges, ``model.read(wants)`` reads them, and `read_together` reads the plans of several models in one go.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, largest_magnitude
 from kinprint.arch import Role, RoleTensor, TensorKey
 from kinprint.formats.checkpoint import Checkpoint, execute_together
 from kinprint.formats.dtypes import Array
 from kinprint.formats.plan import ReadPlan, Run, TensorSlice, plan_reads, rows, whole
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Sample:
     offset: float = 0.0  # what the model adds to the stored values (Gemma stores a norm's weight minus one)
     rows: Run | None = None  # which were read; None for all, and for several runs
     columns: Run | None = None
+    _known: dict[Callable[[Any], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def values(self) -> FloatArray:
@@ -59,7 +64,14 @@ class Sample:
     @property
     def finite(self) -> bool:
         """Whether the slice holds neither NaN nor infinity."""
-        return bool(np.isfinite(self.stored).all()) if self.stored.dtype.kind == "f" else True
+        return self.stored.dtype.kind != "f" or math.isfinite(self.once(largest_magnitude))
+
+    def once(self, reduce: Callable[[FloatArray], T]) -> T:
+        """Return a figure of the values; it is computed once, whichever tests, grids and controls ask for it."""
+        if reduce not in self._known:
+            self._known[reduce] = reduce(self.values)
+        found: T = self._known[reduce]
+        return found
 
 
 @dataclass(frozen=True)

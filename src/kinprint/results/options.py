@@ -16,6 +16,9 @@ DEFAULT_BUDGET_BYTES = 128_000_000  # of a comparison or an inspection, unless t
 PAIR_BUDGET_BYTES = 32_000_000  # of each pair of many models: there are many
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
+USUAL_METRICS = ("cosine", "pearson")  # what the summary by role needs; no verdict rests on any metric
+ALL = "all"
+
 TEXT, NUMBER, SIZE, SWITCH = "text", "number", "size", "switch"
 NAMES, EACH = "names", "each"  # several values: in one argument, separated by commas; or each after the option's name
 _LISTS = (NAMES, EACH)
@@ -95,7 +98,7 @@ class Options:
     budget_bytes : Limit on all bytes read, headers and tokenizers included; None for no limit.
     rows, experts, layers, roles : Rows of each matrix, experts of each layer, layers such as ``"0,5,10-20"`` and roles to
         look at; empty for all roles.
-    metrics : Metrics to compute; empty for all, which a report then names.
+    metrics : Metrics to compute on every slice, cosine and Pearson by default; ``"all"`` for every one, which a report then names.
     seed : Seed of Monte-Carlo permutations.
     controls, related : Models known to be unrelated to A, and known to be related to it.
     parents : Further models that B may be a merge of, beside A.
@@ -117,7 +120,9 @@ class Options:
     experts: int = option(1, "experts", NUMBER, "Experts sampled in each layer.", least=0)
     layers: str | None = option(None, "layers", TEXT, "Only these layers, such as 0,5,10-20.")
     roles: tuple[str, ...] = option((), "roles", NAMES, "Only these roles, comma-separated (see kinprint inspect).")
-    metrics: tuple[str, ...] = option((), "metrics", NAMES, "Only these metrics, comma-separated (docs/metrics.md).")
+    metrics: tuple[str, ...] = option(
+        USUAL_METRICS, "metrics", NAMES, "Measure these on every slice, comma-separated, or all (docs/metrics.md)."
+    )
     seed: int = option(0, "seed", NUMBER, "Seed of the Monte-Carlo permutations.", least=0)
     controls: tuple[str, ...] = models("control", "A model known to be unrelated to A.", pair_only=True)
     related: tuple[str, ...] = models("related", "A model known to be related to A.", pair_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, largest_magnitude
 from kinprint.errors import DegenerateInput
 
 MAX_FLOPS = 2e11
@@ -60,7 +60,12 @@ SAFE_MAGNITUDES = (1e-60, 1e60)
 
 def check_range(X: ArrayLike, side: str) -> None:
     """Refuse values whose powers would leave the range of float64."""
-    (low, high), largest = SAFE_MAGNITUDES, float(np.abs(np.asarray(X)).max(initial=0.0))
+    check_magnitude(largest_magnitude(np.asarray(X)), side)
+
+
+def check_magnitude(largest: float, side: str) -> None:
+    """Refuse a largest magnitude whose powers would leave the range of float64."""
+    low, high = SAFE_MAGNITUDES
     if largest and not low <= largest <= high:
         raise DegenerateInput(
             "the largest value of {side} is {largest:.3g}: expected between {low:g} and {high:g}",

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 
@@ -28,6 +29,7 @@ apart than this in both models are counted apart: with two of each, T then scatt
 """
 
 _SKETCH = 64  # entries of a unit that are looked at for copies
+_BLOCK = 128  # units held against all others at a time: what fits the cache
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,16 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
 
     A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
     """
-    copies = (np.abs(_cosines(A)) > COPIES_R) & (np.abs(_cosines(B)) > COPIES_R)
+    units = _directions(A), _directions(B)
+    suspects = np.intersect1d(_near_copies(units[0]), _near_copies(units[1]))
+    merged = r.copy()
+    if not suspects.size:
+        return merged
+    copies = np.zeros((r.size, r.size), dtype=np.bool_)
+    one, two = (X[:, suspects] for X in units)
+    copies[np.ix_(suspects, suspects)] = (np.abs(one.T @ one) > COPIES_R) & (np.abs(two.T @ two) > COPIES_R)
     np.fill_diagonal(copies, False)
-    merged, todo = r.copy(), set(np.flatnonzero(copies.any(axis=1)).tolist())
+    todo = set(np.flatnonzero(copies.any(axis=1)).tolist())
     while todo:
         group, fresh = set(), {min(todo)}
         while fresh:
@@ -69,12 +78,27 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
     return merged
 
 
-def _cosines(X: FloatArray) -> FloatArray:
+def _directions(X: FloatArray) -> FloatArray:
+    """Return some entries of each unit (column), at unit length."""
     rows = X[:: max(1, -(-len(X) // _SKETCH))]
     lengths = np.linalg.norm(rows, axis=0)
-    units = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
-    found: FloatArray = units.T @ units
+    found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
     return found
+
+
+def _near_copies(units: FloatArray) -> NDArray[np.intp]:
+    """Return the units that may have a copy: a first look in single precision, with room for its rounding, block by block."""
+    X = units.astype(np.float32)
+    found = np.zeros(X.shape[1], dtype=np.bool_)
+    for start in range(0, X.shape[1], _BLOCK):
+        cosines = X[:, start : start + _BLOCK].T @ X[:, start:]  # each pair once
+        own = np.arange(len(cosines))
+        cosines[own, own] = 0.0
+        if max(float(cosines.max()), -float(cosines.min())) > COPIES_R - 1e-4:
+            near = np.abs(cosines) > COPIES_R - 1e-4
+            found[start : start + _BLOCK] |= near.any(axis=1)
+            found[start:] |= near.any(axis=0)
+    return np.flatnonzero(found)
 
 
 def sign_flips(r: FloatArray) -> SignFlips:
