@@ -12,7 +12,7 @@ from kinprint.arch.exchangeable import permuted_axis
 from kinprint.comparison.selection import Pair
 from kinprint.errors import DegenerateInput, UnsupportedDtype
 from kinprint.formats.dtypes import FLOATS, Array
-from kinprint.metrics import CosineIdentity, Metric, cosine_identities, cosine_identity
+from kinprint.metrics import CosineIdentity, Metric, can_be_explained, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model.reader import Sample
 from kinprint.results.measurements import (
@@ -158,7 +158,9 @@ class _PairStack:
         return [pair.run(metric, value) for pair, value in zip(self._pairs, values, strict=True)]
 
     def explained(self) -> list[CosineExplained | None]:
-        """Take the cosines apart, where both sides have a direction."""
+        """Take the cosines apart, where both sides have a direction and a mean."""
+        if not can_be_explained(*self._flat):
+            return [None] * len(self._pairs)
         try:
             return [_explained(parts) for parts in cosine_identities(*self._flat)]
         except DegenerateInput:

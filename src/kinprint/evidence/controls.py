@@ -25,7 +25,8 @@ from kinprint.text import Text
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 RELATED = "related"
 SELF, SHUFFLED = "self", "shuffled self"
-CONTROL_LAYERS = 8
+CONTROL_LAYERS, LEAST_LAYERS = 8, 3
+CONTROL_ELEMENTS = 1 << 22  # of the layers that controls look at: of wide models three layers show what eight would
 
 
 def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
@@ -33,9 +34,15 @@ def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozense
 
     Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
     """
-    a = a.thinned(CONTROL_LAYERS)  # these show that the tests work on this model, for which some layers do
+    a = a.thinned(control_layers(a))  # these show that the tests work on this model, for which some layers do
     same, shuffled = assess(a, a, seed=seed), assess(a, a.shuffled(seed + 1), seed=seed)
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], _reached(same)
+
+
+def control_layers(*probes: Probe) -> int:
+    """Return how many layers controls look at, at most."""
+    sizes = [probe.layer_elements() for probe in probes]
+    return max(min(max(LEAST_LAYERS, CONTROL_ELEMENTS // max(size, 1)), CONTROL_LAYERS) for size in sizes)
 
 
 def both_controls(a: Probe, b: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
@@ -69,7 +76,7 @@ def able_tests(probes: tuple[Probe, Probe], power: Sequence[PowerFinding], *, se
         return known
     found = []
     for probe in probes:
-        few = probe.thinned(CONTROL_LAYERS)
+        few = probe.thinned(control_layers(probe))
         found.append(_reached(assess(few, planted_probe(few, few.shuffled(seed + 1), KEPT), seed=seed)))
     return found[0] & found[1]
 

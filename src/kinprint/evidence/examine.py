@@ -19,7 +19,7 @@ from kinprint.evidence.attempts import attempt, noting
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.common_start import origin_of
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, of_one_function, with_power
-from kinprint.evidence.controls import CONTROL_LAYERS, FAILED, able_tests, both_controls, failed_controls, run_controls
+from kinprint.evidence.controls import FAILED, able_tests, both_controls, control_layers, failed_controls, run_controls
 from kinprint.evidence.edit_kinds import KEEPING, NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
@@ -120,7 +120,7 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     power, seen, unsaid = _power(case, assessment) if nothing_found else ([], able, None)
     controls = [*own, *_rotation_controls(case, rotated), *run_controls(options, a, case.session)]
     stages.append(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
-    stages.append(Text("self and shuffled self look at {n} layers at most", n=CONTROL_LAYERS))
+    stages.append(Text("self and shuffled self look at {n} layers at most", n=control_layers(a, b)))
     components = with_power(assessment.components, assessment.tests, able)
     facts = replace(
         assessment.facts,

@@ -22,7 +22,7 @@ from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, pairs_b
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
-from kinprint.stats.fixedpoints import fixed_points, nearest_rows
+from kinprint.stats.fixedpoints import fixed_points
 from kinprint.stats.power import count_needed, least_strength, planted
 from kinprint.text import Text, joined
 
@@ -90,7 +90,10 @@ def _count(one: FloatArray, two: FloatArray) -> float:
     if len(one) <= MOST_ROWS:
         return float(fixed_points(one, two).count)
     chosen = np.array(evenly_spaced(range(len(one)), MOST_ROWS))
-    return float(np.mean(nearest_rows(one[chosen], two) == chosen)) * len(one)
+    left, right = (_unit_rows(rows).astype(np.float32) for rows in (one[chosen], two))
+    return float(np.mean((left @ right.T).argmax(axis=1) == chosen)) * len(
+        one
+    )  # of many thousand rows: ties do not matter
 
 
 def _dimension_power(norms: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:

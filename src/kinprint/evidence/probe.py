@@ -57,6 +57,11 @@ class Probe:
             return None
         return sample.shape[0] // self.kv_heads
 
+    def layer_elements(self) -> int:
+        """Return how many elements were read of a layer, on average."""
+        sizes = [(key[1], sample.stored.size) for key, sample in self.samples.items() if key[1] is not None]
+        return sum(size for _, size in sizes) // max(len({layer for layer, _ in sizes}), 1)
+
     def thinned(self, count: int) -> Probe:
         """Return the same probe with at most `count` evenly spaced layers."""
         read = sorted({key[1] for key in self.samples if key[1] is not None})

@@ -55,12 +55,23 @@ def cosine_identities(a: FloatArray, b: FloatArray) -> list[CosineIdentity]:
     """Decompose the cosines of many pairs of flattened tensors, (pairs, values), which were validated before."""
     left, right = each_safely_scaled(a), each_safely_scaled(b)
     observed = cosine.each(left, right)
-    means = np.stack([left.mean(axis=1), right.mean(axis=1)], axis=1)
-    stds = np.stack([left.std(axis=1), right.std(axis=1)], axis=1)
+    means, stds = spreads(left, right)
     return [
         _identity(*each)
         for each in zip(_correlations(left, right), observed, means.tolist(), stds.tolist(), strict=True)
     ]
+
+
+def spreads(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return means and standard deviations of both sides of each pair, (pairs, 2)."""
+    means = np.stack([a.mean(axis=1), b.mean(axis=1)], axis=1)
+    return means, np.stack([a.std(axis=1), b.std(axis=1)], axis=1)
+
+
+def can_be_explained(a: FloatArray, b: FloatArray) -> bool:
+    """Whether some pair has means on both sides that say anything beside the spread."""
+    means, stds = spreads(a, b)
+    return bool(np.all((means != 0.0) & (stds <= MAX_CV * np.abs(means)), axis=1).any())
 
 
 def _correlations(a: FloatArray, b: FloatArray) -> Sequence[float | None]:

@@ -14,10 +14,10 @@ References: Hoeffding, Probability inequalities for sums of bounded random varia
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 
@@ -56,49 +56,34 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
 
     A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
     """
-    units = _directions(A), _directions(B)
-    suspects = np.intersect1d(_near_copies(units[0]), _near_copies(units[1]))
-    merged = r.copy()
-    if not suspects.size:
-        return merged
-    copies = np.zeros((r.size, r.size), dtype=np.bool_)
-    one, two = (X[:, suspects] for X in units)
-    copies[np.ix_(suspects, suspects)] = (np.abs(one.T @ one) > COPIES_R) & (np.abs(two.T @ two) > COPIES_R)
-    np.fill_diagonal(copies, False)
-    todo = set(np.flatnonzero(copies.any(axis=1)).tolist())
-    while todo:
-        group, fresh = set(), {min(todo)}
-        while fresh:
-            group |= fresh
-            fresh = set(np.flatnonzero(copies[sorted(fresh)].any(axis=0)).tolist()) - group
-        members = sorted(group)
-        merged[members] = 0.0
-        merged[members[0]] = r[members].sum()
-        todo -= group
+    merged, leader = r.copy(), np.arange(r.size)
+    for i, j in _copies(_directions(A), _directions(B)):
+        first, other = sorted((leader[i], leader[j]))
+        if first != other:
+            leader[leader == other] = first
+            merged[first], merged[other] = merged[first] + merged[other], 0.0
     return merged
 
 
 def _directions(X: FloatArray) -> FloatArray:
-    """Return some entries of each unit (column), at unit length."""
+    """Return some entries of each unit (column of X) as a row, at unit length."""
     rows = X[:: max(1, -(-len(X) // _SKETCH))]
     lengths = np.linalg.norm(rows, axis=0)
     found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
-    return found
+    return np.ascontiguousarray(found.T)
 
 
-def _near_copies(units: FloatArray) -> NDArray[np.intp]:
-    """Return the units that may have a copy: a first look in single precision, with room for its rounding, block by block."""
-    X = units.astype(np.float32)
-    found = np.zeros(X.shape[1], dtype=np.bool_)
-    for start in range(0, X.shape[1], _BLOCK):
-        cosines = X[:, start : start + _BLOCK].T @ X[:, start:]  # each pair once
-        own = np.arange(len(cosines))
-        cosines[own, own] = 0.0
-        if max(float(cosines.max()), -float(cosines.min())) > COPIES_R - 1e-4:
-            near = np.abs(cosines) > COPIES_R - 1e-4
-            found[start : start + _BLOCK] |= near.any(axis=1)
-            found[start:] |= near.any(axis=0)
-    return np.flatnonzero(found)
+def _copies(one: FloatArray, two: FloatArray) -> Iterator[tuple[int, int]]:
+    """Yield pairs of units, i < j, that are copies in both models; the first look is in float32, with room for its rounding."""
+    X = one.astype(np.float32)
+    for start in range(0, len(X), _BLOCK):
+        cosines = X[start : start + _BLOCK] @ X[start:].T
+        i, j = np.nonzero(np.abs(cosines, out=cosines) > COPIES_R - 1e-4)
+        i, j = i[j > i] + start, j[j > i] + start
+        for side in (one, two):
+            near = np.abs(np.vecdot(side[i], side[j])) > COPIES_R
+            i, j = i[near], j[near]
+        yield from zip(i.tolist(), j.tolist(), strict=True)
 
 
 def sign_flips(r: FloatArray) -> SignFlips:
