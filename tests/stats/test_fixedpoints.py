@@ -99,7 +99,7 @@ def test_single_precision_changes_no_answer(monkeypatch: pytest.MonkeyPatch, dty
         return top_two(A, B, dtype, *args, **kwargs)
 
     monkeypatch.setattr(fixedpoints, "_top_two", spy)
-    monkeypatch.setattr(fixedpoints, "SINGLE_WORK", 1)
+    monkeypatch.setattr(fixedpoints, "SINGLE_SCORES", 1)
     np.testing.assert_array_equal(nearest_rows(A, B, centre=centre), expected)
     (first, rows), (second, again), *_ = calls
     assert (first, rows, second) == (np.float32, 200, np.float64)

@@ -16,7 +16,7 @@ import numpy as np
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
-from kinprint.evidence.exchangeability import both_repeat
+from kinprint.evidence.exchangeability import both_repeat, unit_ranks
 from kinprint.evidence.probe import SamplePair
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.p_values import PMethod
@@ -35,7 +35,7 @@ def dimension_test(pairs: Sequence[SamplePair], ordered: Mapping[Axis, Text]) ->
     if Axis.RESIDUAL in ordered:
         raise DegenerateInput(ordered[Axis.RESIDUAL])
     one, two = norm_profiles(pairs)
-    if (order := both_repeat(one, two)) is not None:
+    if (order := both_repeat(unit_ranks(one.T), unit_ranks(two.T))) is not None:
         raise DegenerateInput(order)
     found = fixed_points(without_outstanding(one), without_outstanding(two))
     return EvidenceTest(

@@ -15,7 +15,15 @@ from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.common_start import correlation
-from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, fair_pair, tied_alike, without_copies
+from kinprint.evidence.exchangeability import (
+    Block,
+    OrderedAxes,
+    common_order,
+    fair_pair,
+    tied_alike,
+    unit_ranks,
+    without_copies,
+)
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
@@ -43,15 +51,15 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
     # a scale of zero is a pruned dimension: which those are, a recipe may have fixed by place
     kept = np.all([(one != 0.0) & (two != 0.0) for one, two in values], axis=0)
     varying = [(a, b) for one, two in values if not (_is_constant(a := one[kept]) or _is_constant(b := two[kept]))]
-    blocks = [(one[None, :], two[None, :]) for one, two in varying]
-    if not blocks:
+    if not varying:
         raise DegenerateInput(
             "all {n} norms are constant on at least one side: there is no order to compare", n=len(group)
         )
-    null = joint_tail(blocks, seed=seed)
-    if null.sd > 0.0 and (order := common_order(blocks, null.sd)) is not None:
+    null = joint_tail([(one[None, :], two[None, :]) for one, two in varying], seed=seed)
+    ranks = [unit_ranks(np.array(side)) for side in zip(*varying, strict=True)]
+    if null.sd > 0.0 and (order := common_order(ranks[0], ranks[1], null.sd)) is not None:
         raise DegenerateInput(order)
-    return _from_null("norm_joint", role, null, (len(blocks), len(group)), ONE_PERMUTATION, RESIDUAL_ORDER)
+    return _from_null("norm_joint", role, null, (len(varying), len(group)), ONE_PERMUTATION, RESIDUAL_ORDER)
 
 
 def matrix_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, seed: int) -> EvidenceTest:

@@ -94,36 +94,41 @@ def _off_mean(rows: FloatArray) -> FloatArray:
     return found
 
 
-def _waves(values: FloatArray) -> FloatArray:
-    """Return how far the ranks of one vector follow the slowest waves over its index: cosines of 1 to `WAVES` half turns."""
-    d = values.size
-    ranks = _centred_ranks(values)
+def _waves(ranks: FloatArray) -> FloatArray:
+    """Return how far unit ranks (vectors, units) follow the slowest waves over their index: cosines of 1 to `WAVES` half turns."""
+    d = ranks.shape[1]
     waves = np.cos(np.pi * np.arange(1, WAVES + 1)[:, None] * (np.arange(d) + 0.5) / d)
-    following: FloatArray = (waves / np.linalg.norm(waves, axis=1, keepdims=True)) @ (ranks / np.linalg.norm(ranks))
+    following: FloatArray = ranks @ (waves / np.linalg.norm(waves, axis=1, keepdims=True)).T
     return following
 
 
-def _centred_ranks(values: FloatArray) -> NDArray[np.floating]:
-    return np.argsort(np.argsort(values, kind="stable")) - (values.size - 1) / 2.0
+def unit_ranks(vectors: FloatArray) -> FloatArray:
+    """Return the ranks of the entries of each vector (vectors, units), centred and at unit length."""
+    order = np.argsort(vectors, axis=1, kind="stable")
+    ranks = np.empty(vectors.shape)
+    d = vectors.shape[1]
+    np.put_along_axis(ranks, order, np.arange(d) - (d - 1) / 2.0, axis=1)
+    ranks /= np.linalg.norm(ranks[:1])
+    return ranks
 
 
-def _repeats(profiles: FloatArray) -> FloatArray:
-    """Return, for lags 1 to d/2, how far profiles resemble those a lag further on, in standard deviations of a random order.
+def _repeats(ranks: FloatArray) -> FloatArray:
+    """Return, for lags 1 to d/2, how far vectors resemble themselves a lag further on, in standard deviations of a random order.
 
-    Ranks, so that a few large entries do not decide; all lags at once, by a Fourier transform. Norms of a model resemble each
-    other, so their mean scatters like a single one at most.
+    Unit ranks, so that a few large entries do not decide; all lags at once, by a Fourier transform. Norms of a model resemble
+    each other, so their mean scatters like a single one at most.
     """
-    d = len(profiles)
-    ranks = np.argsort(np.argsort(profiles, axis=0, kind="stable"), axis=0) - (d - 1) / 2.0
-    ranks /= np.linalg.norm(ranks, axis=0)
-    spectrum = np.abs(np.fft.rfft(ranks, axis=0)) ** 2
-    alike = np.fft.irfft(spectrum, n=d, axis=0).mean(axis=1)
-    found: FloatArray = alike[1 : d // 2 + 1] * math.sqrt(d)
+    d = ranks.shape[1]
+    spectrum = np.abs(np.fft.rfft(ranks, axis=1)) ** 2
+    found: FloatArray = np.fft.irfft(spectrum.mean(axis=0), n=d)[1 : d // 2 + 1] * math.sqrt(d)
     return found
 
 
 def both_repeat(one: FloatArray, two: FloatArray) -> Text | None:
-    """Say if the units of both models (rows) resemble those at one distance from them: neighbours, or periods of any length."""
+    """Say if the units of both models resemble those at one distance from them: neighbours, or periods of any length.
+
+    Given are the unit ranks of either side, (vectors, units).
+    """
     both = np.minimum(np.abs(_repeats(one)), np.abs(_repeats(two)))
     if both.max(initial=0.0) <= REPEATS_Z:
         return None
@@ -134,23 +139,24 @@ def both_repeat(one: FloatArray, two: FloatArray) -> Text | None:
 
 def both_follow_index(one: FloatArray, two: FloatArray) -> bool:
     """Whether two vectors rise and fall over their index alike, more than a random order of either would."""
-    return float(np.abs(_waves(one) * _waves(two)).sum()) * math.sqrt(min(one.size, two.size)) > ORDER_Z
+    following = [_waves(unit_ranks(x[None])) for x in (one, two)]
+    return float(np.abs(following[0] * following[1]).sum()) * math.sqrt(min(one.size, two.size)) > ORDER_Z
 
 
-def common_order(blocks: Sequence[Block], sd: float) -> Text | None:
+def common_order(one: FloatArray, two: FloatArray, sd: float) -> Text | None:
     """Say if the entries of both sides follow their index, or their neighbours: then their order is not arbitrary.
 
     A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
-    `ORDER_Z` standard deviations of the statistic.
+    `ORDER_Z` standard deviations of the statistic. Given are the unit ranks of either side, (vectors, units).
     """
-    products = np.mean([_waves(one[0]) * _waves(two[0]) for one, two in blocks], axis=0)
+    products = np.mean(_waves(one) * _waves(two), axis=0)
     excess = float(np.abs(products).sum()) / sd
     if excess > ORDER_Z:
         return Text(
             "in both models entries follow their index, worth {x:.1f} standard deviations: the order has a meaning",
             x=excess,
         )
-    return both_repeat(*(np.array([block[side][0] for block in blocks]).T for side in (0, 1)))
+    return both_repeat(one, two)
 
 
 def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
@@ -162,7 +168,7 @@ def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
     one, two = _column_lengths(a), _column_lengths(b)
     if Axis.RESIDUAL in ordered or one is None or two is None or not one.size == two.size > WAVES:
         return ordered
-    why = both_repeat(one[:, None], two[:, None])
+    why = both_repeat(unit_ranks(one[None]), unit_ranks(two[None]))
     if both_follow_index(one, two):
         why = Text("in both models the lengths of columns follow their index: their order has a meaning")
     return ordered if why is None else {**ordered, Axis.RESIDUAL: why}

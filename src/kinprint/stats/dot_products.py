@@ -11,7 +11,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
 from kinprint.stats import montecarlo
-from kinprint.stats.moments import Moments, centred_rows, dot_means, each_dot_moments
+from kinprint.stats.moments import Moments, centred_dot_moments, centred_rows, dot_means
 from kinprint.stats.tails import each_log10_p_dot, least_log10_p, log10_p_monte_carlo
 from kinprint.text import Text
 
@@ -68,8 +68,12 @@ def dot_nulls(
     A: FloatArray, B: FloatArray, t: Sequence[float], ask: NullRequest, *, rising: bool = True
 ) -> list[NullResult]:
     """Return the nulls of T = ⟨A, B∘π⟩ itself, at the observed `t`; `rising` says whether the metric rises with T."""
-    known = ask.known
-    moments = each_dot_moments(A, B) if known is None else _known_moments(A, B, known)
+    known, means = ask.known, dot_means(A, B)
+    if known is None:
+        left, right = centred_rows(A), centred_rows(B)
+        moments = centred_dot_moments(left, right, means)
+    else:
+        moments = _known_moments(A, B, means, known)
     side = 1.0 if rising == ask.higher_is_closer else -1.0
     tail = "greater" if side > 0 else "less"
     found = [moments_null(one, ask.kind, rows=A.shape[1], tail=tail) for one in moments]
@@ -82,8 +86,11 @@ def dot_nulls(
     if not varying:
         return found
     z = [(t[k] - moments[k].mean) / moments[k].sd for k in varying]
-    chosen = slice(None) if len(varying) == len(found) else varying
-    left, right = centred_rows(A[chosen]), centred_rows(B[chosen]) * side
+    if known is not None:
+        left, right = centred_rows(A), centred_rows(B)
+    if len(varying) < len(found):
+        left, right = left[varying], right[varying]
+    right = right if side > 0 else -right
     draws = ask.draws or affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape[1:]))
     upper = [side * one for one in z], [_upper(moments[k], side) for k in varying]
     tails = each_log10_p_dot(*upper, left, right, floor=log10_p_monte_carlo(0, draws), bound=ask.bound)
@@ -123,7 +130,7 @@ def _upper(moments: Moments, side: float) -> Moments:
     return moments if side > 0 or moments.skewness is None else replace(moments, skewness=-moments.skewness)
 
 
-def _known_moments(A: FloatArray, B: FloatArray, known: Sequence[NullResult]) -> list[Moments]:
+def _known_moments(A: FloatArray, B: FloatArray, means: FloatArray, known: Sequence[NullResult]) -> list[Moments]:
     """Return mean and variance of ⟨A, B∘π⟩ from those of the correlation of the same values, shifted and scaled or not.
 
     A shift changes T by a constant and a factor scales it, so sd(T) = sd(r)·‖A − Ā‖‖B − B̄‖ with the means over all values.
@@ -131,7 +138,7 @@ def _known_moments(A: FloatArray, B: FloatArray, known: Sequence[NullResult]) ->
     spreads = A[0].size * _spreads(A) * _spreads(B)
     return [
         Moments(mean, (one.sd * spread) ** 2, one.n)
-        for mean, spread, one in zip(dot_means(A, B).tolist(), spreads.tolist(), known, strict=True)
+        for mean, spread, one in zip(means.tolist(), spreads.tolist(), known, strict=True)
     ]
 
 
@@ -143,17 +150,20 @@ def _spreads(X: FloatArray) -> FloatArray:
 
 def _angles(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     """Nulls of ⟨A, B⟩/(‖A‖‖B‖): an exact linear map of the dot product, since norms do not see order."""
-    left, right = each_safely_scaled(A), each_safely_scaled(B)
-    norms_a, norms_b = each_norm(left), each_norm(right)
+    return _unit_nulls(each_safely_scaled(A), each_safely_scaled(B), ask)
+
+
+def _unit_nulls(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
+    norms_a, norms_b = each_norm(A), each_norm(B)
     if not (norms_a.all() and norms_b.all()):
         raise DegenerateInput("null {kind}: a side has zero length: expected a direction", kind=ask.kind)
-    return dot_nulls(left / norms_a[:, None, None], right / norms_b[:, None, None], ask.observed, ask)
+    return dot_nulls(A / norms_a[:, None, None], B / norms_b[:, None, None], ask.observed, ask)
 
 
 def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     # centred by the overall mean, which no permutation changes: the metric flattens matrices
     left, right = (centred_rows(each_safely_scaled(X).reshape(len(X), -1)).reshape(X.shape) for X in (A, B))
-    return _angles(left, right, ask)
+    return _unit_nulls(left, right, ask)
 
 
 def _rank_correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:

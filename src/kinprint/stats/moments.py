@@ -121,11 +121,16 @@ def each_dot_moments(
     matrices of the centred rows. For one row that is Var r = 1/(d−1) (Pitman 1937).
     Shape: see `shape_from_powers`; skipped for stacks that would cost more than `max_flops`.
     """
-    _, m, d = A.shape
-    means = dot_means(A, B)
+    return centred_dot_moments(centred_rows(A), centred_rows(B), dot_means(A, B), shape=shape, max_flops=max_flops)
+
+
+def centred_dot_moments(
+    left: FloatArray, right: FloatArray, means: FloatArray, *, shape: bool = True, max_flops: float = MAX_FLOPS
+) -> list[Moments]:
+    """Return the moments of `each_dot_moments`, given the centred rows of both sides and the means."""
+    _, m, d = left.shape
     if d < 2:
         return [Moments(float(mean), 0.0, d) for mean in means]
-    left, right = centred_rows(A), centred_rows(B)
     tall = m > d
     if tall:  # C = AᵀB itself is the small matrix where rows outnumber units
         products = left.swapaxes(1, 2) @ right
