@@ -25,8 +25,9 @@ from kinprint.text import Text
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 RELATED = "related"
 SELF, SHUFFLED = "self", "shuffled self"
-CONTROL_LAYERS, LEAST_LAYERS = 8, 3
-CONTROL_ELEMENTS = 1 << 22  # of the layers that controls look at: of wide models three layers show what eight would
+CONTROL_LAYERS = 8
+WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 20, 3, 16
+"""Elements read of one layer from which three layers and half of the rows show that the tests work: 16! = 10¹³ orders of rows."""
 
 
 def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
@@ -34,15 +35,22 @@ def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozense
 
     Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
     """
-    a = a.thinned(control_layers(a))  # these show that the tests work on this model, for which some layers do
+    a = _thinned(a)  # these show that the tests work on this model, for which some layers do
     same, shuffled = assess(a, a, seed=seed), assess(a, a.shuffled(seed + 1), seed=seed)
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], _reached(same)
 
 
+def _is_wide(probe: Probe) -> bool:
+    return probe.layer_elements() > WIDE_LAYER
+
+
+def _thinned(probe: Probe) -> Probe:
+    return probe.thinned(WIDE_LAYERS, WIDE_ROWS) if _is_wide(probe) else probe.thinned(CONTROL_LAYERS)
+
+
 def control_layers(*probes: Probe) -> int:
     """Return how many layers controls look at, at most."""
-    sizes = [probe.layer_elements() for probe in probes]
-    return max(min(max(LEAST_LAYERS, CONTROL_ELEMENTS // max(size, 1)), CONTROL_LAYERS) for size in sizes)
+    return WIDE_LAYERS if all(map(_is_wide, probes)) else CONTROL_LAYERS
 
 
 def both_controls(a: Probe, b: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
@@ -76,7 +84,7 @@ def able_tests(probes: tuple[Probe, Probe], power: Sequence[PowerFinding], *, se
         return known
     found = []
     for probe in probes:
-        few = probe.thinned(control_layers(probe))
+        few = _thinned(probe)
         found.append(_reached(assess(few, planted_probe(few, few.shuffled(seed + 1), KEPT), seed=seed)))
     return found[0] & found[1]
 

@@ -62,13 +62,13 @@ class Probe:
         sizes = [(key[1], sample.stored.size) for key, sample in self.samples.items() if key[1] is not None]
         return sum(size for _, size in sizes) // max(len({layer for layer, _ in sizes}), 1)
 
-    def thinned(self, count: int) -> Probe:
-        """Return the same probe with at most `count` evenly spaced layers."""
+    def thinned(self, count: int, rows: int | None = None) -> Probe:
+        """Return the same probe with at most `count` evenly spaced layers, and the first rows of matrices."""
         read = sorted({key[1] for key in self.samples if key[1] is not None})
-        if len(read) <= count:
+        if len(read) <= count and rows is None:
             return self
         kept: set[int | None] = {None, *evenly_spaced(read, count)}
-        samples = {key: sample for key, sample in self.samples.items() if key[1] in kept}
+        samples = {key: sample.first_rows(rows) for key, sample in self.samples.items() if key[1] in kept}
         heads = {key: sample for key, sample in self.heads.items() if key[1] in kept}
         return replace(self, samples=samples, heads=heads)
 

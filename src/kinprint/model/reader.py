@@ -6,7 +6,7 @@ merged byte ranges, ``model.read(wants)`` reads them, and `read_together` reads 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,6 +65,12 @@ class Sample:
     def finite(self) -> bool:
         """Whether the slice holds neither NaN nor infinity."""
         return self.stored.dtype.kind != "f" or math.isfinite(self.once(largest_magnitude))
+
+    def first_rows(self, count: int | None) -> "Sample":
+        """Return the first rows of a slice that starts with the first; of vectors, and of other slices, all."""
+        if count is None or self.stored.ndim != 2 or len(self.stored) <= count or self.rows is None or self.rows[0]:
+            return self
+        return replace(self, stored=self.stored[:count], rows=(0, count))
 
     def once(self, reduce: Callable[[FloatArray], T]) -> T:
         """Return a figure of the values; it is computed once, whichever tests, grids and controls ask for it."""

@@ -157,7 +157,15 @@ def _unit_nulls(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResu
     norms_a, norms_b = each_norm(A), each_norm(B)
     if not (norms_a.all() and norms_b.all()):
         raise DegenerateInput("null {kind}: a side has zero length: expected a direction", kind=ask.kind)
-    return dot_nulls(A / norms_a[:, None, None], B / norms_b[:, None, None], ask.observed, ask)
+    if ask.known is None or not ask.higher_is_closer:
+        return dot_nulls(A / norms_a[:, None, None], B / norms_b[:, None, None], ask.observed, ask)
+    moments = _known_moments(A, B, dot_means(A, B), ask.known)  # mean and spread in units of the two lengths
+    found = []
+    for one, known, length in zip(moments, ask.known, (norms_a * norms_b).tolist(), strict=True):
+        unit = replace(one, mean=one.mean / length, variance=one.variance / length**2)
+        null = moments_null(unit, ask.kind, rows=A.shape[1])
+        found.append(replace(known, name=ask.kind, mean=null.mean, sd=null.sd) if unit.variance > 0.0 else null)
+    return found
 
 
 def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:

@@ -34,6 +34,8 @@ class PermutationNulls:
     def each(self, kind: str, *, observed: Sequence[float], higher_is_closer: bool) -> list[NullResult]:
         """Return the nulls of `kind`, one of `DOT_KINDS`, for all pairs; raise DegenerateInput if one of the pairs has none."""
         known = self._correlations if kind in DOT_FAMILY else None
+        if known is not None and kind == "pearson" and higher_is_closer:
+            return known
         if known is None and kind in DOT_FAMILY and len(self._A) > 1:
             raise DegenerateInput(f"null {kind}: a side of one of the pairs is constant")
         ask = NullRequest(kind, observed, higher_is_closer, self._seed, known=known)
