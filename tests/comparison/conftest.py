@@ -126,7 +126,7 @@ def demo() -> Callable[[str], Report]:
 
     @cache
     def report(name: str) -> Report:
-        options = Options(metrics=DEMO_METRICS.get(name, ()), rows=8 if name == "base" else 32)
+        options = Options(metrics=DEMO_METRICS.get(name, ("all",)), rows=8 if name == "base" else 32)
         return compare(str(DEMO / "base"), str(DEMO / name), options, settings=Settings())
 
     return report

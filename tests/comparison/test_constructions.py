@@ -71,7 +71,7 @@ def test_other_depths_compare_the_layers_both_have(llama, run):
 
 
 def test_other_vocabularies_compare_rows_both_have(llama, run):
-    report = run(llama("a", 1, vocab=200), llama("b", 1, vocab=120), roles=("embedding",))
+    report = run(llama("a", 1, vocab=200), llama("b", 1, vocab=120), roles=("embedding",), metrics="all")
     found = pick(report, "embedding", None)
     assert (found.status, found.rows) == ("ok", (30, 62))
     assert (found.a.shape, found.b.shape) == ((200, 256), (120, 256))
@@ -132,14 +132,14 @@ def test_norms_constant_up_to_rounding_give_every_metric_the_same_chance(llama, 
             if "norm" in name:
                 tensors[name] = nearly(rng, 256)
 
-    report = run(llama("a", 1, change=precise), llama("b", 2, change=precise), roles=NORMS)
+    report = run(llama("a", 1, change=precise), llama("b", 2, change=precise), roles=NORMS, metrics="all")
     found = pick(report, "input_norm")
     assert metric(found, "pearson").status == "not_comparable"
     assert {metric(found, name).status for name in ("cosine", "l2", "rel_l2", "rel_l2_a")} == {"ok"}
 
 
 def test_a_rounded_copy_differs_by_no_step_of_the_coarser_type(llama, run):
-    report = run(llama("a", 1), llama("b", 1, dtype="BF16"), roles=("attn_q",), layers="0")
+    report = run(llama("a", 1), llama("b", 1, dtype="BF16"), roles=("attn_q",), layers="0", metrics="all")
     found = pick(report, "attn_q")
     assert (found.a.dtype, found.b.dtype) == ("F32", "BF16")
     assert metric(found, "ulp_distance").value == 0.0
@@ -157,7 +157,7 @@ def test_gemma_norms_get_their_one_back(llama, run):
 
     gemma = {"model_type": "gemma", "architectures": ["GemmaForCausalLM"]}
     plain, offset = llama("a", 1), llama("b", 1, change=minus_one, extra=gemma)
-    found = pick(run(plain, offset, roles=NORMS), "input_norm")
+    found = pick(run(plain, offset, roles=NORMS, metrics="all"), "input_norm")
     assert metric(found, "cosine").value == pytest.approx(1.0, abs=1e-9)
     assert metric(found, "rel_l2").value < 1e-6
 
@@ -237,7 +237,9 @@ def test_integer_weights_have_no_ulps_but_are_compared(llama, run):
             np.random.default_rng(3).integers(-100, 100, (320, 256)).astype(np.int8)
         )
 
-    report = run(llama("a", 1, change=integers), llama("b", 1, change=integers), roles=("mlp_up",), layers="0")
+    report = run(
+        llama("a", 1, change=integers), llama("b", 1, change=integers), roles=("mlp_up",), layers="0", metrics="all"
+    )
     found = pick(report, "mlp_up")
     assert metric(found, "ulp_distance").status == "not_comparable"
     assert metric(found, "byte_identity").value == 1.0

@@ -168,10 +168,18 @@ def _unit_nulls(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResu
     return found
 
 
+def unit_deviations(X: FloatArray) -> FloatArray:
+    """Return each array less its overall mean, which no permutation changes, at unit length; DegenerateInput for a constant one."""
+    centred = centred_rows(each_safely_scaled(X).reshape(len(X), -1))
+    lengths = np.sqrt(np.vecdot(centred, centred))
+    if not lengths.all():
+        raise DegenerateInput("null pearson: a side is constant: expected varying values")
+    centred /= lengths[:, None]
+    return centred.reshape(X.shape)
+
+
 def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
-    # centred by the overall mean, which no permutation changes: the metric flattens matrices
-    left, right = (centred_rows(each_safely_scaled(X).reshape(len(X), -1)).reshape(X.shape) for X in (A, B))
-    return _unit_nulls(left, right, ask)
+    return dot_nulls(unit_deviations(A), unit_deviations(B), ask.observed, ask)
 
 
 def _rank_correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:

@@ -53,84 +53,55 @@ class FixedPoints:
 
     count: int
     n: int  # rows
-    ties: int  # rows without a unique nearest one, which do not count
     log10_p: float
 
 
-@dataclass(frozen=True)
-class _TopTwo:
-    """For each row the largest score, its place, and the second largest score."""
+def fixed_points(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> FixedPoints:
+    """Count the rows whose nearest row of the other side is at the same place; log10 p = log10 1/count! (see the module).
 
-    index: NDArray[np.intp]
-    best: FloatArray
-    second: FloatArray
-
-    @classmethod
-    def nothing(cls, rows: int) -> _TopTwo:
-        return cls(np.full(rows, -1, dtype=np.intp), np.full(rows, -np.inf), np.full(rows, -np.inf))
-
-    def update(self, start: int, offset: int, scores: NDArray[Any]) -> None:
-        """Take in the scores of the rows from `start` on against candidates numbered from `offset` on."""
-        part, each = slice(start, start + len(scores)), np.arange(len(scores))
-        places = scores.argmax(axis=1)
-        first = scores[each, places]
-        scores[each, places] = -np.inf
-        others = scores.max(axis=1)
-        scores[each, places] = first
-        better = first > self.best[part]
-        self.second[part] = np.maximum(self.second[part], np.maximum(others, np.where(better, self.best[part], first)))
-        self.index[part] = np.where(better, offset + places, self.index[part])
-        self.best[part] = np.maximum(self.best[part], first)
-
-
-def nearest_rows(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> NDArray[np.intp]:
-    """Return, for each row of A, the index of the row of B with the largest cosine, or −1 if there is no such one row.
-
-    A and B are (m, d) and (n, d); `block` rows of either side are multiplied at a time; `centre` takes correlations in place of
-    cosines. A row of length zero (or constant, if centred) has no nearest row and is nobody's. Two cosines closer than the
-    largest rounding error that products of this width can have, d·eps, count as equal: the answer must not depend on the order
-    in which a processor adds. Large problems are done in float32 and again in float64 for the rows that leaves in doubt.
+    A and B are (m, d); `block` rows of either side are multiplied at a time; `centre` takes correlations in place of cosines. The
+    count is the mean of those from A's side and from B's, rounded down; for counts of 0 and 1 p is 1. A row of length zero (or
+    constant, if centred) has no nearest row and is nobody's. Two cosines closer than the largest rounding error that products of
+    this width can have, d·eps, count as equal: the answer must not depend on the order in which a processor adds. Large problems
+    are done in float32 and again in float64 for the rows that leaves in doubt.
     """
-    return _nearest_both(A, B, block, centre=centre)[0]
-
-
-def _nearest_both(A: ArrayLike, B: ArrayLike, block: int, *, centre: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the nearest rows of B for the rows of A, and those of A for the rows of B, from one pass over all products."""
     left, right = _checked(A, "a"), _checked(B, "b")
-    if left.shape[1] != right.shape[1]:
-        raise DegenerateInput(f"nearest rows: expected rows of equal length, got {left.shape} and {right.shape}")
+    if left.shape != right.shape:
+        raise DegenerateInput(f"fixed points: expected equal shapes, got {left.shape} and {right.shape}")
     if block < 1:
-        raise ValueError(f"nearest rows: expected a block of at least one row, got {block}")
-    width = left.shape[1]
-    single = left.shape[0] * right.shape[0] >= SINGLE_SCORES and width <= SINGLE_WIDTH
-    tops = _top_two(left, right, np.dtype(np.float32 if single else np.float64), block, centre=centre)
-    one, two = (_decided(top, width, np.float32 if single else np.float64) for top in tops)
-    if single:
-        for found, here, there in ((one, left, right), (two, right, left)):
-            if (todo := np.flatnonzero(found < 0)).size:
-                again = _top_two(here[todo], there, np.dtype(np.float64), block, centre=centre)[0]
-                found[todo] = _decided(again, width, np.float64)
-    return one, two
+        raise ValueError(f"fixed points: expected a block of at least one row, got {block}")
+    m, width = left.shape
+    single = m * m >= SINGLE_SCORES and width <= SINGLE_WIDTH
+    one, two = (_directions(X, centre=centre) for X in (left, right))
+    dtype = np.float32 if single else np.float64
+    margins = _margins(one.astype(dtype, copy=False), two.astype(dtype, copy=False), block)
+    fixed = 0
+    for margin, here, there in zip(margins, (one, two), (two, one), strict=True):
+        fixed += int(np.count_nonzero(margin > _rounding(width, dtype)))
+        if single and (todo := np.flatnonzero(np.abs(margin) <= _rounding(width, dtype))).size:
+            again = [_margin_of(here[part], there, part) for part in np.array_split(todo, -(-todo.size // block))]
+            doubtful = np.concatenate(again) > _rounding(width, np.float64)
+            fixed += int(doubtful.sum()) - int(np.count_nonzero(margin[todo] > _rounding(width, dtype)))
+    return FixedPoints(fixed // 2, m, min(0.0, least_log10_p(fixed // 2)))
 
 
-def _decided(top: _TopTwo, width: int, dtype: type[np.floating[Any]]) -> NDArray[np.intp]:
-    """Return the nearest places, −1 where another row comes within rounding, or there is none at all."""
-    rounding = (width + 16) * float(np.finfo(dtype).eps)
-    return np.where(top.second >= top.best - rounding, -1, top.index)
+def _rounding(width: int, dtype: type[np.floating[Any]]) -> float:
+    return (width + 16) * float(np.finfo(dtype).eps)
 
 
 def _checked(X: ArrayLike, side: str) -> NDArray[Any]:
     values = np.asarray(X)
     if values.ndim != 2 or values.size == 0:
-        raise DegenerateInput(f"nearest rows: expected a non-empty matrix for {side}, got the shape {values.shape}")
-    check_finite(values, Text("nearest rows"), side)
+        raise DegenerateInput(f"fixed points: expected a non-empty matrix for {side}, got the shape {values.shape}")
+    check_finite(values, Text("fixed points"), side)
     return values
 
 
-def _directions(X: NDArray[Any], *, centre: bool) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the rows at unit length and whether they have a direction at all; those that have none stay zero."""
+def _directions(X: NDArray[Any], *, centre: bool) -> FloatArray:
+    """Return the rows at unit length; those that have no direction are NaN."""
     rows = X.astype(np.float64)
-    lengths = np.sqrt(np.vecdot(rows, rows))
+    with np.errstate(over="ignore", under="ignore"):
+        lengths = np.sqrt(np.vecdot(rows, rows))
     if not (_SAFE[0] < float(lengths.min()) and float(lengths.max()) < _SAFE[1]):
         peaks = np.abs(rows).max(axis=1)
         rows /= np.where(peaks > 0.0, peaks, 1.0)[:, None]  # so that no square overflows or vanishes
@@ -138,46 +109,43 @@ def _directions(X: NDArray[Any], *, centre: bool) -> tuple[FloatArray, NDArray[n
     if centre:
         rows = centred_rows(rows)
         lengths = np.linalg.norm(rows, axis=1)
-    valid: NDArray[np.bool_] = lengths > 0.0
-    rows /= np.where(valid, lengths, 1.0)[:, None]
-    return rows, valid
+    rows /= np.where(lengths > 0.0, lengths, math.nan)[:, None]
+    return rows
 
 
-def _top_two(
-    A: NDArray[Any], B: NDArray[Any], dtype: np.dtype[Any], block: int, *, centre: bool
-) -> tuple[_TopTwo, _TopTwo]:
-    """Return the best and second best rows of B for each row of A, and the other way round."""
-    m, n = A.shape[0], B.shape[0]
-    left, usable = np.empty(A.shape, dtype), np.empty(m, dtype=np.bool_)
-    for start in range(0, m, block):
-        part = slice(start, start + block)
-        left[part], usable[part] = _directions(A[part], centre=centre)
-    forth, back = _TopTwo.nothing(m), _TopTwo.nothing(n)
-    for column in range(0, n, block):
-        rows, valid = _directions(B[column : column + block], centre=centre)
-        right = rows.astype(dtype, copy=False).T
-        for start in range(0, m, block):
-            part = slice(start, start + block)
-            scores = left[part] @ right
-            scores[:, ~valid] = scores[~usable[part]] = -np.inf
-            forth.update(start, column, scores)
-            back.update(column, start, scores.T)
-    return forth, back
+def _margins(one: NDArray[Any], two: NDArray[Any], block: int) -> tuple[FloatArray, FloatArray]:
+    """Return by how much the cosine of rows at one place exceeds those with all other rows: from A's side, and from B's.
 
-
-def fixed_points(A: ArrayLike, B: ArrayLike, *, block: int = 1024, centre: bool = False) -> FixedPoints:
-    """Count the rows whose nearest row of the other side is at the same place; log10 p = log10 1/count! (see the module).
-
-    The count is the mean of those from A's side and from B's, rounded down. Parameters are those of `nearest_rows`; both sides need
-    the same number of rows. For counts of 0 and 1 p is 1.
+    Minus infinity for rows without a direction.
     """
-    left, right = np.asarray(A), np.asarray(B)
-    if left.shape != right.shape:
-        raise DegenerateInput(f"fixed points: expected equal shapes, got {left.shape} and {right.shape}")
-    both = np.array(_nearest_both(left, right, block, centre=centre))
-    count = int(np.count_nonzero(both == np.arange(both.shape[1]))) // 2
-    ties = int(np.count_nonzero(both < 0)) // 2
-    return FixedPoints(count, both.shape[1], ties, min(0.0, least_log10_p(count)))
+    m = len(one)
+    own, forth, back = np.full(m, -np.inf), np.full(m, -np.inf), np.full(m, -np.inf)
+    for column in range(0, m, block):
+        there = slice(column, column + block)
+        for start in range(0, m, block):
+            here = slice(start, start + block)
+            scores = one[here] @ two[there].T
+            if start == column:
+                own[here] = scores.diagonal()
+                np.fill_diagonal(scores, -np.inf)
+            forth[here] = np.fmax(forth[here], np.fmax.reduce(scores, axis=1))  # NaN is nobody's nearest
+            back[there] = np.fmax(back[there], np.fmax.reduce(scores, axis=0))
+    return _over(own, forth), _over(own, back)
+
+
+def _margin_of(here: FloatArray, there: FloatArray, places: NDArray[np.intp]) -> FloatArray:
+    """Return the same in float64 for the rows at some places."""
+    scores = here @ there.T
+    each = np.arange(places.size)
+    own = scores[each, places]
+    scores[each, places] = -np.inf
+    return _over(own, np.fmax.reduce(scores, axis=1))
+
+
+def _over(own: FloatArray, others: FloatArray) -> FloatArray:
+    with np.errstate(invalid="ignore"):
+        margin: FloatArray = own - others
+    return np.where(np.isnan(own), -np.inf, np.where(np.isnan(others), np.inf, margin))
 
 
 def combined_fixed_points(counts: Sequence[int], sizes: Sequence[int]) -> float:

@@ -232,8 +232,7 @@ def _sampled_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: Fl
     are represented by an even sample in the order of their length; a column's length also bounds its largest entry. These sums are
     in float32, a third of the time: each is right to 1e-5 of the sum of magnitudes, far below what the sample leaves open.
     """
-    rows = np.einsum("lij,lij->lj", A, gram_b @ A)
-    columns = np.einsum("lij,lij->lj", B, gram_a @ B)
+    rows, columns = ((X * (gram @ X)).sum(axis=1) for X, gram in ((A, gram_b), (B, gram_a)))
     sums = np.array([_column_sums(*pair) for pair in zip(A, B, columns, strict=True)])
     return Powers(
         sums[:, 0], sums[:, 1], each_dot(rows, rows), each_dot(columns, columns), _cycles(gram_a, gram_b), sums[:, 2]

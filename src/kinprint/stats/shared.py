@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray, each_dot, each_safely_scaled
+from kinprint._util.numeric import FloatArray, each_dot
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
-from kinprint.stats.dot_products import DOT_KINDS, NullRequest
+from kinprint.stats.dot_products import DOT_KINDS, NullRequest, dot_nulls, unit_deviations
 from kinprint.stats.montecarlo import Statistic
 from kinprint.stats.nulls import null_for
 
@@ -68,15 +67,10 @@ class PermutationNulls:
     @cached_property
     def _correlations(self) -> list[NullResult] | None:
         """The nulls of the Pearson correlations, or None where a constant side leaves one without: each metric has its own."""
-        left, right = (
-            X - X.mean(axis=(1, 2), keepdims=True) for X in (each_safely_scaled(self._A), each_safely_scaled(self._B))
-        )
-        lengths = np.sqrt(each_dot(left, left) * each_dot(right, right))
-        if not lengths.all():
-            return None
-        observed = (each_dot(left, right) / lengths).tolist()
-        ask = NullRequest("pearson", observed, higher_is_closer=True, seed=self._seed)
         try:
-            return DOT_KINDS["pearson"](self._A, self._B, ask)
-        except DegenerateInput:  # constant up to rounding
+            left, right = unit_deviations(self._A), unit_deviations(self._B)
+        except DegenerateInput:  # constant, or up to rounding
             return None
+        observed = each_dot(left, right).tolist()
+        ask = NullRequest("pearson", observed, higher_is_closer=True, seed=self._seed)
+        return dot_nulls(left, right, observed, ask)

@@ -30,6 +30,7 @@ apart than this in both models are counted apart: with two of each, T then scatt
 
 _SKETCH = 64  # entries of a unit that are looked at for copies
 _BLOCK = 128  # units held against all others at a time: what fits the cache
+_LOWER = np.tri(_BLOCK, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,13 @@ def _copies(one: FloatArray, two: FloatArray) -> Iterator[tuple[int, int]]:
     """Yield pairs of units, i < j, that are copies in both models; the first look is in float32, with room for its rounding."""
     X = one.astype(np.float32)
     for start in range(0, len(X), _BLOCK):
-        cosines = X[start : start + _BLOCK] @ X[start:].T
-        i, j = np.nonzero(np.abs(cosines, out=cosines) > COPIES_R - 1e-4)
-        i, j = i[j > i] + start, j[j > i] + start
+        cosines = np.abs(X[start : start + _BLOCK] @ X[start:].T)
+        count = len(cosines)
+        cosines[:, :count][_LOWER[:count, :count]] = 0.0  # each pair once
+        if cosines.max() <= COPIES_R - 1e-4:
+            continue
+        found = np.flatnonzero(cosines > COPIES_R - 1e-4)
+        i, j = found // cosines.shape[1] + start, found % cosines.shape[1] + start
         for side in (one, two):
             near = np.abs(np.vecdot(side[i], side[j])) > COPIES_R
             i, j = i[near], j[near]
