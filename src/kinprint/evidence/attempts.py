@@ -1,6 +1,6 @@
 """Run one test or search of many so that what it trips over ends that test alone, and is said."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -39,9 +39,14 @@ def attempt(run: Callable[[], T], otherwise: Callable[[Text], T]) -> T:
             raise
         why = printable(f"{type(error).__name__}: {error}", 160)
         said = _broken(why)
-        if (noted := _noted.get()) is not None and said not in noted:
-            noted.append(said)
+        note([said])
         return otherwise(said)
+
+
+def note(broken: Iterable[Text]) -> None:
+    """Add to what is collected of tests that could not run."""
+    if (noted := _noted.get()) is not None:
+        noted += [said for said in broken if said not in noted]
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 from kinprint.errors import KinprintError
 from kinprint.evidence.assess import Assessment, assess
-from kinprint.evidence.attempts import attempt
+from kinprint.evidence.attempts import attempt, note, noting
 from kinprint.evidence.power import KEPT, planted_probe
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import read_probe
@@ -25,12 +26,15 @@ from kinprint.text import Text
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 RELATED = "related"
 SELF, SHUFFLED = "self", "shuffled self"
+Controls = tuple[list[ControlFinding], frozenset[tuple[str, str]]]
+"""Controls, and tests, by name and scope, that see a copy."""
+
 CONTROL_LAYERS = 8
 WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 20, 3, 16
 """Elements read of one layer from which three layers and half of the rows show that the tests work: 16! = 10¹³ orders of rows."""
 
 
-def own_controls(a: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
+def own_controls(a: Probe, *, seed: int) -> Controls:
     """Run A against itself, which must be identical, and against itself with all free orders drawn anew: unrelated.
 
     Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
@@ -53,7 +57,7 @@ def control_layers(*probes: Probe) -> int:
     return WIDE_LAYERS if all(map(_is_wide, probes)) else CONTROL_LAYERS
 
 
-def both_controls(a: Probe, b: Probe, *, seed: int) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
+def both_controls(a: Probe, b: Probe, *, seed: int) -> Controls:
     """Run the controls of both models, so that their order does not matter: where those of B go wrong, these are reported."""
     (mine, able), (others, seen) = (own_controls(probe, seed=seed) for probe in (a, b))
     worse = (
@@ -63,7 +67,28 @@ def both_controls(a: Probe, b: Probe, *, seed: int) -> tuple[list[ControlFinding
     return list(worse), able & seen
 
 
-def failed_controls(why: Text) -> tuple[list[ControlFinding], frozenset[tuple[str, str]]]:
+def both_controls_aside(a: Probe, b: Probe, *, seed: int) -> Callable[[], Controls]:
+    """Begin the controls of both models, beside what else is done if they are wide; what is returned waits for them."""
+
+    def run() -> tuple[Controls, list[Text]]:
+        with noting() as broken:
+            return attempt(lambda: both_controls(a, b, seed=seed), failed_controls), broken
+
+    if not (_is_wide(a) and _is_wide(b)):  # narrow ones make threads wait for the interpreter
+        return lambda: attempt(lambda: both_controls(a, b, seed=seed), failed_controls)
+    aside = ThreadPoolExecutor(1)
+    running = aside.submit(run)
+    aside.shutdown(wait=False)
+
+    def wait() -> Controls:
+        found, broken = running.result()
+        note(broken)
+        return found
+
+    return wait
+
+
+def failed_controls(why: Text) -> Controls:
     """Return what stands for the controls where they could not be run: failures, which forbid a verdict."""
     known = ((SELF, IDENTICAL), (SHUFFLED, NO_EVIDENCE))
     return [ControlFinding(name, expected, FAILED, None, None, None, why) for name, expected in known], frozenset()

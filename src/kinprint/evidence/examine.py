@@ -19,7 +19,7 @@ from kinprint.evidence.attempts import attempt, noting
 from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.common_start import origin_of
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, of_one_function, with_power
-from kinprint.evidence.controls import FAILED, able_tests, both_controls, control_layers, failed_controls, run_controls
+from kinprint.evidence.controls import FAILED, able_tests, both_controls_aside, control_layers, run_controls
 from kinprint.evidence.edit_kinds import KEEPING, NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
@@ -101,6 +101,7 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
             n=spent,
         )
     )
+    controls = both_controls_aside(a, b, seed=options.seed)
     assessment = assess(a, b, seed=options.seed)
     tell("evidence", 1, 4)
     if _all_same(assessment):
@@ -115,11 +116,11 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     merge = _merge(case, stages) if options.parents else None
     function = _function(case, assessment, edits, stages, in_place=not basis_word and neurons.kind is None)
     tell("evidence", 3, 4)
-    own, able = attempt(lambda: both_controls(a, b, seed=options.seed), failed_controls)
     nothing_found = assessment.log10_p > LOG10_ALPHA
-    power, seen, unsaid = _power(case, assessment) if nothing_found else ([], able, None)
-    controls = [*own, *_rotation_controls(case, rotated), *run_controls(options, a, case.session)]
-    stages.append(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls)))
+    power, seen, unsaid = _power(case, assessment) if nothing_found else ([], None, None)
+    own, able = controls()
+    controls_run = [*own, *_rotation_controls(case, rotated), *run_controls(options, a, case.session)]
+    stages.append(Text("controls: {n} run", n=sum(item.status != "not run" for item in controls_run)))
     stages.append(Text("self and shuffled self look at {n} layers at most", n=control_layers(a, b)))
     components = with_power(assessment.components, assessment.tests, able)
     facts = replace(
@@ -131,11 +132,11 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
         norms=edits.norms,
         split=edits.split,
         merge=merge,
-        controls=controls,
+        controls=controls_run,
         power=power,
         neuron_kind=neurons.kind,
         basis=basis_word,
-        able=seen,
+        able=able if seen is None else seen,
         untested=[*scope.limits, *(found.untested for found in (neurons, basis, rotated, edits) if found.untested)]
         + ([unsaid] if unsaid else []),
         null=case.null.title if any(test.name in MATCHES_NEURONS for test in assessment.tests) else None,

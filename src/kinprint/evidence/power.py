@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, pairs_b
 from kinprint.evidence.verdict import LOG10_ALPHA
 from kinprint.model.reader import Sample
 from kinprint.results.findings import TESTED, EvidenceTest, PowerFinding
-from kinprint.stats.fixedpoints import fixed_points
-from kinprint.stats.power import count_needed, least_strength, planted
+from kinprint.stats.fixedpoints import fixed_by_scores, fixed_points
+from kinprint.stats.power import count_needed, least_strength, planted, planted_order
 from kinprint.text import Text, joined
 
 POWER = 0.95
@@ -68,7 +69,7 @@ def _points_power(
     test: EvidenceTest,
     level: float,
     quantity: Text,
-    prepared: Callable[[FloatArray], FloatArray] = lambda rows: rows,
+    prepared: Callable[[FloatArray], FloatArray] | None = None,
 ) -> PowerFinding:
     """Plant relations in rows, and count fixed points; `test.blocks` layers have rows like those of `blocks`."""
     n, width = blocks[0][0].shape
@@ -79,14 +80,45 @@ def _points_power(
         return _finding(test, quantity, level, None, reason, (n, width))
 
     def simulate(strength: float, draw: int) -> float:
-        pairs = [tuple(map(prepared, planted(one, two, strength, draw))) for one, two in blocks]
-        return layers * float(np.mean([_count(one, two) for one, two in pairs]))
+        return layers * float(np.mean([count(strength, draw) for count in counts]))
 
+    if prepared is None:
+        counts = [_Products.of(*block).count for block in blocks]
+    else:
+        counts = [partial(_count, *block, prepared) for block in blocks]
     return _finding(test, quantity, level, least_strength(simulate, needed), _beyond_a_copy(test, level), (n, width))
 
 
-def _count(one: FloatArray, two: FloatArray) -> float:
-    """Return the number of fixed points; of many rows, some look for their nearest."""
+@dataclass(frozen=True)
+class _Products:
+    """Products of all rows of two sides, by which relations are planted in them without touching the rows again."""
+
+    within: tuple[FloatArray, FloatArray]
+    across: FloatArray
+    width: int
+
+    @classmethod
+    def of(cls, one: FloatArray, two: FloatArray) -> _Products:
+        return cls((one @ one.T, two @ two.T), one @ two.T, one.shape[1])
+
+    def count(self, strength: float, draw: int) -> float:
+        """Return the number of fixed points of a relation planted as `stats.power.planted` does."""
+        turned, order, rest = draw % 2, planted_order(len(self.across), draw), math.sqrt(1.0 - strength * strength)
+        own, other = self.within[turned].diagonal(), self.within[1 - turned].diagonal()[order]
+        across = (self.across.T if turned else self.across)[:, order]
+        cosines = strength * self.within[turned] + rest * across
+        squares = strength**2 * own + rest**2 * other + 2.0 * strength * rest * across.diagonal()
+        lengths = np.sqrt(np.outer(own, np.maximum(squares, 0.0)))
+        np.divide(cosines, lengths, out=cosines, where=lengths > 0.0)
+        cosines[lengths == 0.0] = -np.inf
+        return float(fixed_by_scores(cosines, self.width))
+
+
+def _count(
+    one: FloatArray, two: FloatArray, prepared: Callable[[FloatArray], FloatArray], strength: float, draw: int
+) -> float:
+    """Return the number of fixed points of a planted relation; of many rows, some look for their nearest."""
+    one, two = map(prepared, planted(one, two, strength, draw))
     if len(one) <= MOST_ROWS:
         return float(fixed_points(one, two).count)
     chosen = np.array(evenly_spaced(range(len(one)), MOST_ROWS))

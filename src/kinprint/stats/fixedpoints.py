@@ -113,6 +113,14 @@ def _directions(X: NDArray[Any], *, centre: bool) -> FloatArray:
     return rows
 
 
+def fixed_by_scores(cosines: FloatArray, width: int) -> int:
+    """Return the count of `fixed_points` from the cosines of all rows (A's × B's), of some width; overwrites the diagonal."""
+    own = cosines.diagonal().copy()
+    np.fill_diagonal(cosines, -np.inf)
+    fixed = [own - cosines.max(axis=axis, initial=-np.inf) > _rounding(width, np.float64) for axis in (0, 1)]
+    return int(np.count_nonzero(fixed)) // 2
+
+
 def _margins(one: NDArray[Any], two: NDArray[Any], block: int) -> tuple[FloatArray, FloatArray]:
     """Return by how much the cosine of rows at one place exceeds those with all other rows: from A's side, and from B's.
 

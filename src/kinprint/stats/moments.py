@@ -18,7 +18,7 @@ MAX_FLOPS = 2e11
 """Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""
 
 EXACT_UNITS = 1024
-SAMPLED_UNITS = 128
+SAMPLED_UNITS = 64
 _COLUMNS = 32  # summed at a time: what fits the cache
 """Up to so many permuted units the shape of a stack's null is exact; beyond, twice `SAMPLED_UNITS` columns are summed."""
 

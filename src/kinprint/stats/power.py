@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
 from kinprint.stats.fixedpoints import log10_p_total
@@ -53,8 +54,12 @@ def planted(one: FloatArray, two: FloatArray, strength: float, draw: int) -> tup
     The sides take turns, so that the answer does not depend on their order. Rows of both sides have one length on average.
     """
     here, rest = (one, two) if draw % 2 == 0 else (two, one)
-    order = np.random.default_rng(draw // 2).permutation(len(rest))
-    return here, strength * here + math.sqrt(1.0 - strength * strength) * rest[order]
+    return here, strength * here + math.sqrt(1.0 - strength * strength) * rest[planted_order(len(rest), draw)]
+
+
+def planted_order(count: int, draw: int) -> NDArray[np.intp]:
+    """Return the order of the rest in the draw of some number."""
+    return np.random.default_rng(draw // 2).permutation(count)
 
 
 def count_needed(sizes: Sequence[int], log10_alpha: float) -> int | None:

@@ -58,7 +58,7 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
     A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
     """
     merged, leader = r.copy(), np.arange(r.size)
-    for i, j in _copies(_directions(A), _directions(B)):
+    for i, j in _copies(*(X[:: max(1, -(-len(X) // _SKETCH))] for X in (A, B))):
         first, other = sorted((leader[i], leader[j]))
         if first != other:
             leader[leader == other] = first
@@ -66,27 +66,21 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
     return merged
 
 
-def _directions(X: FloatArray) -> FloatArray:
-    """Return some entries of each unit (column of X) as a row, at unit length."""
-    rows = X[:: max(1, -(-len(X) // _SKETCH))]
-    lengths = np.linalg.norm(rows, axis=0)
-    found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
-    return np.ascontiguousarray(found.T)
-
-
-def _copies(one: FloatArray, two: FloatArray) -> Iterator[tuple[int, int]]:
+def _copies(A: FloatArray, B: FloatArray) -> Iterator[tuple[int, int]]:
     """Yield pairs of units, i < j, that are copies in both models; the first look is in float32, with room for its rounding."""
-    X = one.astype(np.float32)
-    for start in range(0, len(X), _BLOCK):
-        cosines = np.abs(X[start : start + _BLOCK] @ X[start:].T)
+    lengths = np.sqrt(np.einsum("ij,ij->j", A, A))
+    X = np.divide(A, lengths, out=np.zeros_like(A), where=lengths > 0.0).astype(np.float32)
+    for start in range(0, X.shape[1], _BLOCK):
+        cosines = X[:, start : start + _BLOCK].T @ X[:, start:]
+        np.abs(cosines, out=cosines)
         count = len(cosines)
         cosines[:, :count][_LOWER[:count, :count]] = 0.0  # each pair once
         if cosines.max() <= COPIES_R - 1e-4:
             continue
         found = np.flatnonzero(cosines > COPIES_R - 1e-4)
         i, j = found // cosines.shape[1] + start, found % cosines.shape[1] + start
-        for side in (one, two):
-            near = np.abs(np.vecdot(side[i], side[j])) > COPIES_R
+        for side in (A, B):
+            near = np.abs(unit_products(side[:, i], side[:, j])) > COPIES_R
             i, j = i[near], j[near]
         yield from zip(i.tolist(), j.tolist(), strict=True)
 
