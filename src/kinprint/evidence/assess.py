@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
 from kinprint.evidence.attempts import attempt, is_broken
 from kinprint.evidence.battery import run_battery
 from kinprint.evidence.common_start import Origin
-from kinprint.evidence.components import NOT_TESTED, component_map, expert_map
+from kinprint.evidence.components import NOT_TESTED, SHARED, component_map, expert_map
 from kinprint.evidence.facts import Facts, Identity
 from kinprint.evidence.layer_map import LAYER_ALPHA, LayerEvidence, align_layers, untested_layers
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, sample_pairs
@@ -51,6 +52,18 @@ class Assessment:
     def log10_p(self) -> float:
         """The least corrected p-value that a claim may rest on."""
         return (self.strongest.log10_p_claim or 0.0) if self.strongest is not None else 0.0
+
+    @property
+    def settled(self) -> bool:
+        """Whether every layer and every part shares beyond doubt, in place: then no further row could change class or kind."""
+        states = {item.component: item.state for item in self.components if (item.log10_p or 0.0) <= 2 * LAYER_ALPHA}
+        return (
+            self.layers.alignment.kind == IDENTITY
+            and all(item.shared for item in self.layers.alignment.layers)
+            and all(item.state in (SHARED, NOT_TESTED) for item in self.components)
+            and SHARED in (states.get("mlp"), states.get("experts"))
+            and states.get("attention") == SHARED
+        )
 
     def extended(
         self, tests: Sequence[EvidenceTest], neurons: Mapping[int, float], moved: frozenset[str] = frozenset()

@@ -30,7 +30,7 @@ Controls = tuple[list[ControlFinding], frozenset[tuple[str, str]]]
 """Controls, and tests, by name and scope, that see a copy."""
 
 CONTROL_LAYERS = 8
-WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 20, 3, 16
+WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 18, 3, 16
 """Elements read of one layer from which three layers and half of the rows show that the tests work: 16! = 10¹³ orders of rows."""
 
 

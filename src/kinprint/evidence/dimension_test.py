@@ -17,11 +17,12 @@ from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exchangeability import both_repeat, unit_ranks
-from kinprint.evidence.probe import SamplePair
+from kinprint.evidence.probe import Probe, SamplePair, is_residual_norm, sample_pairs
 from kinprint.results.findings import EvidenceTest
 from kinprint.results.p_values import PMethod
 from kinprint.stats import check_range
 from kinprint.stats.fixedpoints import fixed_points
+from kinprint.stats.tails import DECISIVE
 from kinprint.text import Text
 
 DIMENSION_POINTS = "dimension_fixed_points"
@@ -52,6 +53,18 @@ def dimension_test(pairs: Sequence[SamplePair], ordered: Mapping[Axis, Text]) ->
         p_method=PMethod.FACTORIAL,
         assumptions=(Text("residual dimensions have no order of their own"),),
     )
+
+
+def norms_agree(a: Probe, b: Probe) -> bool:
+    """Whether the norms of two models with as many layers leave no doubt that they are related: a cheap first look, no test."""
+    if a.layers != b.layers:
+        return False
+    places = {layer: layer for layer in range(a.layers)}
+    norms = [pair for pair in sample_pairs(a, b, places) if is_residual_norm(pair.role)]
+    try:
+        return (dimension_test(norms, {}).log10_p or 0.0) <= DECISIVE
+    except DegenerateInput:
+        return False
 
 
 def norm_profiles(pairs: Sequence[SamplePair]) -> tuple[FloatArray, FloatArray]:

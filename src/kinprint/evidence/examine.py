@@ -20,6 +20,7 @@ from kinprint.evidence.basis import BasisEvidence, align_basis, token_rotations
 from kinprint.evidence.common_start import origin_of
 from kinprint.evidence.components import NEURONS_MOVED, RESIDUAL_MOVED, of_one_function, with_power
 from kinprint.evidence.controls import FAILED, able_tests, both_controls_aside, control_layers, run_controls
+from kinprint.evidence.dimension_test import norms_agree
 from kinprint.evidence.edit_kinds import KEEPING, NEGATED, REORDERED, RESIZED, ROTATED
 from kinprint.evidence.editing import EditEvidence, examine_edits, merge_of
 from kinprint.evidence.empirical_null import EmpiricalNull
@@ -33,7 +34,7 @@ from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.part_origin import part_origin
 from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import Scope, fill_probes, plan_extras
+from kinprint.evidence.reading import NEURON_ROWS, ProbeRead, Scope, fill_probes, plan_extras
 from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation, layer_rotation
 from kinprint.evidence.same_function import check_function
 from kinprint.evidence.sign_tests import negated_units
@@ -54,6 +55,8 @@ from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
 
+WORTH_SPARING = 4_000_000  # bytes: less is read in less time than it takes to find that it was not needed
+FIRST_NEURONS = 16  # rows of gate and up matrices where norms agree: 16! = 2·10¹³ orders in each layer
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
@@ -93,16 +96,8 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     a, b = probes
     stages = [Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples))]
     tell("evidence", 0, 4)
-    extras = plan_extras(models, probes, case.tokens, scope)
-    spent = fill_probes(models, probes, extras, case.allowance(EXTRA_SHARE))
-    stages.append(
-        Text(
-            "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
-            n=spent,
-        )
-    )
+    assessment = _first_assessment(case, stages)
     controls = both_controls_aside(a, b, seed=options.seed)
-    assessment = assess(a, b, seed=options.seed)
     tell("evidence", 1, 4)
     if _all_same(assessment):
         identity, spent = confirm_identity(models, assessment.identity, case.allowance(1.0))
@@ -143,6 +138,39 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     )
     tell("evidence", 4, 4)
     return facts, stages
+
+
+def _first_assessment(case: Case, stages: list[Text]) -> Assessment:
+    """Read what the exact tests need beyond the comparison, and assess; where a part of it settles the matter, only that."""
+    (a, b), seed, spent = case.probes, case.options.seed, 0
+
+    def planned(neurons: int = NEURON_ROWS) -> list[ProbeRead]:
+        return plan_extras(case.models, case.probes, case.tokens, case.scope, neurons)
+
+    def read(wanted: Sequence[ProbeRead]) -> int:
+        return fill_probes(case.models, case.probes, wanted, case.allowance(EXTRA_SHARE))
+
+    everything = sum(case.models[one.side].cost(one.want) for one in planned())
+    if not case.options.thorough and everything > WORTH_SPARING and norms_agree(a, b):
+        spent = read([one for one in planned(FIRST_NEURONS) if one.purpose != "heads"])
+        assessment = assess(a, b, seed=seed)
+        if assessment.settled:
+            said = Text(
+                "settled after {n:,} further bytes, for neurons and tokens: every layer and part shares; {m:,} bytes more, of "
+                "neurons and heads, were not read, because they could change neither class nor kind (--thorough reads them)",
+                n=spent,
+                m=everything - spent,
+            )
+            stages.append(said)
+            return assessment
+    spent += read(planned())
+    stages.append(
+        Text(
+            "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
+            n=spent,
+        )
+    )
+    return assess(a, b, seed=seed)
 
 
 def _search(

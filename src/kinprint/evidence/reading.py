@@ -129,12 +129,16 @@ def _put(probe: Probe, read: ProbeRead, sample: Sample) -> None:
 
 
 def plan_extras(
-    models: Sequence[Model], probes: Sequence[Probe], tokens: Sequence[tuple[int, int]] | None, scope: Scope
+    models: Sequence[Model],
+    probes: Sequence[Probe],
+    tokens: Sequence[tuple[int, int]] | None,
+    scope: Scope,
+    neurons: int = NEURON_ROWS,
 ) -> list[ProbeRead]:
     """List what the exact tests and the layer map need beyond the comparison's slices, most useful first."""
     parts = [scope.parts(model) for model in models]
     return [
-        *_both("append", _more_neurons(probes), parts),
+        *_both("append", _more_neurons(probes, neurons), parts),
         *_unpaired_layers(probes, parts),
         *_both("sample", _other_widths(parts), parts),
         *_upcycled(probes, parts),
@@ -147,13 +151,13 @@ def _both(purpose: str, wants: Iterable[Want], parts: Sequence[Parts]) -> Iterat
     return (ProbeRead(side, purpose, want) for want in wants for side in (0, 1) if want.key in parts[side])
 
 
-def _more_neurons(probes: Sequence[Probe]) -> Iterator[Want]:
+def _more_neurons(probes: Sequence[Probe], most: int) -> Iterator[Want]:
     """Ask for rows of the same neurons' gate and up matrices beyond those that the comparison measures."""
     for key, sample in probes[0].samples.items():
         other = probes[1].samples.get(key)
         if other is None or sample.rows is None or not has_neuron_rows(key[0]):
             continue
-        stop = min(NEURON_ROWS, sample.shape[0], other.shape[0])
+        stop = min(most, sample.shape[0], other.shape[0])
         if sample.rows == other.rows and sample.rows[1] < stop:
             yield Want(*key, (sample.rows[1], stop))
 

@@ -103,6 +103,7 @@ class Options:
     controls, related : Models known to be unrelated to A, and known to be related to it.
     parents : Further models that B may be a merge of, beside A.
     deep : Look for reordered neurons and residual dimensions even where nothing else suggests a relation.
+    thorough : Read on, within the budget, where no further byte can change class or kind.
     methods : Fingerprint methods to run as well, by name; ``"all"`` for every one.
     files, bases : Weight files to read in models that have them; models that adapters belong to.
     null : File of an empirical null; None for the one that ships.
@@ -128,6 +129,9 @@ class Options:
     related: tuple[str, ...] = models("related", "A model known to be related to A.", pair_only=True)
     parents: tuple[str, ...] = models("parent", "A further model B may be a merge of, beside A.", pair_only=True)
     deep: bool = option(False, "deep", SWITCH, "Look for reordered neurons and residual dimensions in any case.")
+    thorough: bool = option(
+        False, "thorough", SWITCH, "Read on to the budget where what was read settles class and kind.", later=True
+    )
     methods: tuple[str, ...] = option(
         (),
         "method",
