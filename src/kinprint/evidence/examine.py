@@ -34,7 +34,7 @@ from kinprint.evidence.neuron_matching import REORDERED as REORDERED_NEURONS
 from kinprint.evidence.part_origin import part_origin
 from kinprint.evidence.power import power_of
 from kinprint.evidence.probe import Probe
-from kinprint.evidence.reading import NEURON_ROWS, ProbeRead, Scope, fill_probes, plan_extras
+from kinprint.evidence.reading import ProbeRead, Scope, fill_probes, plan_extras
 from kinprint.evidence.rotation import ROTATED_BASIS, RotationEvidence, examine_rotation, layer_rotation
 from kinprint.evidence.same_function import check_function
 from kinprint.evidence.sign_tests import negated_units
@@ -56,7 +56,6 @@ from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
 
 WORTH_SPARING = 4_000_000  # bytes: less is read in less time than it takes to find that it was not needed
-FIRST_NEURONS = 16  # rows of gate and up matrices where norms agree: 16! = 2·10¹³ orders in each layer
 EXTRA_SHARE = 0.5  # of what the comparison leaves of the budget: for layers, heads and tokens it did not need
 EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the models are related
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
@@ -76,11 +75,12 @@ class Case:
     options: Options
     scope: Scope  # layers and roles that may be looked at
     null: EmpiricalNull
+    spared: int = 0  # bytes that were not needed, and are not spent on anything else
 
     def allowance(self, share: float) -> int | None:
         """Return a share of what is left of the budget; None without a budget."""
         left = self.session.remaining_bytes
-        return None if left is None else int(left * share)
+        return None if left is None else int(max(left - self.spared, 0) * share)
 
 
 def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
@@ -96,7 +96,7 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     a, b = probes
     stages = [Text("comparison: {a} slices of A and {b} of B", a=len(a.samples), b=len(b.samples))]
     tell("evidence", 0, 4)
-    assessment = _first_assessment(case, stages)
+    assessment, case = _first_assessment(case, stages)
     controls = both_controls_aside(a, b, seed=options.seed)
     tell("evidence", 1, 4)
     if _all_same(assessment):
@@ -140,19 +140,20 @@ def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
     return facts, stages
 
 
-def _first_assessment(case: Case, stages: list[Text]) -> Assessment:
+def _first_assessment(case: Case, stages: list[Text]) -> tuple[Assessment, Case]:
     """Read what the exact tests need beyond the comparison, and assess; where a part of it settles the matter, only that."""
     (a, b), seed, spent = case.probes, case.options.seed, 0
 
-    def planned(neurons: int = NEURON_ROWS) -> list[ProbeRead]:
-        return plan_extras(case.models, case.probes, case.tokens, case.scope, neurons)
+    def planned(*, first: bool = False) -> list[ProbeRead]:
+        return plan_extras(case.models, case.probes, case.tokens, case.scope, first=first)
 
     def read(wanted: Sequence[ProbeRead]) -> int:
         return fill_probes(case.models, case.probes, wanted, case.allowance(EXTRA_SHARE))
 
     everything = sum(case.models[one.side].cost(one.want) for one in planned())
     if not case.options.thorough and everything > WORTH_SPARING and norms_agree(a, b):
-        spent = read([one for one in planned(FIRST_NEURONS) if one.purpose != "heads"])
+        allowed = case.allowance(EXTRA_SHARE)
+        spent = read(planned(first=True))
         assessment = assess(a, b, seed=seed)
         if assessment.settled:
             said = Text(
@@ -162,7 +163,8 @@ def _first_assessment(case: Case, stages: list[Text]) -> Assessment:
                 m=everything - spent,
             )
             stages.append(said)
-            return assessment
+            spared = max(everything if allowed is None else min(everything, allowed), spent) - spent
+            return assessment, replace(case, spared=spared)
     spent += read(planned())
     stages.append(
         Text(
@@ -170,7 +172,7 @@ def _first_assessment(case: Case, stages: list[Text]) -> Assessment:
             n=spent,
         )
     )
-    return assess(a, b, seed=seed)
+    return assess(a, b, seed=seed), case
 
 
 def _search(

@@ -8,13 +8,15 @@ import numpy as np
 from kinprint._util.numeric import evenly_spaced
 from kinprint.arch import Role, RoleTensor, TensorKey, ordered_axes
 from kinprint.arch.configs import flattened, kv_heads_of
-from kinprint.arch.roles import DENSE_ROLES
+from kinprint.arch.roles import DENSE_ROLES, GATES_AND_UPS, MLPS
 from kinprint.evidence.probe import Probe, has_neuron_rows, residual_columns
 from kinprint.model.model import Model
 from kinprint.model.reader import Sample, Want, read_together
 from kinprint.text import Text
 
 NEURON_ROWS = 32  # rows of gate and up matrices for fixed points: 1/32! = 4e-36 in a single layer
+FIRST_ROWS = 16  # where norms agree: 1/16! = 5e-14
+UPS = tuple(mlp.up for mlp in MLPS)
 HEAD_LAYERS = 12  # layers whose heads are sampled: every row is a request of its own
 TOKEN_ROWS = 64
 UPCYCLED_EXPERTS = 8  # experts of each layer held against a dense MLP
@@ -133,17 +135,25 @@ def plan_extras(
     probes: Sequence[Probe],
     tokens: Sequence[tuple[int, int]] | None,
     scope: Scope,
-    neurons: int = NEURON_ROWS,
+    *,
+    first: bool = False,
 ) -> list[ProbeRead]:
-    """List what the exact tests and the layer map need beyond the comparison's slices, most useful first."""
+    """List what the exact tests and the layer map need beyond the comparison's slices, most useful first.
+
+    `first` is for a first look at models that are related: fewer neurons, by one matrix of each MLP, and no heads.
+    """
     parts = [scope.parts(model) for model in models]
     return [
-        *_both("append", _more_neurons(probes, neurons), parts),
+        *_both(
+            "append",
+            _more_neurons(probes, FIRST_ROWS if first else NEURON_ROWS, UPS if first else GATES_AND_UPS),
+            parts,
+        ),
         *_unpaired_layers(probes, parts),
         *_both("sample", _other_widths(parts), parts),
         *_upcycled(probes, parts),
         *_tokens(parts, tokens or ()),
-        *_both("heads", _heads(probes, parts), parts),
+        *(() if first else _both("heads", _heads(probes, parts), parts)),
     ]
 
 
@@ -151,11 +161,11 @@ def _both(purpose: str, wants: Iterable[Want], parts: Sequence[Parts]) -> Iterat
     return (ProbeRead(side, purpose, want) for want in wants for side in (0, 1) if want.key in parts[side])
 
 
-def _more_neurons(probes: Sequence[Probe], most: int) -> Iterator[Want]:
+def _more_neurons(probes: Sequence[Probe], most: int, roles: Sequence[Role]) -> Iterator[Want]:
     """Ask for rows of the same neurons' gate and up matrices beyond those that the comparison measures."""
     for key, sample in probes[0].samples.items():
         other = probes[1].samples.get(key)
-        if other is None or sample.rows is None or not has_neuron_rows(key[0]):
+        if other is None or sample.rows is None or key[0] not in roles:
             continue
         stop = min(most, sample.shape[0], other.shape[0])
         if sample.rows == other.rows and sample.rows[1] < stop:
