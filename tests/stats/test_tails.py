@@ -18,6 +18,7 @@ from kinprint.stats.tails import (
     log10_p_moments,
     log10_p_monte_carlo,
     log10_p_normal,
+    log_normal_tail,
     tail_correction,
     trusted_z,
 )
@@ -37,6 +38,11 @@ def test_normal_tail_does_not_underflow() -> None:
     # Mills' ratio: ln sf(z) = −z²/2 − ln(z√(2π)) + O(1/z²)
     expected = (-(1000.0**2) / 2 - math.log(1000.0 * math.sqrt(2 * math.pi))) / math.log(10)
     assert log10_p_normal(1000.0) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("z", [-40.0, -8.0, -1e-9, 0.0, 0.3, 7.9, 15.99, 16.01, 37.0, 1e3, 1e150])
+def test_the_logarithm_of_the_normal_tail_is_that_of_scipy(z):
+    assert log_normal_tail(z) == pytest.approx(float(scipy.special.log_ndtr(-z)), rel=1e-13, abs=1e-300)
 
 
 def test_monte_carlo_counts_the_observation() -> None:

@@ -36,14 +36,29 @@ MAX_CHERNOFF_ROWS = 512
 DECISIVE = -30.0
 """A cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number."""
 
-_LN10 = math.log(10.0)
+_LN10, _ROOT2 = math.log(10.0), math.sqrt(2.0)
+
+
+def log_normal_tail(z: float) -> float:
+    """Return ln P(Z ≥ z), as a logarithm throughout: right to 1e-13, as the tests hold against scipy's ``log_ndtr``.
+
+    Written out because loading ``scipy.special`` takes 0.17 s, a quarter of a comparison of small models. Beyond z = 16 by the
+    asymptotic series of Mills' ratio, whose first term left out is below 1e-13 there.
+    """
+    if z <= 16.0:
+        return math.log(0.5 * math.erfc(z / _ROOT2)) if z > 0.0 else math.log1p(-0.5 * math.erfc(-z / _ROOT2))
+    if math.isinf(z):
+        return -math.inf
+    square, term, series = z * z, 1.0, 1.0
+    for k in range(1, 21, 2):
+        term *= -k / square
+        series += term
+    return -0.5 * square - math.log(z * math.sqrt(2.0 * math.pi)) + math.log(series)
 
 
 def log10_p_normal(z: float) -> float:
-    """Return log10 of the upper normal tail beyond `z`, as a logarithm throughout: z = 1000 gives −217151."""
-    from scipy.special import log_ndtr  # here, because it is slow to load
-
-    return float(log_ndtr(-z)) / _LN10
+    """Return log10 of the upper normal tail beyond `z`: z = 1000 gives −217151."""
+    return log_normal_tail(z) / _LN10
 
 
 def log10_p_monte_carlo(exceed: int, draws: int) -> float:
