@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from kinprint.evidence.layer_grids import MOST_LAYERS, layer_grids
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
-from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods
 from kinprint.formats.adapters.opening import shared_base
 from kinprint.metrics import METRICS, Metric
 from kinprint.model.model import Model, open_models
@@ -47,6 +46,9 @@ from kinprint.sources.ledger import Ledger
 from kinprint.sources.session import Session, running
 from kinprint.sources.settings import Settings
 from kinprint.text import Text, joined, labelled, within
+
+if TYPE_CHECKING:
+    from kinprint.fingerprints.base import Method
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 GRIDS = Text("layer grids")
@@ -77,15 +79,18 @@ def compare(
     open_budget = options is None and "budget_bytes" in Options.defaults(chosen)
     options = Options.of(options, **chosen)
     options.check()
-    if open_budget and options.methods:
-        options = room_for_methods(options, a, b)
+    methods: list[Method] = []
+    if options.methods:
+        from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods  # half of all modules
+
+        methods = chosen_methods(options.methods)
+        options = room_for_methods(options, a, b) if open_budget else options
     names = tuple(METRICS) if ALL in options.metrics else options.metrics or USUAL_METRICS
     metrics = [METRICS[name] for name in names]  # a misspelt metric fails before anything is read
     options = replace(options, metrics=names)
     for name in options.roles:
         role_named(name)  # and so do a misspelt role, and a broken null
     null = load_null(options.null)
-    methods = chosen_methods(options.methods)
     started, clock = datetime.now(UTC), time.monotonic()
     tell = progress or quiet
     with running(options, settings, session, ledger=Ledger()) as run:
