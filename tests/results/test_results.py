@@ -157,7 +157,7 @@ def test_the_golden_report_still_opens():
 
 def test_the_golden_report_holds_today(report):
     golden = Report.from_json(GOLDEN.read_bytes())
-    options = Options(layers="0", roles=("input_norm", "post_attention_norm"))
+    options = Options(layers="0", roles=("input_norm", "post_attention_norm"), metrics="all")
     today = compare(str(DEMO / "base"), str(DEMO / "finetune"), options, settings=Settings())
     for old, new in zip(golden.comparisons, today.comparisons, strict=True):
         found = {item.metric: item for item in new.measurements}
