@@ -5,7 +5,7 @@ import pytest
 
 from kinprint.arch import Axis, Role, RoleTensor, ordered_axes
 from kinprint.arch.exchangeable import permuted_axis
-from kinprint.comparison.measuring import Values, measure
+from kinprint.comparison.measuring import measure
 from kinprint.comparison.selection import Pair
 from kinprint.metrics import METRICS
 from kinprint.model.reader import Sample
@@ -18,7 +18,7 @@ def pair_of(role, shape):
 
 def measured(role, a, b, ordered=None, metrics=("pearson", "shuffled_cosine", "cosine")):
     chosen = [METRICS[name] for name in metrics]
-    job = pair_of(role, a.shape), *(Values(Sample(x, "F64", x.shape)) for x in (a, b))
+    job = pair_of(role, a.shape), *(Sample(x, "F64", x.shape) for x in (a, b))
     return measure([job], chosen, seed=0, ordered=ordered or {})[0]
 
 

@@ -162,7 +162,7 @@ def test_attention_that_could_not_be_compared_is_not_called_replaced(lenient, mo
 @pytest.mark.parametrize(
     ("where", "pair", "chosen"),
     [
-        ("examine.both_controls", ("base", "finetune"), {}),
+        ("controls.both_controls", ("base", "finetune"), {}),
         ("examine.rotation_controls", ("base", "unrelated"), {"deep": True}),
         ("controls.read_alike", ("base", "finetune"), {"controls": (str(DEMO_MODELS / "unrelated"),)}),
     ],

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from kinprint.arch import Role, RoleTensor
-from kinprint.comparison.measuring import Values, measure
+from kinprint.comparison.measuring import measure
 from kinprint.comparison.selection import Pair
 from kinprint.comparison.summary import RoleStack
 from kinprint.metrics import METRICS
@@ -32,11 +32,11 @@ def correlated_layers(rng, layers, shape, memory):
 def one_model_pair(seed, role, layers, shape, memory, finish):
     rng = np.random.default_rng([seed, 77])  # not the stream that permutations are drawn from
     left, right = (correlated_layers(rng, layers, shape, memory) for _ in range(2))
-    left, right = ([Values(Sample(x := finish(values), "F64", x.shape)) for values in side] for side in (left, right))
+    left, right = ([Sample(x := finish(values), "F64", x.shape) for values in side] for side in (left, right))
     jobs = [(pair_of(role, layer, shape), a, b) for layer, (a, b) in enumerate(zip(left, right, strict=True))]
     stack, found = RoleStack(role), measure(jobs, METRIC, seed=seed)
     for one, (_, a, b) in zip(found, jobs, strict=True):
-        stack.add(one, a.logical, b.logical)
+        stack.add(one, a, b)
     return [one.measurements[0].null for one in found], stack.summary(seed=seed).null
 
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.comparison.selection import Pair
@@ -25,31 +26,32 @@ from kinprint.results.measurements import (
     TensorComparison,
     TensorSide,
 )
-from kinprint.stats import PermutationNulls, check_range
+from kinprint.stats import PermutationNulls
 from kinprint.stats.dot_products import DOT_KINDS
-from kinprint.stats.moments import as_rows, pairs_at_once
+from kinprint.stats.moments import as_rows, check_magnitude, pairs_at_once
 from kinprint.text import Text
 
 CHUNK = 1 << 16  # elements of one side measured together: a few passes over them stay in the cache
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 
 
+Job = tuple[Pair, Sample, Sample]
+"""A pair to be measured, with both sides as read."""
+
+
+@dataclass(frozen=True)
 class Values:
     """One side of a pair as read, and as the model uses it: converted once, because every metric looks at it."""
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample, self.logical = sample, sample.values
-
-
-Job = tuple[Pair, Values, Values]
-"""A pair to be measured, with both sides as read."""
+    sample: Sample
+    logical: FloatArray
 
 
 def in_chunks(jobs: Sequence[Job]) -> list[list[int]]:
     """Group jobs of one role and shape, by their numbers: their nulls are computed together, as many as fit the cache."""
     alike: dict[tuple[Role, tuple[int, ...]], list[int]] = {}
-    for number, (pair, values, _) in enumerate(jobs):
-        alike.setdefault((pair.role, values.logical.shape), []).append(number)
+    for number, (pair, sample, _) in enumerate(jobs):
+        alike.setdefault((pair.role, sample.stored.shape), []).append(number)
     chunks = []
     for (_, shape), numbers in alike.items():
         step = pairs_at_once(math.prod(shape[:-1]), math.prod(shape[-1:]), CHUNK)
@@ -62,13 +64,14 @@ def measure(
 ) -> list[TensorComparison]:
     """Compare pairs of tensors of one role and shape by all `metrics`. Nothing that cannot be computed becomes a number."""
     axis, axis_name = permuted_axis(jobs[0][0].role, ordered)
-    reasons = [_why_not(a.logical, b.logical) for _, a, b in jobs]
+    reasons = [_why_not(a, b) for _, a, b in jobs]
     usable = [k for k, reason in enumerate(reasons) if reason is None]
     found: dict[int, list[Measurement]] = {k: [] for k in usable}
     explained: dict[int, CosineExplained | None] = {}
     if usable:
-        stack = _PairStack([jobs[k][1:] for k in usable], axis, axis_name, seed)
-        kind = "matrix" if jobs[0][1].logical.ndim == 2 else "vector"
+        sides = [tuple(Values(sample, sample.values) for sample in jobs[k][1:]) for k in usable]
+        stack = _PairStack(sides, axis, axis_name, seed)
+        kind = "matrix" if jobs[0][1].stored.ndim == 2 else "vector"
         for metric in metrics:
             if kind in metric.kinds:
                 for k, measured in zip(usable, stack.run(metric), strict=True):
@@ -85,8 +88,8 @@ def _compared(
     if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
         reason = measured[0].reason if measured else Text("no metric fits")
     side_a, side_b = (
-        TensorSide(part.name, values.sample.dtype, part.shape, _nonfinite(values.logical))
-        for part, values in ((pair.a, a), (pair.b, b))
+        TensorSide(part.name, sample.dtype, part.shape, _nonfinite(sample))
+        for part, sample in ((pair.a, a), (pair.b, b))
     )
     return TensorComparison(
         role=pair.role.value,
@@ -98,7 +101,7 @@ def _compared(
         reason=reason,
         rows=pair.rows,
         columns=pair.columns,
-        elements=int(a.logical.size),
+        elements=int(a.stored.size),
         permuted_axis=axis,
         measurements=tuple(measured),
         explained=explained,
@@ -111,18 +114,18 @@ def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
     return TensorComparison(pair.role.value, pair.layer, pair.expert, a, b, NOT_COMPARABLE, pair.reason)
 
 
-def _nonfinite(values: FloatArray) -> int:
-    return int(values.size - np.isfinite(values).sum())
+def _nonfinite(sample: Sample) -> int:
+    return 0 if sample.finite else int(sample.stored.size - np.isfinite(sample.stored).sum())
 
 
-def _why_not(a: FloatArray, b: FloatArray) -> Text | None:
+def _why_not(a: Sample, b: Sample) -> Text | None:
     """Return why two tensors cannot be compared: NaN, or, in a hostile file, values whose powers leave float64."""
-    bad_a, bad_b = _nonfinite(a), _nonfinite(b)
+    bad_a, bad_b, n = _nonfinite(a), _nonfinite(b), a.stored.size
     if bad_a or bad_b:
-        return Text("NaN or infinity in {a} of {n} values of A and {b} of {n} values of B", a=bad_a, n=a.size, b=bad_b)
+        return Text("NaN or infinity in {a} of {n} values of A and {b} of {n} values of B", a=bad_a, n=n, b=bad_b)
     try:
-        check_range(a, "A")
-        check_range(b, "B")
+        check_magnitude(a.once(largest_magnitude), "A")
+        check_magnitude(b.once(largest_magnitude), "B")
     except DegenerateInput as error:
         return error.reason
     return None
@@ -138,7 +141,7 @@ def _explained(parts: CosineIdentity) -> CosineExplained | None:
 class _PairStack:
     """Pairs of one shape laid out so that the last axis is the one permuted, with what their nulls share computed once."""
 
-    def __init__(self, sides: Sequence[tuple[Values, Values]], axis: int | None, axis_name: Text, seed: int) -> None:
+    def __init__(self, sides: Sequence[tuple[Values, ...]], axis: int | None, axis_name: Text, seed: int) -> None:
         self._pairs = [_TensorPair(a, b, axis, axis_name, seed) for a, b in sides]
         left, right = (np.stack(side) for side in zip(*(pair.rows for pair in self._pairs), strict=True))
         self._flat = left.reshape(len(sides), -1), right.reshape(len(sides), -1)

@@ -20,7 +20,7 @@ from kinprint.arch import Role, ordered_axes
 from kinprint.arch.roles import role_named
 from kinprint.comparison.config_differences import compare_configs
 from kinprint.comparison.declarations import judge_declarations, read_declaration
-from kinprint.comparison.measuring import Job, Values, in_chunks, measure, not_compared
+from kinprint.comparison.measuring import Job, in_chunks, measure, not_compared
 from kinprint.comparison.selection import Pair, fit_budget, pair_up, parse_layers
 from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.attempts import attempt
@@ -33,7 +33,7 @@ from kinprint.evidence.rotary import in_one_order
 from kinprint.formats.adapters.opening import shared_base
 from kinprint.metrics import METRICS, Metric
 from kinprint.model.model import Model, open_models
-from kinprint.model.reader import ModelPlan, read_together
+from kinprint.model.reader import ModelPlan, Sample, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
@@ -164,7 +164,7 @@ def _measure_all(
 
     def together(jobs: Sequence[Job]) -> list[TensorComparison]:
         def none(why: Text) -> list[TensorComparison]:
-            return [not_compared(replace(job[0], reason=why), *(x.sample.dtype for x in job[1:])) for job in jobs]
+            return [not_compared(replace(job[0], reason=why), *(x.dtype for x in job[1:])) for job in jobs]
 
         return attempt(lambda: measure(jobs, metrics, seed=seed, ordered=ordered), none)
 
@@ -182,10 +182,11 @@ def _measure_all(
             stacks: dict[str, RoleStack] = {}
             for k, (pair, left, right) in enumerate(jobs):
                 comparisons.append(found[k])
-                stacks.setdefault(found[k].role, RoleStack(pair.role)).add(found[k], left.logical, right.logical)
-                for probe, values in zip(probes, (left, right), strict=True):
-                    probe.samples[pair.want.key] = values.sample
+                stacks.setdefault(found[k].role, RoleStack(pair.role)).add(found[k], left, right)
+                for probe, sample in zip(probes, (left, right), strict=True):
+                    probe.samples[pair.want.key] = sample
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
+            del jobs, stacks, values_a, values_b, left, right  # before the next batch comes
     return comparisons, summary
 
 
@@ -253,9 +254,9 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
         yield _Batch(tuple(group), (a.plan(wants), b.plan(wants)))
 
 
-def _read(batch: _Batch) -> list[list[Values]]:
-    """Return a batch's values, of A and of B."""
-    return [list(map(Values, side)) for side in read_together(batch.plans)]
+def _read(batch: _Batch) -> list[list[Sample]]:
+    """Return a batch's slices, of A and of B."""
+    return read_together(batch.plans)
 
 
 # -- what could not be compared ------------------------------------------------------------------------------------------

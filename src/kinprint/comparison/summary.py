@@ -10,6 +10,7 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
+from kinprint.model.reader import Sample
 from kinprint.results.measurements import OK, NullResult, RoleSummary, TensorComparison
 from kinprint.stats import joint_independent, joint_tail, rows_taken
 from kinprint.text import Text
@@ -24,13 +25,13 @@ class RoleStack:
     def __init__(self, role: Role) -> None:
         self._role = role
         self._comparisons: list[TensorComparison] = []
-        self._values: list[tuple[FloatArray, FloatArray]] = []
+        self._samples: list[tuple[Sample, Sample]] = []
 
-    def add(self, comparison: TensorComparison, a: FloatArray, b: FloatArray) -> None:
+    def add(self, comparison: TensorComparison, a: Sample, b: Sample) -> None:
         """Add one layer (or expert)."""
         self._comparisons.append(comparison)
         if _null_of(comparison, "pearson") is not None:
-            self._values.append((a, b))
+            self._samples.append((a, b))
 
     def summary(self, *, seed: int) -> RoleSummary:
         """Return the role's line: medians to describe, one statistic to test."""
@@ -70,15 +71,16 @@ class RoleStack:
 
     def _blocks(self) -> tuple[list[tuple[FloatArray, FloatArray]], Text]:
         """Return the layers as (rows × residual) blocks, as many rows as the joint test takes, and how they are permuted."""
-        if self._values[0][0].ndim == 1:
-            return [(a[None, :], b[None, :]) for a, b in self._values], ONE
+        first = self._samples[0][0].stored
+        if first.ndim == 1:
+            return [(a.values[None, :], b.values[None, :]) for a, b in self._samples], ONE
         if not self._role.info.axes[1].exchangeable:  # rows are permuted: few units, so the d × d form is the cheap one
-            return [(a.T, b.T) for a, b in self._values], ONE
-        share = rows_taken(len(self._values), self._values[0][0].shape[1])
-        if all(len(a) <= share for a, _ in self._values):
-            return self._values, ONE
-        cut = Text("one permutation for all layers, on the first {n} rows of each", n=share)
-        return [(a[:share], b[:share]) for a, b in self._values], cut
+            return [(a.values.T, b.values.T) for a, b in self._samples], ONE
+        share = rows_taken(len(self._samples), first.shape[1])
+        blocks = [(a.values[:share], b.values[:share]) for a, b in self._samples]
+        if all(len(a.stored) <= share for a, _ in self._samples):
+            return blocks, ONE
+        return blocks, Text("one permutation for all layers, on the first {n} rows of each", n=share)
 
     def _why_not(self) -> Text:
         for item in self._comparisons:

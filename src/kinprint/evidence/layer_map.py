@@ -20,12 +20,16 @@ from kinprint.evidence.exact_tests import matrix_test, row_test
 from kinprint.evidence.exchangeability import OrderedAxes, ordered_axes_of
 from kinprint.evidence.probe import Probe, SamplePair, has_neuron_rows, residual_columns
 from kinprint.evidence.words import word
+from kinprint.formats.dtypes import Array
 from kinprint.model.reader import Sample
 from kinprint.results.findings import OFF, TESTED, EvidenceTest, LayerAlignment, LayerFinding
 from kinprint.stats.combine import bonferroni, holm
 from kinprint.text import Text
 
 STACK_ELEMENTS = 40 * 4096  # of one layer's stack: all pairs of layers are formed, so this is what the map costs
+WIDE = (
+    2048  # width from which stacks are kept in float32, to which most weights were rounded anyway: half of the memory
+)
 ALL_STACKS = 1 << 25  # elements of all stacks together: a quarter of a gigabyte
 ENOUGH = -12.0  # log10 p of one layer below which no costlier test is run
 
@@ -260,14 +264,14 @@ def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:
     return {role: min(count, share) for role, count in least.items()}
 
 
-def _stacks(probe: Probe, scopes: Sequence[Role], rows: dict[Role, int]) -> tuple[list[int], list[FloatArray]]:
+def _stacks(probe: Probe, scopes: Sequence[Role], rows: dict[Role, int]) -> tuple[list[int], list[Array]]:
     """Return the layers, and each one's slices on top of each other, every role at unit length so that all weigh alike."""
     slices = {role: probe.of(role) for role in scopes}
     layers = sorted({layer for found in slices.values() for layer in found if layer is not None})
-    stacks = []
+    stacks: list[Array] = []
     for layer in layers:
         parts = [_unit(found[layer], rows[role]) for role, found in slices.items() if layer in found]
-        stacks.append(np.concatenate(parts))
+        stacks.append(np.concatenate(parts, dtype=np.float32 if parts[0].shape[1] >= WIDE else np.float64))
     return layers, stacks
 
 
