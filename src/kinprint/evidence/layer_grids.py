@@ -20,7 +20,7 @@ from kinprint.stats.moments import check_range
 from kinprint.text import Text
 
 MOST_LAYERS = 128  # of either side: what is stored and drawn grows with their product (512 layers: 245 MB before)
-MOST_ELEMENTS = 1 << 22  # of one role's slices on one side: what is shown needs no more rows than that
+MOST_ELEMENTS = 1 << 20  # of one role's slices on one side: what is shown needs no more rows than that
 DECIMALS, Z_DECIMALS = 6, 3
 Slices = Mapping[int, Sample]  # of one role, by layer
 ASSUMPTIONS = (

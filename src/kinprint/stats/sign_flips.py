@@ -57,12 +57,18 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
 
     A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
     """
-    merged, leader = r.copy(), np.arange(r.size)
+    first = list(range(r.size))  # a copy of each unit that stands before it, or itself
+
+    def leader(i: int) -> int:
+        while first[i] != i:
+            first[i] = i = first[first[i]]
+        return i
+
     for i, j in _copies(*(X[:: max(1, -(-len(X) // _SKETCH))] for X in (A, B))):
-        first, other = sorted((leader[i], leader[j]))
-        if first != other:
-            leader[leader == other] = first
-            merged[first], merged[other] = merged[first] + merged[other], 0.0
+        one, two = leader(i), leader(j)
+        first[max(one, two)] = min(one, two)
+    merged = np.zeros_like(r)
+    np.add.at(merged, list(map(leader, range(r.size))), r)
     return merged
 
 
