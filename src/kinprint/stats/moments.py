@@ -232,28 +232,36 @@ def _sampled_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: Fl
     are represented by an even sample in the order of their length; a column's length also bounds its largest entry. These sums are
     in float32, a third of the time: each is right to 1e-5 of the sum of magnitudes, far below what the sample leaves open.
     """
-    rows, columns = ((X * (gram @ X)).sum(axis=1) for X, gram in ((A, gram_b), (B, gram_a)))
-    sums = np.array([_column_sums(*pair) for pair in zip(A, B, columns, strict=True)])
+    peaks = [np.maximum(X.max(axis=(1, 2)), -X.min(axis=(1, 2))) for X in (A, B)]
+    peaks = [np.where(peak > 0.0, peak, 1.0)[:, None, None] for peak in peaks]  # so that all fits float32
+    left, right = ((X / peak).astype(np.float32) for X, peak in zip((A, B), peaks, strict=True))
+    scale = ((peaks[0] * peaks[1]) ** 2)[:, 0]
+    rows, columns = (
+        np.einsum("lij,lij->lj", X, (gram / peak**2).astype(np.float32) @ X).astype(np.float64) * scale
+        for X, gram, peak in ((left, gram_b, peaks[1]), (right, gram_a, peaks[0]))
+    )
+    sums = np.array([_column_sums(*each) for each in zip(left, right, columns / scale, strict=True)])
+    sums *= np.sqrt(scale) ** (3.0, 4.0, 1.0)
     return Powers(
         sums[:, 0], sums[:, 1], each_dot(rows, rows), each_dot(columns, columns), _cycles(gram_a, gram_b), sums[:, 2]
     )
 
 
-def _column_sums(A: FloatArray, B: FloatArray, lengths: FloatArray) -> tuple[float, float, float]:
+def _column_sums(A: NDArray[np.float32], B: NDArray[np.float32], lengths: FloatArray) -> tuple[float, float, float]:
     """Return the estimated ΣC³ and ΣC⁴ of one C = AᵀB and a bound on max|C|, given its columns' squared lengths."""
     chosen, weights = _columns_to_sum(lengths)
-    peak, scale = largest_magnitude(A) or 1.0, math.sqrt(float(lengths.max())) or 1.0  # so that all fits float32
-    left, right = (A / peak).astype(np.float32), (B[:, chosen].T * (peak / scale)).astype(np.float32)
+    longest = math.sqrt(float(lengths.max())) or 1.0
+    right = B[:, chosen].T / np.float32(longest)
     cubes = fourths = largest = 0.0
     for start in range(0, chosen.size, _COLUMNS):
         part = slice(start, start + _COLUMNS)
-        block = right[part] @ left
+        block = right[part] @ A
         square = block * block
         cubes += float(np.vecdot(square, block).astype(np.float64) @ weights[part])
         fourths += float(np.vecdot(square, square).astype(np.float64) @ weights[part])
         largest = max(largest, float(square.max()))
     unseen = float(np.partition(lengths, -SAMPLED_UNITS - 1)[-SAMPLED_UNITS - 1])  # bounds those not looked at
-    return cubes * scale**3, fourths * scale**4, math.sqrt(max(largest * scale**2, unseen))
+    return cubes * longest**3, fourths * longest**4, math.sqrt(max(largest * longest**2, unseen * (1.0 + 1e-5)))
 
 
 def _columns_to_sum(lengths: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
