@@ -54,7 +54,8 @@ DEMO = Path(__file__).resolve().parents[1] / "demo" / "models"
 WALL = {PLAIN: 6.0, TLS: 8.0, WARM: 4.0, LOCAL: 4.0, SMALL: 0.6}
 BEFORE = {
     (PLAIN, UNRELATED): (57.0, 70.6, 641, 107), (PLAIN, DERIVED): (40.4, 53.3, 630, 117),
-    (WARM, UNRELATED): (54.0, None, None, None), (LOCAL, UNRELATED): (47.0, None, 591, None), (SMALL, "unrelated"): (1.6, 1.6, None, None),
+    (WARM, UNRELATED): (54.0, None, None, None),
+    (LOCAL, UNRELATED): (47.0, None, 591, None), (SMALL, "unrelated"): (1.6, 1.6, None, None),
 }  # fmt: skip
 """Wall s, CPU s, peak MB and MB received of early November 2026, with all metrics before every verdict; None: not measured."""
 
