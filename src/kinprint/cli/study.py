@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,11 +110,12 @@ def study_command(
         pool: Executor = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")))
         for study in studies:
             chosen = tuple(f"{name}={made[name]}" for name in study.models) if replicas else given
-            with Session(reading.settings, on_traffic=line.traffic) as session:
-                outcome = run_study(study.name, session, models=chosen, request=request, progress=line.stage)
             folder = _folder(out, study, several=len(studies) > 1)
-            write = partial(write_outcome, outcome, folder, language=lang, command=command, pool=pool)
-            written.append(writer.submit(write))
+            with Session(reading.settings, on_traffic=line.traffic) as session:
+                outcome = run_study(
+                    study.name, session, models=chosen, request=request, progress=line.stage, folder=folder
+                )
+            written.append(writer.submit(write_outcome, outcome, folder, language=lang, command=command, pool=pool))
             outcomes.append(outcome)
         for number, job in enumerate(written):
             line.stage("drawing figures of study", number + 1, len(written))

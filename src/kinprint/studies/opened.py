@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -62,6 +63,7 @@ class StudyRun:
     models: tuple[OpenedModel, ...]
     request: Request
     progress: Progress
+    folder: Path | None = None  # where a long study may keep what it has done
     _read: dict[ModelWant, Array] = field(default_factory=dict, repr=False)
     _made: dict[str, object] = field(default_factory=dict, repr=False)
     _runs_bytes: int = 0

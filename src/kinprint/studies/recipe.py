@@ -95,11 +95,16 @@ def run_study(
     models: tuple[str, ...] = (),
     request: Request | None = None,
     progress: Progress | None = None,
+    folder: Path | None = None,
 ) -> Outcome:
-    """Run a study of that name on models (``NAME=REFERENCE``, a known name, or a reference); see `study`."""
+    """Run a study of that name on models (``NAME=REFERENCE``, a known name, or a reference); see `study`.
+
+    In `folder` a study of hours keeps what it has done, and goes on from it.
+    """
     recipe, request, tell = all_studies()[name], request or Request(), progress or quiet
     started = time.monotonic()
     run = open_run(choose_models(models, recipe.models, replicas=request.replicas), session, request, tell)
+    run.folder = folder
     run.read_ahead(recipe.wants(run))
     parts = []
     for number, part in enumerate(recipe.parts):

@@ -8,7 +8,11 @@ digit by digit. Importing this module needs no torch; `run_toy` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
 from typing import Literal
 
 import numpy as np
@@ -16,6 +20,7 @@ from numpy.typing import NDArray
 
 from kinprint._util.progress import Progress, quiet
 from kinprint.errors import BadSetting, NeedsExtra
+from kinprint.text import Text
 
 Initialisation = Literal["ones", "random"]
 
@@ -40,11 +45,14 @@ class ToySetting:
     streams: tuple[int, ...] = (1, 2, 3, 4)  # as the seeds, one for each model of `PLAN`
     seeds: tuple[int, ...] = (10, 20, 30, 40)
     distinct_data: bool = False
-    threads: int = 2  # sums are split by thread: two runs are equal only with equal threads
+
+    def distinct(self) -> ToySetting:
+        """Return the same on text that differs; this is not the original's, so to save time its batch need not be either."""
+        return replace(self, distinct_data=True, batch=min(self.batch, 4))
 
     def __post_init__(self) -> None:
         least = {"positions": 2, "vocabulary": 4}  # one token is read, one predicted; a token has three successors
-        for name in ("layers", "width", "heads", "batch", "steps", "threads", *least):
+        for name in ("layers", "width", "heads", "batch", "steps", *least):
             if getattr(self, name) < least.get(name, 1):
                 got = getattr(self, name)
                 raise BadSetting(f"toy setting: {name} must be at least {least.get(name, 1)}, got {got}")
@@ -72,6 +80,7 @@ class ToyModel:
     losses: tuple[float, ...]
     norms: dict[str, NDArray[np.float64]]
     start: dict[str, NDArray[np.float64]]
+    note: Text | None = None  # on what an earlier run has kept of it
 
 
 FULL = ToySetting()
@@ -79,19 +88,32 @@ FULL = ToySetting()
 # For two cores: the published steps, learning rate and dropout, and heads of the published size, in a smaller model on shorter
 # sequences. The batch is one sequence repeated, so one row has the same gradient as 32 but for the dropout masks, of which 32
 # are averaged there and one is taken here. (With distinct_data each row is a draw of its own, and a smaller batch is less data.)
-# One thread: two gain a third on an idle machine, and wait for each other, several times as long, on a busy one.
-REDUCED = ToySetting(layers=3, width=192, heads=3, positions=48, batch=1, threads=1)
+REDUCED = ToySetting(layers=3, width=192, heads=3, positions=48, batch=1)
 
 
-def run_toy(setting: ToySetting, *, progress: Progress = quiet) -> tuple[ToyModel, ...]:
-    """Train the four models of `PLAN`; `progress` gets each step's model and number. `NeedsExtra` if torch is not installed."""
+def run_toy(setting: ToySetting, *, folder: Path | None = None, progress: Progress = quiet) -> tuple[ToyModel, ...]:
+    """Train the four models of `PLAN`, one on each core; `NeedsExtra` if torch is not installed.
+
+    What is kept in `folder` is not done again (see `training.train`). `progress` gets each step's model and number.
+    """
     try:
-        from kinprint.studies.toy_init.training import train
+        from kinprint.studies.toy_init.training import one_thread, train
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
         raise NeedsExtra("toy-init", extra="torch") from missing
-    return tuple(
-        train(setting, name, initialisation, stream=stream, seed=seed, progress=progress)
-        for (name, initialisation), stream, seed in zip(PLAN, setting.streams, setting.seeds, strict=True)
-    )
+    ended = Event()
+
+    def told(name: str, done: int, total: int) -> None:
+        if ended.is_set():  # another model failed, or the user has had enough
+            raise CancelledError
+        progress(name, done, total)
+
+    def trained(model: tuple[str, Initialisation], stream: int, seed: int) -> ToyModel:
+        return train(setting, *model, stream=stream, seed=seed, folder=folder, progress=told)
+
+    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            return tuple(pool.map(trained, PLAN, setting.streams, setting.seeds))
+        finally:
+            ended.set()
