@@ -226,9 +226,11 @@ def _reordered(
         choices = len(tried) * max(1, len(layers[0]))
         results = _other_layers(a, b, best, pairs, layers, null, seed)
         tests = _tests(results, null, STATISTIC, choices, OTHER_LAYERS)
-        found = {test.layer for test in tests if _matches(test)}
-        if len(found) < len(layers[1]) and a.hidden <= WIDE:
-            halves = _half_layers(a, b, tried, (layers[0], [at for at in layers[1] if at not in found]), null, seed)
+        found = [result.pair for test, result in zip(tests, results, strict=True) if _matches(test)]
+        # layers that one rotation explains are taken: near-copies of them in either model would match as well
+        left = [[at for at in side if all(at != pair[i] for pair in found)] for i, side in enumerate(layers)]
+        if all(left) and a.hidden <= WIDE:
+            halves = _half_layers(a, b, tried, (left[0], left[1]), null, seed)
             tests += _tests(halves, null, HALF_STATISTIC, choices, OTHER_NEURONS)
             results += halves
     except (DegenerateInput, BudgetExceeded) as error:
@@ -300,7 +302,7 @@ def _half_layers(
     """Match half of the neurons of a layer under a rotation fitted on the other half: of a few; where they agree, of all."""
     largest = null.largest(HALF_STATISTIC)
     single = sorted((-found.rotation.agreement, *found.pairs) for found in tried if len(found.pairs) == 1)
-    proposed = [pair for _, pair in single if pair[1] in layers[1]] or fits.propose_pairs(a, b, layers)
+    proposed = [(i, j) for _, (i, j) in single if i in layers[0] and j in layers[1]] or fits.propose_pairs(a, b, layers)
     results = fits.half_held_out(a, b, proposed[: fits.HELD_OUT], seed=seed, beyond=largest)
     if any(found.share > largest for found in results):
         seen = {found.pair[1] for found in results}
