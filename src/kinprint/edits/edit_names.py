@@ -17,7 +17,7 @@ Name: TypeAlias = Literal[
 PRUNED = 0.05
 """Share of new zeros from which a child is called pruned; a few zeros come of themselves."""
 
-_ZERO_LEVEL = 0.3
+ZERO_LEVEL = 0.3
 """Share of new zeros from which a grid of four bits or more, of which zero is one level, does not account for them."""
 
 KEPT = 0.95
@@ -176,7 +176,7 @@ def _pruned(edit: PairEdit) -> NamedEdit | None:
     near = (zeros.survivors_near or 0.0) if edit.common_scale is None else 1.0
     if quantised and edit.grid is not None:
         near = max(near, edit.grid.kept_share or 0.0)
-    if quantised and (zeros.new_zeros < _ZERO_LEVEL or near < KEPT):
+    if quantised and (zeros.new_zeros < ZERO_LEVEL or near < KEPT):
         return None
     if max(zeros.survivors_equal, near) < KEPT and not (zeros.pattern is not None and related):
         return None

@@ -159,8 +159,7 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
             on, own = (np.abs(x - np.rint(x / step) * step)[kept] <= unit[kept] for x in (child, parent))
             share, chance = float(on.mean()), float(np.minimum(1.0, 2.0 * unit / step)[kept].mean())
             rounds = float((np.abs(parent - child) <= 0.5 * step + 2.0 * unit)[kept].mean())
-            found = min(share, rounds) >= ROUNDED and on.size * (share - max(chance, own.mean())) >= EVIDENCE
-            if found:
+            if share >= ROUNDED and on.size * (share - max(chance, own.mean())) >= EVIDENCE:
                 error, most = float(np.sqrt(np.mean(step**2) / 12.0)), rounds * float(kept.mean())
                 row_wise = size == A.shape[1]
                 return GridFit(True, True, size, row_wise, 2**bits - 1, bits, False, share, EVIDENCE, most, rounds, error)

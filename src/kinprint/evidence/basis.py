@@ -24,7 +24,7 @@ from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, sample_pairs
 from kinprint.evidence.reading import token_wants
 from kinprint.model.model import Model
-from kinprint.model.reader import read_together
+from kinprint.model.reader import Sample, read_together
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.text import Text, labelled, verbatim
 
@@ -35,6 +35,7 @@ ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
 BY_NORMS = Text("residual dimensions are paired by their scales in all norms; the order of neurons was not looked at")
+MOST_IN_PLACE = 0.5  # share of residual dimensions that norms pair with their own place, beyond which they propose no order
 SAME_COLUMN = 0.3  # cosine of the columns of one dimension in rows that match: independent ones of 64 rows stay below
 
 
@@ -69,8 +70,10 @@ def align_basis(
     every = (*found.tests, *other.tests)
     if not other.rejects(LAYER_ALPHA):
         return replace(found, tests=every)
-    # norms were fitted: they say nothing of what was learned
-    return replace(other, tests=every, origin=origin_of(other.slices, ()), spent=spent)
+    # norms were fitted, so they say nothing of what was learned, and parts that do not stand in place were not taken over
+    alike = {str(test.scope) for test in other.tests if (test.log10_p or 0.0) <= LAYER_ALPHA}
+    slices = {name: pairs for name, pairs in other.slices.items() if name in alike}
+    return replace(other, tests=every, origin=origin_of(slices, ()), spent=spent)
 
 
 def _profile_match(assessment: Assessment, seed: int) -> ColumnMatch | None:
@@ -81,9 +84,12 @@ def _profile_match(assessment: Assessment, seed: int) -> ColumnMatch | None:
         return None
     try:
         profiles = [without_outstanding(side).T for side in norm_profiles(norms)]
-        return match_columns(*profiles, signs=False, seed=seed)
+        match = match_columns(*profiles, signs=False, seed=seed)
     except DegenerateInput:
         return None
+    # dimensions in their places are tested as such, with signs beside order: a recipe may have given places a meaning
+    in_place = float(np.mean(match.index == np.arange(match.index.size)))
+    return match if in_place <= MOST_IN_PLACE else None
 
 
 def _norms(assessment: Assessment, match: ColumnMatch) -> Pairs:
@@ -125,9 +131,17 @@ def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bo
 
 
 def _sizes(pair: SamplePair) -> SamplePair:
-    """Return absolute values without what all rows have in common: no sign of a dimension changes them."""
-    one, two = (np.abs(sample.stored) - np.abs(sample.stored).mean(axis=0) for sample in (pair.a, pair.b))
-    return replace(pair, a=replace(pair.a, stored=one), b=replace(pair.b, stored=two))
+    """Return absolute values, rows at one length, without means of rows and columns: no sign of a dimension changes them.
+
+    What is left takes a row and a dimension: the length or the zeros of a row, which a recipe may give it by place, do not show.
+    """
+
+    def sizes(sample: Sample) -> Sample:
+        found = np.abs(sample.stored) / np.maximum(np.linalg.norm(sample.stored, axis=1, keepdims=True), 1e-300)
+        found = found - found.mean(axis=0)
+        return replace(sample, stored=found - found.mean(axis=1, keepdims=True))
+
+    return replace(pair, a=sizes(pair.a), b=sizes(pair.b))
 
 
 def _with_signs(found: BasisEvidence) -> BasisEvidence:
