@@ -162,7 +162,9 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
             if share >= ROUNDED and on.size * (share - max(chance, own.mean())) >= EVIDENCE:
                 error, most = float(np.sqrt(np.mean(step**2) / 12.0)), rounds * float(kept.mean())
                 row_wise = size == A.shape[1]
-                return GridFit(True, True, size, row_wise, 2**bits - 1, bits, False, share, EVIDENCE, most, rounds, error)
+                return GridFit(
+                    True, True, size, row_wise, 2**bits - 1, bits, False, share, EVIDENCE, most, rounds, error
+                )
     return None
 
 

@@ -35,7 +35,9 @@ ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
 BY_NORMS = Text("residual dimensions are paired by their scales in all norms; the order of neurons was not looked at")
-MOST_IN_PLACE = 0.5  # share of residual dimensions that norms pair with their own place, beyond which they propose no order
+MOST_IN_PLACE = (
+    0.5  # share of residual dimensions that norms pair with their own place, beyond which they propose no order
+)
 SAME_COLUMN = 0.3  # cosine of the columns of one dimension in rows that match: independent ones of 64 rows stay below
 
 
@@ -62,43 +64,43 @@ def align_basis(
     if isinstance(match, Text):
         found = replace(found, untested=labelled(Text("reordered or narrowed residual stream"), match))
     else:
-        found = replace(_tested(assessment, match, ALIGNED), spent=spent, norms=_norms(assessment, match))
+        found = replace(_tested(assessment, match, ALIGNED), spent=spent, norms=_norms(_all_norms(assessment), match))
         found = replace(found, origin=origin_of(found.slices, found.norms))
-    if found.rejects(LAYER_ALPHA) or (by_norms := _profile_match(assessment, seed)) is None:
+    norms = _all_norms(assessment)
+    if found.rejects(LAYER_ALPHA) or (by_norms := _profile_match(norms, seed)) is None:
         return found
     other = _tested(assessment, by_norms, BY_NORMS, signed=False)
     every = (*found.tests, *other.tests)
     if not other.rejects(LAYER_ALPHA):
         return replace(found, tests=every)
-    # norms were fitted, so they say nothing of what was learned, and parts that do not stand in place were not taken over
+    # parts that do not stand in place were not taken over; norms were fitted: one half speaks under the order of the other
     alike = {str(test.scope) for test in other.tests if (test.log10_p or 0.0) <= LAYER_ALPHA}
     slices = {name: pairs for name, pairs in other.slices.items() if name in alike}
-    return replace(other, tests=every, origin=origin_of(slices, ()), spent=spent)
+    orders = [_profile_match(half, seed) for half in (norms[1::2], norms[::2])]
+    fair = [pair for n, order in enumerate(orders) if order is not None for pair in _norms(norms[n::2], order)]
+    return replace(other, tests=every, origin=origin_of(slices, fair), spent=spent)
 
 
-def _profile_match(assessment: Assessment, seed: int) -> ColumnMatch | None:
-    """Pair residual dimensions by their scales in all norms; None where few vary, or dimensions have an order of their own."""
-    a, b = assessment.probes
-    norms = [pair for pair in sample_pairs(a, b, assessment.layer_map) if is_residual_norm(pair.role)]
-    if a.hidden != b.hidden or (a.hidden or 0) > MAX_WIDTH:
-        return None
+def _all_norms(assessment: Assessment) -> list[SamplePair]:
+    pairs = [pair for pair in sample_pairs(*assessment.probes, assessment.layer_map) if is_residual_norm(pair.role)]
+    widths = tuple(probe.hidden for probe in assessment.probes)
+    return [pair for pair in pairs if pair.finite and (pair.a.stored.size, pair.b.stored.size) == widths]
+
+
+def _profile_match(norms: Sequence[SamplePair], seed: int) -> ColumnMatch | None:
+    """Pair residual dimensions by their scales in all norms; None where few vary, or dimensions stand in their places."""
     try:
-        profiles = [without_outstanding(side).T for side in norm_profiles(norms)]
-        match = match_columns(*profiles, signs=False, seed=seed)
-    except DegenerateInput:
+        match = match_columns(*(without_outstanding(side).T for side in norm_profiles(norms)), signs=False, seed=seed)
+    except (DegenerateInput, IndexError):
         return None
     # dimensions in their places are tested as such, with signs beside order: a recipe may have given places a meaning
     in_place = float(np.mean(match.index == np.arange(match.index.size)))
     return match if in_place <= MOST_IN_PLACE else None
 
 
-def _norms(assessment: Assessment, match: ColumnMatch) -> Pairs:
-    kept, widths = np.flatnonzero(match.index >= 0), tuple(probe.hidden for probe in assessment.probes)
-    return [
-        (pair.a.values[kept], pair.b.values[match.index[kept]])
-        for pair in sample_pairs(*assessment.probes, assessment.layer_map)
-        if is_residual_norm(pair.role) and pair.finite and (pair.a.stored.size, pair.b.stored.size) == widths
-    ]
+def _norms(norms: Sequence[SamplePair], match: ColumnMatch) -> Pairs:
+    kept = np.flatnonzero(match.index >= 0)
+    return [(pair.a.values[kept], pair.b.values[match.index[kept]]) for pair in norms]
 
 
 def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bool = True) -> BasisEvidence:

@@ -15,7 +15,15 @@ from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.common_start import correlation
-from kinprint.evidence.exchangeability import Block, OrderedAxes, common_order, fair_signs, tied_alike, without_copies
+from kinprint.evidence.exchangeability import (
+    Block,
+    OrderedAxes,
+    common_order,
+    fair_signs,
+    few_entries,
+    tied_alike,
+    without_copies,
+)
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
@@ -117,10 +125,10 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
 
 
 def _unless_tied(test: EvidenceTest, group: Sequence[SamplePair]) -> EvidenceTest:
-    if (test.log10_p or 0.0) <= STANDS_OUT and (
-        tied := tied_alike([pair for pair in group if pair.finite])
-    ) is not None:
-        raise DegenerateInput(tied)
+    if (test.log10_p or 0.0) <= STANDS_OUT:
+        finite = [pair for pair in group if pair.finite]
+        if (why := tied_alike(finite) or few_entries(finite)) is not None:
+            raise DegenerateInput(why)
     return test
 
 
