@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from kinprint.edits.pair import PairEdit
-from kinprint.edits.quantisation_grids import GridFit
+from kinprint.edits.quantisation_grids import ROUNDED, GridFit
 from kinprint.edits.rounding import is_float, stored_bits
 from kinprint.text import Text
 
@@ -17,7 +17,7 @@ Name: TypeAlias = Literal[
 PRUNED = 0.05
 """Share of new zeros from which a child is called pruned; a few zeros come of themselves."""
 
-_ZERO_LEVEL = 0.3
+ZERO_LEVEL = 0.3
 """Share of new zeros from which a grid of four bits or more, of which zero is one level, does not account for them."""
 
 KEPT = 0.95
@@ -28,13 +28,6 @@ MERGED_RESIDUAL = 0.2
 MERGED_SPREAD = 0.05
 """A merge keeps one share of its parent in every row and adds much that is not of it. Training shrinks weights less evenly,
 and rarely below 0.9 (0.899 at the least among the matrices of the demo family)."""
-
-ROUNDED = 0.97
-"""Share of the parent's values that must round to the child's for rounding to explain the child.
-
-Measured on 28 matrices of the demo family: 1.00 for rounding to nearest at 3, 4 and 8 bits; 0.32 to 0.66 (4 bits) and 0.04 to 0.10
-(8 bits) if the parent was fine-tuned before. The value between is a choice: a change below about a fortieth of a step passes.
-"""
 
 ABOVE_ROUNDING = 3.0
 """Noise of fewer rounding errors of a grid is not told from training that the grid hides."""
@@ -70,7 +63,8 @@ def explain_edit(edit: PairEdit) -> NamedEdit:
     grid = edit.grid
     if verdict.name == "unknown" or grid is None or not grid.is_quantised or not _correlated(edit):
         return verdict
-    reasons = verdict.reasons if verdict.name == "quantised" else (*verdict.reasons, *_rounding(grid))
+    explained = verdict.name == "quantised" or grid.factor is not None
+    reasons = verdict.reasons if explained else (*verdict.reasons, *_rounding(grid))
     return replace(verdict, bits=grid.bits, reasons=reasons)
 
 
@@ -123,6 +117,8 @@ def _quantised(edit: PairEdit) -> NamedEdit | None:
             return _codes(edit)
     if grid is None or not grid.is_quantised or (grid.rounded_share or 0.0) < ROUNDED or not _correlated(edit):
         return None
+    if grid.factor is not None:
+        return _named("scaled", Text("{x:.6g} times the parent, up to rounding", x=grid.factor), *_rounding(grid))
     return _named("quantised", *_rounding(grid))
 
 
@@ -180,7 +176,7 @@ def _pruned(edit: PairEdit) -> NamedEdit | None:
     near = (zeros.survivors_near or 0.0) if edit.common_scale is None else 1.0
     if quantised and edit.grid is not None:
         near = max(near, edit.grid.kept_share or 0.0)
-    if quantised and (zeros.new_zeros < _ZERO_LEVEL or near < KEPT):
+    if quantised and (zeros.new_zeros < ZERO_LEVEL or near < KEPT):
         return None
     if max(zeros.survivors_equal, near) < KEPT and not (zeros.pattern is not None and related):
         return None

@@ -1,13 +1,13 @@
-"""Align reordered, negated or narrowed residual dimensions by shared tokens, and test the alignment on other matrices.
+"""Align reordered, negated or narrowed residual dimensions by shared tokens, or by norms, and test that on other matrices.
 
-The alignment looks at embeddings alone. The tests that follow count neurons that stand at their places, and under the null the
+The alignment looks at embeddings, or norms, alone. The tests that follow count neurons that stand at their places, and under the null the
 order of neurons is independent of everything the alignment saw, so their p-values stay exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,13 @@ from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment, SearchResult
 from kinprint.evidence.common_start import Pairs, origin_of
+from kinprint.evidence.dimension_test import norm_profiles, without_outstanding
 from kinprint.evidence.exact_tests import row_test
+from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, sample_pairs
 from kinprint.evidence.reading import token_wants
 from kinprint.model.model import Model
-from kinprint.model.reader import read_together
+from kinprint.model.reader import Sample, read_together
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.text import Text, labelled, verbatim
 
@@ -32,6 +34,11 @@ NAME = "fixed_points_aligned"
 ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
+BY_NORMS = Text("residual dimensions are paired by their scales in all norms; the order of neurons was not looked at")
+MOST_IN_PLACE = (
+    0.5  # share of residual dimensions that norms pair with their own place, beyond which they propose no order
+)
+SAME_COLUMN = 0.3  # cosine of the columns of one dimension in rows that match: independent ones of 64 rows stay below
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class BasisEvidence(SearchResult):
 
     match: ColumnMatch | None = None
     norms: Pairs = ()  # of layers at the same place, in A's order
+    slices: Mapping[str, Pairs] = field(default_factory=dict)  # rows of all layers by role, in A's order and signs
 
 
 def align_basis(
@@ -50,25 +58,69 @@ def align_basis(
     allowance: int | None,
     seed: int,
 ) -> BasisEvidence:
-    """Pair residual dimensions by tokens that both models have, then count neurons at their places."""
+    """Pair residual dimensions by tokens that both models have, or else by norms, then count neurons at their places."""
     match, spent = _column_match(models, tokens, allowance, seed)
+    found = BasisEvidence(spent=spent)
     if isinstance(match, Text):
-        return BasisEvidence(spent=spent, untested=labelled(Text("reordered or narrowed residual stream"), match))
+        found = replace(found, untested=labelled(Text("reordered or narrowed residual stream"), match))
+    else:
+        found = replace(_tested(assessment, match, ALIGNED), spent=spent, norms=_norms(_all_norms(assessment), match))
+        found = replace(found, origin=origin_of(found.slices, found.norms))
+    norms = _all_norms(assessment)
+    if found.rejects(LAYER_ALPHA) or (by_norms := _profile_match(norms, seed)) is None:
+        return found
+    other = _tested(assessment, by_norms, BY_NORMS, signed=False)
+    every = (*found.tests, *other.tests)
+    if not other.rejects(LAYER_ALPHA):
+        return replace(found, tests=every)
+    # parts that do not stand in place were not taken over; norms were fitted: one half speaks under the order of the other
+    alike = {str(test.scope) for test in other.tests if (test.log10_p or 0.0) <= LAYER_ALPHA}
+    slices = {name: pairs for name, pairs in other.slices.items() if name in alike}
+    orders = [_profile_match(half, seed) for half in (norms[1::2], norms[::2])]
+    fair = [pair for n, order in enumerate(orders) if order is not None for pair in _norms(norms[n::2], order)]
+    return replace(other, tests=every, origin=origin_of(slices, fair), spent=spent)
+
+
+def _all_norms(assessment: Assessment) -> list[SamplePair]:
+    pairs = [pair for pair in sample_pairs(*assessment.probes, assessment.layer_map) if is_residual_norm(pair.role)]
+    widths = tuple(probe.hidden for probe in assessment.probes)
+    return [pair for pair in pairs if pair.finite and (pair.a.stored.size, pair.b.stored.size) == widths]
+
+
+def _profile_match(norms: Sequence[SamplePair], seed: int) -> ColumnMatch | None:
+    """Pair residual dimensions by their scales in all norms; None where few vary, or dimensions stand in their places."""
+    try:
+        match = match_columns(*(without_outstanding(side).T for side in norm_profiles(norms)), signs=False, seed=seed)
+    except (DegenerateInput, IndexError):
+        return None
+    # dimensions in their places are tested as such, with signs beside order: a recipe may have given places a meaning
+    in_place = float(np.mean(match.index == np.arange(match.index.size)))
+    return match if in_place <= MOST_IN_PLACE else None
+
+
+def _norms(norms: Sequence[SamplePair], match: ColumnMatch) -> Pairs:
+    kept = np.flatnonzero(match.index >= 0)
+    return [(pair.a.values[kept], pair.b.values[match.index[kept]]) for pair in norms]
+
+
+def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bool = True) -> BasisEvidence:
+    """Count neurons (and value channels of a head, where signs are not known) at their places, under a map of dimensions."""
     by_role: dict[Role, list[SamplePair]] = {}
-    norms = []
-    kept, widths = np.flatnonzero(match.index >= 0), (models[0].hidden, models[1].hidden)
     for pair in sample_pairs(*assessment.probes, assessment.layer_map):
-        if has_neuron_rows(pair.role) and pair.finite:
+        if pair.finite and (has_neuron_rows(pair.role) or (pair.role is Role.ATTN_V and not signed)):
             by_role.setdefault(pair.role, []).append(_aligned(pair, match))
-        elif is_residual_norm(pair.role) and pair.finite and (pair.a.stored.size, pair.b.stored.size) == widths:
-            norms.append((pair.a.values[kept], pair.b.values[match.index[kept]]))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
+    heads = {probe.kv_heads for probe in assessment.probes}
     for role, group in by_role.items():
+        rows = None if has_neuron_rows(role) else assessment.probes[1].head_size(group[0].b)
+        if not has_neuron_rows(role) and (len(heads) > 1 or rows is None):
+            continue
+        shown = group if signed else [_sizes(pair) for pair in group]
         try:
-            test = row_test(role, group)
-            tests.append(replace(test, name=NAME, assumptions=(*test.assumptions, ALIGNED)))
-            for pair in group:
+            test = row_test(role, shown, rows)
+            tests.append(replace(test, name=NAME, assumptions=(*test.assumptions, how)))
+            for pair in shown if has_neuron_rows(role) else ():
                 log10_p = row_test(role, [pair]).log10_p
                 if pair.layer is not None and log10_p is not None:
                     by_layer[pair.layer] = min(by_layer.get(pair.layer, 0.0), log10_p)
@@ -76,7 +128,39 @@ def align_basis(
             tests.append(EvidenceTest(NAME, verbatim(role.value), status=OFF, reason=error.reason))
     # rows of all layers together: a few rows of one layer would hide what was learned behind the random edge
     slices = {role.value: [_stacked(group)] for role, group in by_role.items()}
-    return BasisEvidence(tuple(tests), by_layer, origin_of(slices, norms), spent, match=match, norms=norms)
+    found = BasisEvidence(tuple(tests), by_layer, match=match, slices=slices)
+    return found if signed else _with_signs(found)
+
+
+def _sizes(pair: SamplePair) -> SamplePair:
+    """Return absolute values, rows at one length, without means of rows and columns: no sign of a dimension changes them.
+
+    What is left takes a row and a dimension: the length or the zeros of a row, which a recipe may give it by place, do not show.
+    """
+
+    def sizes(sample: Sample) -> Sample:
+        found = np.abs(sample.stored) / np.maximum(np.linalg.norm(sample.stored, axis=1, keepdims=True), 1e-300)
+        found = found - found.mean(axis=0)
+        return replace(sample, stored=found - found.mean(axis=1, keepdims=True))
+
+    return replace(pair, a=sizes(pair.a), b=sizes(pair.b))
+
+
+def _with_signs(found: BasisEvidence) -> BasisEvidence:
+    """Return the same with the sign of each dimension, as rows that were tested have it, and the share of dimensions that agree."""
+    assert found.match is not None
+    best = min(found.tests, key=lambda test: test.log10_p or 0.0, default=None)
+    rows = [pair for name, pairs in found.slices.items() if best is not None and name == best.scope for pair in pairs]
+    if not rows:
+        return found
+    one, two = rows[0]
+    products = np.sum(one * two, axis=0) / np.maximum(np.linalg.norm(one, axis=0) * np.linalg.norm(two, axis=0), 1e-300)
+    signs = np.where(products < 0.0, -1, 1).astype(np.int8)
+    sign = found.match.sign.copy()
+    sign[found.match.index >= 0] = signs
+    match = replace(found.match, sign=sign, share=float(np.mean(np.abs(products) > SAME_COLUMN)))
+    slices = {name: [(left, right * signs) for left, right in pairs] for name, pairs in found.slices.items()}
+    return replace(found, match=match, slices=slices)
 
 
 def _stacked(group: Sequence[SamplePair]) -> tuple[FloatArray, FloatArray]:

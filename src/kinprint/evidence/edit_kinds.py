@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kinprint.align.layer_alignment import SHUFFLED
 from kinprint.align.neuron_assignment import PERMUTED, SUBSET
 from kinprint.arch import Axis
+from kinprint.edits.edit_names import ZERO_LEVEL
 from kinprint.evidence.components import BY_PRODUCTS, HEADS_MAY_DIFFER, would_show_copy
 from kinprint.evidence.facts import Facts, Identity
 from kinprint.evidence.neuron_matching import EXPERTS_REMOVED, EXPERTS_REORDERED, MOVED_NEURONS
@@ -370,12 +371,13 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
         yield Kind(*_PLAIN["changed"], (reason,))
     bits = {item.bits for item in edits if item.bits}
     coded = sum(item.tensors for item in edits if item.bits)
+    least = NEW_ZEROS if not bits else ZERO_LEVEL if min(bits) >= 4 else 1.0  # zero is one of the levels of a code
+    if edit in ("changed", "merged_or_reweighted") and (zeros := _new_zeros(shown)) > least:
+        yield Kind(*_PLAIN["pruned"], (Text("{x:.1%} of elements became zero", x=zeros),))
     if bits and 2 * coded > sum(changed.values()):
         yield Kind("quantised", Text("{how} to {n} bits", how=_PLAIN["quantised"][1], n=min(bits)), reasons)
     elif edit == "quantised":
         yield Kind(*_PLAIN["quantised"], reasons)
-    elif edit in ("changed", "merged_or_reweighted") and (zeros := _new_zeros(shown)) > NEW_ZEROS:
-        yield Kind(*_PLAIN["pruned"], (Text("{x:.1%} of elements became zero", x=zeros),))
 
 
 def _in_place(facts: Facts) -> list[EditFinding]:

@@ -20,6 +20,7 @@ from kinprint.evidence.exchangeability import (
     OrderedAxes,
     common_order,
     fair_pair,
+    few_entries,
     tied_alike,
     unit_ranks,
     without_copies,
@@ -127,10 +128,10 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
 
 
 def _unless_tied(test: EvidenceTest, group: Sequence[SamplePair]) -> EvidenceTest:
-    if (test.log10_p or 0.0) <= STANDS_OUT and (
-        tied := tied_alike([pair for pair in group if pair.finite])
-    ) is not None:
-        raise DegenerateInput(tied)
+    if (test.log10_p or 0.0) <= STANDS_OUT:
+        finite = [pair for pair in group if pair.finite]
+        if (why := tied_alike(finite) or few_entries(finite)) is not None:
+            raise DegenerateInput(why)
     return test
 
 

@@ -377,7 +377,7 @@ def _search_heads(
     parts = {item.component: item for item in assessment.components}
     attention, mlps = parts.get("attention"), [parts[name] for name in ("mlp", "experts") if name in parts]
     untested = _related(assessment) and not any(item.tested for item in mlps)
-    if attention is None or not (untested or any(item.shared for item in mlps)):
+    if attention is None or not (untested or any(item.shared for item in mlps) or basis.rejects(LOG10_ALPHA)):
         return assessment
     # heads that were reordered stand in place here and there by chance, where MLPs share everywhere
     few = 0 < 2 * attention.shared < attention.tested and all(item.shared == item.tested for item in mlps)

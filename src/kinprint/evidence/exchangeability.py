@@ -52,6 +52,10 @@ they are not, whatever their number format; ties of less than a quarter of the w
 TIED_R = 0.5
 """Correlation from which ties do not matter: five standard deviations of what a hundred free weights give by chance."""
 
+OUTSTANDING, FEW_LEAVE = 5.0, 0.33
+"""Times the median size (3.4 standard deviations of normal weights) at which an entry stands out, and the share of the correlation
+that must be left without such entries: 0.9 and more where weights are shared, none where both began as the identity."""
+
 
 @dataclass(frozen=True)
 class ProbePair:
@@ -258,6 +262,22 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
     return Text(
         "weights are tied alike in both models, as one recipe makes them: {n} of {m} pairs differ", n=found, m=expected
     )
+
+
+def few_entries(group: Sequence[SamplePair]) -> Text | None:
+    """Say if all that agrees is a few entries that stand out at the same places, as what a start by recipe leaves (an identity)."""
+    found = []
+    for pair in group:
+        one, two = (sample.values for sample in (pair.a, pair.b))
+        shape = tuple(map(min, one.shape, two.shape))
+        one, two = (x[tuple(map(slice, shape))].ravel() for x in (one, two))
+        if one.any() and two.any():
+            out = np.minimum(*(np.abs(x) / np.median(np.abs(x[x != 0.0])) for x in (one, two))) > OUTSTANDING
+            found.append((correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0))
+    total, rest = np.mean(found, axis=0) if found else (0.0, 0.0)
+    if rest >= FEW_LEAVE * total:
+        return None
+    return Text("only a few entries that stand out at the same places agree, as one recipe leaves them")
 
 
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:

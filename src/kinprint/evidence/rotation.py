@@ -42,6 +42,7 @@ STATISTIC, HALF_STATISTIC = "rotated_neuron_agreement", "half_rotated_neuron_agr
 MATCHED = "neuron_match_rotated"
 
 ORIGIN_LAYERS = 3  # layers in which it is asked whether training is shared
+NEAR_BEST = 0.9
 
 Slices = dict[str, list[tuple[FloatArray, FloatArray]]]
 
@@ -226,9 +227,11 @@ def _reordered(
         choices = len(tried) * max(1, len(layers[0]))
         results = _other_layers(a, b, best, pairs, layers, null, seed)
         tests = _tests(results, null, STATISTIC, choices, OTHER_LAYERS)
-        found = {test.layer for test in tests if _matches(test)}
-        if len(found) < len(layers[1]) and a.hidden <= WIDE:
-            halves = _half_layers(a, b, tried, (layers[0], [at for at in layers[1] if at not in found]), null, seed)
+        found = [result.pair for test, result in zip(tests, results, strict=True) if _matches(test)]
+        # layers that one rotation explains are taken: near-copies of them in either model would match as well
+        left = [[at for at in side if all(at != pair[i] for pair in found)] for i, side in enumerate(layers)]
+        if all(left) and a.hidden <= WIDE:
+            halves = _half_layers(a, b, tried, (left[0], left[1]), null, seed)
             tests += _tests(halves, null, HALF_STATISTIC, choices, OTHER_NEURONS)
             results += halves
     except (DegenerateInput, BudgetExceeded) as error:
@@ -300,11 +303,12 @@ def _half_layers(
     """Match half of the neurons of a layer under a rotation fitted on the other half: of a few; where they agree, of all."""
     largest = null.largest(HALF_STATISTIC)
     single = sorted((-found.rotation.agreement, *found.pairs) for found in tried if len(found.pairs) == 1)
-    proposed = [pair for _, pair in single if pair[1] in layers[1]] or fits.propose_pairs(a, b, layers)
+    proposed = [(i, j) for _, (i, j) in single if i in layers[0] and j in layers[1]] or fits.propose_pairs(a, b, layers)
     results = fits.half_held_out(a, b, proposed[: fits.HELD_OUT], seed=seed, beyond=largest)
     if any(found.share > largest for found in results):
-        seen = {found.pair[1] for found in results}
-        rest = fits.propose_pairs(a, b, (layers[0], [layer for layer in layers[1] if layer not in seen]))
+        good = [found.pair for found in results if found.share > largest]
+        one, two = ([at for at in side if all(at != pair[i] for pair in good)] for i, side in enumerate(layers))
+        rest = [pair for pair in fits.propose_pairs(a, b, (one, two)) if pair not in {x.pair for x in results}]
         results += fits.half_held_out(a, b, rest, seed=seed, draws=LEAST_DRAWS, beyond=largest)
     return results
 
@@ -374,9 +378,11 @@ def layer_rotation(a: Weights, b: Weights, pair: Pair) -> Rows:
 
 
 def _origin_matched(a: Weights, b: Weights, results: Sequence[HeldOut]) -> Origin:
-    """Compare the neurons that both kinds of rows paired alike, in the layers that match best."""
+    """Compare the neurons that both kinds of rows paired alike, in layers spread over those that match best."""
     slices: Slices = {}
-    for found in sorted(results, key=lambda found: -found.share)[:ORIGIN_LAYERS]:
+    best = max(found.share for found in results)
+    near = sorted((found for found in results if found.share >= NEAR_BEST * best), key=lambda found: found.pair)
+    for found in evenly_spaced(near, ORIGIN_LAYERS, at="ends"):
         one, two = read_pair(a, b, found.pair)
         agreed = (found.match.gate_index == found.match.up_index) & (found.match.gate_index >= 0)
         if np.count_nonzero(agreed) >= grams.LEAST_NEURONS:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kinprint.evidence.common_start import CLOSE, INITIALISATION, TRAINING, UNCLEAR
-from kinprint.evidence.components import NOT_TESTED
+from kinprint.evidence.components import ENDS, NOT_TESTED
 from kinprint.evidence.edit_kinds import Kind, is_merge, name_kind
 from kinprint.evidence.facts import Facts
 from kinprint.evidence.words import word
@@ -157,7 +157,12 @@ def _parts_reading(facts: Facts) -> str | None:
     in_order = any((test.log10_p_claim or 0.0) <= LOG10_ALPHA and test.name in BY_ORDER for test in facts.tests)
     paired = any(t.name in MATCHES_NEURONS and (t.statistic or 0.0) >= MOST_NEURONS * t.n > 0 for t in facts.ran)
     alike = paired or (origin is not None and origin.reading == TRAINING and (origin.level or 0.0) >= CLOSE)
-    return None if in_order or alike or origin is None or is_merge(facts.merge) else UNCLEAR
+    if in_order or alike or origin is None or is_merge(facts.merge):
+        return None
+    # matched hidden states bring one residual basis with them: where its ends and norms do not agree, weights or a start do
+    ends = [facts.component(name) for name in (*ENDS, "norms")]
+    other_basis = all(item is not None and item.tested and not item.shared for item in ends)
+    return None if other_basis and origin.reading != TRAINING else UNCLEAR
 
 
 def _copied(facts: Facts) -> bool:

@@ -199,6 +199,12 @@ def shuffled_norms(state: State, seed: int, *, apart: bool) -> State:
     return mapped(state, lambda name, v: generator(seed, name if apart else "").permutation(v), chosen)
 
 
+def redrawn(state: State, part: str = ".mlp.") -> State:
+    """Draw the matrices of a part anew, at their spread."""
+    chosen = {name for name, value in state.items() if part in name and value.ndim == 2}
+    return mapped(state, lambda n, v: generator(5, n).standard_normal(v.shape) * v.std(), chosen)
+
+
 def constant_norms(state: State) -> State:
     """Set every gain to one."""
     return mapped(state, lambda _, v: np.ones_like(v), {name for name, value in state.items() if value.ndim == 1})

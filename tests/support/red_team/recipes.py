@@ -43,6 +43,7 @@ def _public() -> list[Recipe]:
         "public signs": (do(public.public_signs), LITTLE), "column means": (do(public.column_means), LITTLE),
         "positive under a mask": (do(public.positive_under_mask), INNOCENT),
         "public adapter": (do(public.public_adapter), (*LITTLE, SHARES_COMPONENTS)),
+        "strong identity start": (do(public.near_identity, share=1.5), LITTLE), "public spikes": (do(public.public_spikes), LITTLE),
         "public scales": (do(public.public_scales), INNOCENT), "token lengths": (do(public.token_lengths), INNOCENT),
     }  # fmt: skip
     dimensions = {
@@ -132,6 +133,9 @@ def _norms() -> list[Recipe]:
     partly = (SHARES_COMPONENTS,)
     folded = ("norms_folded",)
     swaps = ("unknown", "merged", "layers_replaced", "attention_changed", "mlp_changed")
+    bare = (do(derive.replace_embeddings), do(hide.redrawn))
+    dealt, flipped = do(derive.permute_residual), do(derive.flip_signs)
+    lost = (*MOVED, *TRAINED, "mlp_changed", "vocabulary_replaced", "units_negated")
     third, most = (do(hide.foreign_layers, OTHER, share=share) for share in (1 / 3, 0.8))
     return [
         Recipe("a stranger with base's norms", 6, HONEST, partly, BASE, OTHER, (), (do(hide.norms_of, BASE),)),
@@ -141,6 +145,14 @@ def _norms() -> list[Recipe]:
         Recipe("norms copied, all retrained", 6, HONEST, partly, BASE, bundled("norms_copied")),
         Recipe("base's norms, shuffled, in a stranger", 6, HONEST, INNOCENT, BASE, OTHER, (),
                (do(hide.norms_of, lambda layers: made(BASE, (do(hide.shuffled_norms, apart=False),), layers)),)),
+        *(Recipe(f"tokens and MLPs redrawn, {name}", 6, EVASIVE, (DERIVED,), BASE, source, (), (*bare, *steps), ("re_based",), lost,
+                 layers)
+          for name, source, steps, layers in (("dimensions reordered", BASE, (dealt,), (6, 24)),
+                                              ("dimensions reordered and negated", BASE, (dealt, flipped), (12,)),
+                                              ("dimensions reordered, tuned", TUNED, (dealt,), (6, 12)))),
+        Recipe("a stranger with base's norms, all reordered", 6, HONEST, INNOCENT, BASE, OTHER, (),
+               (do(hide.norms_of, BASE), dealt), layers=(6, 24), why="norms in another order show no weights"),
+        Recipe("one start, tokens and MLPs redrawn, reordered", 6, HONEST, LITTLE, BASE, SIBLING, (), (*bare, dealt), layers=(12,)),
         Recipe("norms shuffled", 6, EVASIVE, (DERIVED,), BASE, BASE, (), (do(hide.shuffled_norms, apart=True),),
                ("norms_replaced",)),
         Recipe("norms reset, all trained", 6, EVASIVE, (DERIVED,), BASE, bundled("norms_reset"), (), (),
@@ -249,6 +261,10 @@ def _kinds() -> list[Recipe]:
         ("tuned twice, int8", bundled("child_of_child"), (INT8,), (TRAINING, "quantised"), ("trained_and_quantised",)),
         ("tuned, int4", TUNED, (INT4,), (TRAINING, "quantised"), ("trained_and_quantised",)),
         ("pruned, int8", BASE, (half, INT8), ("pruned", "quantised"), ()),
+        ("30 % pruned, int8", BASE, (do(derive.prune, share=0.3), INT8), ("pruned", "quantised"), ()),
+        ("tuned, pruned, int8", TUNED, (half, INT8), (TRAINING, "pruned", "quantised"), ()),
+        ("scaled, int8", BASE, (do(derive.scale, factor=1.5), INT8), ("scaled", "quantised"), ()),
+        ("scaled down, int4, thinned", BASE, (do(derive.scale, factor=0.7), INT4, THIN), ("depth_changed", "scaled", "quantised"), ()),
         ("rank 40, thinned", BASE, (do(hide.truncated, rank=40), THIN), ("depth_changed", "rank_truncated"), ()),
         ("layers mixed, int8", BASE, (do(hide.mixed_layers), INT8), ("layers_reordered", "quantised"), ()),
         ("doubled, tuned", TUNED, (do(hide.doubled),), ("depth_changed", TRAINING), ()),
@@ -301,6 +317,14 @@ def _limits() -> list[Recipe]:
         ("strangers, one widened", HONEST, INNOCENT, BASE, TWIN, (do(hide.widened), ALL)),
         ("norms folded, heavy training", EVASIVE, (DERIVED,), BASE, HEAVY, (do(derive.fold_norms),)),
         ("doubled, rotated", EVASIVE, (DERIVED,), BASE, BASE, (do(hide.doubled), TURNED)),
+        (
+            "tokens and MLPs redrawn, reordered",
+            EVASIVE,
+            (DERIVED,),
+            BASE,
+            BASE,
+            (fresh, do(hide.redrawn), do(derive.permute_residual)),
+        ),
         ("experts, noise", HONEST, (DERIVED,), BASE, BASE, (do(derive.upcycle, experts=2, noise=0.2),)),
     ]
     return [

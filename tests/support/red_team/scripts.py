@@ -83,6 +83,18 @@ def near_identity(state: State, share: float = 0.5) -> State:
     return mapped(state, lambda _, v: v + share * np.sqrt(v.size / min(v.shape)) * v.std() * np.eye(*v.shape), chosen)
 
 
+def public_spikes(state: State, size: float = 6.0) -> State:
+    """Add what training leaves of one large weight in every row, where a public seed put it, with its sign."""
+
+    def change(name: str, value: Values) -> NDArray[Any]:
+        rng, spikes = generator(0, name), np.zeros(value.shape)
+        at = rng.integers(value.shape[1], size=len(value))
+        spikes[np.arange(len(value)), at] = size * value.std() * rng.choice([-1.0, 1.0], len(value))
+        return value + spikes
+
+    return mapped(state, change, matrices(state, False))
+
+
 def alternating(state: State, times: int = 8) -> State:
     """Fill MLPs with copies of an eighth of their neurons, every other copy negated where that changes nothing."""
     signs = np.tile([1.0, -1.0], times // 2)
