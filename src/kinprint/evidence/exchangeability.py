@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, evenly_spaced
 from kinprint.arch import Axis, Role
 from kinprint.evidence.common_start import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
@@ -52,6 +52,7 @@ they are not, whatever their number format; ties of less than a quarter of the w
 TIED_R = 0.5
 """Correlation from which ties do not matter: five standard deviations of what a hundred free weights give by chance."""
 
+FEW_PAIRS = 16  # slices that are looked at: a recipe does the same in all layers
 OUTSTANDING, FEW_LEAVE = 5.0, 0.33
 """Times the median size (3.4 standard deviations of normal weights) at which an entry stands out, and the share of the correlation
 that must be left without such entries: 0.9 and more where weights are shared, none where both began as the identity."""
@@ -248,9 +249,7 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
     found, expected = 0, 0
     rng = np.random.default_rng(seed)
     for pair in group:
-        one, two = (sample.values for sample in (pair.a, pair.b))
-        shape = tuple(map(min, one.shape, two.shape))
-        one, two = (x[tuple(map(slice, shape))].ravel() for x in (one, two))
+        one, two = _common(pair)
         if not one.size or abs(correlation(one, two)) >= TIED_R:
             continue
         free = (one != 0.0) & (two != 0.0) & (np.abs(one - two) > np.abs(one) / 128)  # bfloat16 rounds by 1/256
@@ -264,13 +263,17 @@ def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
     )
 
 
+def _common(pair: SamplePair) -> Block:
+    """Return the elements that both slices have."""
+    shape = tuple(slice(min(sizes)) for sizes in zip(pair.a.stored.shape, pair.b.stored.shape, strict=True))
+    return pair.a.values[shape].ravel(), pair.b.values[shape].ravel()
+
+
 def few_entries(group: Sequence[SamplePair]) -> Text | None:
     """Say if all that agrees is a few entries that stand out at the same places, as what a start by recipe leaves (an identity)."""
     found = []
-    for pair in group:
-        one, two = (sample.values for sample in (pair.a, pair.b))
-        shape = tuple(map(min, one.shape, two.shape))
-        one, two = (x[tuple(map(slice, shape))].ravel() for x in (one, two))
+    for pair in evenly_spaced(group, FEW_PAIRS):
+        one, two = (x[:TIED_ELEMENTS] for x in _common(pair))
         if one.any() and two.any():
             out = np.minimum(*(np.abs(x) / np.median(np.abs(x[x != 0.0])) for x in (one, two))) > OUTSTANDING
             found.append((correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0))
