@@ -1,6 +1,7 @@
 """Show that a change of the code changed no figure: make reports and studies with two checkouts, and compare them field by field.
 
-    python tools/same_figures.py make OUT [--tree CHECKOUT]     all pairs of both families, plain and --deep; six studies
+    python tools/same_figures.py make OUT [--tree CHECKOUT] [--options "--metrics all"]
+                                                                all pairs of both families, plain and --deep; six studies
     python tools/same_figures.py compare BEFORE AFTER           every figure to 1e-9; lists renamed, added and missing fields
 
 `make` runs the command line of a checkout, so that it works for any version: about six minutes on two cores. A figure differs
@@ -33,6 +34,7 @@ RENAMED = {
     "p_method": "an identifier (results.p_values.PMethod), with p_detail beside it; was an English phrase",
     "*_data": "new: template and values of the sentence that stands under the name without _data",
     "verdict.variant, edits.direction": "new: what had to be read out of sentences",
+    "settings.thorough": "new: whether to read on where what was read settles class and kind",
     "evidence.controls.name": '"rotated self" and "rotated shuffled self"; were "turned …"',
 }
 """Fields of schema 1 that are called or written otherwise in schema 2, with what they are now."""
@@ -45,16 +47,17 @@ def main() -> int:
     make = commands.add_parser("make")
     make.add_argument("out", type=Path)
     make.add_argument("--tree", type=Path, default=ROOT)
+    make.add_argument("--options", default="", help="further options of compare, such as --metrics all, the default of old")
     compare = commands.add_parser("compare")
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)
     asked = parser.parse_args()
     if asked.command == "make":
-        return make_all(asked.tree.resolve(), asked.out.resolve())
+        return make_all(asked.tree.resolve(), asked.out.resolve(), asked.options.split())
     return compare_all(asked.before, asked.after)
 
 
-def make_all(tree: Path, out: Path) -> int:
+def make_all(tree: Path, out: Path, options: list[str]) -> int:
     """Write reports of all pairs and results of the studies, by the command line of a checkout."""
     jobs = [
         (pair, deep, out / family.replace("/", "-") / ("deep" if deep else "plain"))
@@ -67,7 +70,7 @@ def make_all(tree: Path, out: Path) -> int:
         (a, b), deep, place = job
         target = place / f"{a.name}-{b.name}"
         line = ["compare", *(str(side.relative_to(tree)) for side in (a, b)), "--out", str(target), "--no-cache", "-q"]
-        _run(tree, [*line, "--format", "table", "--summary", *(["--deep"] if deep else [])])
+        _run(tree, [*line, "--format", "table", "--summary", *options, *(["--deep"] if deep else [])])
         return (target / "report.json").exists()
 
     with ThreadPoolExecutor(os.cpu_count()) as workers:
