@@ -43,7 +43,8 @@ def compare_command(
 ) -> int:
     """Compare two models, and say whether one derives from the other; or all pairs of more than two.
 
-    Prints cosine and Pearson (or the --metrics named) beside their permutation nulls, the tests, and a verdict. The exit code tells the verdict: 0 no evidence,
+    Prints cosine and Pearson (or the --metrics named) beside their permutation nulls, the tests, and a verdict. The exit code
+    tells the verdict: 0 no evidence,
     7 not testable, 10 identical, 11 derived, 12 shares components, 13 shares initialisation. With --fail-on it is 0 unless
     one of the findings named there was made; then that finding's code (15 undeclared, 16 declared-not-shown, 17 no-evidence,
     18 not-judged).
