@@ -1,7 +1,7 @@
 """Align reordered, negated or narrowed residual dimensions by shared tokens, or by norms, and test that on other matrices.
 
-The alignment looks at embeddings, or norms, alone. The tests that follow count neurons that stand at their places, and under the null the
-order of neurons is independent of everything the alignment saw, so their p-values stay exact.
+The alignment looks at embeddings, or norms, alone. The tests that follow count neurons that stand at their places, and under the
+null the order of neurons is independent of everything the alignment saw, so their p-values stay exact.
 """
 
 from __future__ import annotations
