@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from support import campaign
 from support.hub import HubServer
 from support.layouts import write_checkpoint
+from support.places import ROOT
 
 REPO = "owner/Small-Model"
 _LEAKING = ("HF_", "HUGGING_FACE", "TRANSFORMERS_", "KINPRINT_", "XDG_", "SSL_CERT", "REQUESTS_CA", "CURL_CA")
@@ -29,6 +32,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Files that share what takes long to make (replicas, studies on them): one worker makes it once.
 _TOGETHER = ("tests/studies/", "tests/lab/replicas/")
+# Cases by the ten thousand, in tests that share nothing: any worker takes the next.
+_APART = ("tests/formats/test_mutants.py", "tests/comparison/test_suspects.py", "tests/sources/test_kills.py")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
@@ -37,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
+        if item.path.relative_to(ROOT).as_posix() in campaign.FILES:
+            item.add_marker(pytest.mark.campaign)
     long = {
         item.path for item in items if any(item.iter_markers("slow")) or item.path.parent.name in ("browser", "real")
     }
@@ -50,10 +57,44 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(_APART):
+                return nodeid
             return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid.split("::", 1)[0])
 
     config.option.loadscopereorder = False  # in the order above
     return ByFile(config, log)
+
+
+# -- the campaign ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _counted(request):
+    """Report the cases that a test counted, also if it failed."""
+    campaign.COUNTS.clear()
+    yield
+    request.node.user_properties += [("campaign", [*key, count]) for key, count in campaign.COUNTS.items()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many faults were tried, survived and did harm, if any were."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for report in (found for group in terminalreporter.stats.values() for found in group):
+        if not isinstance(report, pytest.TestReport):
+            continue
+        if report.when == "teardown":
+            for part, kind, count in (value for name, value in report.user_properties if name == "campaign"):
+                counts[part, kind] += count
+        part = campaign.FILES.get(report.nodeid.split("::")[0])
+        if part and (report.failed or (report.when == "call" and report.passed)):
+            counts[part, "tried"] += 1
+            counts[part, "failed"] += report.failed
+    if counts:
+        lines = campaign.table(counts)
+        terminalreporter.section("campaign of faults")
+        terminalreporter.write("\n".join(lines) + "\n")
+        if kept := os.environ.get("KINPRINT_CAMPAIGN"):
+            campaign.keep(Path(kept), lines)
 
 
 @pytest.fixture(autouse=True)

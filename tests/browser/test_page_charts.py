@@ -67,7 +67,7 @@ def test_hovering_a_heatmap_shows_the_reports_numbers(derived, role, panel):
     assert len(cells) == len(seen) >= 0.8 * len(grid.layers_a) * len(grid.layers_b)
     for (a, b), values in cells.items():
         i, j = grid.layers_a.index(a), grid.layers_b.index(b)
-        wanted = [grid.cosine[i][j], grid.cosine_null[i][j], grid.pearson[i][j], grid.z[i][j]]
+        wanted = [rows[i][j] for rows in grid.grids().values()]
         assert values[:4] == pytest.approx(wanted, rel=2e-3, abs=0.0051), (a, b)
 
 
@@ -97,7 +97,7 @@ def test_arrow_keys_move_through_the_heatmap(derived):
         page.keyboard.press(key)
         values = figures(said.inner_text())
         assert values[:2] == [grid.layers_a[i], grid.layers_b[j]], key
-        wanted = [grid.cosine[i][j], grid.cosine_null[i][j], grid.pearson[i][j], grid.z[i][j]]
+        wanted = [rows[i][j] for rows in grid.grids().values()]
         assert values[2:6] == pytest.approx(wanted, rel=2e-3, abs=0.0051), key
 
 
@@ -112,7 +112,7 @@ def test_the_switch_to_z_changes_panels_legend_and_picture(derived):
     assert page.locator("#heat-panels canvas[data-kind=z]").count() == panels.count() == 1
     after = page.locator("#heat-panels").inner_text()
     assert after != before
-    most = max(abs(value) for row in grid_of(report, "attn_q").z for value in row if value is not None)
+    most = max(abs(value) for row in grid_of(report, "attn_q").grids()["z"] for value in row if value is not None)
     scale = [abs(value) for value in figures(page.locator("#heat-panels .scale").inner_text())]
     assert scale[0] == scale[1] >= most  # the scale states what it spans, and holds the largest cell
     assert page.evaluate("document.querySelector('#heat-panels canvas').toDataURL()") != picture

@@ -1,6 +1,8 @@
 """Every way to change a bundle is found out and named, also if all digests are made to fit."""
 
+import base64
 import shutil
+import struct
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 from kinprint import bundle
 from kinprint.bundle.container import open_container
 from kinprint.errors import FormatError, SchemaError
+from kinprint.results.context import LayerGrid
+from kinprint.results.plain_json import build
 from kinprint.results.verification import FAILED, IN_PART, NOT_CHECKED, VERIFIED
 
 verify_bundle = partial(bundle.verify_bundle, allow_local=True)  # the models lie outside the current folder
@@ -104,6 +108,23 @@ def test_a_sentence_that_its_data_do_not_say_is_refused(made, forged):
         verify_bundle(forged(made.full, edited), offline=True)
 
 
+def with_z(grid, number):
+    """Change one number of a packed grid: layer 0 against layer 1."""
+    raw = bytearray(base64.b64decode(grid["cells"]))
+    struct.pack_into("<i", raw, 4 * 4 + 3 * 4, round(number * 1000))
+    grid["cells"] = base64.b64encode(raw).decode()
+
+
+def test_grids_from_before_they_were_packed_agree_number_by_number(made, forged):
+    def change(report):
+        for grid in report["grids"]:
+            grid |= build(LayerGrid, grid).grids()
+            del grid["cells"]
+
+    found = verify_bundle(forged(made.full, changed_json("report.json", change)), offline=True)
+    assert (found.outcome, found.close) == (VERIFIED, 0)
+
+
 @pytest.mark.parametrize(
     ("where", "change"),
     [
@@ -121,6 +142,8 @@ def test_a_sentence_that_its_data_do_not_say_is_refused(made, forged):
         ("summary", lambda report: report["settings"].update(roles=["input_norm"])),
         pytest.param("evidence.controls", lambda report: report["evidence"]["controls"].pop(), marks=pytest.mark.slow),
         ("remark", lambda report: report.update(remark="added by hand")),
+        ("grids[0].z[0][1]", lambda report: with_z(report["grids"][0], 9.5)),
+        ("grids[0].note", lambda report: report["grids"][0].update(note="added by hand")),
     ],
 )
 def test_an_edited_report_with_all_digests_made_to_fit(made, forged, where, change):

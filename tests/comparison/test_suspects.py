@@ -197,6 +197,9 @@ def test_what_is_raised_on_purpose_is_not_swallowed(lenient, monkeypatch):
 # -- many of them ----------------------------------------------------------------------------------------------------------
 
 
+PART = "suspects through compare, with 512 MB to spare"
+
+
 def campaign(folder, first, cases):
     """Compare suspects with the sound model; return how many were refused. Anything but a report or a refusal is raised."""
     bases = [write(folder / str(experts), files_of(*sound(experts=experts))) for experts in (0, 2)]
@@ -213,7 +216,7 @@ def campaign(folder, first, cases):
         assert report.verdict.class_ in ("not_testable", "no_evidence") or report.verdict.log10_p <= -6
 
     numbers = iter(range(first, first + cases))
-    return fuzz(attempt_one, lambda _rng: b"%d" % next(numbers), seed=0, cases=cases, room=1 << 29)
+    return fuzz(attempt_one, lambda _rng: b"%d" % next(numbers), seed=0, cases=cases, room=1 << 29, part=PART)
 
 
 @pytest.mark.slow

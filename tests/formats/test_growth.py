@@ -1,18 +1,29 @@
 """Costs that must not grow faster than what is read: counted in calls, not timed."""
 
+import base64
 import json
+from array import array
 
 import pytest
 
 from kinprint.bundle.members import CAPS, REPORT, _repeated_key
-from kinprint.errors import FormatError
-from kinprint.evidence.layer_grids import MOST_LAYERS, layer_grids
+from kinprint.comparison.pipeline import compare
+from kinprint.comparison.selection import MOST_MEASUREMENTS
+from kinprint.errors import BadSelection, FileTooLarge, FormatError
+from kinprint.evidence.layer_grids import MOST_CELLS, layer_grids
 from kinprint.formats import format as choosing
 from kinprint.formats.all_formats import FORMATS  # noqa: F401 - the formats register themselves
 from kinprint.formats.format import choose_files
 from kinprint.formats.safetensors.parser import MOST_TENSORS, parse_header
-from kinprint.results.loading import MOST_BYTES
+from kinprint.render.page import payload
+from kinprint.render.page.markup import PageWords
+from kinprint.results import loading
+from kinprint.results.options import Options
+from kinprint.results.plain_json import write_json
+from kinprint.results.report import Report
+from kinprint.results.result import MOST_BYTES
 from support.counting import calls_of
+from support.places import DEMO_MODELS, GOLDEN_REPORTS
 
 
 def shards(stem, count):
@@ -54,12 +65,49 @@ def test_headers_of_too_many_tensors_are_refused_before_they_are_parsed(monkeypa
         parse_header(header, file=0, file_size=len(header) + 12, label="x")
 
 
-def test_grids_of_deep_models_are_thinned(deep_probes):
-    (grid,) = layer_grids(*deep_probes)
-    assert len(grid.layers_a) == len(grid.layers_b) == MOST_LAYERS
-    assert grid.layers_a == grid.layers_b  # so that layers at one place stand on the diagonal
-    assert (grid.layers_a[0], grid.layers_a[-1]) <= (4, 511)
-    assert len(grid.z) == MOST_LAYERS
+def test_grids_of_deep_models_are_stored_whole_and_compactly(deep_probes):
+    (grid,), note = layer_grids(*deep_probes)
+    assert (grid.layers_a, grid.layers_b, note) == (tuple(range(512)), tuple(range(512)), None)
+    assert len(write_json(grid)) < 512 * 512 * 4 * 5.4 + 20_000  # as text each number took 18 to 20 bytes
+    assert [len(rows) for rows in grid.grids().values()] == [512] * 4
+
+
+def test_pages_thin_them_out(deep_probes):
+    (grid,), _ = layer_grids(*deep_probes)
+    drawn = payload._grid(grid, PageWords("en"))
+    assert len(drawn["a"]) == len(drawn["b"]) == payload.MOST_LAYERS
+    assert drawn["a"] == drawn["b"]  # so that layers at one place stand on the diagonal
+    assert len(base64.b64decode(drawn["z"])) == 4 * payload.MOST_LAYERS**2
+    shown = array("f", base64.b64decode(drawn["z"]))
+    assert shown[payload.MOST_LAYERS + 2] == pytest.approx(grid.grids()["z"][drawn["a"][1]][drawn["b"][2]], rel=1e-6)
+    assert "One layer in 4 is drawn" in drawn["thinned"]
+
+
+def test_grids_of_deeper_models_are_thinned_and_that_is_said(deep_probes, monkeypatch):
+    monkeypatch.setattr("kinprint.evidence.layer_grids.MOST_CELLS", 50 * 50 + 99)
+    (grid,), note = layer_grids(*deep_probes)
+    assert (len(grid.layers_a), grid.layers_a, len(grid.grids()["z"])) == (50, grid.layers_b, 50)
+    assert "hold 50 evenly spaced layers" in note
+
+
+def test_all_grids_together_have_a_limit_that_leaves_room_in_a_report():
+    assert 4 * MOST_CELLS * 16 / 3 + 570 * MOST_MEASUREMENTS < MOST_BYTES
+
+
+def test_reports_that_could_not_be_opened_are_not_written(monkeypatch, tmp_path):
+    report = Report.from_json((GOLDEN_REPORTS / "report_v2.json").read_bytes())
+    indented, plain = len(report.to_json()), len(report.to_json(indent=False))
+    monkeypatch.setattr("kinprint.results.result.MOST_BYTES", (indented + plain) // 2)
+    assert len(report.to_json()) == plain  # what does not fit with its indentation has none
+    monkeypatch.setattr("kinprint.results.result.MOST_BYTES", plain)
+    with pytest.raises(FileTooLarge, match="it could not be opened again"):
+        report.to_json()
+
+
+def test_more_measurements_than_a_report_holds_are_refused_before_they_are_read(monkeypatch, tmp_path):
+    monkeypatch.setattr("kinprint.comparison.selection.MOST_MEASUREMENTS", 10)
+    with pytest.raises(BadSelection, match="measurements were asked for; a report holds 10"):
+        compare(DEMO_MODELS / "base", DEMO_MODELS / "finetune", Options(metrics=("cosine", "pearson")))
 
 
 @pytest.fixture
@@ -80,4 +128,4 @@ def deep_probes():
 
 
 def test_what_is_written_can_be_loaded_wherever_it_stands():
-    assert CAPS[REPORT] == MOST_BYTES
+    assert CAPS[REPORT] == loading.MOST_BYTES == MOST_BYTES

@@ -126,8 +126,8 @@ def test_figures_show_the_null_beside_the_value():
     assert [panel.get_title() for panel in panels] == ["input_norm"]
     grid = REPORT.grids[0]
     images = [axes.images[0].get_array() for axes in REPORT.plot.map(grid.role).axes if axes.images]
-    assert images[0].tolist() == [list(row) for row in grid.cosine]
-    assert images[1].tolist() == [list(row) for row in grid.cosine_null]
+    assert images[0].tolist() == [list(row) for row in grid.grids()["cosine"]]
+    assert images[1].tolist() == [list(row) for row in grid.grids()["cosine_null"]]
     with pytest.raises(BadSelection, match="no tensor has a value of 'nonsense'"):
         REPORT.plot.null("nonsense")
     with pytest.raises(BadSelection, match="no layer grid of 'nonsense'"):

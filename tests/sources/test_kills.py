@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from kinprint.refs import ByteRange
+from support.campaign import tried
 
 REPO = "owner/Small-Model"
 WEIGHTS = "model-00001-of-00002.safetensors"
@@ -28,9 +29,9 @@ with Session(Settings(endpoint=sys.argv[1], range_cache=Path(sys.argv[2]))) as s
 """
 
 
-def kills(hub, session_for, model_folder, folder, count):
+def kills(hub, session_for, model_folder, folder, seed, count):
     """Kill as many readers as that at some point of their work, each with a new cache, and read all with it after that."""
-    data, rng = (model_folder / WEIGHTS).read_bytes(), random.Random(count)
+    data, rng = (model_folder / WEIGHTS).read_bytes(), random.Random(seed)
     survived = 0
     for number in range(count):
         cache = folder / str(number)
@@ -51,11 +52,14 @@ def kills(hub, session_for, model_folder, folder, count):
             assert session.traffic.cache_bytes > 0  # what the killed one had finished is used
         shutil.rmtree(cache)
         survived += found == data
+        tried("readers killed while they fill the cache", failed=found != data)
     return survived
 
 
-@pytest.mark.parametrize(
-    "count", [pytest.param(3, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.nightly)]
-)
-def test_readers_killed_while_they_fill_the_cache(hub, session_for, model_folder, tmp_path, count):
-    assert kills(hub, session_for, model_folder, tmp_path / "kept", count) == count
+def kills_of(seed):
+    return pytest.param(seed, 100, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("seed", "count"), [pytest.param(0, 3, marks=pytest.mark.slow), *map(kills_of, range(1, 11))])
+def test_readers_killed_while_they_fill_the_cache(hub, session_for, model_folder, tmp_path, seed, count):
+    assert kills(hub, session_for, model_folder, tmp_path / "kept", seed, count) == count

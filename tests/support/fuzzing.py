@@ -7,6 +7,7 @@ A case is given by a seed and its number, so that a failure can be repeated by i
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 import tracemalloc
@@ -26,10 +27,13 @@ from kinprint.sources.base import SMALL_FILE_CAP, Folder, Provenance
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
+from support.campaign import tried
 
 R = TypeVar("R")
+IN_MEMORY = "in/memory"  # names the model of a `MemorySession`, as a user would
 ROOM = 64 << 20  # that a parser may allocate beyond the file's size
 SECONDS = 5.0  # that a case may take on a busy machine
+MOST_FAILURES = 20  # before a run is given up
 _TRACED = 16  # one case in so many has its allocations traced, which takes longer than the case itself
 _POWERS = (5, 7, 8, 15, 16, 31, 32, 62, 63)
 _EXTREMES = (0, 1, 2, 3, 7, 8, *(1 << n for n in _POWERS), *((1 << n) - 1 for n in (*_POWERS, 64)))
@@ -110,13 +114,17 @@ class MemorySession(Session):
 
     def open_folder(self, reference: str | ModelRef) -> Folder:
         """Return the files in memory, or others as a session does."""
-        if isinstance(reference, ModelRef) and reference.text == "memory":
+        if isinstance(reference, ModelRef) and reference.text in ("memory", IN_MEMORY):
             return MemoryFolder(self._files)
         return super().open_folder(reference)
 
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Let the model be these files."""
+        self._files = files
+
     def open_files(self, files: Mapping[str, bytes]) -> Checkpoint:
         """Open a model of these files."""
-        self._files = files
+        self.put(files)
         return open_checkpoint(ModelRef("memory", "folder", path=Path("memory")), self)
 
     def read_everything(self, files: Mapping[str, bytes]) -> int:
@@ -199,6 +207,7 @@ def fuzz(
     cases: int,
     first: int = 0,
     room: int = ROOM,
+    part: str = "spoilt files, by the parsers of each format",
 ) -> int:
     """Attempt many spoilt files; return how many were refused.
 
@@ -209,22 +218,30 @@ def fuzz(
         `room` beyond it.
     mutant
         Makes a spoilt file.
+    part
+        What the cases are counted as (`support.campaign`).
 
     Raises
     ------
     AssertionError
-        If a case breaks a rule. This and whatever else is raised bears a note with the seed and the number of the case.
+        If a case breaks a rule. This and whatever else is raised bears a note with the seed and the number of the case; the first
+        such error is raised when all cases were tried.
     """
-    refused = 0
+    refused, failed = 0, dict[int, tuple[Exception, int]]()
     with _resident(max(room, ROOM)) as longest:  # whatever is loaded late and kept counts here too
         for number in range(first, first + cases):
             raw = mutant(Random(seed * 1_000_003 + number))
             longest.append(max(longest.pop(), len(raw)))
             try:
                 refused += _one(attempt, raw, room, traced=number % _TRACED == 0)
-            except BaseException as error:
-                error.add_note(f"seed {seed}, case {number}: a file of {len(raw)} bytes")
-                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                failed[number] = error, len(raw)
+            tried(part, failed=number in failed)
+            if len(failed) == MOST_FAILURES:
+                break
+    for number, (error, length) in failed.items():
+        error.add_note(f"seed {seed}, case {number}: a file of {length} bytes; failed in all: {[*failed]}")
+        raise error
     return refused
 
 
@@ -266,19 +283,25 @@ def _alarm() -> Iterator[None]:
 
 @contextmanager
 def _resident(room: int) -> Iterator[list[int]]:
-    """Judge by the memory that was really used in all cases, where the system tells its peak."""
+    """Judge by the memory that was really used in all cases, where the system tells its peak; refuse what asks for much more."""
     longest = [0]
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
-        before = _peak()
+        before = _told("VmHWM")
     except OSError:
         yield longest
         return
-    yield longest
-    grown = _peak() - before
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (_told("VmData") + 4 * room + (1 << 30), limits[1]))
+        yield longest
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+    grown = _told("VmHWM") - before
     assert grown < longest[0] + room, f"{grown} bytes more were in use than before the first case"
 
 
-def _peak() -> int:
+def _told(name: str) -> int:
+    """Return what the system tells of this process's memory, in bytes."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(name)))

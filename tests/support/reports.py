@@ -54,7 +54,7 @@ HOSTILE = (
 
 # The program's own words, a date, and what selects branches: other text there is a broken report, not a hostile name.
 _OUR_WORDS = frozenset(
-    {"schema", "status", "class_", "kind", "tail", "state", "edit", "expected", "found", "reading", "started"}
+    {"schema", "status", "class_", "kind", "tail", "state", "edit", "expected", "found", "reading", "started", "cells"}
 )
 _KEYS = frozenset({"role", "metric", "method", "component", "scope", "permuted_axis"})
 

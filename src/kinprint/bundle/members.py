@@ -21,10 +21,10 @@ from kinprint._version import __version__
 from kinprint.errors import BadReference, FormatError, SchemaError
 from kinprint.evidence.empirical_null import EmpiricalNull, parse_null
 from kinprint.refs import check_member_name
-from kinprint.results.loading import MOST_BYTES as MOST_REPORT
 from kinprint.results.older_reports import upgrade
 from kinprint.results.plain_json import build
 from kinprint.results.report import Report
+from kinprint.results.result import MOST_BYTES as MOST_REPORT
 from kinprint.sources.base import too_many_brackets
 from kinprint.sources.ledger import CHUNK_BYTES, RangeRead, ReadingRecord
 

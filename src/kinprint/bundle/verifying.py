@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -25,9 +26,11 @@ from kinprint.bundle.rereading import BytesAtHand, enclosed_bytes, recorded_fail
 from kinprint.bundle.writing import readme
 from kinprint.comparison.pipeline import compare
 from kinprint.errors import FormatError, KinprintError
+from kinprint.results.context import LayerGrid
 from kinprint.results.later import is_later
 from kinprint.results.older_reports import without_text_data
 from kinprint.results.options import Options
+from kinprint.results.plain_json import build
 from kinprint.results.report import Report
 from kinprint.results.verification import OPEN, PASSED, WRONG, Check, ModelRead, Problem, Verification
 from kinprint.sources.ledger import ReadingRecord, summary_of
@@ -40,7 +43,7 @@ from kinprint.text import Text, joined, verbatim
 class _Contents:
     manifest: Manifest
     report: Report
-    data: dict[str, object]  # the report as it stands in JSON
+    data: dict[str, Any]  # the report as it stands in JSON
     sources: Sources
     null: bytes | None
     doubtful: frozenset[int]  # sources whose names contradict what was opened
@@ -303,12 +306,13 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
         state.checks.append(Check("figures", WRONG, 0, 0, said))
         return
     _check_short(found, contents.sources.record, replayed, state)
-    recomputed = orjson.loads(again.to_json())
+    recomputed = orjson.loads(again.to_json(indent=False))
     if contents.report.schema_version < again.schema_version:
         recomputed = without_text_data(recomputed) | {"schema_version": contents.report.schema_version}
     if contents.null is not None:  # read from the bundle, under another name
         recomputed["settings"]["null"] = contents.report.settings.null
     later = _later(contents.manifest)
+    _unpack_where_they_differ(contents.data, recomputed)
     agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=members.MAY_DIFFER)
     absent = Text("the report, said to be of an older version, does not have it")
     for name in agreement.newer:
@@ -328,6 +332,15 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
     )
     total = agreement.figures + agreement.other_values
     state.checks.append(Check("figures", WRONG if bad else PASSED, total, total - len(agreement.problems), said))
+
+
+def _unpack_where_they_differ(*reports: dict[str, Any]) -> None:
+    """Put rows in the place of packed grids that are not the same, so that figures are held against figures."""
+    for pair in zip(*(report.get("grids", ()) for report in reports), strict=False):
+        for grid in pair if pair[0].get("cells") != pair[1].get("cells") else ():
+            if "cells" in grid:
+                grid |= {name: list(map(list, rows)) for name, rows in build(LayerGrid, grid).grids().items()}
+                del grid["cells"]
 
 
 def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord, state: CheckState) -> None:

@@ -26,7 +26,7 @@ from kinprint.comparison.summary import RoleStack
 from kinprint.evidence.attempts import attempt
 from kinprint.evidence.empirical_null import load_null
 from kinprint.evidence.examine import Case, examine
-from kinprint.evidence.layer_grids import MOST_LAYERS, layer_grids
+from kinprint.evidence.layer_grids import layer_grids
 from kinprint.evidence.probe import Probe
 from kinprint.evidence.reading import Scope, new_probe
 from kinprint.evidence.rotary import in_one_order
@@ -118,7 +118,7 @@ def compare(
         found = []
         if methods:
             found = run_methods(StoredWeights(first), StoredWeights(second), methods, seed=options.seed, tell=tell)
-        grids, undrawn = attempt(lambda: (layer_grids(*probes), None), lambda why: ((), labelled(GRIDS, why)))
+        grids, undrawn = attempt(lambda: layer_grids(*probes), lambda why: ((), labelled(GRIDS, why)))
         order = {role: position for position, role in enumerate(dict.fromkeys(pair.role.value for pair in pairs))}
         return Report(
             schema=Report.SCHEMA,
@@ -135,7 +135,7 @@ def compare(
             summary=tuple(sorted(_with_blocked(summary, blocked), key=lambda line: order[line.role])),
             comparisons=tuple(comparisons),
             skipped=(*skipped, *unaffordable),
-            notes=tuple(note for note in (shared_base(*checkpoints), undrawn, _thinned(*models)) if note),
+            notes=tuple(note for note in (shared_base(*checkpoints), undrawn) if note),
             verdict=verdict,
             evidence=evidence,
             run=_run(run, started, time.monotonic() - clock),
@@ -188,14 +188,6 @@ def _measure_all(
             summary += [stack.summary(seed=seed) for stack in stacks.values()]
             del jobs, stacks, values_a, values_b, left, right  # before the next batch comes
     return comparisons, summary
-
-
-def _thinned(a: Model, b: Model) -> Text | None:
-    most = max(a.naming.layers, b.naming.layers)
-    said = Text(
-        "layer grids show {n} evenly spaced layers of {m} at most; all else is of all layers", n=MOST_LAYERS, m=most
-    )
-    return said if most > MOST_LAYERS else None
 
 
 def _scope(options: Options, a: Model, b: Model) -> Scope:

@@ -67,6 +67,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
+MOST_MEASUREMENTS = 120_000  # of 570 bytes each, which with the layer grids is what a report may have
 OTHER_ROLE, OTHER_LAYER = Text("its role was not asked for"), Text("its layer was not asked for")
 
 
@@ -102,6 +103,9 @@ def pair_up(a: Model, b: Model, options: Options) -> tuple[list[Pair], list[Skip
         asked_for = not roles or part.role in roles
         reason = _unpaired("B", "A", part, a) if asked_for else OTHER_ROLE
         left_out.setdefault(reason, []).append(part.name)
+    if (count := len(pairs) * len(options.metrics)) > MOST_MEASUREMENTS:
+        said = f"{count} measurements were asked for; a report holds {MOST_MEASUREMENTS}"
+        raise BadSelection(said, hint="choose --metrics, --roles, --layers or fewer --experts")
     most_first = sorted(left_out.items(), key=lambda item: -len(item[1]))
     return pairs, [Skipped(Text("tensors"), len(names), why, tuple(names[:3])) for why, names in most_first]
 

@@ -12,16 +12,15 @@ from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
-from kinprint.results.context import Grid, LayerGrid
+from kinprint.results.context import UNITS, LayerGrid, packed
 from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.stats.layer_grid import matrix_grid
 from kinprint.stats.moments import check_range
 from kinprint.text import Text
 
-MOST_LAYERS = 128  # of either side: what is stored and drawn grows with their product (512 layers: 245 MB before)
+MOST_CELLS = 5 << 19  # of all grids together; they take 56 MB of the 128 MB that a report may have
 MOST_ELEMENTS = 1 << 20  # of one role's slices on one side: what is shown needs no more rows than that
-DECIMALS, Z_DECIMALS = 6, 3
 Slices = Mapping[int, Sample]  # of one role, by layer
 ASSUMPTIONS = (
     Text("units of the permuted axis are exchangeable if the models are unrelated"),
@@ -29,20 +28,22 @@ ASSUMPTIONS = (
 )
 
 
-def layer_grids(a: Probe, b: Probe) -> tuple[LayerGrid, ...]:
-    """Return a grid for every role that has layers and no experts, of what was read; of deep models for evenly spaced layers."""
-    a, b, found = a.thinned(MOST_LAYERS), b.thinned(MOST_LAYERS), []
-    for role in Role:
-        left, right = ({n: x for n, x in probe.of(role).items() if n is not None} for probe in (a, b))
-        if left and right:  # a role that only one model has is listed among what was not compared
-            kind = "matrix" if role.info.kind == "matrix" else "vector"
-            try:
-                found.append(_grid(role, kind, left, right, {**a.ordered, **b.ordered}))
-            except DegenerateInput as error:
-                no = ((), (), (), (), (), ())
-                off = LayerGrid(role.value, kind, *no, 0, NOTHING_SAID, status=NOT_COMPARABLE, reason=error.reason)
-                found.append(off)
-    return tuple(found)
+def layer_grids(a: Probe, b: Probe) -> tuple[tuple[LayerGrid, ...], Text | None]:
+    """Return a grid for every role that has layers and no experts, of what was read, and a note if not all layers found room."""
+    read = [{role for role, layer, expert in probe.samples if layer is not None and expert is None} for probe in (a, b)]
+    roles = [role for role in Role if role in read[0] & read[1]]  # what only one model has is listed as not compared
+    most = math.isqrt(MOST_CELLS // max(1, len(roles)))
+    note = Text("layer grids hold {n} evenly spaced layers of each model at most; all else is of all layers", n=most)
+    few, found = (a.thinned(most), b.thinned(most)), []
+    for role in roles:
+        left, right = ({n: x for n, x in probe.of(role).items() if n is not None} for probe in few)
+        kind = "matrix" if role.info.kind == "matrix" else "vector"
+        try:
+            found.append(_grid(role, kind, left, right, {**a.ordered, **b.ordered}))
+        except DegenerateInput as error:
+            no = ((), (), "", 0, NOTHING_SAID)
+            found.append(LayerGrid(role.value, kind, *no, status=NOT_COMPARABLE, reason=error.reason))
+    return tuple(found), None if few[0] is a and few[1] is b else note
 
 
 def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[Axis, Text]) -> LayerGrid:
@@ -63,10 +64,7 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
         kind=kind,
         layers_a=tuple(one),
         layers_b=tuple(two),
-        cosine=_rounded(pairs.cosine, DECIMALS),
-        cosine_null=_rounded(pairs.cosine_null, DECIMALS),
-        pearson=_rounded(pairs.pearson, DECIMALS),
-        z=_rounded(pairs.z, Z_DECIMALS),
+        cells=packed(*(np.where(np.isfinite(x), x, None).tolist() for x in (getattr(pairs, name) for name in UNITS))),
         n=A.shape[2],
         null=Text("permuted {axis} indices, for each pair alone", axis=name),
         assumptions=ASSUMPTIONS,
@@ -95,11 +93,3 @@ def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
     stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
     across = axis == 0 and next(iter(side.values())).stored.ndim == 2
     return stack.transpose(0, 2, 1) if across else stack
-
-
-def _rounded(values: FloatArray, decimals: int) -> Grid:
-    """Return plain numbers of so many decimals, None for those that do not exist."""
-    lines = (np.round(values, decimals) + 0.0).tolist()  # no −0
-    if np.isfinite(values).all():
-        return tuple(map(tuple, lines))
-    return tuple(tuple(value if math.isfinite(value) else None for value in line) for line in lines)

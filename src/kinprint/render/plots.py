@@ -75,17 +75,15 @@ class Plots:
 
     def map(self, role: str | None = None) -> Any:
         """Draw every layer of A against every layer of B, of `role` or the first: cosine, its null, z; with the layer map."""
-        grid = self._grid(role)
-        figure = _figure(10.5, 3.6)
-        cosines = [
-            value for part in (grid.cosine, grid.cosine_null) for row in part for value in row if value is not None
-        ]
+        grid, figure = self._grid(role), _figure(10.5, 3.6)
+        cosine, by_chance, _, z = grid.grids().values()
+        cosines = [value for row in (*cosine, *by_chance) for value in row if value is not None]
         limits = min(cosines, default=0.0), max(cosines, default=1.0)
-        reach = max((abs(value) for row in grid.z for value in row if value is not None), default=1.0)
+        reach = max((abs(value) for row in z for value in row if value is not None), default=1.0)
         parts = (
-            ("cosine", grid.cosine, SIMILARITY_MAP, *limits),
-            ("cosine by chance (null)", grid.cosine_null, SIMILARITY_MAP, *limits),
-            ("z: distance from the null", grid.z, SIGNED_MAP, -reach, reach),
+            ("cosine", cosine, SIMILARITY_MAP, *limits),
+            ("cosine by chance (null)", by_chance, SIMILARITY_MAP, *limits),
+            ("z: distance from the null", z, SIGNED_MAP, -reach, reach),
         )
         for axes, (title, values, colours, low, high) in zip(figure.subplots(1, 3), parts, strict=True):
             cells = [[float("nan") if value is None else value for value in row] for row in values]
@@ -111,7 +109,7 @@ class Plots:
             axes.plot(*zip(*places, strict=True), "o", mfc="none", mec="#ee3377", ms=8)
 
     def _grid(self, role: str | None) -> LayerGrid:
-        usable = {grid.role: grid for grid in self.report.grids if grid.status == OK and grid.pearson}
+        usable = {grid.role: grid for grid in self.report.grids if grid.status == OK and grid.cells}
         if not usable:
             raise BadSelection(
                 "this report has no layer grid: no role of both models has layers that could be compared"

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from kinprint.text import Text
 
 Grid = tuple[tuple[float | None, ...], ...]
+UNITS = {"cosine": 10**6, "cosine_null": 10**6, "pearson": 10**6, "z": 10**3}  # grids, and in which parts of one
+_NO_NUMBER = -(1 << 31)
+
+
+def packed(*grids: Iterable[Iterable[float | None]]) -> str:
+    """Return the four grids of a role, each in rows, as the cells of a `LayerGrid`."""
+    cells = list(zip(*map(chain.from_iterable, grids), strict=True))
+    if any(value is not None and not abs(value) < 2e6 for cell in cells for value in cell):
+        raise ValueError("expected numbers below two million")
+    units = tuple(UNITS.values())
+    fours = (
+        [_NO_NUMBER if x is None else round(x * unit) for x, unit in zip(cell, units, strict=True)] for cell in cells
+    )
+    return b64encode(b"".join(struct.pack("<4i", *four) for four in fours)).decode()
 
 
 @dataclass(frozen=True)
@@ -17,10 +36,10 @@ class LayerGrid:
     ----------
     role, kind : Which role, and "vector" or "matrix".
     layers_a, layers_b : Numbers of the layers, in the order of rows and columns.
-    cosine, cosine_null : Raw cosine, and its mean over all permutations: what the spreads alone make of unrelated layers.
-    pearson, z : Correlation, and its distance from the null in standard deviations. Cosine and Pearson share z, because
-        both are linear in the same dot product. None where a layer is constant. All grids are rounded: z to three decimals,
-        the others to six.
+    cells : Base64 of four signed little-endian integers of four bytes for each pair of layers, row by row: the raw cosine, its
+        mean over all permutations (what the spreads alone make of unrelated layers) and the Pearson correlation in millionths;
+        z, the distance from the null in thousandths of a standard deviation, which cosine and Pearson share, as both are
+        linear in the same dot product. -2**31 where a layer is constant.
     n : Exchangeable units permuted.
     null, assumptions : What is permuted, and what must hold.
     rows : Rows of a matrix that entered, from its first (half-open); None for all, and for vectors.
@@ -31,16 +50,31 @@ class LayerGrid:
     kind: str
     layers_a: tuple[int, ...]
     layers_b: tuple[int, ...]
-    cosine: Grid
-    cosine_null: Grid
-    pearson: Grid
-    z: Grid
+    cells: str
     n: int
     null: Text
     assumptions: tuple[Text, ...] = ()
     rows: tuple[int, int] | None = None
     status: str = "ok"
     reason: Text | None = None
+
+    def __post_init__(self) -> None:
+        if len(b64decode(self.cells, validate=True)) != 16 * len(self.layers_a) * len(self.layers_b):
+            raise ValueError(f"the grids of {self.role!r:.80} do not have a row and a column for each layer")
+
+    def grids(self) -> dict[str, Grid]:
+        """Return cosine, cosine_null, pearson and z, each as one row for each layer of A; None where there is no number."""
+        fours, width = list(struct.iter_unpack("<4i", b64decode(self.cells))), len(self.layers_b)
+        rows = [fours[start : start + width] for start in range(0, len(fours), max(1, width))]
+        return {
+            name: tuple(tuple(None if four[k] == _NO_NUMBER else four[k] / unit for four in row) for row in rows)
+            for k, (name, unit) in enumerate(UNITS.items())
+        }
+
+    @staticmethod
+    def older(data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return parsed JSON with its grids packed, which reports held as lists before."""
+        return {**data, "cells": packed(*(data[name] for name in UNITS))} if "cells" not in data else data
 
 
 @dataclass(frozen=True)

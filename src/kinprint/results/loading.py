@@ -14,10 +14,9 @@ from kinprint._version import __version__
 from kinprint.errors import FileTooLarge, FormatError, NotFound, SchemaError
 from kinprint.results.inspection import Inspection
 from kinprint.results.report import Report
-from kinprint.results.result import READABLE, SCHEMA_VERSION
+from kinprint.results.result import MOST_BYTES, READABLE, SCHEMA_VERSION
 from kinprint.results.tree import FamilyTree, PairsReport
 
-MOST_BYTES = 128 << 20  # of a report, by itself or in a bundle
 WRITES = "kinprint compare A B --out FOLDER writes a report, FOLDER/report.json"
 Loaded = Report | PairsReport | FamilyTree | Inspection
 KINDS: dict[str, type[Loaded]] = {kind.SCHEMA: kind for kind in (Report, PairsReport, FamilyTree, Inspection)}

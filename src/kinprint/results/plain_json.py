@@ -200,7 +200,7 @@ def _with_data(text: Any, data: Any) -> Any:
 def _build_dataclass(kind: type, data: Any) -> Any:
     if not isinstance(data, dict):
         raise TypeError(f"{kind.__name__}: expected an object, got {type(data).__name__}")
-    made = {}
+    data, made = getattr(kind, "older", lambda same: same)(data), {}
     for part in _parts(kind):
         if part.later and part.key not in data:
             continue  # a report without what was added later is older, not broken

@@ -6,11 +6,13 @@ import importlib
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from kinprint.errors import FileTooLarge
 from kinprint.results.plain_json import read_json, write_json
 
 SCHEMA_VERSION = 2
 READABLE = (1, SCHEMA_VERSION)
 """Versions that open: a report of schema 1 has English sentences without their data."""
+MOST_BYTES = 128 << 20  # of a report as JSON, by itself or in a bundle, written or read
 
 
 class Result:
@@ -21,8 +23,14 @@ class Result:
     VERSIONS: ClassVar[tuple[int, ...]] = READABLE
 
     def to_json(self, *, indent: bool = True) -> bytes:
-        """Return the result as JSON (UTF-8)."""
-        return write_json(self, indent=indent)
+        """Return the result as JSON (UTF-8), without its indentation if it is too long with it."""
+        made = write_json(self, indent=indent)
+        if len(made) < MOST_BYTES:
+            return made
+        if indent:
+            return self.to_json(indent=False)
+        said = f"{self.CALLED} of {len(made)} bytes, expected at most {MOST_BYTES}: it could not be opened again"
+        raise FileTooLarge(said, hint="choose fewer metrics, roles, layers or experts")
 
     @classmethod
     def from_json(cls, raw: bytes) -> Self:

@@ -309,12 +309,17 @@ def test_mutants_are_refused_or_read(cases):
     assert 0.5 * cases < refused < cases
 
 
-def test_numbers_that_share_one_hash_do_not_hang():
-    """Dictionary keys i·(2**61 − 1) all hash to zero; only so many keys that are no text are taken."""
-    from kinprint.formats.pytorch.pickles import MAX_ODD_KEYS, Refusal, add_items
-
-    target = {}
-    add_items(target, [(number, None) for number in range(MAX_ODD_KEYS)])
-    with pytest.raises(Refusal, match="keys that are not all text"):
-        add_items(target, [(number * (2**61 - 1), None) for number in range(MAX_ODD_KEYS, MAX_ODD_KEYS + 10)])
-    add_items({}, [(f"layer{number}", None) for number in range(3 * MAX_ODD_KEYS)])
+def test_keys_that_were_chosen_to_share_one_hash_are_told_apart_without_comparing_them():
+    """Numbers i·(2**61 − 1) all hash to zero, and so do tuples of them: a dictionary would compare each with all others."""
+    numbers = [number * (2**61 - 1) for number in range(1, 5000)]
+    assert len(set(map(hash, numbers))) == len({hash((number,)) for number in numbers}) == 1
+    for keys in (numbers, [(number,) for number in numbers], [-number for number in numbers]):
+        target = {}
+        pickles.add_items(target, [(key, None) for key in keys])
+        assert len(set(map(hash, target))) == len(keys)
+    both = {}
+    pickles.add_items(both, [(key, None) for key in (*range(5000), *(f"layer{number}" for number in range(5000)))])
+    assert len(both) == 10_000  # what names tensors stays as it is
+    assert {0, 4999, "layer0"} <= both.keys()
+    with pytest.raises(pickles.Refusal, match="sets a key twice"):
+        pickles.add_items(both, [(7, None)])

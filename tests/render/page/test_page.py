@@ -331,12 +331,7 @@ def test_data_for_scripts_hold_every_grid(report: Report, html: bytes) -> None:
         if grid.status != "ok":
             assert "off" in drawn
             continue
-        for key, truth in (
-            ("cosine", grid.cosine),
-            ("expected", grid.cosine_null),
-            ("pearson", grid.pearson),
-            ("z", grid.z),
-        ):
+        for key, truth in grid.grids().items():
             got = array("f", base64.b64decode(drawn[key]))
             expected = [value for row in truth for value in row]
             assert len(got) == len(expected)

@@ -269,17 +269,16 @@ class _Machine:
             raise Refusal(f"sets the state of {_kind(target)} to {_kind(state)}")
 
 
-MAX_ODD_KEYS = 4096
+_LARGEST_KEY = 1 << 60  # numbers below it are their own hashes
 
 
 def add_items(target: dict[object, object], pairs: list[tuple[object, object]]) -> None:
-    """Set keys of a dictionary: plain ones, and each of them once."""
+    """Set keys of a dictionary: plain ones, and each of them once. What names no tensor stands there without its value."""
     for key, value in pairs:
         if not _is_plain(key) and not (isinstance(key, tuple) and len(key) <= 8 and all(map(_is_plain, key))):
             raise Refusal(f"has {_kind(key)} for a key")
-        if not isinstance(key, str) and len(target) > MAX_ODD_KEYS:
-            # Numbers can be chosen so that all have one hash; strings cannot, their hashes being salted.
-            raise Refusal(f"has a dictionary of more than {MAX_ODD_KEYS} keys that are not all text")
+        if not isinstance(key, str) and not (isinstance(key, int) and -_LARGEST_KEY < key < _LARGEST_KEY):
+            key = Opaque(_kind(key))  # such can be chosen to share one hash; hashes of text are salted
         if key in target:
             raise Refusal(f"sets the key {key[:200]!r} twice" if isinstance(key, str) else "sets a key twice")
         target[key] = value

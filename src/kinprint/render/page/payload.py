@@ -25,6 +25,7 @@ _LARGEST = float.fromhex("0x1.fffffep+127")  # of single precision
 LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a bound; there is no null
 _TEXT = 300
 _NAME = 160
+MOST_LAYERS = 128  # of either side of a layer grid: a cell has four pixels then, and a role's grids 350 KB
 
 
 class _Interned(dict[str, int]):
@@ -101,16 +102,20 @@ def _packed(column: array[Any]) -> str:
 
 
 def _grid(grid: LayerGrid, words: PageWords) -> dict[str, Any]:
-    head = {
+    step = -(-max(1, len(grid.layers_a), len(grid.layers_b)) // MOST_LAYERS)
+    head: dict[str, Any] = {
         "role": printable(grid.role, 60),
         "n": grid.n,
         "null": words.said(grid.null, _TEXT) if grid.null else "",
         "rows": grid.rows,
-        "a": grid.layers_a,
-        "b": grid.layers_b,
+        "a": grid.layers_a[::step],
+        "b": grid.layers_b[::step],
+        "thinned": words.say("heat.thinned", n=step) if step > 1 else "",
     }
     if grid.status != OK:
         return {**head, "off": words.said(grid.reason, _TEXT)}
-    parts = {"cosine": grid.cosine, "expected": grid.cosine_null, "pearson": grid.pearson, "z": grid.z}
-    flat = {key: array("f", [_single(value) for row in part for value in row]) for key, part in parts.items()}
-    return {**head, **{key: _packed(column) for key, column in flat.items()}}
+    for key, part in grid.grids().items():
+        head[key] = _packed(
+            array("f", [_single(value) for i in range(0, len(part), step) for value in part[i][::step]])
+        )
+    return head

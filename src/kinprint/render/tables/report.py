@@ -79,12 +79,11 @@ def layer_rows(report: Report) -> Rows:
     found: list[Row] = []
     for grid in report.grids:
         start = (*_models(report), grid.role)
-        if not grid.pearson:
+        if not grid.cells:
             found.append((*start, *(None,) * (len(_GRID) - 1), *_UNITS.of(None), *_GRIDDED.of(grid)))
         end = (*_UNITS.of(grid), *_GRIDDED.of(grid))
-        for i, layer_a in enumerate(grid.layers_a):
-            figures = zip(grid.layers_b, grid.cosine[i], grid.cosine_null[i], grid.pearson[i], grid.z[i], strict=True)
-            found += [(*start, layer_a, *cells, *end) for cells in figures]
+        for layer_a, *rows in zip(grid.layers_a, *grid.grids().values(), strict=True):
+            found += [(*start, layer_a, *cells, *end) for cells in zip(grid.layers_b, *rows, strict=True)]
     return LAYERS, found
 
 

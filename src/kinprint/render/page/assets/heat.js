@@ -3,7 +3,7 @@
   const root = K.byId('heat');
   if (!root) return;
   const grids = K.data.grids.map((grid) => (grid.off === undefined
-    ? { ...grid, cosine: K.floats(grid.cosine), expected: K.floats(grid.expected), pearson: K.floats(grid.pearson), z: K.floats(grid.z) } : grid));
+    ? { ...grid, cosine: K.floats(grid.cosine), cosine_null: K.floats(grid.cosine_null), pearson: K.floats(grid.pearson), z: K.floats(grid.z) } : grid));
   const roleBox = K.byId('heat-role');
   const panels = K.byId('heat-panels');
   const readout = K.byId('heat-value');
@@ -78,6 +78,7 @@
     }
     const values = { n: grid.n, null: grid.null };
     about.textContent = grid.rows ? K.say('js.heat.about.rows', { ...values, first: grid.rows[0], last: grid.rows[1] - 1 }) : K.say('js.heat.about', values);
+    if (grid.thinned) about.textContent += ` ${grid.thinned}`;
     state.views = scales(grid).map((scale) => panel(grid, scale));
     panels.replaceChildren(...state.views.map((view) => view.figure));
     paint();
@@ -164,7 +165,7 @@
   function describe(i, j) {
     const { grid } = state;
     const at = i * grid.b.length + j;
-    const text = K.say('js.cell', { a: grid.a[i], b: grid.b[j], cosine: K.number(grid.cosine[at]), null: K.number(grid.expected[at]),
+    const text = K.say('js.cell', { a: grid.a[i], b: grid.b[j], cosine: K.number(grid.cosine[at]), null: K.number(grid.cosine_null[at]),
       pearson: K.number(grid.pearson[at]), z: K.zed(grid.z[at]) });
     const mapped = K.data.map.some(([from, to]) => from === grid.a[i] && to === grid.b[j]);
     return mapped ? `${text} (${K.say('js.cell.map')})` : text;
