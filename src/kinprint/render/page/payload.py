@@ -25,8 +25,7 @@ from kinprint.results.report import Report
 _LARGEST = float.fromhex("0x1.fffffep+127")  # of single precision
 LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a bound; there is no null
 _FIGURES, _WHOLE = ("value", "mean", "sd", "z", "p"), ("place", "metric", "n", "how", "why", "flags")
-_TEXT = 300
-_NAME = 160
+_TEXT, _NAME = 300, 160
 
 
 class _Interned(dict[str, int]):
@@ -66,14 +65,13 @@ def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict
         for found in item.measurements or (Measurement("", item.status, reason=item.reason),):
             null = found.null
             why = found.reason or (null.p_text if null else None)
-            less, bound = (null.tail == "less", null.p_method.bound) if null else (False, False)
             whole = (
                 len(places),
                 metrics.place(printable(found.metric, 60)),
                 null.n if null else 0,
                 how(null.p_method, null.n_draws) if null else texts.place(""),
                 texts.place(words.said(why, _TEXT) if why else ""),
-                (LESS if less else 0) | (BOUND if bound else 0) | (NO_TEST if null is None else 0),
+                LESS * (null.tail == "less") | BOUND * null.p_method.bound if null else NO_TEST,
             )
             figures = (null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4
             rows.append((found.value, *figures, *whole))
