@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,7 @@ class Report:
             [g.name, f"{_SIGN[g.relation]} {shown(g.limit)} {g.unit}", f"{shown(g.measured)} {g.unit}", _verdict(g)]
             for g in self.goals
         ]
-        lines += [*table(["goal", "limit", "measured", "met"], goals), ""]
+        lines += [*table(["goal", "limit", "measured", "met"], goals), ""] if goals else []
         lines += [f"{note}  " for note in self.notes]
         return "\n".join(lines).rstrip() + "\n"
 
@@ -120,6 +121,39 @@ def timed(function: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
     result = function()
     return time.perf_counter() - began, result
+
+
+# A process's peak counts that of the one it was started from until it became another program, so the command is started
+# by an interpreter that holds nothing, not by this one, which holds numpy and has written models.
+_LAUNCHER = """
+import json, os, subprocess, sys, time
+with open(sys.argv[1], "wb") as out:
+    began = time.perf_counter()
+    child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=out)
+    _, status, used = os.wait4(child.pid, 0)
+    wall = time.perf_counter() - began
+child.returncode = os.waitstatus_to_exitcode(status)
+peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(json.dumps([child.returncode, wall, used.ru_utime + used.ru_stime, peak]))
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one command cost, measured from outside: start-up included."""
+
+    status: int
+    wall: float
+    cpu: float
+    peak: int
+    said: str  # on the stream of errors
+
+
+def from_outside(command: Sequence[str], out: Path, environment: Mapping[str, str]) -> Cost:
+    """Run a command in a new process, with what it prints in a file."""
+    line = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(out), *command]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    return Cost(*json.loads(done.stdout), done.stderr.strip())
 
 
 def median(values: Sequence[float]) -> float:

@@ -22,6 +22,7 @@ BENCHES = {
     "layer_grid": ["bench.layer_grid"],
     "remote_norms": ["bench.remote_norms", "--all"],
     "verdict": ["bench.verdict"],
+    "growth": ["bench.growth"],
     "local_read": ["bench.local_read"],
     "gguf": ["bench.gguf"],
     "studies": ["bench.studies"],

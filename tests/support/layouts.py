@@ -236,10 +236,12 @@ def glm_air_tensors(shape: GlmAirShape) -> dict[str, TensorSpec]:
 class _Values:
     """Seeded values for norms and, where asked, for the first rows of matrices."""
 
-    def __init__(self, shape: GlmAirShape, seed: int, filled_rows: int, perturb: tuple[int, float] | None) -> None:
+    def __init__(
+        self, shape: GlmAirShape, seed: int, filled: tuple[int, int], perturb: tuple[int, float] | None
+    ) -> None:
         self._shape = shape
         self._seed = seed
-        self._rows = filled_rows
+        self._rows, self._experts = filled
         self._perturb = perturb
         self._norms = {
             kind: self._chain(kind, low, high)
@@ -279,7 +281,7 @@ class _Values:
         if not self._rows or name == "lm_head.weight" or "shared_head.head" in name:
             return False
         if ".mlp.experts." in name:
-            return ".mlp.experts.0." in name
+            return int(name.split(".")[5]) < self._experts
         return len(spec.shape) == 2 or name.endswith("bias")
 
     def piece(self, name: str, spec: TensorSpec) -> bytes | None:
@@ -326,6 +328,7 @@ def write_sparse_glm_air(
     seed: int = 0,
     shards: int = 47,
     filled_rows: int = 0,
+    filled_experts: int = 1,
     perturb: tuple[int, float] | None = None,
     **dimensions: int,
 ) -> GlmAirReport:
@@ -342,9 +345,11 @@ def write_sparse_glm_air(
     shards : int
         Number of weight files.
     filled_rows : int
-        So many first rows of the embedding and of every attention, dense, shared-expert, router, expert-0 and eh_proj
+        So many first rows of the embedding and of every attention, dense, shared-expert, router, expert and eh_proj
         matrix are drawn from N(0, 0.02²), and so are the biases in full (else two unrelated models would agree in
         them). The two output heads stay holes.
+    filled_experts : int
+        So many first experts of each layer are filled like that; the others stay holes.
     perturb : (int, float), optional
         (other seed, sigma): every value times (1 + sigma · noise), as for a model derived from the one of ``seed``.
     **dimensions : int
@@ -352,7 +357,7 @@ def write_sparse_glm_air(
     """
     shape = GlmAirShape(**dimensions)
     tensors = glm_air_tensors(shape)
-    values = _Values(shape, seed, filled_rows, perturb)
+    values = _Values(shape, seed, (filled_rows, filled_experts), perturb)
     folder.mkdir(parents=True, exist_ok=True)
     parts = split_shards({name: spec.nbytes for name, spec in tensors.items()}, shards)
     cut = dict(zip(_shard_names(shards), parts, strict=True))

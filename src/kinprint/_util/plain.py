@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 def printable(text: str, limit: int = 300) -> str:
     """Return `text` without control, direction-changing or other unprintable characters, cut to `limit`."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
+    shown = str(text)[: limit + 1]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
     return shown if len(text) <= limit else shown[: limit - 1] + "…"
 
 

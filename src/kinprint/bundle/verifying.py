@@ -348,12 +348,8 @@ def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRec
     state.problems += problems
     for number, check in enumerate(state.checks):
         if check.name == "sources":
-            state.checks[number] = replace(
-                check,
-                state=WRONG if problems else check.state,
-                checked=check.checked + len(found.short),
-                agree=check.agree + equal,
-            )
+            outcome, total = WRONG if problems else check.state, check.checked + len(found.short)
+            state.checks[number] = replace(check, state=outcome, checked=total, agree=check.agree + equal)
 
 
 def _replay(contents: _Contents, found: BytesAtHand) -> tuple[Report, list[str], ReadingRecord]:

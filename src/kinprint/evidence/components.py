@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from kinprint.arch import Axis, Role
+from kinprint._util.numeric import FloatArray
+from kinprint.arch import Axis, Role, TensorKey
 from kinprint.arch.roles import DENSE_ROLES
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exact_tests import RESIDUAL_ORDER, row_test
@@ -288,8 +289,10 @@ def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
         if source is None:
             continue
         options: list[int | None] = list(theirs.get(source, ())) or [None]
+        keys = [(role, source, option) for role in DENSE_ROLES for option in options if len(options) > 1]
+        corners = {key: corner(a.samples[key]) for key in keys if key in a.samples}
         for expert in experts:
-            option = _likeliest(a, b, source, layer, options, expert)
+            option = _likeliest(corners, options, b, layer, expert)
             p = _expert_p(a, b, source, layer, option, expert)
             if p is not None:
                 p = bonferroni(p, len(options) * total)
@@ -316,18 +319,17 @@ def _signs(pair: SamplePair, probes: tuple[Probe, Probe]) -> float:
     return -math.inf if found is None else found
 
 
-def _likeliest(a: Probe, b: Probe, source: int, layer: int, options: Sequence[int | None], expert: int) -> int | None:
+def _likeliest(
+    corners: Mapping[TensorKey, FloatArray], options: Sequence[int | None], b: Probe, layer: int, expert: int
+) -> int | None:
     """Return the expert of A whose up (or gate) rows look most like those of one expert of B."""
-    if len(options) == 1:
-        return options[0]
     for role in DENSE_ROLES:
         mine = b.samples.get((role, layer, expert))
-        if mine is not None:
+        if mine is not None and corners:
             wanted = corner(mine)
-            others = [(o, corner(s)) for o in options if (s := a.samples.get((role, source, o))) is not None]
-            same = [(float(np.vdot(wanted, x)), o) for o, x in others if x.shape == wanted.shape]
-            if same:
-                return max(same, key=lambda item: item[0])[1]
+            others = [(key[2], x) for key, x in corners.items() if key[0] is role and x.shape == wanted.shape]
+            if others:
+                return max(others, key=lambda item: float(np.vdot(wanted, item[1])))[0]
     return options[0]
 
 

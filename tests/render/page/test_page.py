@@ -381,7 +381,8 @@ def test_the_picture_places_pair_controls_and_tests(report: Report) -> None:
     assert report.verdict is not None
     assert report.evidence is not None
     assert found.band < found.threshold
-    assert (found.pair.at or 0) == max(mark.at or 0 for mark in found.tests)
+    # the pair stands where a claim may rest: a test of order whose signs agree less stands further out by itself
+    assert found.band < (found.pair.at or 0) <= max(mark.at or 0 for mark in found.tests)
     assert found.pair.beyond == (report.verdict.log10_p <= report.verdict.log10_alpha)
     assert len(found.controls) == len(report.evidence.controls)
     for mark in (found.pair, *found.tests):

@@ -83,7 +83,7 @@ class PageWords(Words):
 
 def powers(text: str) -> str:
     """Write 10^-140 as 10⁻¹⁴⁰."""
-    return _POWER.sub(lambda found: power_of_ten(int(found[1].replace("−", "-"))), text)
+    return text if "^" not in text else _POWER.sub(lambda found: power_of_ten(int(found[1].replace("−", "-"))), text)
 
 
 def middle_cut(text: str, limit: int) -> str:

@@ -11,6 +11,7 @@ import math
 import struct
 from array import array
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import orjson
@@ -23,8 +24,8 @@ from kinprint.results.report import Report
 
 _LARGEST = float.fromhex("0x1.fffffep+127")  # of single precision
 LESS, BOUND, NO_TEST = 1, 2, 4  # flags of a measurement: closer is less; p is a bound; there is no null
-_TEXT = 300
-_NAME = 160
+_FIGURES, _WHOLE = ("value", "mean", "sd", "z", "p"), ("place", "metric", "n", "how", "why", "flags")
+_TEXT, _NAME = 300, 160
 MOST_LAYERS = 128  # of either side of a layer grid: a cell has four pixels then, and a role's grids 350 KB
 
 
@@ -57,27 +58,24 @@ def embedded(data: object) -> str:
 
 def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict[str, Any]:
     texts, names, roles, metrics = _Interned(), _Interned(), _Interned(), _Interned()
+    how = cache(lambda method, draws: texts.place(printable(words.how(method, draws), 40)))
     places: list[list[Any]] = []
-    columns: dict[str, array[Any]] = {key: array("f") for key in ("value", "mean", "sd", "z", "p")}
-    columns |= {key: array("I") for key in ("place", "metric", "n", "how", "why", "flags")}
+    rows: list[tuple[Any, ...]] = []
     for item in comparisons:
         tensors = [names.place(middle_cut(printable(side.tensor, 4 * _NAME), _NAME)) for side in (item.a, item.b)]
         for found in item.measurements or (Measurement("", item.status, reason=item.reason),):
             null = found.null
             why = found.reason or (null.p_text if null else None)
-            figures = (found.value, *((null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4))
-            less, bound = (null.tail == "less", null.p_method.bound) if null else (False, False)
-            flags = (LESS if less else 0) | (BOUND if bound else 0) | (NO_TEST if null is None else 0)
             whole = (
                 len(places),
-                metrics.place(printable(found.metric, 60) if found.metric else ""),
+                metrics.place(printable(found.metric, 60)),
                 null.n if null else 0,
-                texts.place(printable(words.how(null.p_method, null.n_draws), 40) if null else ""),
+                how(null.p_method, null.n_draws) if null else texts.place(""),
                 texts.place(words.said(why, _TEXT) if why else ""),
-                flags,
+                LESS * (null.tail == "less") | BOUND * null.p_method.bound if null else NO_TEST,
             )
-            for column, figure in zip(columns.values(), (*map(_single, figures), *whole), strict=True):
-                column.append(figure)
+            figures = (null.mean, null.sd, null.z, null.log10_p) if null else (None,) * 4
+            rows.append((found.value, *figures, *whole))
         places.append([roles.place(printable(item.role, 60)), item.layer, item.expert, *tensors])
     return {
         "roles": list(roles),
@@ -85,14 +83,17 @@ def _measured(comparisons: Iterable[TensorComparison], words: PageWords) -> dict
         "texts": list(texts),
         "names": list(names),
         "places": places,
-        **{key: _packed(column) for key, column in columns.items()},
+        **{key: _singles(row[at] for row in rows) for at, key in enumerate(_FIGURES)},
+        **{key: _packed(array("I", [row[at] for row in rows])) for at, key in enumerate(_WHOLE, len(_FIGURES))},
     }
 
 
-def _single(figure: float | None) -> float:
-    if figure is None or math.isnan(figure):
-        return math.nan
-    return max(-_LARGEST, min(_LARGEST, figure))
+def _singles(figures: Iterable[float | None]) -> str:
+    """Return figures in single precision: what is too large is the largest, what does not exist is NaN."""
+    column = array("f", [math.nan if figure is None else figure for figure in figures])
+    if math.inf in column or -math.inf in column:
+        column = array("f", [math.copysign(_LARGEST, each) if math.isinf(each) else each for each in column])
+    return _packed(column)
 
 
 def _packed(column: array[Any]) -> str:
@@ -114,8 +115,5 @@ def _grid(grid: LayerGrid, words: PageWords) -> dict[str, Any]:
     }
     if grid.status != OK:
         return {**head, "off": words.said(grid.reason, _TEXT)}
-    for key, part in grid.grids().items():
-        head[key] = _packed(
-            array("f", [_single(value) for i in range(0, len(part), step) for value in part[i][::step]])
-        )
-    return head
+    parts = grid.grids().items()
+    return {**head, **{key: _singles(value for row in part[::step] for value in row[::step]) for key, part in parts}}
