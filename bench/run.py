@@ -32,7 +32,7 @@ BENCHES = {
 }
 _ABOUT = """# Bench results
 
-Written by `python -m bench --page`. To repeat: `make bench` (about twelve minutes, most of it spent waiting for the slowest
+Written by `python -m bench --page`. To repeat: `make bench` (about fifteen minutes, most of it spent waiting for the slowest
 rivals and on the studies, and some ten for the calibration, which has a page of its own); `make bench-quick` is a smoke
 test. Each table compares ways of doing one thing in one run on one machine; of times only the ratios are judged, and "NO"
 marks a goal that this run missed.
@@ -56,6 +56,10 @@ all out in numpy. Most of the first one's time is spent inside these calls, so t
 The verdict bench runs `kinprint compare` from names to verdict on sparse repositories whose truth is known, as a user would,
 against the same hub; it takes 1.8 GB of disk. What it may transfer and hold in memory is judged, and the verdicts; how long
 it takes is set beside the floor of one tensor, which leaves out all computing.
+
+**Growth** is the exponent of CPU and of peak memory in what must be read, as models get deeper, wider, get more experts or more
+tensors: judged is what they cost beyond the smallest of a row, which has exponent one if it is a straight line. Models are sparse,
+the largest takes 0.3 GB of disk, and no budget cuts what is read.
 
 **Plain reading** of a local file is one thread that takes it batch by batch from the page cache, with `read()` or with
 `readinto()` into one buffer; the faster of the two is what the goal is held against. kinprint reads with all cores and decodes

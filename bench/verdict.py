@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench import startup, ways
-from bench.common import Cell, Goal, Report, finish, median, parser, timed
+from bench.common import Cell, Goal, Report, finish, from_outside, median, parser, timed
 from bench.hubside import Hub, serving
 from support.layouts import GlmAirReport, write_sparse_glm_air
 
@@ -89,21 +87,6 @@ class Run:
     received: int
 
 
-# A process's peak counts that of the one it was started from until it became another program, so the command is started
-# by an interpreter that holds nothing, not by this one, which holds numpy and has written models.
-_LAUNCHER = """
-import json, os, subprocess, sys, time
-with open(sys.argv[1], "wb") as out:
-    began = time.perf_counter()
-    child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=out)
-    _, status, used = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - began
-child.returncode = os.waitstatus_to_exitcode(status)
-peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps([child.returncode, wall, used.ru_utime + used.ru_stime, peak]))
-"""
-
-
 def environment(hub: Hub | None, scratch: Path) -> dict[str, str]:
     """Return an environment in which nothing of the user's settings, tokens and caches is left."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -121,17 +104,15 @@ def compare_once(way: str, pair: tuple[str, str], expected: str, hub: Hub | None
     command = [*startup.command()[:-1], "compare", *pair, *cache, "--format", "json", "--quiet"]
     if hub is not None:
         hub.reset()
-    line = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(out), *command]
-    done = subprocess.run(line, env=environment(hub, scratch), capture_output=True, text=True, check=True)
-    status, wall, cpu, peak = json.loads(done.stdout)
+    cost = from_outside(command, out, environment(hub, scratch))
     counted = hub.stats() if hub is not None else {"requests": 0, "bytes": 0}
     try:
         verdict = json.loads(out.read_bytes())["verdict"]["class"]
     except (ValueError, KeyError, TypeError) as error:
-        said = done.stderr.strip()[-500:]
-        raise SystemExit(f"verdict: no report for {pair[1]}, exit status {status}: {said}") from error
-    right = verdict == expected
-    return Run(way, pair[1], verdict, right, wall, cpu, peak, counted["requests"], counted["bytes"])
+        said = f"verdict: no report for {pair[1]}, exit status {cost.status}: {cost.said[-500:]}"
+        raise SystemExit(said) from error
+    right, traffic = verdict == expected, (counted["requests"], counted["bytes"])
+    return Run(way, pair[1], verdict, right, cost.wall, cost.cpu, cost.peak, *traffic)
 
 
 def best_of(times: int, *run: Any) -> Run:
