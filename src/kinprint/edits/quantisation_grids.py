@@ -29,6 +29,7 @@ FITTING = 0.9
 EVIDENCE = 20.0
 """Share of groups that must fit, and nats by which they must do so better than chance."""
 
+_FIRST = 3  # elements of a group by which most steps are excluded
 _PROBE = 64  # elements of a group that are tried against all steps
 _LEAST_GROUP = 16
 _FEW = 16  # steps, of a code of four bits
@@ -267,9 +268,10 @@ def _try(
     for start in range(0, _SPANS.size, block):
         spans = _SPANS[start : start + block, None]
         open_ = np.flatnonzero(found == 0)
-        fits = np.ones((spans.size, open_.size), dtype=np.bool_)
         # most grids fail at the first few elements
-        for part in (slice(0, 8), slice(8, None)):
+        places = ratio[open_, :_FIRST] * spans[..., None]
+        fits = ~(np.abs(places - np.rint(places)) > tolerance[open_, :_FIRST] * spans[..., None]).any(axis=2)
+        for part in (slice(_FIRST, 8), slice(8, None)):
             alive, group = np.nonzero(fits)
             places = ratio[open_[group], part] * spans[alive]
             off = np.abs(places - np.rint(places)) > tolerance[open_[group], part] * spans[alive]

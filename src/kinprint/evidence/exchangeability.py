@@ -189,22 +189,31 @@ def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
     with the unit and its place with the place, so that every test stays valid.
     """
     found = list(matrices)
-    for axis in [axis for axis in (0, 1) if any(_one_sided(matrix, axis) for matrix in matrices)]:
-        found = [np.where(x != 0.0, x - _means(x, axis), 0.0) for x in found]
+    sided = [_one_sided(matrix) for matrix in matrices]
+    for axis in [axis for axis in (0, 1) if any(axes[axis] for axes in sided)]:
+        found = [np.where(x != 0.0, x - x.sum(axis=axis, keepdims=True) / _counts(x, axis), 0.0) for x in found]
     return tuple(found)
 
 
-def _means(values: NDArray[Real], axis: int) -> NDArray[Real]:
-    """Return the means of columns (axis 0) or rows, zeros left out."""
-    counts = np.maximum(np.count_nonzero(values, axis=axis, keepdims=True), 1).astype(values.dtype)
-    found: NDArray[Real] = values.sum(axis=axis, keepdims=True) / counts
+def _counts(values: NDArray[Real], axis: int) -> NDArray[Real]:
+    """Return how many entries of each column (axis 0) or row are not zero, one at the least."""
+    if np.count_nonzero(values) == values.size:  # so in most matrices, and ten times as fast to find out
+        counts = np.full([1 if at == axis else n for at, n in enumerate(values.shape)], values.shape[axis])
+    else:
+        counts = np.count_nonzero(values, axis=axis, keepdims=True)
+    found: NDArray[Real] = np.maximum(counts, 1).astype(values.dtype)
     return found
 
 
-def _one_sided(values: NDArray[Real], axis: int) -> bool:
-    known = np.count_nonzero(values, axis=axis) >= 4
-    means, squares = _means(values, axis).ravel()[known], _means(values * values, axis).ravel()[known]
-    return bool(known.any()) and float(np.median(np.abs(means) / np.sqrt(squares))) > ONE_SIDED
+def _one_sided(values: NDArray[Real]) -> tuple[bool, bool]:
+    """Return whether the entries of columns, and of rows, have a sign in common."""
+    squares, found = values * values, []
+    for axis in (0, 1):
+        counts = _counts(values, axis).ravel()
+        known = counts >= 4
+        means, sizes = ((x.sum(axis=axis) / counts)[known] for x in (values, squares))
+        found.append(bool(known.any()) and float(np.median(np.abs(means) / np.sqrt(sizes))) > ONE_SIDED)
+    return found[0], found[1]
 
 
 def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
