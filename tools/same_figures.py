@@ -47,7 +47,9 @@ def main() -> int:
     make = commands.add_parser("make")
     make.add_argument("out", type=Path)
     make.add_argument("--tree", type=Path, default=ROOT)
-    make.add_argument("--options", default="", help="further options of compare, such as --metrics all, the default of old")
+    make.add_argument(
+        "--options", default="", help="further options of compare, such as --metrics all, the default of old"
+    )
     compare = commands.add_parser("compare")
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)

@@ -30,7 +30,9 @@ def hidden(model, *, negated=False):
 def verdict(one, two, folder):
     for name, model in (("a", one), ("b", two)):
         derive.save_state(folder / name, *model)
-    return compare(str(folder / "a"), str(folder / "b"), DEEP, settings=Settings(offline=True, range_cache=None)).verdict
+    return compare(
+        str(folder / "a"), str(folder / "b"), DEEP, settings=Settings(offline=True, range_cache=None)
+    ).verdict
 
 
 @pytest.mark.parametrize(("name", "negated"), [("base", False), ("finetune", True)])

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import FloatArray
+from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.layer_grid import gram_products
 from kinprint.stats.moments import as_rows, centred_rows, check_range
@@ -245,13 +246,11 @@ def _running_maximum(value: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
 
 def assignment_map(scores: LayerScores, *, threshold: float = THRESHOLD) -> Pairs:
     """Return the one-to-one map with the largest sum of correlations, in any order."""
-    from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
-
     gain = _levelled(gains(scores, threshold))
     pairs: list[int | None] = [None] * gain.shape[1]
-    for i, j in zip(*linear_sum_assignment(gain, maximize=True), strict=True):
-        if gain[i, j] > 0.0:
-            pairs[int(j)] = int(i)
+    for i, j in enumerate(assigned(gain).tolist()):
+        if j >= 0 and gain[i, j] > 0.0:
+            pairs[j] = i
     return tuple(pairs)
 
 

@@ -12,7 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kinprint._util.cores import on_all_cores
 from kinprint._util.numeric import FloatArray, ranks
+from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.results.p_values import PMethod
 from kinprint.stats.moments import check_range
@@ -31,7 +33,7 @@ FEW_DRAWS, LEAST_DRAWS = 9, 19
 OVERDISPERSION = 1.5
 """Draws look Poisson or lighter if their variance is at most so many times their mean, up to three standard errors."""
 
-CONFIDENCE = 0.99
+CONFIDENCE, _QUANTILE = 0.99, 2.3263478740408408  # of the normal distribution
 SIGNIFICANT = -3.0
 """log10 p above which `recovered_map` names no map."""
 
@@ -117,16 +119,6 @@ def _too_many(left: FloatArray, right: FloatArray) -> bool:
     return bool(max(left.shape[0], right.shape[0]) > MAX_ASSIGNED)
 
 
-def assigned(similarity: FloatArray) -> NDArray[np.intp]:
-    """Return for each row the column that the best one-to-one assignment gives it, or −1."""
-    from scipy.optimize import linear_sum_assignment  # here, because it is slow to load
-
-    index = np.full(similarity.shape[0], -1, dtype=np.intp)
-    rows, columns = linear_sum_assignment(similarity, maximize=True)
-    index[rows] = columns
-    return index
-
-
 def _mutual_nearest(left: FloatArray, right: FloatArray, *, signed: bool) -> NDArray[np.intp]:
     nearest = np.empty(left.shape[0], dtype=np.intp)
     best = np.full(right.shape[0], -np.inf)
@@ -190,11 +182,12 @@ def gate_up_agreement(
     observed = _agreement(*(found if chosen.size == count else match(sample, two)))
     if beyond and _agreement(*found) <= beyond * count:
         draws = min(draws, FEW_DRAWS)
-    drawn = []
-    for _ in range(draws):
-        order = rng.permutation(width)
+
+    def draw(order: NDArray[np.intp]) -> int:
         # permuting the sample's columns instead of the other side's is the same draw, and cheaper
-        drawn.append(_agreement(*match((sample[0].take(order, axis=1), sample[1].take(order, axis=1)), two)))
+        return _agreement(*match((sample[0].take(order, axis=1), sample[1].take(order, axis=1)), two))
+
+    drawn = on_all_cores(draw, [rng.permutation(width) for _ in range(draws)])
     return _judged(found, b[0].shape, observed, np.array(drawn, dtype=np.float64), rows=int(chosen.size))
 
 
@@ -270,11 +263,28 @@ def _spearman(first: NDArray[np.intp], second: NDArray[np.intp]) -> float | None
 
 def _upper_mean(counts: FloatArray) -> float:
     """Return an upper confidence bound of the mean: the larger of the exact Poisson one and the normal one."""
-    from scipy.special import gammaincinv, ndtri
-
-    poisson = float(gammaincinv(counts.sum() + 1.0, CONFIDENCE)) / counts.size
+    total, rate = int(counts.sum()), float(counts.sum()) + 1.0
+    for _ in range(
+        100
+    ):  # Newton's steps to the rate at which so few are as rare as that; the tail is concave in log space
+        below, slope = _poisson_below(total, rate)
+        step = (below - math.log(1.0 - CONFIDENCE)) / slope
+        rate += step
+        if abs(step) <= 1e-14 * rate:
+            break
     error = float(counts.std(ddof=1)) / math.sqrt(counts.size) if counts.size > 1 else 0.0
-    return max(poisson, float(counts.mean()) + float(ndtri(CONFIDENCE)) * error)
+    return max(rate / counts.size, float(counts.mean()) + _QUANTILE * error)
+
+
+def _poisson_below(count: int, rate: float) -> tuple[float, float]:
+    """Return log P(X ≤ count) for X Poisson of mean `rate`, which is beyond `count`, and how fast it falls with the rate."""
+    # pmf(k)·(1 + k/λ + k(k−1)/λ² + …), whose ratios are below one
+    total, term, k = 1.0, 1.0, count
+    while k > 0 and term > 1e-17 * total:
+        term *= k / rate
+        total += term
+        k -= 1
+    return count * math.log(rate) - rate - math.lgamma(count + 1) + math.log(total), 1.0 / total
 
 
 def log10_p_poisson(count: int, rate: float) -> float:
@@ -282,9 +292,7 @@ def log10_p_poisson(count: int, rate: float) -> float:
     if count <= 0:
         return 0.0
     if count <= rate:
-        from scipy.special import gammainc
-
-        return math.log10(float(gammainc(count, rate)))
+        return math.log1p(-math.exp(_poisson_below(count - 1, rate)[0])) / math.log(10.0)
     # P(X ≥ k) = pmf(k)·(1 + λ/(k+1) + λ²/((k+1)(k+2)) + …), whose ratios are below one from the first
     total, term, k = 1.0, 1.0, count
     while term > 1e-17 * total:

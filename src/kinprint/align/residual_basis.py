@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kinprint._util.numeric import FloatArray
-from kinprint.align.neuron_assignment import assigned
+from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.moments import check_range
 

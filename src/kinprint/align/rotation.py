@@ -16,17 +16,20 @@ of up and down rows are free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint.align.neuron_assignment import MAX_ASSIGNED, assigned
+from kinprint._util.cores import on_all_cores
+from kinprint.align.assignment import assigned
+from kinprint.align.neuron_assignment import MAX_ASSIGNED
 from kinprint.errors import DegenerateInput
 
+T = TypeVar("T")
 Rows = NDArray[np.float32]
 Index = NDArray[np.intp]
 
@@ -39,6 +42,8 @@ SAMPLED = 1024
 """Rows of A matched in each round: Procrustes needs no more, and a round costs rows × rows of B × width."""
 WIDE = 1024
 """Width beyond which one basis serves all kinds of rows."""
+KEPT = 1 << 20
+"""Values of a matrix up to which what follows from it is kept."""
 RIDGE = 0.05
 """Of the largest eigenvalue: what whitening may not amplify."""
 
@@ -50,6 +55,7 @@ class Neurons:
     gate: Rows | None
     up: Rows
     down: Rows
+    _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def count(self) -> int:
@@ -61,9 +67,24 @@ class Neurons:
         """Width of the residual stream."""
         return int(self.up.shape[1])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        return sum(X.nbytes for X in (self.gate, self.up, self.down) if X is not None)
+
     def directions(self) -> Neurons:
         """Return the same with every row at unit length."""
-        return Neurons(None if self.gate is None else directions(self.gate), directions(self.up), directions(self.down))
+        gate = None if self.gate is None else directions(self.gate)
+        return self.once("directions", lambda: Neurons(gate, directions(self.up), directions(self.down)))
+
+    def once(self, name: object, make: Callable[[], T]) -> T:
+        """Return what `make` makes of these neurons; kept with them if they are few, since a search comes back to a layer."""
+        if self.up.size > KEPT:
+            return make()
+        if name not in self._made:
+            self._made[name] = make()
+        found: T = self._made[name]
+        return found
 
     def take(self, rows: Index) -> Neurons:
         """Return some of the neurons."""
@@ -119,7 +140,11 @@ def band_profiles(neurons: Neurons, rows: Index | None = None, width: int | None
     Bands end at `width` leading eigenvectors: where another model is narrower, at its width.
     With `rows` only of these, and their ranks among each other: of a random sample they are nearly those among all.
     """
-    from scipy.special import ndtri
+    return neurons.once((None if rows is None else rows.tobytes(), width), lambda: _band_profiles(neurons, rows, width))
+
+
+def _band_profiles(neurons: Neurons, rows: Index | None, width: int | None) -> NDArray[np.float64]:
+    from statistics import NormalDist
 
     unit = neurons.directions()
     frames = _frames(unit)
@@ -137,10 +162,12 @@ def band_profiles(neurons: Neurons, rows: Index | None = None, width: int | None
             labels += [np.log(band + 1e-4 / X.shape[1]) for band in _bands(X * X, 1)]
         for i, j in pairs:
             labels += [_signless(band * V.shape[1], i, j, free) for band in _bands(rotated[i] * rotated[j], 2)]
-    table = np.array(labels, dtype=np.float64).T
-    order = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
-    scores: NDArray[np.float64] = ndtri((order + 1.0) / (len(table) + 1.0))
-    return scores
+    table = np.array(labels, dtype=np.float64)
+    order = np.argsort(table, axis=1, kind="stable")
+    n, normal = table.shape[1], NormalDist()
+    scores = np.array([normal.inv_cdf((rank + 1.0) / (n + 1.0)) for rank in range(n)])
+    np.put_along_axis(table, order, scores[None, :], axis=1)
+    return np.ascontiguousarray(table.T)
 
 
 def _frames(unit: Neurons) -> list[Rows]:
@@ -161,11 +188,9 @@ def spectrum(neurons: Neurons, width: int) -> NDArray[np.float64]:
     nearest to themselves with noise of 30 % of the spread, 20 with 50 %; of logarithms 3 and none.
     """
     unit = neurons.directions()
-    values = [
-        np.linalg.eigvalsh(X.T @ X)[::-1][:width].astype(np.float64)
-        for X in (unit.gate, unit.up, unit.down)
-        if X is not None
-    ]
+    kinds = [X for X in (unit.gate, unit.up, unit.down) if X is not None]
+    every = neurons.once("spectrum", lambda: [np.linalg.eigvalsh(X.T @ X)[::-1] for X in kinds])
+    values = [found[:width].astype(np.float64) for found in every]
     return np.concatenate([(found - found.mean()) / (found.std() or 1.0) for found in values])
 
 
@@ -223,11 +248,9 @@ def find_rotation(
         rows = np.sort(rng.permutation(a.count if among is None else among)[:most])
         if start is None:
             some = None if a.count == len(rows) else rows
-            with ThreadPoolExecutor(2) as sides_at_once:  # the products let go of the interpreter
-                width = min(a.width, b.width)
-                labels = sides_at_once.submit(band_profiles, a, some, width)
-                others = sides_at_once.submit(band_profiles, b, None, width)
-            indices.append(pair_by_bands(labels.result(), others.result()))
+            width = min(a.width, b.width)
+            labels = on_all_cores(lambda side: band_profiles(*side, width), ((a, some), (b, None)))  # noqa: B023 - called at once
+            indices.append(pair_by_bands(*labels))
         sides.append((a.take(rows).directions(), b.directions()))
     R = start
     signs = [_first_signs(*side, index) for side, index in zip(sides, indices, strict=True)] if R is None else []
@@ -236,13 +259,13 @@ def find_rotation(
     for rounds in range(1, limit + 1):
         if R is None or rounds > 1:
             R = _procrustes(sides, indices, signs)
-        again = [_match_rotated(a, b, R) for a, b in sides]
+        again = on_all_cores(lambda side: _match_rotated(*side, R), sides)  # noqa: B023 - called at once
         still = bool(indices) and all(np.array_equal(new, old) for (new, _), old in zip(again, indices, strict=True))
         indices, signs = [index for index, _ in again], [sign for _, sign in again]
         if still:
             break
     assert R is not None
-    shares = [agreement(a, b, R) for a, b in sides]
+    shares = on_all_cores(lambda side: agreement(*side, R), sides)
     return FoundRotation(R, float(np.mean(shares)), rounds)
 
 

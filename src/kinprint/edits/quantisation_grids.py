@@ -37,6 +37,7 @@ Measured on 28 matrices of the demo family: 1.00 for rounding to nearest at 3, 4
 """
 
 _NEW_ZEROS = 0.05
+_FIRST = 3  # elements of a group by which most steps are excluded
 _PROBE = 64  # elements of a group that are tried against all steps
 _LEAST_GROUP = 16
 _FEW = 16  # steps, of a code of four bits
@@ -306,15 +307,17 @@ def _try(
     for start in range(0, _SPANS.size, block):
         spans = _SPANS[start : start + block, None]
         open_ = np.flatnonzero(found == 0)
-        fits = np.ones((spans.size, open_.size), dtype=np.bool_)
         # most grids fail at the first few elements
-        for part in (slice(0, 8), slice(8, None)):
+        places = ratio[open_, :_FIRST] * spans[..., None]
+        outside = np.abs(places - np.rint(places)) > tolerance[open_, :_FIRST] * spans[..., None]
+        fits: NDArray[np.bool_] = np.logical_not(outside.any(axis=2))
+        for part in (slice(_FIRST, 8), slice(8, None)):
             alive, group = np.nonzero(fits)
             places = ratio[open_[group], part] * spans[alive]
             off = np.abs(places - np.rint(places)) > tolerance[open_[group], part] * spans[alive]
             fits[alive, group] = ~off.any(axis=1)
         hit = fits.any(axis=0)
-        found[open_[hit]] = spans[np.argmax(fits[:, hit], axis=0), 0]
+        found[open_[hit]] = spans[:, 0][np.argmax(fits[:, hit], axis=0)]
     chance = np.minimum(1.0, (2.0 * tolerance + own) * np.maximum(found, 1)[:, None])
     counts = np.where((found <= _FEW)[:, None], counted[1], counted[0])
     charge = np.where(counts.any(axis=1), math.log(_SPANS.size), 0.0)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kinprint.edits.rounding import is_float
 from kinprint.errors import DegenerateInput
-from kinprint.metrics.identity import GRIDS, mean_steps, on_grid, ordinals
+from kinprint.metrics.identity import GRIDS, IntArray, mean_steps, on_grid, ordinals
 
 SAMPLE = 1 << 14
 """Elements whose distance in units in the last place is averaged."""
@@ -89,7 +89,14 @@ def _mean_ulps(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str) -> 
         return None
     coarser = min(dtype_a, dtype_b, key=lambda dtype: GRIDS[dtype].precision)
     try:
-        left, right = (ordinals(on_grid(_strided(x, SAMPLE), coarser), coarser) for x in (a, b))
+        return mean_steps(*(_ordinals(_strided(x, SAMPLE), coarser) for x in (a, b)))
     except DegenerateInput:
         return None
-    return mean_steps(left, right)
+
+
+def _ordinals(values: NDArray[Any], dtype: str) -> IntArray:
+    """Return the places of values on a grid; most are on it, so that nothing has to be rounded first."""
+    try:
+        return ordinals(values, dtype)
+    except DegenerateInput:
+        return ordinals(on_grid(values, dtype), dtype)

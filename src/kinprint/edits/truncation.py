@@ -39,13 +39,13 @@ def truncation_of(
     if side < LEAST_SIDE:
         return None
     tall = A.shape[0] > A.shape[1]
-    values, vectors = np.linalg.eigh(B.T @ B if tall else B @ B.T)
-    rank = _rank(values, B, dtype_b, rounding)
+    gram = B.T @ B if tall else B @ B.T
+    rank = _rank(np.linalg.eigvalsh(gram), B, dtype_b, rounding)
     if rank == 0 or rank > CUT * side:
         return None
     if _rank(np.linalg.eigvalsh(A.T @ A if tall else A @ A.T), A, dtype_a, None) < rank + (1.0 - CUT) * side:
         return None
-    leading = vectors[:, side - rank :]
+    leading = np.linalg.eigh(gram)[1][:, side - rank :]
     # directions along rows: those of a slice of rows are those of the whole matrix
     basis = leading if tall else np.linalg.qr(B.T @ leading)[0]
     noise = (rounding or _error(B, dtype_b)) ** 2 * B.size  # the child's rounding is no remainder

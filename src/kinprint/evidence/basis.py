@@ -22,9 +22,9 @@ from kinprint.evidence.dimension_test import norm_profiles, without_outstanding
 from kinprint.evidence.exact_tests import row_test
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.probe import SamplePair, has_neuron_rows, is_residual_norm, sample_pairs
-from kinprint.evidence.reading import token_wants
 from kinprint.model.model import Model
-from kinprint.model.reader import Sample, read_together
+from kinprint.model.reader import Sample, Want, read_together
+from kinprint.refs import join_runs
 from kinprint.results.findings import OFF, EvidenceTest
 from kinprint.text import Text, labelled, verbatim
 
@@ -221,10 +221,14 @@ def shared_embeddings(
     if parts[0] is None or parts[1] is None:
         return None, 0
     usable = [pair for pair in tokens if pair[0] < parts[0].shape[0] and pair[1] < parts[1].shape[0]]
-    wants = token_wants(evenly_spaced(usable, BASIS_TOKENS), role)
-    cost = sum(model.cost(want) for model, want in zip(models, wants, strict=True))
+    ids = [np.array(side, dtype=np.intp) for side in zip(*evenly_spaced(usable, BASIS_TOKENS), strict=True)]
+    # neighbours are read as one run, and put into the order of the tokens after that
+    runs = [tuple(join_runs((number, number + 1) for number in np.unique(side).tolist())) for side in ids]
+    wants = [Want(role, rows=side) for side in runs]
+    cost = sum(model.cost(want) for model, want in zip(models, wants, strict=False))
     if not usable or (allowance is not None and cost > allowance):
         return None, 0
     plans = [model.plan([want]) for model, want in zip(models, wants, strict=True)]
-    (left,), (right,) = read_together(plans)
-    return (left.values, right.values) if left.finite and right.finite else None, cost
+    read = [sample for (sample,) in read_together(plans)]
+    left, right = (x.values[np.unique(side, return_inverse=True)[1]] for x, side in zip(read, ids, strict=True))
+    return (left, right) if all(sample.finite for sample in read) else None, cost

@@ -12,7 +12,7 @@ from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
-from kinprint.results.context import UNITS, LayerGrid, packed
+from kinprint.results.context import UNITS, Grid, LayerGrid, packed
 from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.stats.layer_grid import matrix_grid
@@ -64,7 +64,7 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
         kind=kind,
         layers_a=tuple(one),
         layers_b=tuple(two),
-        cells=packed(*(np.where(np.isfinite(x), x, None).tolist() for x in (getattr(pairs, name) for name in UNITS))),
+        cells=packed(*(_numbers(getattr(pairs, name)) for name in UNITS)),
         n=A.shape[2],
         null=Text("permuted {axis} indices, for each pair alone", axis=name),
         assumptions=ASSUMPTIONS,
@@ -93,3 +93,8 @@ def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
     stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
     across = axis == 0 and next(iter(side.values())).stored.ndim == 2
     return stack.transpose(0, 2, 1) if across else stack
+
+
+def _numbers(values: FloatArray) -> Grid:
+    """Return plain numbers, None for those that do not exist."""
+    return tuple(tuple(value if math.isfinite(value) else None for value in line) for line in values.tolist())

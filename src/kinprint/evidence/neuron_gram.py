@@ -34,6 +34,8 @@ GRAM_ROWS = 512
 """Rows of gate and up that profiles are made of: half are tested, half are references."""
 LEAST_NEURONS = 16
 MOST_NEURONS = 8192  # of all experts of a layer together; of more, the first expert stands for the layer
+KEPT_BYTES = 1 << 25
+"""Of the neurons of a model that are kept: a search comes back to each layer a dozen times."""
 OWN_ORDER = -3.0
 """log10 p of a model's layers against each other below which its neurons have an order."""
 COPIED = 0.8
@@ -76,6 +78,8 @@ class NeuronSet:
 
         Norm scales are folded in, and means are off where a recipe gave weights a sign.
         """
+        if rows is None and self in self.model.kept:
+            return self.model.kept[self].gate, self.model.kept[self].up
         experts = self.experts[:1] if rows else self.experts
 
         def read(role: Role) -> Rows:
@@ -85,9 +89,16 @@ class NeuronSet:
         return None if self.gate is None else read(self.gate), read(self.up)
 
     def read(self) -> Neurons:
-        """Read the neurons, norm scales folded in."""
+        """Read the neurons, norm scales folded in; those of small models are kept."""
+        kept = self.model.kept
+        if self in kept:
+            neurons: Neurons = kept[self]
+            return neurons
         downs = [self.model.matrix(self.down, self.layer, expert=expert).T for expert in self.experts]
-        return Neurons(*self.gate_and_up(), np.ascontiguousarray(_joined(downs)))
+        found = Neurons(*self.gate_and_up(), np.ascontiguousarray(_joined(downs)))
+        if found.nbytes + sum(neurons.nbytes for neurons in kept.values()) <= KEPT_BYTES:
+            kept[self] = found
+        return found
 
     def cost(self, rows: tuple[int, int] | None = None) -> int:
         """Return the bytes of the neurons, or of some rows of gate and up."""

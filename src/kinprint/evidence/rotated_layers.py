@@ -7,11 +7,12 @@ of all others which belong together. Every such choice is paid for in the p-valu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from kinprint._util.cores import cores, on_all_cores
 from kinprint._util.numeric import evenly_spaced
 from kinprint.align.neuron_assignment import NeuronMatch, gate_up_agreement
 from kinprint.align.rotation import (
@@ -105,6 +106,13 @@ def fit(a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, start: Rows
     return Fitted(find_rotation((read_pair(a, b, pair) for pair in pairs), seed=seed, start=start), tuple(pairs))
 
 
+def _read_few(a: Weights, b: Weights, pairs: Sequence[Pair]) -> Iterator[list[tuple[Pair, Neurons, Neurons]]]:
+    """Read pairs of layers, as many at a time as there are cores; those of wide models one by one, since they fill the memory."""
+    step = 1 if max(a.hidden, b.hidden) > WIDE else cores()
+    for at in range(0, len(pairs), step):
+        yield [(pair, *read_pair(a, b, pair)) for pair in pairs[at : at + step]]
+
+
 def propose_pairs(a: Weights, b: Weights, layers: Layers) -> list[Pair]:
     """Pair layers by the singular values of their rows, the most alike first, none of them twice."""
     width = min(a.hidden, b.hidden)
@@ -156,13 +164,22 @@ def fit_all(
 ) -> list[Fitted]:
     """Fit on layers at the same depth, from all starts; then on those that spectra propose, until neurons agree clearly."""
     # one layer of a wide model has rows enough to determine a rotation, and each more takes half a minute
-    cut = 1 if a.hidden > WIDE else (len(pairs) + 1) // 2
-    fits = [fit(a, b, pairs[:cut], seed=seed, start=start) for start in (None, *starts)]
-    if all(found.rotation.agreement <= CLEAR_FIT for found in fits):
-        for pair in propose_pairs(a, b, layers)[:PROPOSED]:
-            fits.append(fit(a, b, [pair], seed=seed))
-            if fits[-1].rotation.agreement > CLEAR_FIT:
-                break
+    first = pairs[: 1 if a.hidden > WIDE else (len(pairs) + 1) // 2]
+    if not starts:
+        fits = [fit(a, b, first, seed=seed)]
+    else:
+        sides = [read_pair(a, b, pair) for pair in first]
+        found = on_all_cores(lambda start: find_rotation(sides, seed=seed, start=start), (None, *starts))
+        fits = [Fitted(rotation, tuple(first)) for rotation in found]
+    if any(found.rotation.agreement > CLEAR_FIT for found in fits):
+        return fits
+    for few in _read_few(a, b, propose_pairs(a, b, layers)[:PROPOSED]):
+        for (pair, _, _), rotation in zip(
+            few, on_all_cores(lambda item: find_rotation([item[1:]], seed=seed), few), strict=True
+        ):
+            fits.append(Fitted(rotation, (pair,)))
+            if rotation.agreement > CLEAR_FIT:
+                return fits
     return fits
 
 
@@ -209,9 +226,9 @@ def half_held_out(
     a: Weights, b: Weights, pairs: Sequence[Pair], *, seed: int, draws: int = DRAWS, beyond: float = 0.0
 ) -> list[HeldOut]:
     """Match half of a layer's neurons under a rotation of its own, fitted on the other half and what those are paired with."""
-    results = []
-    for pair in pairs:
-        one, two = read_pair(a, b, pair)
+
+    def matched(item: tuple[Pair, Neurons, Neurons]) -> HeldOut | None:
+        pair, one, two = item
         rng = np.random.default_rng([seed, *pair])
         order, half = rng.permutation(one.count), min(one.count, two.count) // 2
         fitted, rows = np.sort(order[:half]), np.sort(order[half:][:SAMPLED])
@@ -219,11 +236,12 @@ def half_held_out(
         partners = np.unique(match_rotated(one.take(fitted), two, R))
         others = np.setdiff1d(np.arange(two.count), partners)
         if min(len(rows), len(others)) < LEAST_NEURONS:
-            continue
+            return None
         match = _matched(one.take(rows), two.take(others), R, rng, seed=seed, draws=draws, beyond=beyond)
         own = max(_recognised(one, rows, fitted), _recognised(two, others, partners[partners >= 0]))
-        results.append(HeldOut(pair, rows, others, match, R, own))
-    return results
+        return HeldOut(pair, rows, others, match, R, own)
+
+    return [found for few in _read_few(a, b, pairs) for found in on_all_cores(matched, few) if found is not None]
 
 
 def _recognised(neurons: Neurons, rows: Index, fitted: Index) -> float:

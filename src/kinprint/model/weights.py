@@ -1,9 +1,10 @@
 """Read the matrices of a model by role, in logical orientation, one at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ class Weights(ABC):
         self.hidden = hidden or 0  # width of the residual stream
         self.shared: Keys | None = None  # keys of the tokens that the partner has too, where a pair is compared
         self.bytes_read = 0
+        self.kept: dict[Hashable, Any] = {}  # what searches come back to, if it is small
         self.folder: Path | None = None  # of the files, if they are on this machine: a forward pass needs them
         # Of a model that is in memory and has no files: tensors by name, and what tokenizer.json holds.
         self.state: Mapping[str, Matrix] | None = None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
+from kinprint._util.cores import cores
 from kinprint._util.sizes import format_size
 from kinprint.errors import BadSelection, BadSetting, BudgetExceeded, FileTooLarge, KinprintError
 from kinprint.refs import ByteRange, ModelRef, parse_ref, quotable
@@ -237,7 +237,7 @@ class Session(AbstractContextManager["Session"]):
 
         shared = sum(len(span) for _, span, sink in requests if sink.works)
         # Two threads gain nothing on small reads, unless there are many and the disk can be asked for several at a time.
-        threads = max(min(_cores(), shared // _SHARE_BYTES), min(_DISK_READERS, len(requests) // 16))
+        threads = max(min(cores(), shared // _SHARE_BYTES), min(_DISK_READERS, len(requests) // 16))
         helpers = [self._pool.submit(worker) for _ in range(threads - 1)]
         try:
             worker()
@@ -316,8 +316,3 @@ def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int, end: int) 
     room = sink.room(at, end - at)
     source.read_into(ByteRange(span.start + at, span.start + end), room)
     sink.filled(at, room)
-
-
-@cache
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import FloatArray
-from kinprint.align.neuron_assignment import assigned
+from kinprint.align.assignment import assigned
 from kinprint.align.residual_basis import MAX_WIDTH
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput

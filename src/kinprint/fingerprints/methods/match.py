@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinprint._util.numeric import evenly_spaced, ranks
-from kinprint.align.neuron_assignment import assigned
+from kinprint.align.assignment import assigned
 from kinprint.arch.roles import MLPS
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import Chance, Change, Method, Score, all_but, register, unit_rows

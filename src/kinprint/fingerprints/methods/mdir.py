@@ -27,7 +27,7 @@ import math
 import numpy as np
 
 from kinprint._util.numeric import FloatArray
-from kinprint.align.neuron_assignment import assigned
+from kinprint.align.assignment import assigned
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.fingerprints.base import Chance, Change, Method, Need, Score, all_but, register
