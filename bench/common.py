@@ -153,7 +153,8 @@ def from_outside(command: Sequence[str], out: Path, environment: Mapping[str, st
     """Run a command in a new process, with what it prints in a file."""
     line = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(out), *command]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
-    return Cost(*json.loads(done.stdout), done.stderr.strip())
+    status, wall, cpu, peak = json.loads(done.stdout)
+    return Cost(status, wall, cpu, peak, done.stderr.strip())
 
 
 def median(values: Sequence[float]) -> float:

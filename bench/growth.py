@@ -68,7 +68,7 @@ class Point:
         return where | {"MB read": round(self.read / 1e6, 2)} | cost | {"peak MB": round(self.cost.peak / 1e6, 1)}
 
 
-def shape(axis: str, size: int) -> tuple[dict[str, int], list[str]]:
+def shape(axis: str, size: int) -> tuple[dict[str, Any], list[str]]:
     """Return the dimensions of a model that is of such a size along one axis, and what the command is told beside its name."""
     width = size if axis == "width" else 512
     wide = {"hidden": width, "heads": max(2, width // 64), "kv_heads": max(1, width // 256)}
@@ -83,7 +83,10 @@ def shape(axis: str, size: int) -> tuple[dict[str, int], list[str]]:
 def points(axis: str, size: int, whats: Sequence[str], times: int) -> Iterator[Point]:
     """Write models of one size, and yield what each command costs on them."""
     dimensions, told = shape(axis, size)
-    filled = {"filled_rows": FILLED_ROWS, "filled_experts": dimensions["experts"] if axis == "experts" else 1}
+    filled: dict[str, Any] = {
+        "filled_rows": FILLED_ROWS,
+        "filled_experts": dimensions["experts"] if axis == "experts" else 1,
+    }
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as name:
         scratch = Path(name)
         made = write_sparse_glm_air(scratch / "a", seed=1, **filled, **dimensions)
@@ -173,8 +176,8 @@ def judge(grown: Sequence[Growth], *, quick: bool) -> list[Report]:
         "No budget; of experts all are read along their axis, else one of a layer. Needed are the bytes read, along the axis of "
         "tensors their number. Judged is the growth beyond the smallest model of an axis."
     )
-    costs = Report("growth", "Growth: cost by size", tuple(point.row() for point in every), ())
-    return [costs, Report("growth", "Growth: exponents", tuple(item.row() for item in grown), tuple(goals), (note,))]
+    shown = Report("growth", "Growth: cost by size", tuple(point.row() for point in every), ())
+    return [shown, Report("growth", "Growth: exponents", tuple(item.row() for item in grown), tuple(goals), (note,))]
 
 
 def main(argv: list[str] | None = None) -> int:
