@@ -289,9 +289,7 @@ def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
         if source is None:
             continue
         options: list[int | None] = list(theirs.get(source, ())) or [None]
-        keys: list[TensorKey] = [
-            (role, source, option) for role in DENSE_ROLES for option in options if len(options) > 1
-        ]
+        keys: list[TensorKey] = [(role, source, o) for role in DENSE_ROLES for o in options if len(options) > 1]
         corners = {key: corner(a.samples[key]) for key in keys if key in a.samples}
         for expert in experts:
             option = _likeliest(corners, options, b, layer, expert)
