@@ -59,7 +59,8 @@ class Sample:
     @property
     def values(self) -> FloatArray:
         """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
-        return self.stored.astype(np.float64) + self.offset
+        with np.errstate(invalid="ignore"):  # a signalling NaN, as a hostile file may hold, becomes a quiet one
+            return self.stored.astype(np.float64) + self.offset
 
     @property
     def finite(self) -> bool:
