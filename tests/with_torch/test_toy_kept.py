@@ -205,7 +205,7 @@ def test_dropout_keeps_the_mean_at_the_rate_asked_for():
 
 
 def test_the_second_part_has_a_smaller_batch_only_in_full():
-    assert (FULL.batch, FULL.distinct().batch, REDUCED.distinct().batch) == (32, 4, 1)
+    assert (FULL.batch, FULL.distinct().batch, REDUCED.distinct().batch) == (32, 2, 1)
     assert replace(FULL.distinct(), batch=32, distinct_data=False) == FULL
 
 
@@ -222,4 +222,4 @@ def test_the_study_keeps_what_it_has_done_in_its_folder(tmp_path, monkeypatch):
         assert [table.rows for table in a.section.tables] == [table.rows for table in b.section.tables]
         assert not any("was used" in note for note in a.section.notes)
         assert sum("was used" in note for note in b.section.notes) == 4
-    assert any("its batch is 4 instead of 9" in note for note in first.parts[1].section.notes)
+    assert any("its batch is 2 instead of 9" in note for note in first.parts[1].section.notes)

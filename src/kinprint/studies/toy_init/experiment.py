@@ -48,7 +48,7 @@ class ToySetting:
 
     def distinct(self) -> ToySetting:
         """Return the same on text that differs; this is not the original's, so to save time its batch need not be either."""
-        return replace(self, distinct_data=True, batch=min(self.batch, 4))
+        return replace(self, distinct_data=True, batch=min(self.batch, 2))
 
     def __post_init__(self) -> None:
         least = {"positions": 2, "vocabulary": 4}  # one token is read, one predicted; a token has three successors
