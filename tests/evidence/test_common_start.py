@@ -104,6 +104,18 @@ def test_without_norms_a_part_kept_evenly_is_no_training():
         assert origin_of(models(part), []).reading == reading
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_slices_that_are_mostly_zero_have_no_rest(seed):
+    """Rows that are zero, as pruning leaves them, make every direction one beyond the edge: what is left is rounding."""
+
+    def pruned(k):
+        return tuple(np.where(np.arange(96)[:, None] < 36, x, 0.0) for x in tuned(1000 * seed + k))
+
+    found = origin_of(models(pruned), norms(0.98, 0.2))
+    assert found.reading == TRAINING
+    assert 0.5 < found.learned_slope <= found.level < 1.1
+
+
 def test_nothing_read_is_unclear():
     assert origin_of({}, []).reading == UNCLEAR
 

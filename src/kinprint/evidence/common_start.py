@@ -243,7 +243,7 @@ def _kept(slices: Pairs) -> _Kept:
     for a, b in slices:
         U, s, Vt, learned = learned_part(a)
         rest = a - (U * s) @ Vt
-        slope = _slope([(rest, b)])
+        slope = _slope([(rest, b)]) if np.linalg.norm(rest) > 1e-6 * np.linalg.norm(a) else 0.0  # else it is rounding
         along = np.einsum("kj,kj->k", U.T @ b, Vt)
         count += len(s)
         kept += float(np.sum(along - slope * (s - learned)))
