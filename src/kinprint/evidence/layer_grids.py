@@ -59,17 +59,11 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
     for side, values in (("A", A), ("B", B)):
         check_range(values.reshape(len(values), -1), side)
     pairs = matrix_grid(A[:, :rows], B[:, :rows])
-    return LayerGrid(
-        role=role.value,
-        kind=kind,
-        layers_a=tuple(one),
-        layers_b=tuple(two),
-        cells=packed(*(np.where(np.isfinite(x), x, None).tolist() for x in (getattr(pairs, name) for name in UNITS))),
-        n=A.shape[2],
-        null=Text("permuted {axis} indices, for each pair alone", axis=name),
-        assumptions=ASSUMPTIONS,
-        rows=None if kind == "vector" else (0, rows),
-    )
+    grids = (getattr(pairs, part) for part in UNITS)
+    cells = packed(*([[x if math.isfinite(x) else None for x in row] for row in grid.tolist()] for grid in grids))
+    null = Text("permuted {axis} indices, for each pair alone", axis=name)
+    used = None if kind == "vector" else (0, rows)
+    return LayerGrid(role.value, kind, tuple(one), tuple(two), cells, A.shape[2], null, ASSUMPTIONS, used)
 
 
 def _usual_place(left: Slices, right: Slices) -> object:

@@ -54,7 +54,8 @@ class Sample:
     @property
     def values(self) -> FloatArray:
         """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
-        return self.stored.astype(np.float64) + self.offset
+        with np.errstate(invalid="ignore"):  # a NaN of any kind is a NaN
+            return self.stored.astype(np.float64) + self.offset
 
     @property
     def finite(self) -> bool:
