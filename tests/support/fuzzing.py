@@ -239,9 +239,9 @@ def fuzz(
             tried(part, failed=number in failed)
             if len(failed) == MOST_FAILURES:
                 break
-    for number, (error, length) in failed.items():
-        error.add_note(f"seed {seed}, case {number}: a file of {length} bytes; failed in all: {[*failed]}")
-        raise error
+    for number, (raised, length) in failed.items():
+        raised.add_note(f"seed {seed}, case {number}: a file of {length} bytes; failed in all: {[*failed]}")
+        raise raised
     return refused
 
 
