@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 # CI sets PIP_OPTIONS=--no-compile: most of what is installed is never imported, and compiling torch's part takes a minute.
 INSTALL := -m pip --disable-pip-version-check --quiet install $(PIP_OPTIONS)
 PIP    := $(BIN)/python $(INSTALL)
+# Every file that is installed has a digest in requirements/locked, which tools/lock.py makes from requirements/*.txt (make lock).
+LOCKED := --require-hashes -r requirements/locked
 # One thread for each matrix product: the tests themselves run in parallel.
 export OPENBLAS_NUM_THREADS := 1
 # Where bytecode may not be written, every process of a test would compile the package anew.
@@ -15,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The studies on replicas of the studied models: tables and figures, offline.
 STUDIES := baselines metrics bias sanity origin scale
 
-.PHONY: demo test audit test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team check \
+.PHONY: demo test audit lock test-all test-slow test-browser browser test-torch test-real real nightly studies gallery lineage red-team check \
 	format schema bench bench-quick models models-smoke null null-check clean
 
 # compare tells its verdict by its exit code: 0 no evidence, 11 derived.
@@ -41,10 +43,10 @@ test-slow: $(VENV)/dev.done
 test-all: $(VENV)/dev.done
 	$(BIN)/python -m pytest -n auto -m "not nightly"
 
-# What CI runs samples of: 20,000 mutants of each format, 20,000 suspects and 5,000 spoilt reports (docs/reliability.md), calibration over
-# thousands of pairs, every bench at full size.
+# What CI runs samples of: the campaign of faults (100,000 mutants of each format, 20,000 suspects, 1,000 kills, …), whose table it prints
+# and puts into docs/reliability.md; calibration over thousands of pairs, every bench at full size.
 nightly: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n auto -m nightly
+	KINPRINT_CAMPAIGN=docs/reliability.md $(BIN)/python -m pytest -n auto -m "nightly or campaign"
 	$(BIN)/python bench/run.py
 
 # The HTML reports in Debian's chromium, driven by playwright, judged by axe-core. Fails where one of them is missing.
@@ -81,12 +83,19 @@ check: $(VENV)/dev.done
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Known advisories against what is pinned. The tool is installed into an environment of its own, and asks a public database; where that
-# is out of reach, or does not know a version, it says so and fails: no answer is not "nothing found".
-audit: $(VENV)/dev.done
+# Known advisories against all that is pinned. The tool has an environment of its own and is fetched once; it asks a public database, and
+# keeps the answers. Where it gets none, or the database does not know a version, it says so and fails: that is not "nothing found".
+audit: $(VENV)-audit/done
+	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --cache-dir $(VENV)-audit/answers \
+		$(foreach name,dev build browser demo audit,-r requirements/locked/$(name).txt)
+
+$(VENV)-audit/done: requirements/locked/audit.txt
 	$(PYTHON) -m venv $(VENV)-audit
-	$(VENV)-audit/bin/python $(INSTALL) pip-audit
-	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements/core.txt -r requirements/transitive.txt
+	$(VENV)-audit/bin/python $(INSTALL) $(LOCKED)/audit.txt
+	@touch $@
+
+lock: $(VENV)/dev.done
+	$(BIN)/python tools/lock.py
 
 format: $(VENV)/dev.done
 	$(BIN)/ruff format .
@@ -123,20 +132,20 @@ $(VENV)/bin/python:
 		{ echo "kinprint needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/core.done: requirements/core.txt requirements/transitive.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) -c requirements/transitive.txt -r requirements/core.txt
-	$(PIP) --no-deps -e .
+$(VENV)/core.done: requirements/locked/core.txt requirements/locked/build.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP) $(LOCKED)/core.txt -r requirements/locked/build.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/dev.done: requirements/dev.txt $(VENV)/core.done
-	$(PIP) -c requirements/transitive.txt -r requirements/dev.txt
+$(VENV)/dev.done: requirements/locked/dev.txt $(VENV)/core.done
+	$(PIP) $(LOCKED)/dev.txt
 	@touch $@
 
 BROWSER := chromium fonts-nanum
 BROWSER_PROGRAMS := tools/browser/node_modules/done
 browser: $(VENV)/browser.done
-$(VENV)/browser.done: requirements/browser.txt $(BROWSER_PROGRAMS) $(VENV)/dev.done
-	$(PIP) -r requirements/browser.txt
+$(VENV)/browser.done: requirements/locked/browser.txt $(BROWSER_PROGRAMS) $(VENV)/dev.done
+	$(PIP) $(LOCKED)/browser.txt
 	@touch $@
 
 $(BROWSER_PROGRAMS): tools/browser/package.json
@@ -150,10 +159,13 @@ $(BROWSER_PROGRAMS): tools/browser/package.json
 test-torch: .venv-demo/done
 	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest tests/with_torch
 
-.venv-demo/done: requirements/demo.txt requirements/core.txt requirements/dev.txt pyproject.toml
+# torch by itself: its CPU build needs nothing more; where pip takes another, the last line fetches what that one needs.
+.venv-demo/done: requirements/locked/demo.txt requirements/locked/torch.txt requirements/locked/dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv-demo
-	.venv-demo/bin/python $(INSTALL) -r requirements/demo.txt -r requirements/dev.txt
-	.venv-demo/bin/python $(INSTALL) --no-deps -e .
+	.venv-demo/bin/python $(INSTALL) $(LOCKED)/demo.txt -r requirements/locked/build.txt
+	.venv-demo/bin/python $(INSTALL) --no-deps $(LOCKED)/torch.txt
+	.venv-demo/bin/python $(INSTALL) --no-deps --no-build-isolation -e .
+	.venv-demo/bin/python $(INSTALL) -r requirements/demo.txt
 	@touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""What is installed is pinned, with all that it brings along; and the tests that SECURITY.md names are there."""
+"""What is installed is pinned by digests, with all that it brings along; and the tests that SECURITY.md names are there."""
 
 import re
 import tomllib
@@ -19,6 +19,20 @@ def pins(*names):
     return [Requirement(line) for line in lines if line and not line.startswith("-")]
 
 
+LOCKED = ROOT / "requirements" / "locked"
+LINE = re.compile(
+    r"# .*|-r \w+\.txt|(?P<name>[a-z0-9-]+)==(?P<version>[0-9][\w.]*) \\|    --hash=sha256:[0-9a-f]{64}( \\)?"
+)
+
+
+def locked(name):
+    """Return versions by name, of a locked file and those that it stands on; what is in it has digests."""
+    found, text = {}, (LOCKED / f"{name}.txt").read_text()
+    for base in re.findall(r"^-r (\w+)\.txt", text, re.MULTILINE):
+        found |= locked(base)
+    return found | dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE))
+
+
 def brought_along(roots):
     """Return every package that these need here, with theirs."""
     found, todo = set(), list(roots)
@@ -34,17 +48,49 @@ def brought_along(roots):
     return {name for name, *_ in found}
 
 
-@pytest.mark.parametrize("file", ["core.txt", "dev.txt"])
-def test_everything_that_is_installed_is_pinned(file):
-    pinned = {canonicalize_name(pin.name) for pin in pins("core.txt", "dev.txt", "transitive.txt")}
-    assert brought_along(pins(file)) <= pinned
+NAMES = ["core", "build", "dev", "browser", "demo", "audit"]
+
+
+@pytest.mark.parametrize("name", ["core", "dev"])
+def test_everything_that_is_installed_is_locked(name):
+    assert brought_along(pins(f"{name}.txt")) <= locked(name).keys()
+    here = {found.name: found.version for found in metadata.distributions()}
+    versions = {canonicalize_name(found): version for found, version in here.items()}
+    assert {found: versions[found] for found in locked(name) if found in versions}.items() <= locked(name).items()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_asked_for_is_locked_in_that_version(name):
+    asked = {canonicalize_name(pin.name): str(pin.specifier) for pin in pins(f"{name}.txt")}
+    found = locked(name) | (locked("torch") if name == "demo" else {})
+    assert asked == {pin: f"=={found[pin]}" for pin in asked}
+
+
+@pytest.mark.parametrize("name", [*NAMES, "torch"])
+def test_locked_files_hold_names_versions_and_digests_and_no_address(name):
+    lines = (LOCKED / f"{name}.txt").read_text(encoding="ascii").splitlines()
+    assert [line for line in lines if not LINE.fullmatch(line)] == []
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        assert ("--hash=" in after) == line.endswith("\\")  # each package has a digest at least
+    assert sum("--hash=" in line for line in lines) >= sum("==" in line for line in lines) > 0
+
+
+def test_make_installs_nothing_without_digests():
+    makefile = (ROOT / "Makefile").read_text()
+    lines = [line.strip() for line in makefile.splitlines() if re.search(r"^\t.*(\$\(PIP\)|\$\(INSTALL\))", line)]
+    ours, rest = "--no-deps --no-build-isolation -e .", ".venv-demo/bin/python $(INSTALL) -r requirements/demo.txt"
+    assert len(lines) >= 9
+    assert [line for line in lines if "$(LOCKED)/" not in line and not line.endswith(ours)] == [rest]
+    assert "LOCKED := --require-hashes -r requirements/locked" in makefile
 
 
 def test_pins_are_exact_and_name_no_address():
     for path in (ROOT / "requirements").glob("*.txt"):
         assert "://" not in path.read_text()
         assert "@" not in path.read_text()
-    assert all(str(pin.specifier).startswith("==") for pin in pins("core.txt", "dev.txt", "transitive.txt"))
+    assert all(str(pin.specifier).startswith("==") for pin in pins(*(f"{name}.txt" for name in NAMES)))
+    (build,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert build in map(str, pins("build.txt"))
 
 
 def test_lower_bounds_are_past_known_advisories():

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from kinprint._util.files import read_whole
 from kinprint.errors import FileTooLarge, SchemaError
 from kinprint.evidence.empirical_null import load_null
+from kinprint.model.inspection import inspect
 from kinprint.render.forms import REPORT_FORMS
 from kinprint.results.plain_json import MOST_PLACES
 from kinprint.results.report import Report
 from support.campaign import tried
-from support.places import GOLDEN_REPORTS
+from support.places import DEMO_MODELS, GOLDEN_REPORTS
+from support.reports import pairs_report
 
 SAVED = json.loads((GOLDEN_REPORTS / "report_v2.json").read_bytes())
 ODD = (None, [], {}, "", "x", -1, 0, 1, 10**9, 2**63 - 1, -(2**63), 1e308, -1e308, 1e-308, True, [1])
@@ -75,7 +78,7 @@ CELLS = [
     "\U0001f600",
     7,
     None,
-    *({**LISTS, "z": z} for z in ([[1e308]], [[0.5, 1.0]], ["a"], [{}], 7)),
+    *({**LISTS, "z": z} for z in ([["x" * 9999]], [[0.5, 1.0]], ["a"], [{}], 7)),
 ]
 
 
@@ -105,11 +108,20 @@ def test_what_fits_the_schema_and_not_itself(shown, tmp_path, monkeypatch):
     assert "r.json: cannot be shown: IndexError: tuple index out of range\n  next: the file is damaged" in done.err
 
 
-def spoilt(number):
-    """Return the saved report with one to three values changed, as often in one part of it as in another."""
-    rng, data = random.Random(number), copy.deepcopy(SAVED)
+@cache
+def saved(kind):
+    """Return a sound result of a kind, as JSON holds it."""
+    if kind == "report":
+        return SAVED
+    made = inspect(DEMO_MODELS / "base") if kind == "inspection" else pairs_report()
+    return json.loads((made.tree if kind == "tree" else made).to_json())
+
+
+def spoilt(number, kind):
+    """Return a saved result with one to three values changed, as often in one part of it as in another."""
+    rng, data = random.Random(number), copy.deepcopy(saved(kind))
     parts: dict = {}
-    for path in places(SAVED):
+    for path in places(data):
         parts.setdefault((path[0], *(key for key in path[1:3] if isinstance(key, str))), []).append(path)
     for _ in range(rng.randint(1, 3)):
         path = rng.choice(parts[rng.choice(sorted(parts))])
@@ -125,30 +137,46 @@ def spoilt(number):
     return data, rng
 
 
-def campaign(shown, folder, first, cases):
-    """Show spoilt reports and write them in all forms; return how many are refused. All else but success fails here."""
-    refused, options = 0, [form.option for form in REPORT_FORMS]
+OPTIONS = {"report": [form.option for form in REPORT_FORMS], "pairs": ["--html", "--markdown", "--csv", "--sarif"]}
+
+
+def campaign(shown, folder, kind, first, cases):
+    """Show spoilt results and write them in all forms; return how many are refused. All else but success fails here."""
+    refused = 0
     for number in range(first, first + cases):
-        data, rng = spoilt(number)
-        done = shown(
-            data, rng.choice(["--html", *options]), folder / "x", "--lang", rng.choice(["en", "ko"]),
-            *("--format", rng.choice(["json", "table"]), "--explain"),
-        )  # fmt: skip
+        data, rng = spoilt(number, kind)
+        forms = [rng.choice(OPTIONS[kind]), folder / "x"] if kind in OPTIONS else []
+        explain = ["--explain"] if kind == "report" else []
+        chosen = ["--lang", rng.choice(["en", "ko"]), "--format", rng.choice(["json", "table"]), *explain]
+        done = shown(data, *forms, *chosen)
         sound = done.code == 0 or (done.code == 6 and done.err.splitlines()[-1].startswith("  next: "))
-        tried("spoilt reports through report", failed=not sound)
+        tried("spoilt results through report", failed=not sound)
         assert sound, (number, done.code, done.err)
         refused += done.code == 6
     return refused
 
 
-def test_a_sample_of_spoilt_reports(shown, tmp_path):
-    assert 0 < campaign(shown, tmp_path, 0, 24) < 24
+@pytest.mark.parametrize("form", ["--html", "--markdown", "--csv", "--sarif"])
+def test_a_pair_of_models_that_are_not_there(shown, tmp_path, form):
+    data = copy.deepcopy(saved("pairs"))
+    data["pairs"][0]["a"] = 2**63 - 1
+    done = shown(data, form, tmp_path / "x")
+    assert (done.code, "cannot be shown" in done.err, "Traceback" in done.err) == (6, True, False)
+
+
+KINDS = ["report", "pairs", "tree", "inspection"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_of_spoilt_results(shown, tmp_path, kind):
+    assert 0 < campaign(shown, tmp_path, kind, 0, 16) < 16
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", range(5))
-def test_spoilt_reports(shown, tmp_path, part):
-    assert 0 < campaign(shown, tmp_path, 1000 * part, 1000) < 1000
+def test_spoilt_results(shown, tmp_path, part, kind):
+    assert 0 < campaign(shown, tmp_path, kind, 1000 * part, 1000) < 1000
 
 
 def test_files_without_an_end_are_refused():

@@ -1,5 +1,7 @@
 """The hub's own conventions: environment, official cache, offline mode, revisions."""
 
+import errno
+import os
 import shutil
 
 import numpy as np
@@ -65,6 +67,14 @@ def test_places_from_the_environment(tmp_path):
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 def test_offline_from_the_environment(name, value, offline):
     assert Settings.from_env({name: value}).offline is offline
+
+
+def test_the_deadline_is_a_setting():
+    assert Settings.from_env({}).deadline_s == 90.0
+    assert Settings.from_env({"KINPRINT_DEADLINE": "7.5"}).deadline_s == 7.5
+    for text in ("soon", "0", "-1", "nan", "inf", "1e9", "9999999"):
+        with pytest.raises(BadSetting, match=r"KINPRINT_DEADLINE is .*: expected seconds"):
+            Settings.from_env({"KINPRINT_DEADLINE": text})
 
 
 @pytest.mark.parametrize(
@@ -133,6 +143,22 @@ def test_offline_from_the_range_cache(hub, tmp_path, session_for):
         session = session_for(hub, range_cache=tmp_path / "ranges", offline=True)
         offline = read_all(open_checkpoint(REPO + revision, session))
         assert all(np.array_equal(one, two) for one, two in zip(online, offline, strict=True))
+    assert hub.requests == []
+
+
+def test_a_cache_that_is_full_and_may_only_be_read_serves_offline(hub, tmp_path, session_for, monkeypatch):
+    online = read_all(open_checkpoint(REPO, session_for(hub, range_cache=tmp_path / "ranges")))
+    hub.reset()
+
+    def refuse(*_arguments, **_more):
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    for name in ("utime", "unlink", "rename", "replace", "mkdir", "rmdir"):
+        monkeypatch.setattr(os, name, refuse)
+    session = session_for(hub, range_cache=tmp_path / "ranges", offline=True, range_cache_cap_bytes=1)
+    offline = read_all(open_checkpoint(REPO, session))
+    monkeypatch.undo()
+    assert all(np.array_equal(one, two) for one, two in zip(online, offline, strict=True))
     assert hub.requests == []
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-_SERVERS = ("remote_protocol", "token_safety", "http_connection", "private_network", "hub_conventions")
+_SERVERS = ("remote_protocol", "token_safety", "http_connection", "private_network")
 _BUNDLES = ("verify_tampering", "hostile_bundles", "forged_records", "bundles_of_strangers")
 FILES: Mapping[str, str] = {
     **{f"tests/sources/test_{name}.py": "faulty servers, one kind each" for name in _SERVERS},

@@ -312,7 +312,10 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
     if contents.null is not None:  # read from the bundle, under another name
         recomputed["settings"]["null"] = contents.report.settings.null
     later = _later(contents.manifest)
-    _unpack_where_they_differ(contents.data, recomputed)
+    for pair in zip(contents.data.get("grids", ()), recomputed["grids"], strict=False):
+        for grid in pair if pair[0].get("cells") != pair[1]["cells"] else ():
+            grid |= build(LayerGrid, grid).grids()  # figures are held against figures
+            grid.pop("cells", None)
     agreement = agree(contents.data, recomputed, tolerance=state.tolerance, later=later, skip=members.MAY_DIFFER)
     absent = Text("the report, said to be of an older version, does not have it")
     for name in agreement.newer:
@@ -332,15 +335,6 @@ def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -
     )
     total = agreement.figures + agreement.other_values
     state.checks.append(Check("figures", WRONG if bad else PASSED, total, total - len(agreement.problems), said))
-
-
-def _unpack_where_they_differ(*reports: dict[str, Any]) -> None:
-    """Put rows in the place of packed grids that are not the same, so that figures are held against figures."""
-    for pair in zip(*(report.get("grids", ()) for report in reports), strict=False):
-        for grid in pair if pair[0].get("cells") != pair[1].get("cells") else ():
-            if "cells" in grid:
-                grid |= {name: list(map(list, rows)) for name, rows in build(LayerGrid, grid).grids().items()}
-                del grid["cells"]
 
 
 def _check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord, state: CheckState) -> None:

@@ -52,15 +52,15 @@ def report_command(file: Path, outputs: Outputs, brief: bool, explain: bool, pri
 @contextmanager
 def _of_a_stranger(file: Path) -> Iterator[None]:
     """Say that a file is wrong, where what it holds fits the schema and not itself: a layer that no table has, say."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AssertionError) as error:
-        if isinstance(error, KinprintError):
+    from kinprint.results.loading import naming
+
+    with naming(file):
+        try:
+            yield
+        except (KinprintError, OSError, click.ClickException, click.Abort):
             raise
-        raise SchemaError(
-            f"{file}: cannot be shown: {type(error).__name__}: {error}",
-            hint="the file is damaged or was edited; compare again",
-        ) from error
+        except Exception as error:
+            raise SchemaError(f"cannot be shown: {type(error).__name__}: {error}") from error
 
 
 @click.command("schema")

@@ -12,7 +12,7 @@ from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.probe import Probe
 from kinprint.model.reader import Sample
-from kinprint.results.context import UNITS, Grid, LayerGrid, packed
+from kinprint.results.context import UNITS, LayerGrid, packed
 from kinprint.results.findings import NOTHING_SAID
 from kinprint.results.measurements import NOT_COMPARABLE
 from kinprint.stats.layer_grid import matrix_grid
@@ -59,17 +59,11 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
     for side, values in (("A", A), ("B", B)):
         check_range(values.reshape(len(values), -1), side)
     pairs = matrix_grid(A[:, :rows], B[:, :rows])
-    return LayerGrid(
-        role=role.value,
-        kind=kind,
-        layers_a=tuple(one),
-        layers_b=tuple(two),
-        cells=packed(*(_numbers(getattr(pairs, name)) for name in UNITS)),
-        n=A.shape[2],
-        null=Text("permuted {axis} indices, for each pair alone", axis=name),
-        assumptions=ASSUMPTIONS,
-        rows=None if kind == "vector" else (0, rows),
-    )
+    grids = (getattr(pairs, part) for part in UNITS)
+    cells = packed(*([[x if math.isfinite(x) else None for x in row] for row in grid.tolist()] for grid in grids))
+    null = Text("permuted {axis} indices, for each pair alone", axis=name)
+    used = None if kind == "vector" else (0, rows)
+    return LayerGrid(role.value, kind, tuple(one), tuple(two), cells, A.shape[2], null, ASSUMPTIONS, used)
 
 
 def _usual_place(left: Slices, right: Slices) -> object:
@@ -93,8 +87,3 @@ def _stacked(side: Mapping[int, Sample], axis: int) -> FloatArray:
     stack = np.stack([np.atleast_2d(sample.values) for sample in side.values()])
     across = axis == 0 and next(iter(side.values())).stored.ndim == 2
     return stack.transpose(0, 2, 1) if across else stack
-
-
-def _numbers(values: FloatArray) -> Grid:
-    """Return plain numbers, None for those that do not exist."""
-    return tuple(tuple(value if math.isfinite(value) else None for value in line) for line in values.tolist())

@@ -11,21 +11,19 @@ from typing import Any
 
 from kinprint.text import Text
 
-Grid = tuple[tuple[float | None, ...], ...]
+Grid = list[list[float | None]]
 UNITS = {"cosine": 10**6, "cosine_null": 10**6, "pearson": 10**6, "z": 10**3}  # grids, and in which parts of one
-_NO_NUMBER = -(1 << 31)
+_MOST, _NO_NUMBER = (1 << 31) - 1, -(1 << 31)
 
 
 def packed(*grids: Iterable[Iterable[float | None]]) -> str:
     """Return the four grids of a role, each in rows, as the cells of a `LayerGrid`."""
-    cells = list(zip(*map(chain.from_iterable, grids), strict=True))
-    if any(value is not None and not abs(value) < 2e6 for cell in cells for value in cell):
-        raise ValueError("expected numbers below two million")
-    units = tuple(UNITS.values())
-    fours = (
-        [_NO_NUMBER if x is None else round(x * unit) for x, unit in zip(cell, units, strict=True)] for cell in cells
-    )
-    return b64encode(b"".join(struct.pack("<4i", *four) for four in fours)).decode()
+    whole = [
+        [_NO_NUMBER if x is None else round(max(-_MOST, min(_MOST, (x + 0.0) * unit))) for row in grid for x in row]
+        for grid, unit in zip(grids, UNITS.values(), strict=True)
+    ]
+    cells = chain.from_iterable(zip(*whole, strict=True))
+    return b64encode(struct.pack(f"<{4 * len(whole[0])}i", *cells)).decode()
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,10 @@ class LayerGrid:
         """Return cosine, cosine_null, pearson and z, each as one row for each layer of A; None where there is no number."""
         fours, width = list(struct.iter_unpack("<4i", b64decode(self.cells))), len(self.layers_b)
         rows = [fours[start : start + width] for start in range(0, len(fours), max(1, width))]
+        units = enumerate(UNITS.items())
         return {
-            name: tuple(tuple(None if four[k] == _NO_NUMBER else four[k] / unit for four in row) for row in rows)
-            for k, (name, unit) in enumerate(UNITS.items())
+            name: [[None if x[k] == _NO_NUMBER else x[k] / unit for x in row] for row in rows]
+            for k, (name, unit) in units
         }
 
     @staticmethod

@@ -31,7 +31,7 @@ def load(path: str | Path) -> Loaded:
     file = Path(path)
     raw = _read(file)
     kind = KINDS[_schema(raw, file)]
-    with _naming(file):
+    with naming(file):
         return kind.from_json(raw)
 
 
@@ -54,7 +54,7 @@ def _schema(raw: bytes, file: Path) -> str:
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def naming(file: Path) -> Iterator[None]:
     """Name the file in errors, with a next step."""
     try:
         yield
@@ -74,7 +74,7 @@ def _read(file: Path) -> bytes:
     except OSError as error:
         raise SchemaError(f"{file}: cannot be read: {error.strerror}", hint="see its permissions") from error
     if raw[:2] == b"PK":  # bundles stand above results, so they are looked up when one is opened
-        with _naming(file):
+        with naming(file):
             inside: bytes = importlib.import_module("kinprint.bundle").report_of(file)
             return inside
     return raw
