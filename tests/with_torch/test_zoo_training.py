@@ -87,7 +87,7 @@ def test_a_built_zoo_opens_and_its_models_have_learnt(zoo):
     again.verify()
     for name, measured in again.record.measured.items():
         assert measured["final_loss_nats"] < measured["loss_before_nats"], name
-        assert measured["versions"]["torch"] == torch.__version__
+        assert torch.__version__.startswith(measured["versions"]["torch"])  # a package may not name its build
     base, lora = (again.load(name).state for name in ("a", "a.lora"))
     touched = {name.split(".")[-2] for name in base if not np.array_equal(base[name], lora[name])}
     assert touched == {"q_proj", "v_proj", "up_proj", "down_proj"}
