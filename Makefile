@@ -87,7 +87,7 @@ check: $(VENV)/dev.done
 # keeps the answers. Where it gets none, or the database does not know a version, it says so and fails: that is not "nothing found".
 audit: $(VENV)-audit/done
 	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --cache-dir $(VENV)-audit/answers \
-		$(foreach name,dev build browser demo audit,-r requirements/locked/$(name).txt)
+		$(foreach name,dev build browser demo torch audit,-r requirements/locked/$(name).txt)
 
 $(VENV)-audit/done: requirements/locked/audit.txt
 	$(PYTHON) -m venv $(VENV)-audit

@@ -73,7 +73,8 @@ def _counted(request):
     """Report the cases that a test counted, also if it failed."""
     campaign.COUNTS.clear()
     yield
-    request.node.user_properties += [("campaign", [*key, count]) for key, count in campaign.COUNTS.items()]
+    if request.path.parent.name != "test_support":  # where the judge is shown what it must call a failure
+        request.node.user_properties += [("campaign", [*key, count]) for key, count in campaign.COUNTS.items()]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

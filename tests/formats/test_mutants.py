@@ -14,7 +14,7 @@ from support.adapter_files import HIDDEN, PATHS, factors, lora_names, write_adap
 from support.contract import little_model
 from support.fuzzing import IN_MEMORY, MemorySession, fuzz, spoil
 
-CASES, PARTS = 100_000, 10
+CASES, PARTS = 100_000, 20
 NEAR = 3000  # bytes from either end, where most headers and directories are
 WORDS = [b"[]", b"{}", b"-1", b"null", b'"', b"1e999", b'"shape":[0]', b'"data_offsets":[0,0]', b"model.layers.0."]
 WORDS += [
