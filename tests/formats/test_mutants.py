@@ -75,6 +75,8 @@ def mutants(kind, first, cases, most=None):
         files[chosen] = raw
         return raw
 
+    for name in variants:
+        written(kind, name)  # before memory is judged
     with MemorySession() as session:
         session.put(files)
         part = f"mutated headers through inspect: {kind}"

@@ -32,7 +32,7 @@ from support.campaign import tried
 R = TypeVar("R")
 IN_MEMORY = "in/memory"  # names the model of a `MemorySession`, as a user would
 ROOM = 64 << 20  # that a parser may allocate beyond the file's size
-SECONDS = 5.0  # that a case may take on a busy machine
+SECONDS = 5.0  # of computing that a case may take; twelve times as long by the clock, as machines are busy
 MOST_FAILURES = 20  # before a run is given up
 _TRACED = 16  # one case in so many has its allocations traced, which takes longer than the case itself
 _POWERS = (5, 7, 8, 15, 16, 31, 32, 62, 63)
@@ -272,13 +272,16 @@ def _alarm() -> Iterator[None]:
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise Hang(f"more than {SECONDS:.0f} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    timers = {signal.SIGALRM: (signal.ITIMER_REAL, 12 * SECONDS), signal.SIGPROF: (signal.ITIMER_PROF, SECONDS)}
+    before = {number: signal.signal(number, ring) for number in timers}
     try:
+        for timer, seconds in timers.values():
+            signal.setitimer(timer, seconds)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 @contextmanager
