@@ -159,16 +159,19 @@ $(BROWSER_PROGRAMS): tools/browser/package.json
 test-torch: .venv-demo/done
 	OMP_NUM_THREADS=1 .venv-demo/bin/python -m pytest tests/with_torch
 
-# torch by itself: its CPU build needs nothing more; where pip takes another, the last line fetches what that one needs. pip fetches the
-# build it prefers here first, and then holds it against the digests: given digests alone it would prefer a file whose index tells them.
-.venv-demo/done: requirements/locked/demo.txt requirements/locked/torch.txt requirements/locked/dev.txt pyproject.toml
+# A venv over the other one, whose packages it sees: torch and what only it needs. pip fetches the build of torch that it prefers here (the
+# CPU build needs nothing more) and then holds it against the digests: given digests alone it would prefer a file whose index tells them.
+# Where it is another build, the last line fetches what that one needs.
+DEMO := .venv-demo/bin/python
+.venv-demo/done: requirements/locked/demo.txt requirements/locked/torch.txt $(VENV)/dev.done
 	$(PYTHON) -m venv .venv-demo
-	.venv-demo/bin/python $(INSTALL) $(LOCKED)/demo.txt -r requirements/locked/build.txt
-	.venv-demo/bin/python -m pip --disable-pip-version-check --quiet download --no-deps --dest .venv-demo/files $$(grep -o '^torch==[0-9.]*' requirements/locked/torch.txt)
-	.venv-demo/bin/python $(INSTALL) --no-deps --no-index --find-links .venv-demo/files $(LOCKED)/torch.txt
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(DEMO) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+	$(DEMO) $(INSTALL) $(LOCKED)/demo.txt
+	$(DEMO) -m pip --disable-pip-version-check --quiet download --no-deps --dest .venv-demo/files $$(grep -o '^torch==[0-9.]*' requirements/locked/torch.txt)
+	$(DEMO) $(INSTALL) --no-deps --no-index --find-links .venv-demo/files $(LOCKED)/torch.txt
 	rm -r .venv-demo/files
-	.venv-demo/bin/python $(INSTALL) --no-deps --no-build-isolation -e .
-	.venv-demo/bin/python $(INSTALL) -r requirements/demo.txt
+	$(DEMO) $(INSTALL) --no-deps --no-build-isolation -e .
+	$(DEMO) $(INSTALL) -r requirements/demo.txt
 	@touch $@
 
 clean:

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def main(argv: list[str] | None = None) -> int:
         if asked.only and name not in asked.only:
             continue
         print(f"## {name}\n", flush=True)
+        began = time.perf_counter()
         found, status = run_bench(command, quick=asked.quick)
+        print(f"{name} took {time.perf_counter() - began:.0f} s\n", flush=True)
         reports += found
         if status != 0:
             failed.append(name)

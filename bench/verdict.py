@@ -69,7 +69,7 @@ class Limits:
 
 FULL_LIMITS = Limits(110, 450, 8)
 QUICK_LIMITS = Limits(25, 300, 60)
-SMALL_MEMORY = 75  # the interpreter and numpy take 30 of them
+SMALL_MEMORY = 70  # the interpreter and numpy take 30 of them
 
 
 @dataclass(frozen=True)

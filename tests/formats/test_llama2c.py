@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kinprint.errors import FormatError
+from kinprint.formats.all_formats import LLAMA2C, PYTORCH
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS, format_of
-from kinprint.formats.llama2c import LLAMA2C, MAX_SIDE, parse_header
+from kinprint.formats.llama2c import MAX_SIDE, parse_header
 from kinprint.formats.plan import rows, whole
-from kinprint.formats.pytorch.archive import PYTORCH
 from kinprint.model.model import open_model
 from support.fuzzing import MemorySession, fuzz, spoil
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.all_formats import NUMPY
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS
-from kinprint.formats.npz import HEADER_CAP, INFLATED_FREE, NUMPY, parse_array_header
+from kinprint.formats.npz import HEADER_CAP, INFLATED_FREE, parse_array_header
 from kinprint.formats.plan import rows, whole
 from support.fuzzing import MemorySession, fuzz, spoil
 

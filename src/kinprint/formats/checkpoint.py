@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-import kinprint.formats.all_formats  # noqa: F401 - registers the formats
 from kinprint.errors import AccessDenied, FormatError, KinprintError, NotFound
 from kinprint.formats.adapters.lora import without_adapter
+from kinprint.formats.all_formats import SAFETENSORS
 from kinprint.formats.checks import CONFIG_NAME, read_json_of
 from kinprint.formats.dtypes import Array
 from kinprint.formats.execution import carry_out
 from kinprint.formats.format import FIRST_READ, Shard, check_one_format, check_together, choose_files, load_file
 from kinprint.formats.plan import ReadPlan, TensorSlice, plan_reads
 from kinprint.formats.quantised import assemble
-from kinprint.formats.safetensors.parser import SAFETENSORS, expected_header_bytes
+from kinprint.formats.safetensors.parser import expected_header_bytes
 from kinprint.formats.tensors import Row, TensorInfo, Tensors
 from kinprint.refs import ModelRef, check_member_name
 from kinprint.sources.base import CONFIG_CAP, SMALL_FILE_CAP, Folder, Provenance, Source

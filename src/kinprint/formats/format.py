@@ -1,7 +1,7 @@
 """Recognise the files that hold weights by name and first bytes, and choose the best of a model's formats.
 
-To add a format, write one module with a function that turns a file into a `Shard` (its tensors and where their bytes are; it
-reads headers only), describe it as a `Format`, and name it in `kinprint.formats.all_formats`.
+To add a format, write one module with a function `load` that turns a file into a `Shard` (its tensors and where their bytes are;
+it reads headers only), and describe it as a `Format` in `kinprint.formats.all_formats`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kinprint.errors import FormatError
 from kinprint.formats.checks import damaged
 from kinprint.formats.dequantiser import Dequantiser, by_row, dequantised
 from kinprint.formats.dtypes import Array
-from kinprint.formats.format import Format, Shard
+from kinprint.formats.format import Shard
 from kinprint.formats.plan import TensorSlice, rows
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order
@@ -200,6 +200,3 @@ def _config(header: Header) -> dict[str, object]:
         "rope_theta": 10000.0,
         "tie_word_embeddings": header.tied,
     }
-
-
-LLAMA2C = Format(name="llama2.c", suffixes=(".bin",), load=load, accepts=lambda head: parse_header(head) is not None)

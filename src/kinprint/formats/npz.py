@@ -23,7 +23,7 @@ from kinprint.errors import FormatError, UnsupportedDtype
 from kinprint.formats import zip_directory
 from kinprint.formats.checks import MAX_SIDES, damaged, too_large
 from kinprint.formats.dtypes import Array, decode, item_bytes
-from kinprint.formats.format import FIRST_READ, Format, Shard
+from kinprint.formats.format import FIRST_READ, Shard
 from kinprint.formats.plan import TensorSlice, whole
 from kinprint.formats.tensors import Streamed, TensorInfo
 from kinprint.formats.zip_directory import DEFLATED, STORED, Placed, Reader, ZipMember
@@ -300,8 +300,3 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
     if others := len(members) - len(arrays):
         notes.append(Text("{n} members of the archive are no arrays, and are not read", n=others))
     return Shard(source, reader.size, reader.bytes_read, rows, notes=tuple(notes))
-
-
-NUMPY = Format(
-    name="NumPy", suffixes=(".npz",), load=load, single_names=("model.npz", "weights.npz", "pytorch_model.npz")
-)

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import itemgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kinprint._util.cores import cores
 from kinprint._util.sizes import format_size
@@ -19,14 +19,14 @@ from kinprint.results.options import Options
 from kinprint.sources.base import SMALL_FILE_CAP, Buffer, Folder, Request, Sink, Source, Traffic
 from kinprint.sources.buffers import Recycler
 from kinprint.sources.cache import RangeCache
-from kinprint.sources.http import HttpClient
-from kinprint.sources.hub import HubFolder
 from kinprint.sources.ledger import CHUNK_BYTES, Ledger
 from kinprint.sources.local import LocalFolder
 from kinprint.sources.pool import DaemonPool
 from kinprint.sources.settings import Settings
-from kinprint.sources.web import WebFolder
 from kinprint.text import Text
+
+if TYPE_CHECKING:
+    from kinprint.sources.http import HttpClient
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ class Session(AbstractContextManager["Session"]):
         self.bytes_delivered = 0  # of models, from wherever; what a retry read twice counts once
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._client = HttpClient(self.settings, self.traffic, self._stop)
+        self._http: HttpClient | None = None
         root = self.settings.range_cache
         self.cache = RangeCache(root, self.settings.range_cache_cap_bytes) if root else None
         self._pool = DaemonPool(self.settings.connections)
@@ -132,10 +132,23 @@ class Session(AbstractContextManager["Session"]):
         ref = self.find(reference)
         return self._open(ref) if self.ledger is None else self.ledger.open(ref, self._open)
 
+    @property
+    def _client(self) -> HttpClient:
+        """The client of this session; made, and its libraries loaded, when the first model that is not local is opened."""
+        from kinprint.sources.http import HttpClient
+
+        with self._lock:
+            self._http = self._http or HttpClient(self.settings, self.traffic, self._stop)
+            return self._http
+
     def _open(self, ref: ModelRef) -> Folder:
         if ref.kind == "hub" and ref.repo is not None:
+            from kinprint.sources.hub import HubFolder
+
             return HubFolder(ref.text, ref.repo, ref.revision, self._client, self.cache)
         if ref.kind == "url" and ref.url is not None:
+            from kinprint.sources.web import WebFolder
+
             return WebFolder(ref.text, ref.url, self._client, self.cache)
         assert ref.path is not None
         root, only = (ref.path.parent, ref.path.name) if ref.kind == "file" else (ref.path, None)
@@ -295,7 +308,8 @@ class Session(AbstractContextManager["Session"]):
         """Give back connections and threads, and keep the cache under its cap."""
         self._coordinators.close(wait=not self._stop.is_set())
         self._pool.close(wait=not self._stop.is_set())
-        self._client.close()
+        if self._http is not None:
+            self._http.close()
         if self.cache is not None:
             self.cache.settle()
 

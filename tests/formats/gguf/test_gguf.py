@@ -5,10 +5,11 @@ import pytest
 
 import gguf
 from kinprint.errors import BudgetExceeded, FormatError
+from kinprint.formats.all_formats import GGUF
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS, choose_files
 from kinprint.formats.gguf.metadata import Metadata
-from kinprint.formats.gguf.parser import GGUF, rank
+from kinprint.formats.gguf.parser import rank
 from kinprint.formats.plan import plan_reads, rows, whole
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import MAX_ROWS_IN_ORDER, ReorderedRotaryRows

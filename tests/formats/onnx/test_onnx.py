@@ -9,10 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.all_formats import ONNX
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS
 from kinprint.formats.onnx import decoding as onnx_made
-from kinprint.formats.onnx.parser import ONNX
 from kinprint.formats.plan import rows, whole
 from kinprint.model.model import open_model
 from support.hub import HubServer

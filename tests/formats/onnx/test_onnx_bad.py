@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kinprint.errors import FormatError, KinprintError
+from kinprint.formats.all_formats import ONNX
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS
 from kinprint.formats.onnx import protobuf
 from kinprint.formats.onnx import protos as onnx_proto
-from kinprint.formats.onnx.parser import ONNX
 from kinprint.formats.plan import whole
 from support.counting import at_most_calls
 from support.fuzzing import MemorySession, fuzz, spoil

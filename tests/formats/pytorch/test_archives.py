@@ -31,10 +31,10 @@ import numpy as np
 import pytest
 
 from kinprint.errors import FormatError, UnsupportedDtype
+from kinprint.formats.all_formats import PYTORCH
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS, choose_files
 from kinprint.formats.plan import rows, whole
-from kinprint.formats.pytorch.archive import PYTORCH
 from support.contract import little_model as model
 from support.contract import make_pytorch as make
 from support.counting import at_most_calls
@@ -334,7 +334,7 @@ import sys
 from kinprint.errors import FormatError
 from kinprint.formats.checkpoint import open_checkpoint
 from kinprint.formats.format import FORMATS
-from kinprint.formats.pytorch.archive import PYTORCH
+from kinprint.formats.all_formats import PYTORCH
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 if PYTORCH.name not in FORMATS:

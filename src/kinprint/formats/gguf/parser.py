@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kinprint.errors import FormatError
 from kinprint.formats.checks import DAMAGED, damaged, refuse_lfs_pointer, too_large
-from kinprint.formats.format import ORIGIN, Format, Shard
+from kinprint.formats.format import ORIGIN, Shard
 from kinprint.formats.gguf.blocks import type_of
 from kinprint.formats.gguf.metadata import FIXED, STRING, Metadata, MetadataValue
 from kinprint.formats.gguf.model_info import config_of, in_original_order, origin_of, tokenizer_of, unstacked
@@ -300,6 +300,3 @@ def rank(name: str) -> tuple[int, str]:
     place = 2 * (_RANKS[found[-1]] if found else len(_RANKS))
     mixed = "UD-" in stem  # another mixture of types under the same name
     return place + mixed + (10_000 if _BESIDE.search(stem) else 0), name
-
-
-GGUF = Format(name="GGUF", suffixes=(".gguf",), load=load, rank=rank, split_by_name=True)

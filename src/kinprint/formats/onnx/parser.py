@@ -14,7 +14,7 @@ from kinprint.errors import FormatError, KinprintError, NotFound, UnsupportedDty
 from kinprint.formats.checks import CONFIG_NAME, read_json_of, refuse_lfs_pointer
 from kinprint.formats.dequantiser import Dequantiser
 from kinprint.formats.dtypes import stored_bytes
-from kinprint.formats.format import Format, Shard
+from kinprint.formats.format import Shard
 from kinprint.formats.onnx import graph
 from kinprint.formats.onnx.decoding import Transposed, Varints, flat, packed_blocks, scaled_codes
 from kinprint.formats.onnx.graph import CODES, FLOATS, Coding, Findings, is_anonymous
@@ -287,6 +287,3 @@ _GRADES = (
 def grade(name: str) -> tuple[int, str]:
     """Order a model's files by what their names say of precision."""
     return next((rank for rank, words in _GRADES if words.search(name)), 0), name
-
-
-ONNX = Format(name="ONNX", suffixes=(".onnx",), load=load, single_names=("model.onnx",), rank=grade)

@@ -14,7 +14,7 @@ from kinprint.errors import FormatError
 from kinprint.formats import zip_directory
 from kinprint.formats.checks import MAX_COUNT, MAX_SIDES, damaged, refuse_lfs_pointer, too_large
 from kinprint.formats.dtypes import item_bytes
-from kinprint.formats.format import FIRST_READ, MAGIC_BYTES, Format, Shard
+from kinprint.formats.format import FIRST_READ, MAGIC_BYTES, Shard
 from kinprint.formats.pytorch import pickles
 from kinprint.formats.pytorch.pickles import Global, PickledValue, Refusal
 from kinprint.formats.tensors import Row, TensorInfo
@@ -397,13 +397,3 @@ def load(session: Session, folder: Folder, source: Source, number: int, guess: i
     rows = _rows(reader, named, directory, root, number)
     stored = sum(name.startswith(f"{root}/data/") for name in members)
     return Shard(source, reader.size, reader.bytes_read, rows, notes=_notes(outcome, wrapper, named, stored))
-
-
-PYTORCH = Format(
-    name="PyTorch",
-    suffixes=(".bin", ".pt", ".pth"),
-    load=load,
-    index_names=("pytorch_model.bin.index.json",),
-    single_names=("pytorch_model.bin", "model.pt", "model.pth", "consolidated.00.pth"),
-    accepts=lambda head: head.startswith(ZIP_MAGIC),
-)

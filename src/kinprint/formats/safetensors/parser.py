@@ -18,7 +18,7 @@ import orjson
 from kinprint.errors import FormatError
 from kinprint.formats.checks import damaged, refuse_lfs_pointer, too_large
 from kinprint.formats.dtypes import item_bytes
-from kinprint.formats.format import Format, Shard
+from kinprint.formats.format import Shard
 from kinprint.formats.tensors import Row, TensorInfo
 from kinprint.refs import ByteRange
 from kinprint.sources.base import Folder, Source
@@ -237,12 +237,3 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
         head = memoryview(bytes(head) + bytes(session.read_here(source, ByteRange(len(head), end))))
     rows, _ = parse_rows(head[LENGTH_BYTES:end], file=number, file_size=size, label=source.label)
     return Shard(source, size, end, {row[0]: row for row in rows})
-
-
-SAFETENSORS = Format(
-    name="safetensors",
-    suffixes=(".safetensors",),
-    load=load,
-    index_names=("model.safetensors.index.json", "pytorch_model.safetensors.index.json"),
-    single_names=("model.safetensors", "pytorch_model.safetensors"),
-)
