@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, median
 from kinprint.align.assignment import assigned
 from kinprint.errors import DegenerateInput
 from kinprint.stats.layer_grid import gram_products
@@ -169,8 +169,8 @@ def gains(scores: LayerScores, threshold: float) -> FloatArray:
     others = z[r < 0.5 * r.max(axis=0, keepdims=True)]
     floor = threshold
     if others.size:
-        level = float(np.median(others))
-        spread = 1.4826 * float(np.median(np.abs(others - level)))
+        level = median(others)
+        spread = 1.4826 * median(np.abs(others - level))
         floor = max(threshold, level + CROSSTALK * spread)
     return np.where((z > floor) & (r > 0.0), r, 0.0)
 

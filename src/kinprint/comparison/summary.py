@@ -7,7 +7,7 @@ layer has its own permutation, and cumulants of independent sums add.
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, median
 from kinprint.arch import Axis, Role
 from kinprint.errors import DegenerateInput
 from kinprint.model.reader import Sample
@@ -101,4 +101,4 @@ def _value_of(comparison: TensorComparison, metric: str) -> float | None:
 
 
 def _median(values: list[float]) -> float | None:
-    return float(np.median(values)) if values else None
+    return median(values) if values else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, median
 from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
@@ -94,7 +94,7 @@ class _Fit:
 
     @property
     def step(self) -> float:
-        return float(np.median(self.steps[self.spans > 0])) if self.spans.any() else 0.0
+        return median(self.steps[self.spans > 0]) if self.spans.any() else 0.0
 
 
 def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> GridFit:
@@ -142,7 +142,7 @@ def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Grid
             levels = [np.unique(group) for group in child]
             nearest = np.stack([_nearest(*pair) for pair in zip(parent, levels, strict=True)])
             gaps = np.concatenate([np.diff(group) for group in levels])
-            share, rounding = float(np.mean(nearest == child)), float(np.median(gaps)) / math.sqrt(12.0)
+            share, rounding = float(np.mean(nearest == child)), median(gaps) / math.sqrt(12.0)
             return GridFit(None, True, size, bits=bits, rounded_share=share, rounding=rounding, limits=limits)
     return GridFit(None, None, limits=limits)
 

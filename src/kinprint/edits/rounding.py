@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, median
 from kinprint.metrics.identity import GRIDS
 
 SAMPLE = 1 << 16
@@ -57,5 +57,5 @@ def used_dtype(values: NDArray[Any], dtype: str) -> str:
     half = half and np.array_equal(scaled, np.rint(scaled))
     if not np.any(mantissas & ((1 << 45) - 1)):
         # F16's subnormals have as few bits as BF16, but equal steps
-        return "F16" if half and sample.size > 0 and float(np.median(sizes)) < 2.0**-14 else "BF16"
+        return "F16" if half and sample.size > 0 and median(sizes) < 2.0**-14 else "BF16"
     return "F16" if half else dtype

@@ -25,7 +25,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, median
 from kinprint.evidence.words import word
 from kinprint.text import Text, Value
 
@@ -228,7 +228,7 @@ def learned_part(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
     squares, V = np.linalg.eigh(tall.T @ tall)
     s = np.sqrt(np.maximum(squares[::-1], 0.0))
     aspect = short / long
-    sigma = float(np.median(s)) / _median_singular(aspect)  # times √long
+    sigma = median(s) / _median_singular(aspect)  # times √long
     count = int(np.count_nonzero(s > max(sigma * (1.0 + np.sqrt(aspect)) * EDGE_MARGIN, 1e-6 * s[0])))
     s, V = s[:count], V[:, ::-1][:, :count]
     square = (s**2 - (1.0 + aspect) * sigma**2) ** 2 - 4.0 * aspect * sigma**4

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, median
 from kinprint.arch import Axis
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.exchangeability import both_repeat, unit_ranks
@@ -95,6 +95,6 @@ def _profiles(norms: Sequence[FloatArray]) -> FloatArray:
 def without_outstanding(profiles: FloatArray) -> FloatArray:
     """Take their profiles from dimensions that stand out: which those are, a recipe may have fixed by place."""
     lengths = np.linalg.norm(profiles, axis=1)
-    kept = lengths <= OUTSTANDING * float(np.median(lengths))
+    kept = lengths <= OUTSTANDING * median(lengths)
     found: FloatArray = profiles * kept[:, None]
     return found

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint._util.numeric import FloatArray, evenly_spaced, median
 from kinprint.arch import Axis, Role
 from kinprint.evidence.common_start import correlation
 from kinprint.evidence.probe import LayerMap, Probe, SamplePair, pairs_by_role
@@ -282,7 +282,7 @@ def few_entries(group: Sequence[SamplePair]) -> Text | None:
     for pair in evenly_spaced(group, FEW_PAIRS):
         one, two = (x[:TIED_ELEMENTS] for x in _common(pair))
         if one.any() and two.any():
-            out = np.minimum(*(np.abs(x) / np.median(np.abs(x[x != 0.0])) for x in (one, two))) > OUTSTANDING
+            out = np.minimum(*(np.abs(x) / median(np.abs(x[x != 0.0])) for x in (one, two))) > OUTSTANDING
             found.append((correlation(one, two), correlation(one[~out], two[~out]) if not out.all() else 0.0))
     total, rest = np.mean(found, axis=0) if found else (0.0, 0.0)
     if rest >= FEW_LEAVE * total:

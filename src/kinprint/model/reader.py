@@ -60,7 +60,9 @@ class Sample:
     def values(self) -> FloatArray:
         """The slice as the model uses it, in float64; made anew each time, because keeping both would double memory."""
         with np.errstate(invalid="ignore"):  # a signalling NaN, as a hostile file may hold, becomes a quiet one
-            return self.stored.astype(np.float64) + self.offset
+            values = self.stored.astype(np.float64)
+            values += self.offset
+            return values
 
     @property
     def finite(self) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.numeric import median
+
 TOKENIZER_FILE = "tokenizer.json"
 Keys = NDArray[np.uint64]
 
@@ -71,7 +73,7 @@ def sample_ids(rows: int, count: int, *, rare: bool = False) -> TokenSample:
 
 def _least(keys: Keys, ids: NDArray[np.intp], count: int, *, rare: bool) -> TokenSample:
     if rare and ids.size:
-        late = ids >= np.median(ids)
+        late = ids >= median(ids)
         keys, ids = keys[late], ids[late]
     order = np.argsort(keys, kind="stable")[:count]
     return TokenSample(ids[order], keys[order])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, largest_magnitude
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, largest_magnitude, row_means
 from kinprint.errors import DegenerateInput
 
 MAX_FLOPS = 2e11
@@ -84,7 +84,7 @@ def as_rows(values: ArrayLike) -> FloatArray:
 
 def centred_rows(A: FloatArray) -> FloatArray:
     """Return A minus its row means; a row that is constant up to rounding becomes exactly zero. Rows lie along the last axis."""
-    means = A.mean(axis=-1, keepdims=True)
+    means = row_means(A)
     centred: FloatArray = A - means
     constant = np.sqrt(np.vecdot(centred, centred)) <= NEAR_CONSTANT * np.abs(means[..., 0])
     if constant.any():

@@ -1,5 +1,6 @@
 """Draw permutations from explicit seeds, in blocks of bounded memory."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -48,9 +49,10 @@ def orders(d: int, *, draws: int, seed: int) -> Iterator[IntArray]:
 def _lightness(side: FloatArray) -> tuple[float, float]:
     """Return minus the kurtosis of a side, about its mean, and where along the index its weight lies: sides of one multiset tie."""
     centred = side - side.mean(axis=-1, keepdims=True)
-    size = float(np.sqrt(np.mean(centred**2))) or 1.0
-    places = np.arange(side.shape[-1]) / side.shape[-1]
-    return -round(float(np.mean((centred / size) ** 4)), 9), round(float(np.mean(centred / size * places)), 9)
+    centred /= math.sqrt(float(np.vdot(centred, centred)) / centred.size) or 1.0
+    squares, places = centred * centred, np.arange(side.shape[-1]) / side.shape[-1]
+    kurtosis, place = np.vdot(squares, squares) / centred.size, (centred @ places).sum() / centred.size
+    return -round(float(kurtosis), 9), round(float(place), 9)
 
 
 def draw_dots(A: FloatArray, B: FloatArray, *, draws: int, seed: int) -> FloatArray:
