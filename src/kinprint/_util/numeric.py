@@ -16,8 +16,7 @@ T = TypeVar("T")
 NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
 """A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
 
-SAFE_EXPONENT = 64
-"""Values up to two to this power, and down to its inverse, have eighth powers well inside float64."""
+SAFE_EXPONENT = 64  # values up to two to this power, and down to its inverse, have eighth powers well inside float64
 
 
 def largest_magnitude(values: NDArray[Any]) -> float:

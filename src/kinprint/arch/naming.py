@@ -6,8 +6,7 @@ from typing import NamedTuple
 from kinprint.arch.roles import Role
 from kinprint.text import Text
 
-TensorKey = tuple[Role, int | None, int | None]
-"""Role, layer, expert: no two tensors of a model have the same."""
+TensorKey = tuple[Role, int | None, int | None]  # role, layer, expert: no two tensors of a model have the same
 
 
 class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast

@@ -44,9 +44,7 @@ CAPS = dict.fromkeys((SOURCES, RANGES, NULL), 64 << 20) | {REPORT: MOST_REPORT, 
 MOST_BYTES = 1 << 42
 """How large a model may be: reads are planned before they are carried out, and a plan takes memory in proportion."""
 
-MAY_DIFFER = ("run",)
-"""Fields of the report that two runs of the same comparison need not share."""
-
+MAY_DIFFER = ("run",)  # fields of the report that two runs of the same comparison need not share
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
 _OPTIONAL = ("scipy", "torch", "gguf")  # in so far as they were in use
 _AGAIN = "the bundle is damaged, or was not made by kinprint; ask for it again"

@@ -35,8 +35,7 @@ CHUNK = 1 << 16  # elements of one side measured together: a few passes over the
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 
 
-Job = tuple[Pair, Sample, Sample]
-"""A pair to be measured, with both sides as read."""
+Job = tuple[Pair, Sample, Sample]  # a pair to be measured, with both sides as read
 
 
 @dataclass(frozen=True)

@@ -14,24 +14,18 @@ Name: TypeAlias = Literal[
     "merged_or_reweighted", "changed", "unknown",
 ]  # fmt: skip
 
-PRUNED = 0.05
-"""Share of new zeros from which a child is called pruned; a few zeros come of themselves."""
-
+PRUNED = 0.05  # share of new zeros from which a child is called pruned; a few zeros come of themselves
 ZERO_LEVEL = 0.3
 """Share of new zeros from which a grid of four bits or more, of which zero is one level, does not account for them."""
 
-KEPT = 0.95
-"""Share of survivors that must be untouched, unless the zeros follow a pattern: quantising makes zeros too."""
-
+KEPT = 0.95  # share of survivors that must be untouched, unless the zeros follow a pattern: quantising makes zeros too
 MERGED_SLOPE = (0.1, 0.85)
 MERGED_RESIDUAL = 0.2
 MERGED_SPREAD = 0.05
 """A merge keeps one share of its parent in every row and adds much that is not of it. Training shrinks weights less evenly,
 and rarely below 0.9 (0.899 at the least among the matrices of the demo family)."""
 
-ABOVE_ROUNDING = 3.0
-"""Noise of fewer rounding errors of a grid is not told from training that the grid hides."""
-
+ABOVE_ROUNDING = 3.0  # noise of fewer rounding errors of a grid is not told from training that the grid hides
 CODED = 0.9
 """Correlation of codes without scales with the parent's values from which rounding may explain them: rows differ in scale."""
 

@@ -15,9 +15,7 @@ from kinprint.edits.rounding import steps, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
-MAX_SIDE = 1024
-"""Rows (or columns, if fewer) whose spectrum is taken; beyond, an even sample stands for all."""
-
+MAX_SIDE = 1024  # rows (or columns, if fewer) whose spectrum is taken; beyond, an even sample stands for all
 LOW = 0.25
 EXPLAINED = 0.9
 """A difference is of low rank if at most this share of the possible rank explains this share of what is not rounding."""

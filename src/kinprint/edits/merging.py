@@ -12,12 +12,8 @@ from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
-RELATED = 10.0
-"""Variance inflation above which parents are called related: a cosine of 0.95 between two of them."""
-
-INSEPARABLE = 1e10
-"""Condition of the parents' cosines beyond which a solution would be rounding."""
-
+RELATED = 10.0  # variance inflation above which parents are called related: a cosine of 0.95 between two of them
+INSEPARABLE = 1e10  # condition of the parents' cosines beyond which a solution would be rounding
 _CLUSTERS = 8  # slices from which their own scatter is a usable estimate of the error
 
 

@@ -20,9 +20,7 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, on_grid
 from kinprint.text import Text
 
-LEAST_ELEMENTS = 64
-"""Elements below which nothing but sameness is said."""
-
+LEAST_ELEMENTS = 64  # elements below which nothing but sameness is said
 _LEAST_SCALED = 32  # non-zero pairs needed before one factor for all of them means anything
 _SLACK = 1.01
 

@@ -17,9 +17,7 @@ from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
-GROUPS = (128, 64, 32)
-"""Group sizes looked for, next to whole rows; the coarsest that fits is named."""
-
+GROUPS = (128, 64, 32)  # group sizes looked for, next to whole rows; the coarsest that fits is named
 MOST_LEVELS = 256
 SCREENED = 16
 SAMPLED = 48

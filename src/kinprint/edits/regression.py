@@ -18,9 +18,7 @@ The change of few trained rows can pass for noise: of the demo family's slices i
 199 with 32, and in none of 120 with 48.
 """
 
-ELEMENTS = 1 << 17
-"""Elements from which the shape of a residual is taken."""
-
+ELEMENTS = 1 << 17  # elements from which the shape of a residual is taken
 _LEAST_ELEMENTS = 1024
 _COLUMNS = 64  # of a product of 64 rows: so small a one BLAS does without waking threads
 _CANCELLED = 1e-9  # share of the child's energy below which a difference of sums is not trusted

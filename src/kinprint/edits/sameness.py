@@ -10,8 +10,7 @@ from kinprint.edits.rounding import is_float
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, IntArray, mean_steps, on_grid, ordinals
 
-SAMPLE = 1 << 14
-"""Elements whose distance in units in the last place is averaged."""
+SAMPLE = 1 << 14  # elements whose distance in units in the last place is averaged
 
 
 @dataclass(frozen=True)

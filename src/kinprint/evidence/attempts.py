@@ -11,8 +11,7 @@ from kinprint.text import Text
 
 T = TypeVar("T")
 _noted: ContextVar[list[Text] | None] = ContextVar("noted", default=None)
-strict = False
-"""Whether errors pass: so in the project's own tests, where no bug may hide behind a reason."""
+strict = False  # whether errors pass: so in the project's own tests, where no bug may hide behind a reason
 
 
 def _broken(why: str) -> Text:

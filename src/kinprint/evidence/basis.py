@@ -4,8 +4,6 @@ The alignment looks at embeddings, or norms, alone. The tests that follow count 
 null the order of neurons is independent of everything the alignment saw, so their p-values stay exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Judge which parts of the two models share weights: embeddings, norms, attention, MLPs, experts, router, head."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Run comparisons whose answer is known, by the same code, beside every verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Name the edit that made one model of the other, where the evidence shows one."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

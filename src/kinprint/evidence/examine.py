@@ -1,7 +1,5 @@
 """Examine two models: cheap and decisive tests first, more reading only where the answer can change, then the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Check that units (residual dimensions, neurons, layers) have no order or copies that two unrelated models could share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,17 +20,13 @@ Real = TypeVar("Real", bound=np.floating[Any])
 Block = tuple[FloatArray, FloatArray]
 OrderedAxes = Mapping[Axis, Text]  # axes that have an order in these models, with the reason
 
-ORDER_Z = 2.0
-"""How many standard deviations a common trend over the index may be worth."""
-
+ORDER_Z = 2.0  # how many standard deviations a common trend over the index may be worth
 REPEATS_Z = 5.5
 """Standard deviations at which both models repeat at one lag; of copies, which repeat alike, one in 10⁴ does by chance."""
 
 WAVES = 4
 
-COPY_R = 0.1
-"""Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
-
+COPY_R = 0.1  # correlation of two layers' slices in either model beyond which they are taken for copies of one layer
 _CORNER = (16, 512)
 
 ONE_SIDED = 0.4

@@ -1,7 +1,5 @@
 """Tell a dense MLP that was cut into experts from one that was copied into each of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ stream, so that a map of residual dimensions, or a rotation, brings them into on
 left out: attention that copies, or looks for the same again, has it whatever it was trained from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Find the layer of A that each layer of B matches, by matrices, with a p-value for each entry of the map."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -37,8 +35,7 @@ LAYER_ALPHA = -4.0
 """log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
 
 ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A)
-PARTS = {"attention": ATTENTION, "mlp": GATES_AND_UPS}
-"""Parts of a layer that are tested apart, with their roles."""
+PARTS = {"attention": ATTENTION, "mlp": GATES_AND_UPS}  # parts of a layer that are tested apart, with their roles
 Place = tuple[int, int]  # a layer of A, and one of B
 
 

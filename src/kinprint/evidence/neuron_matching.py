@@ -1,7 +1,5 @@
 """Match neurons one by one, for MLPs that were reordered or narrowed, and test the matches beside an empirical null."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ A norm's scale γ and a matrix W behind it act as W·diag(γ): with other scales
 a child is the parent in other numbers, and its matrices are compared after the parent's were folded alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

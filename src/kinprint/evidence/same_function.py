@@ -6,8 +6,6 @@ computed again. Only a difference of that size is rounding. Weights in place tha
 rounded, number by number: a short training is not the same function, however short.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 No rule looks at configs, names, dates or raw cosines. A failed control forbids any verdict. Abstaining is an answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,9 +18,7 @@ from kinprint.text import Text, Value, joined, labelled, within
 LOG10_ALPHA = -6.0
 """The shipped threshold: the least p-value of all tests, after Holm's correction over them, must be below this."""
 
-MOST_LAYERS = 0.5
-"""Share of the layers of one of the models that must match for "derived"; fewer are shared components."""
-
+MOST_LAYERS = 0.5  # share of the layers of one of the models that must match for "derived"; fewer are shared components
 MATCHES_NEURONS = frozenset({"neuron_match", "neuron_match_aligned", "neuron_match_rotated"})
 """Tests that match neurons one by one, beside an empirical null."""
 

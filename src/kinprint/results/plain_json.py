@@ -4,8 +4,6 @@ A field typed `Text`, or as several of them, is written as its English under its
 it was made of follow as ``<name>_data``, for readers in another language. English and data that disagree are refused.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Callable, Hashable
@@ -19,9 +17,7 @@ from kinprint.results.later import is_later
 from kinprint.results.older_reports import upgrade
 from kinprint.text import Text, text_from_data
 
-DATA = "_data"
-"""Ends the name under which the data of a text stand beside it."""
-
+DATA = "_data"  # ends the name under which the data of a text stand beside it
 T = TypeVar("T")
 
 

@@ -3,8 +3,6 @@
 A tree is a hypothesis. That two models are related rests on exact tests; which of two related models came first never does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

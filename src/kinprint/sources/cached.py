@@ -1,7 +1,5 @@
 """Read a remote file through the range cache."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kinprint.errors import SourceChanged

@@ -5,8 +5,6 @@ answered by 206 with the very Content-Range, length and entity tag expected; a 2
 falls back to http; where strangers chose the address, no server of this machine's network is connected to (`private_network`).
 """
 
-from __future__ import annotations
-
 import email.utils
 import random
 import re

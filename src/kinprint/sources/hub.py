@@ -1,7 +1,5 @@
 """Read a repository on the hub: pin the revision to a commit, and use the cache of the official client first."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import quote

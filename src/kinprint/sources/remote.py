@@ -1,7 +1,5 @@
 """Read a remote file by range. The first read finds where the bytes are; later reads go there directly."""
 
-from __future__ import annotations
-
 import re
 import threading
 from functools import partial

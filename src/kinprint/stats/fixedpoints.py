@@ -19,8 +19,6 @@ Reference null, for g a bijection: F has mean 1 and standard deviation 1. With q
 E F = q ≤ 1 and E F(F−1) ≤ q² for any other g, so that Var F ≤ q ≤ 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -17,9 +17,7 @@ from kinprint.stats.moments import Moments, each_dot_moments, pairs_at_once
 from kinprint.stats.tails import DECISIVE, analytic_tail, least_log10_p
 from kinprint.text import Text
 
-MAX_STACK = 192 * 4096
-"""Elements of all blocks together in `joint_tail`: cost grows with the square of the rows."""
-
+MAX_STACK = 192 * 4096  # elements of all blocks together in `joint_tail`: cost grows with the square of the rows
 AT_ONCE = 1 << 16  # entries of the tables of blocks whose moments are computed together: 512 KiB each
 
 MOST_DONE = 64  # answers kept

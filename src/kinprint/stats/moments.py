@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, largest_magnitude
 from kinprint.errors import DegenerateInput
 
-MAX_FLOPS = 2e11
-"""Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""
-
+MAX_FLOPS = 2e11  # work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores
 EXACT_UNITS = 1024
 SAMPLED_UNITS = 64
 _COLUMNS = 32  # summed at a time: what fits the cache

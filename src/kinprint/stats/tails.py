@@ -33,9 +33,7 @@ MAX_CHERNOFF = 1 << 19
 MAX_CHERNOFF_ROWS = 512
 """Largest stack for which the Chernoff bound is computed: some 500 exponentials per element, and a loop over rows."""
 
-DECISIVE = -30.0
-"""A cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number."""
-
+DECISIVE = -30.0  # a cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number
 _LN10, _ROOT2 = math.log(10.0), math.sqrt(2.0)
 
 

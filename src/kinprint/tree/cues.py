@@ -20,15 +20,11 @@ from kinprint.tree.facts import CONFIG, ModelFacts, judged
 
 Names = tuple[str, ...]  # of A and B; read backwards where B is the parent
 
-STRONG = 3.0
-"""Log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again."""
-
+STRONG = 3.0  # log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again
 LEANING = 0.5
 """Log-odds 0.5 (1.6 : 1): of a part and a whole, both may be parts of an unseen one. With position and kurtosis it makes 79 %."""
 
-FAINT = 0.25
-"""Log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow."""
-
+FAINT = 0.25  # log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow
 EXPLAINED = frozenset({"identical", "quantised", "pruned", "cast"})
 """Edits after which the other model's weights follow from those of the one, number by number."""
 

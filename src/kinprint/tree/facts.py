@@ -15,18 +15,12 @@ from kinprint.tree.arborescence import Arc, pair_key
 
 NO_SENTENCE = verbatim("")
 
-RELATED = (IDENTICAL, DERIVED)
-"""Verdicts that allow an edge: trained weights are shared in most layers."""
-
+RELATED = (IDENTICAL, DERIVED)  # verdicts that allow an edge: trained weights are shared in most layers
 LINKED = (SHARES_COMPONENTS, SHARES_INITIALISATION)
 SHARING = (*RELATED, *LINKED)
 
-CONFIG, CARD = "config", "model card"
-"""Where a model may name its parent."""
-
-FLOOR = 0.01
-"""Least correlation that a distance is taken of; below, a role counts as far as can be: −ln 0.01 = 4.6."""
-
+CONFIG, CARD = "config", "model card"  # where a model may name its parent
+FLOOR = 0.01  # least correlation that a distance is taken of; below, a role counts as far as can be: −ln 0.01 = 4.6
 CARRIED = {
     "embedding": ("embedding",),
     "head": ("head",),

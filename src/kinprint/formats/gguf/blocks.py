@@ -19,9 +19,7 @@ from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format
 Blocks = NDArray[Any]
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-Kernel = Callable[[Blocks, Floats], None]
-"""Writes the values of blocks (n records) into a float32 array (n, elements)."""
-
+Kernel = Callable[[Blocks, Floats], None]  # writes the values of blocks (n records) into a float32 array (n, elements)
 CHUNK = 1 << 16  # elements decoded at a time: the steps in between then stay in the processor's cache
 SUPER = 256  # elements of a K-quant's block
 

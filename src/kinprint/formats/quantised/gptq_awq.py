@@ -30,8 +30,7 @@ GPTQ_BITS = (2, 3, 4, 8)
 AWQ_PER_WORD = 8
 _AWQ_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7], dtype=np.uint32)  # of outputs 0 to 7, in words of 4 bits
 _GPTQ_LAYOUTS = {"gptq": 1, "gptq_v2": 0}  # by checkpoint_format: what is added to a stored zero
-Columns = Callable[[Array, int, int], Array]
-"""``(words, low, high)``: unpack columns `low` to `high`."""
+Columns = Callable[[Array, int, int], Array]  # ``(words, low, high)``: unpack columns `low` to `high`
 
 
 @lru_cache
