@@ -167,9 +167,6 @@ def with_ranges(record: ReadingRecord, found: Mapping[Place, Sequence[RangeRead]
     return replace(record, sources=full)
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------
-
-
 def read_manifest(raw: bytes) -> Manifest:
     """Read bundle.json; SchemaError for a version that this program does not know, FormatError for no manifest at all."""
     data, schema, version = _parse_versioned(raw, MANIFEST)

@@ -222,9 +222,6 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
     )
 
 
-# -- reading in batches ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Batch:
     """Pairs read together: all vectors, or one role's matrices. Bounds what is in memory at a time."""
@@ -249,9 +246,6 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
 def _read(batch: _Batch) -> list[list[Sample]]:
     """Return a batch's slices, of A and of B."""
     return read_together(batch.plans)
-
-
-# -- what could not be compared ------------------------------------------------------------------------------------------
 
 
 def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:

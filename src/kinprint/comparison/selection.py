@@ -142,9 +142,6 @@ def _mismatch(role: Role, a: tuple[int, ...], b: tuple[int, ...]) -> Text | None
     return None
 
 
-# -- how much ----------------------------------------------------------------------------------------------------------
-
-
 def fit_budget(
     pairs: Sequence[Pair], a: Model, b: Model, *, rows: int, budget_bytes: int | None
 ) -> tuple[list[Pair], list[Skipped]]:

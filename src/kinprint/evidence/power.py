@@ -190,8 +190,6 @@ def _beyond_a_copy(test: EvidenceTest, level: float) -> Text:
     return reason
 
 
-# -- relations planted in whole models -----------------------------------------------------------------------------------
-
 KEPT = 0.9
 """Correlation with the other model below which a relation is not what most edits leave: a test that cannot see it says little."""
 

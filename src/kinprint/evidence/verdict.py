@@ -231,9 +231,6 @@ def _coverage(facts: Facts) -> tuple[int, int]:
     return max(((n, m) for n, m in counts if m), key=lambda count: (count[0] / count[1], count[1]), default=(0, 1))
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------
-
-
 def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) -> findings.Verdict:
     class_ = rules[-1].outcome
     related = class_ in (

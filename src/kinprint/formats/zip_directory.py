@@ -319,9 +319,6 @@ def _text(raw: bytes, flags: int) -> str | None:
         return None
 
 
-# ---- tensors inside members ----
-
-
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides, in elements, of an array whose last axis runs fastest."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

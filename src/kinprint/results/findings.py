@@ -307,8 +307,6 @@ class Evidence:
     function: FunctionFinding | None = field(default=None, metadata=LATER)  # None where there was no reason to look
 
 
-# -- fingerprint methods -------------------------------------------------------------------------------------------------
-
 BEYOND, INSIDE, NO_NULL = "beyond its null", "inside its null", "no null"
 
 

@@ -73,9 +73,6 @@ def holds_text(kind: Any) -> bool:
     return kind is Text or kind == tuple[Text, ...]
 
 
-# -- writing -------------------------------------------------------------------------------------------------------------
-
-
 def write_json(value: Any, *, indent: bool = True) -> bytes:
     """Return a dataclass as JSON (UTF-8)."""
     import orjson  # here: `kinprint --help` reads the options of reports, and must not wait for it
@@ -101,9 +98,6 @@ def _data(found: Any) -> Any:
         data = [_data(item) for item in found]
         return data if any(data) else None
     return found.to_data() if isinstance(found, Text) and found.values else None
-
-
-# -- reading -------------------------------------------------------------------------------------------------------------
 
 
 def read_json(kind: type[T], raw: bytes, what: str, schema: str, versions: tuple[int, ...]) -> T:

@@ -203,9 +203,6 @@ class FamilyTree(Result):
         return any(node in (pair.a, pair.b) and pair.found != NOT_TESTABLE for pair in self.pairs)
 
 
-# -- all pairs -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PairSummary:
     """Result of one of many comparisons.

@@ -58,9 +58,6 @@ def without_adapter(listed: frozenset[str]) -> frozenset[str]:
     return listed - beside if beside and has_full_weights(listed) else listed
 
 
-# -- what is stored ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class LoraTarget:
     """The stored parts of one adapted module, by its path in the base."""
@@ -167,9 +164,6 @@ def _target(path: str, found: Mapping[str, TensorInfo], settings: LoraSettings, 
 
 def _quoted(name: str) -> str:
     return repr(printable(name, 200))
-
-
-# -- how its modules are called in the base ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,6 @@ class _Study:
         self._copies()
         return self._found
 
-    # -- values that are tensors ---------------------------------------------------------------------------------------
-
     def _follow(self, node: GraphNode) -> None:
         source = self._derived.get(node.inputs[0]) if node.inputs else None
         out = node.outputs[0]
@@ -162,8 +160,6 @@ class _Study:
 
     def _is_code(self, name: str, *, wide: bool = False) -> bool:
         return self._tensors[name].dtype in (CODES | _WIDE_CODES if wide else CODES)
-
-    # -- products --------------------------------------------------------------------------------------------------------
 
     def _scales(self, node: GraphNode) -> None:
         places = PRODUCTS[node.operator]
@@ -255,8 +251,6 @@ class _Study:
     def _number(self, name: str) -> tuple[int, ...] | None:
         stored = self._tensors.get(name)
         return self._constants.get(name) if stored is None else stored.values
-
-    # -- names -----------------------------------------------------------------------------------------------------------
 
     def _by_convention(self) -> None:
         """Find scales of codes that the graph does not lead to: X_quantized, X_scale, X_zero_point."""

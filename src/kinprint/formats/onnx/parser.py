@@ -46,9 +46,6 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
     return Shard(source, window.size, window.bytes_read, rows, further=further, config=config, notes=tuple(notes))
 
 
-# -- where the data are ------------------------------------------------------------------------------------------------
-
-
 class _TensorFiles:
     """Finds the data of tensors, in the file itself and in files beside it, which follow it in the checkpoint's list."""
 
@@ -132,9 +129,6 @@ def _beside(folder: Folder, source: Source) -> str:
     else:
         name = max((each for each in folder.names or () if f"/{label}".endswith(f"/{each}")), key=len, default="")
     return name[: name.rfind("/") + 1]
-
-
-# -- names -------------------------------------------------------------------------------------------------------------
 
 
 class _Builder:

@@ -54,9 +54,6 @@ _TYPES = {
 }  # fmt: skip
 
 
-# ---- what the pickle may describe ----
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _StorageType:
     dtype: str | None  # None: bytes of any type
@@ -247,9 +244,6 @@ def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[s
             raise FormatError(f"{label}: two tensors are called {name[:200]!r}", hint=_ALONE)
         named[name] = tensor
     return named, ".".join(found[0][0][:skip]) if found else ""
-
-
-# ---- where the tensors are ----
 
 
 def _check(
