@@ -141,10 +141,8 @@ def _codes(edit: PairEdit) -> NamedEdit | None:
 
 
 def _both_quantised(edit: PairEdit) -> NamedEdit | None:
-    """Two quantised copies in different formats: whether they differ by more than the coarser one's rounding.
-
-    In one format, two copies of one original have the same codes, so a difference there is a change of the weights.
-    """
+    """Two quantised copies in different formats: whether they differ by more than the coarser one's rounding."""
+    # In one format, two copies of one original have the same codes, so a difference there is a change of the weights.
     same, slope = edit.identity, edit.slope
     bits = [count for count in map(stored_bits, (same.dtype_parent, same.dtype_child)) if count is not None]
     if len(bits) < 2 or same.dtype_parent == same.dtype_child or slope is None or slope.correlation is None:

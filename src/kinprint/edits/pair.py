@@ -114,11 +114,9 @@ def _as_child(A: FloatArray, stored: NDArray[Any], dtype_a: str, dtype_b: str) -
 
 
 def _common_scale(A: FloatArray, B: FloatArray, dtype_b: str) -> float | None:
-    """Return a factor that takes every sampled element of A to B within half a step of B's format, if there is one.
-
-    Each element allows an interval of factors; the answer is the middle of what all allow. A factor that rounding hides,
-    where one would do as well, is none.
-    """
+    """Return a factor that takes every sampled element of A to B within half a step of B's format, if there is one."""
+    # Each element allows an interval of factors; the answer is the middle of what all allow. A factor that rounding hides,
+    # where one would do as well, is none.
     if not is_float(dtype_b):
         return None
     some = few_rows(A.shape[0], A.shape[1])

@@ -122,11 +122,9 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
 
 
 def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> GridFit:
-    """Return what rounding to the child's format explains; the format itself is the grid, uniform or not.
-
-    Scales serve the largest groups that hold no more values than a code has: by those, or by steps that fit, a parent's values
-    are rounded anew. Codes without their scales cannot be held against the parent.
-    """
+    """Return what rounding to the child's format explains; the format itself is the grid, uniform or not."""
+    # Scales serve the largest groups that hold no more values than a code has: by those, or by steps that fit, a parent's values
+    # are rounded anew. Codes without their scales cannot be held against the parent.
     limits = (Text("stored as {a}: the format itself is the grid", a=dtype_b),)
     bits = stored_bits(dtype_b)
     if bits is None or not is_float(dtype_a) or np.array_equal(B, np.rint(B)):
@@ -266,11 +264,9 @@ def _probe(size: int) -> NDArray[np.intp]:
 def _evidence(
     parent: FloatArray, child: FloatArray, free: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Mark the elements that count as evidence for a grid of many levels, and of few.
-
-    Anchors fit by construction, and zeros may come from pruning. A value that occurs again says nothing new, except of a
-    grid so coarse that its values must repeat, and if the parent's do not.
-    """
+    """Mark the elements that count as evidence for a grid of many levels, and of few."""
+    # Anchors fit by construction, and zeros may come from pruning. A value that occurs again says nothing new, except of a
+    # grid so coarse that its values must repeat, and if the parent's do not.
     counted = free & (child != 0.0)
     again = _repeated(child)
     usual = _repeated(parent).mean(axis=1, keepdims=True) > 0.2
@@ -295,11 +291,9 @@ def _try(
     *,
     free_zero: bool,
 ) -> _Fit:
-    """Return for each group the coarsest grid that fits all its elements.
-
-    By chance a number of spacing u falls within ±t of a multiple of the step s with probability at most (2t + u)/s. The
-    number of grids tried is charged against the evidence.
-    """
+    """Return for each group the coarsest grid that fits all its elements."""
+    # By chance a number of spacing u falls within ±t of a multiple of the step s with probability at most (2t + u)/s. The
+    # number of grids tried is charged against the evidence.
     found = np.zeros(ratio.shape[0], dtype=np.intp)
     block = max(1, _BLOCK // ratio.size)
     for start in range(0, _SPANS.size, block):

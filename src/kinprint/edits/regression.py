@@ -146,11 +146,9 @@ def _dot(x: FloatArray, y: FloatArray) -> float:
 
 
 def _row_z(R: FloatArray) -> float:
-    """Return the excess of Σ r² over all pairs of rows, in standard deviations under independence.
-
-    For independent white rows of n columns each r² has mean 1/n and variance about 2/n², and pairs are uncorrelated. Any
-    structure that rows share, of low rank or a decaying spectrum, raises it.
-    """
+    """Return the excess of Σ r² over all pairs of rows, in standard deviations under independence."""
+    # For independent white rows of n columns each r² has mean 1/n and variance about 2/n², and pairs are uncorrelated. Any
+    # structure that rows share, of low rank or a decaying spectrum, raises it.
     norms = np.linalg.norm(R, axis=1)
     R = R[norms > 0.0] / norms[norms > 0.0][:, None]
     rows, columns = R.shape

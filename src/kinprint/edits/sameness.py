@@ -67,11 +67,9 @@ def _cast(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str, *, same:
 
 
 def _rounds_to(finer: NDArray[Any], coarser: NDArray[Any], dtype: str) -> bool:
-    """Whether `finer` on the grid of `dtype` is `coarser`; a sample refutes almost every pair that is not.
-
-    A number halfway between two of the grid may have gone to either: hardware rounds it to even, many converters away
-    from zero (one element in 16,000 of a real F16 copy tells).
-    """
+    """Whether `finer` on the grid of `dtype` is `coarser`; a sample refutes almost every pair that is not."""
+    # A number halfway between two of the grid may have gone to either: hardware rounds it to even, many converters away
+    # from zero (one element in 16,000 of a real F16 copy tells).
     for limit in (4096, finer.size):
         exact, given = _strided(finer, limit).astype(np.float64), _strided(coarser, limit)
         try:

@@ -131,10 +131,8 @@ def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bo
 
 
 def _sizes(pair: SamplePair) -> SamplePair:
-    """Return absolute values, rows at one length, without means of rows and columns: no sign of a dimension changes them.
-
-    What is left takes a row and a dimension: the length or the zeros of a row, which a recipe may give it by place, do not show.
-    """
+    """Return absolute values, rows at one length, without means of rows and columns: no sign of a dimension changes them."""
+    # What is left takes a row and a dimension: the length or the zeros of a row, which a recipe may give it by place, do not show.
 
     def sizes(sample: Sample) -> Sample:
         found = np.abs(sample.stored) / np.maximum(np.linalg.norm(sample.stored, axis=1, keepdims=True), 1e-300)

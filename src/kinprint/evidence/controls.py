@@ -33,10 +33,8 @@ WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 18, 3, 16
 
 
 def own_controls(a: Probe, *, seed: int) -> Controls:
-    """Run A against itself, which must be identical, and against itself with all free orders drawn anew: unrelated.
-
-    Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
-    """
+    """Run A against itself, which must be identical, and against itself with all free orders drawn anew: unrelated."""
+    # Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
     a = _thinned(a)  # these show that the tests work on this model, for which some layers do
     same, shuffled = assess(a, a, seed=seed), assess(a, a.shuffled(seed + 1), seed=seed)
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], _reached(same)

@@ -305,10 +305,8 @@ def _norms_reset(facts: Facts) -> Iterator[Kind]:
 
 
 def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> bool:
-    """Whether one model is the other averaged with a third: one slope for all roles and norms, and what a model would add.
-
-    No part of an average is its parent's, bit for bit. Either model may be the average.
-    """
+    """Whether one model is the other averaged with a third: one slope for all roles and norms, and what a model would add."""
+    # No part of an average is its parent's, bit for bit. Either model may be the average.
     known = [(item.slope, item.correlation) for item in edits if item.slope and item.correlation]
     if len(known) < 3 or any(item.identical for item in edits) or (norms is not None and norms.identical):
         return False

@@ -178,10 +178,8 @@ def _named(item: FoldedPair) -> _Named | None:
 
 
 def _one_way(found: NamedEdit, edit: PairEdit, back: NamedEdit) -> bool:
-    """Whether the child follows from this very parent: two copies of an unseen model, both changed, have no direction.
-
-    The parent may be neither on a grid nor pruned itself, and the child must follow from it to the last number.
-    """
+    """Whether the child follows from this very parent: two copies of an unseen model, both changed, have no direction."""
+    # The parent may be neither on a grid nor pruned itself, and the child must follow from it to the last number.
     zeros, grid = edit.sparsity, edit.grid
     marked = back.bits is not None or (zeros is not None and zeros.parent_zeros >= PRUNED)
     exact = {

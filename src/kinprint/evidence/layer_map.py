@@ -61,10 +61,8 @@ class LayerEvidence:
 
 
 def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
-    """Find the layer map from row slices along the residual stream, and test every entry of it.
-
-    The answer does not depend on which model is called A, but for the side from which the map is read.
-    """
+    """Find the layer map from row slices along the residual stream, and test every entry of it."""
+    # The answer does not depend on which model is called A, but for the side from which the map is read.
     ordered = ordered_axes_of(a, b)
     scopes, reason = _scopes(a, b, ordered)
     if not scopes:
@@ -114,11 +112,9 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
 
 
 def _matched_places(scores: LayerScores) -> tuple[str, list[Place]]:
-    """Return the kind of map, and the places (i of A, j of B) that match, whichever of the models is called A.
-
-    Where one model repeats layers of the other, only a search from its own side sees all copies: that which matches more layers is
-    taken, then that of the larger correlations; if neither is better, what both find.
-    """
+    """Return the kind of map, and the places (i of A, j of B) that match, whichever of the models is called A."""
+    # Where one model repeats layers of the other, only a search from its own side sees all copies: that which matches more
+    # layers is taken, then that of the larger correlations; if neither is better, what both find.
     forth, back = choose_map(scores), choose_map(LayerScores(scores.z.T, scores.correlation.T))
     ways = [
         [(i, j) for j, i in enumerate(forth.pairs) if i is not None],

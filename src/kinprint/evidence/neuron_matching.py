@@ -227,10 +227,8 @@ def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
 def agreement_test(
     test: EvidenceTest, match: NeuronMatch, null: EmpiricalNull, largest: float, *, tries: int, assumption: Text
 ) -> EvidenceTest:
-    """Fill a test with the agreement of gate and up rows; up to the `largest` share of the empirical null p is 1.
-
-    Neither the draws nor the tail know what training on like data alone can align: the empirical null does.
-    """
+    """Fill a test with the agreement of gate and up rows; up to the `largest` share of the empirical null p is 1."""
+    # Neither the draws nor the tail know what training on like data alone can align: the empirical null does.
     inside = match.agreement / match.n <= largest
     scale = match.n / match.null_rows if match.null_rows else float(np.nan)
     detail = Text("{method}; 1 where the empirical null has as large a share", method=match.p_detail)

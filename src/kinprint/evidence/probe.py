@@ -78,11 +78,9 @@ class Probe:
         return self.layers, self.hidden or 0, self.experts, read
 
     def shuffled(self, seed: int) -> Probe:
-        """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else.
-
-        One permutation serves the residual stream of the whole model, each layer has its own for its neurons, heads and
-        experts' neurons. Along an axis of which only a slice was read, the slice is permuted in itself.
-        """
+        """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else."""
+        # One permutation serves the residual stream of the whole model, each layer has its own for its neurons, heads and
+        # experts' neurons. Along an axis of which only a slice was read, the slice is permuted in itself.
         rng = np.random.default_rng(seed)
         order: dict[object, np.ndarray] = {}
 

@@ -89,10 +89,8 @@ def read_probe(model: Model, wants: Iterable[Want], allowance: int | None) -> Pr
 def fill_probes(
     models: Sequence[Model], probes: Sequence[Probe], reads: Sequence[ProbeRead], allowance: int | None
 ) -> int:
-    """Read as much of what is wanted, in order, as the allowance lets, into the probes. Return the bytes read.
-
-    What is wanted of A and of B for one comparison is read on both sides or on neither.
-    """
+    """Read as much of what is wanted, in order, as the allowance lets, into the probes. Return the bytes read."""
+    # What is wanted of A and of B for one comparison is read on both sides or on neither.
     taken: list[ProbeRead] = []
     spent = 0
     for group in _in_pairs(reads):

@@ -75,11 +75,9 @@ class ZipMember:
         return self.offset + LOCAL_BYTES + self.name_bytes
 
     def expected_start(self) -> int | None:
-        """Return where the content begins if members follow each other without a gap; None if that cannot be told.
-
-        What may stand between the content and the next member is a descriptor, in one of four lengths; torch's writer, which
-        adds them, aligns the content, so that one length fits at most.
-        """
+        """Return where the content begins if members follow each other without a gap; None if that cannot be told."""
+        # What may stand between the content and the next member is a descriptor, in one of four lengths; torch's writer, which
+        # adds them, aligns the content, so that one length fits at most.
         described = self.flags & _DESCRIBED_AFTER and self.size
         ends, step = (_DESCRIPTORS, _ALIGNMENT) if described else ((0,), 1)
         starts = [start for after in ends if (start := self.limit - self.stored - after) % step == 0]

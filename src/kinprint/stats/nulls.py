@@ -72,10 +72,8 @@ def _cost(
     moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
     cost: Callable[[FloatArray, FloatArray], NDArray[Any]],
 ) -> Handler:
-    """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
-
-    `cost` is that of every element, and may write into its second argument.
-    """
+    """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices."""
+    # `cost` is that of every element, and may write into its second argument.
 
     def means(a: FloatArray, b: FloatArray) -> FloatArray:
         found: FloatArray = cost(a, b).mean(axis=-1)

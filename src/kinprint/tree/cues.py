@@ -58,11 +58,9 @@ def cues_of(report: Report, a: ModelFacts, b: ModelFacts) -> tuple[Cue, ...]:
 
 
 def explained(edits: Sequence[EditFinding]) -> bool:
-    """Whether all that differs in place follows from edits that have a direction: then no third model has changed in between.
-
-    A model made of an unseen ancestor, beside one that was trained from it, shows the same grids, zeros, layers or experts; but
-    then weights differ in other ways too.
-    """
+    """Whether all that differs in place follows from edits that have a direction: then no third model has changed in between."""
+    # A model made of an unseen ancestor, beside one that was trained from it, shows the same grids, zeros, layers or experts; but
+    # then weights differ in other ways too.
     known = [item for item in edits if item.edit in EXPLAINED and (item.edit not in ONE_WAY or item.direction)]
     return 0 < len(known) == len(edits)
 

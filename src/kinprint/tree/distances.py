@@ -108,12 +108,10 @@ class Lengths:
 
 
 def bend(lengths: Lengths, middle: int, one: int, two: int) -> float | None:
-    """Return how far a model lies off the path between two others, relative to the distance of the nearer one.
-
-    0: the middle one lies between them, or is their only common ancestor. Towards 1: the two share what the middle one has
-    not, an ancestor that is not among the models. Below 0: they lie on a line through it, as when training went on alike.
-    None where a distance is missing or rests on another kind of weights.
-    """
+    """Return how far a model lies off the path between two others, relative to the distance of the nearer one."""
+    # 0: the middle one lies between them, or is their only common ancestor. Towards 1: the two share what the middle one has
+    # not, an ancestor that is not among the models. Below 0: they lie on a line through it, as when training went on alike.
+    # None where a distance is missing or rests on another kind of weights.
     sides = [lengths.get(middle, one), lengths.get(middle, two), lengths.get(one, two)]
     if any(side is None or side.value is None or side.reordered for side in sides):
         return None

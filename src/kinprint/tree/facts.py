@@ -119,10 +119,8 @@ def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> Pa
 
 
 def _carried(report: Report) -> dict[str, float]:
-    """Return distances of the parts that no reordering of neurons and heads moves, where tests show sharing.
-
-    Norms are compared layer by layer as numbered, which says nothing where layers were put in or taken out.
-    """
+    """Return distances of the parts that no reordering of neurons and heads moves, where tests show sharing."""
+    # Norms are compared layer by layer as numbered, which says nothing where layers were put in or taken out.
     _, evidence = judged(report)
     kept = {item.component for item in evidence.components if item.shared}
     if report.a.layers != report.b.layers:

@@ -129,11 +129,9 @@ def _all_cues(
 
 
 def _grow(family: Sequence[int], lengths: Lengths, cues: Cues, mixes: Sequence[Mix]) -> list[Arc]:
-    """Return the arcs of the least arborescence of one family, with a virtual root.
-
-    The virtual root's arcs cost more than all others together, so that a family has one root unless it cannot be reached
-    from one; and a little more the less central a model is, which decides where no cue does.
-    """
+    """Return the arcs of the least arborescence of one family, with a virtual root."""
+    # The virtual root's arcs cost more than all others together, so that a family has one root unless it cannot be reached
+    # from one; and a little more the less central a model is, which decides where no cue does.
     major = {mix.child: max(zip(mix.shares, mix.parents, strict=True))[1] for mix in mixes}
     minor = {(mix.child, parent) for mix in mixes for parent in mix.parents}
     costs: dict[Arc, float] = {}

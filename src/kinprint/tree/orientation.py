@@ -92,10 +92,8 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
 def add_single_parents(
     cues: Cues, edges: Sequence[Arc], name: Callable[[int], str], merged: frozenset[int] = frozenset()
 ) -> None:
-    """Lean the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged.
-
-    No more than that: a neighbour which is not the parent may be another child of the same one.
-    """
+    """Lean the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged."""
+    # No more than that: a neighbour which is not the parent may be another child of the same one.
     around = neighbours(edges)
     sure = [(p, node) for node in sorted(around) for p in around[node] if direction(cues.chance(p, node)) == FORWARD]
     for parent, node in sure:

@@ -302,11 +302,9 @@ def _is_parameter(name: str) -> bool:
 
 
 def wrapper_of(names: Mapping[str, StoredTensor | object]) -> str:
-    """Return what stands before all names of the model itself, where it was exported inside another module.
-
-    Blocks and embeddings of such a model begin alike ("inner.encoder.layer.0", "inner.embeddings"). What is left must still
-    have a name before the blocks, so that the usual "model.layers.0" and "model.embed_tokens" are no wrapper.
-    """
+    """Return what stands before all names of the model itself, where it was exported inside another module."""
+    # Blocks and embeddings of such a model begin alike ("inner.encoder.layer.0", "inner.embeddings"). What is left must still
+    # have a name before the blocks, so that the usual "model.layers.0" and "model.embed_tokens" are no wrapper.
     matches = [re.match(r"((?:[^.]+\.){1,8}?)[0-9]{1,4}\.", name) for name in names]
     heads = Counter(found[1] for found in matches if found and not found[1].rsplit(".", 2)[-2].isdecimal())
     embedding = next((name for name in names if "embed" in name), None)
