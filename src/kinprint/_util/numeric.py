@@ -60,6 +60,13 @@ def each_norm(X: FloatArray) -> FloatArray:
     return np.sqrt(each_dot(X, X))
 
 
+def unit_rows(rows: FloatArray) -> FloatArray:
+    """Return rows at unit length, zeros where a row is zero."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
+    return found
+
+
 def ranks(values: NDArray[Any]) -> FloatArray:
     """Return the ranks 1..n of all values, in their shape; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(values.ravel(), return_inverse=True, return_counts=True)

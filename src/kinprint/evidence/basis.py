@@ -33,9 +33,7 @@ ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
 BY_NORMS = Text("residual dimensions are paired by their scales in all norms; the order of neurons was not looked at")
-MOST_IN_PLACE = (
-    0.5  # share of residual dimensions that norms pair with their own place, beyond which they propose no order
-)
+MOST_IN_PLACE = 0.5  # share of dimensions that norms pair with their own place, beyond which they propose no order
 SAME_COLUMN = 0.3  # cosine of the columns of one dimension in rows that match: independent ones of 64 rows stay below
 
 
@@ -106,7 +104,9 @@ def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bo
     by_role: dict[Role, list[SamplePair]] = {}
     for pair in sample_pairs(*assessment.probes, assessment.layer_map):
         if pair.finite and (has_neuron_rows(pair.role) or (pair.role is Role.ATTN_V and not signed)):
-            by_role.setdefault(pair.role, []).append(_aligned(pair, match))
+            moved, kept = match.columns_of_a(pair.b.values)
+            a = replace(pair.a, stored=pair.a.values[:, kept], offset=0.0)
+            by_role.setdefault(pair.role, []).append(replace(pair, a=a, b=replace(pair.b, stored=moved, offset=0.0)))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
     heads = {probe.kv_heads for probe in assessment.probes}
@@ -183,15 +183,6 @@ def _column_match(
         return error.reason, spent
 
 
-def _aligned(pair: SamplePair, match: ColumnMatch) -> SamplePair:
-    moved, kept = match.columns_of_a(pair.b.values)
-    return replace(
-        pair,
-        a=replace(pair.a, stored=pair.a.values[:, kept], offset=0.0),
-        b=replace(pair.b, stored=moved, offset=0.0),
-    )
-
-
 def token_rotations(
     models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, *, seed: int
 ) -> list[NDArray[np.float32]]:
@@ -207,10 +198,7 @@ def token_rotations(
 
 
 def shared_embeddings(
-    models: tuple[Model, Model],
-    tokens: Sequence[tuple[int, int]],
-    allowance: int | None,
-    role: Role = Role.EMBEDDING,
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]], allowance: int | None, role: Role = Role.EMBEDDING
 ) -> tuple[tuple[FloatArray, FloatArray] | None, int]:
     """Read the embeddings (or head rows) of up to `BASIS_TOKENS` shared tokens; None where a side has none or they do not fit."""
     parts = [model.parts.get((role, None, None)) for model in models]

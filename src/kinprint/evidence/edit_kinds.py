@@ -38,9 +38,7 @@ LIKE_ANOTHER = (0.5, 2.0)
 """Size of what an average adds, over what a model as large as A would add at that share: 1 for models of one make. Training that
 keeps the length of A and ends at slope 0.8 adds 0.6 instead of 0.2."""
 
-NORM_SLACK = (
-    0.15  # relative distance of the norms' slope from that of the matrices; or three standard errors, if that is more
-)
+NORM_SLACK = 0.15  # relative distance of the norms' slope from that of matrices; or three standard errors, if more
 NEW_ZEROS = 0.05  # share of zeros beyond A's from which weights were pruned, training making none
 
 DIRECT = frozenset({"cast", "scaled"})
@@ -170,10 +168,6 @@ def _moved_layers(facts: Facts) -> bool:
     return any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
 
 
-def _distinct_sources(facts: Facts) -> int:
-    return len({item.source for item in facts.alignment.layers if item.shared})
-
-
 def _lost_layers(facts: Facts) -> str:
     """Name the layers that match none although the others are near-copies, in models of one depth: training does not do that."""
     layers = facts.alignment.layers
@@ -218,7 +212,8 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
             last=facts.layers_a - 1,
             kind=word(facts.alignment.kind),
         )
-        if facts.alignment.kind == SHUFFLED and facts.layers_a == facts.layers_b == _distinct_sources(facts):
+        sources = {item.source for item in facts.alignment.layers if item.shared}
+        if facts.alignment.kind == SHUFFLED and facts.layers_a == facts.layers_b == len(sources):
             yield Kind("layers_reordered", Text("by putting its layers in another order"), (text,))
         else:
             yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
@@ -247,11 +242,8 @@ def _negated(facts: Facts) -> Iterator[Kind]:
     units = [said for axis, said in _SIGNED.items() if facts.basis is None and negated_units(facts.tests, axis)]
     if units:
         said = joined(units, "and")
-        phrase, reason = (
-            Text("with the signs of some {units} changed", units=said),
-            Text("{units} agree up to sign", units=said),
-        )
-        yield Kind("units_negated", phrase, (reason,))
+        reason = Text("{units} agree up to sign", units=said)
+        yield Kind("units_negated", Text("with the signs of some {units} changed", units=said), (reason,))
 
 
 _REPLACED = {
@@ -359,12 +351,12 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
     )
     if edit == "cast" and facts.function is not None and facts.function.same is False:
         edit = "identical"  # whatever else was changed was not among what was read
+    moved = facts.norms is not None and facts.norms.agree is False
     if edit != "quantised" and not ("merged" in names and edit in ("changed", "merged_or_reweighted")):
         yield replace(_plain(edit, facts, shown), reasons=reasons)
         reasons = ()
-    elif edit == "quantised" and _norms_moved(facts, names):
-        reason = Text("norms, which rounding leaves alone, differ")
-        yield Kind(*_PLAIN["changed"], (reason,))
+    elif edit == "quantised" and moved and not names & {"norms_folded", "norms_replaced", "merged"}:
+        yield Kind(*_PLAIN["changed"], (Text("norms, which rounding leaves alone, differ"),))
     bits = {item.bits for item in edits if item.bits}
     coded = sum(item.tensors for item in edits if item.bits)
     least = NEW_ZEROS if not bits else ZERO_LEVEL if min(bits) >= 4 else 1.0  # zero is one of the levels of a code
@@ -384,19 +376,9 @@ def _in_place(facts: Facts) -> list[EditFinding]:
 
 
 def _new_zeros(shown: Sequence[EditFinding]) -> float:
-    known = [
-        abs(item.zeros_b - item.zeros_a) for item in shown if item.zeros_a is not None and item.zeros_b is not None
-    ]
+    both = [(x.zeros_a, x.zeros_b) for x in shown]
+    known = [abs(b - a) for a, b in both if a is not None and b is not None]
     return sum(known) / len(known) if known else 0.0
-
-
-def _norms_moved(facts: Facts, names: set[str]) -> bool:
-    """Whether norms differ in a way that no edit named so far explains."""
-    return (
-        facts.norms is not None
-        and facts.norms.agree is False
-        and not names & {"norms_folded", "norms_replaced", "merged"}
-    )
 
 
 def _plain(edit: str, facts: Facts, shown: Sequence[EditFinding]) -> Kind:

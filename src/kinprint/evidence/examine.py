@@ -1,11 +1,12 @@
 """Examine two models: cheap and decisive tests first, more reading only where the answer can change, then the verdict."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.progress import Progress
 from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.align.layer_alignment import kind_of_map
 from kinprint.align.residual_basis import ColumnMatch
@@ -59,7 +60,6 @@ EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the mod
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
 REORDERED_BASIS = Text("reordered residual dimensions")
 SEE_DEEP = Text("see --deep")
-Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Case:
         return None if left is None else int(max(left - self.spared, 0) * share)
 
 
-def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
+def examine(case: Case, tell: Progress) -> tuple[Verdict, Evidence]:
     """Judge two models of which the comparison's slices are in the probes."""
     with noting() as broken:
         facts, stages = _gathered(case, tell)
     return decide(replace(facts, broken=tuple(broken))), _evidence(facts, stages)
 
 
-def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
+def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
     """Return what the rules look at, and what was done for it."""
     models, probes, options, scope = case.models, case.probes, case.options, case.scope
     a, b = probes
@@ -164,12 +164,11 @@ def _first_assessment(case: Case, stages: list[Text]) -> tuple[Assessment, Case]
             spared = max(everything if allowed is None else min(everything, allowed), spent) - spent
             return assessment, replace(case, spared=spared)
     spent += read(planned())
-    stages.append(
-        Text(
-            "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
-            n=spent,
-        )
+    what = Text(
+        "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
+        n=spent,
     )
+    stages.append(what)
     return assess(a, b, seed=seed), case
 
 

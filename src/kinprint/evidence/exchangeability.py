@@ -72,9 +72,8 @@ class ProbePair:
         one, two = (probe.samples.get((Role.EMBEDDING, None, None)) for probe in (self.a, self.b))
         if one is None or two is None or not (one.finite and two.finite) or one.stored.shape != two.stored.shape:
             return None
-        follows = min(
-            correlation(*(_off_mean(x.values)[part] for part in (slice(1, None), slice(-1)))) for x in (one, two)
-        )
+        centred = [x.values - x.values.mean(axis=0) for x in (one, two)]
+        follows = min(correlation(x[1:], x[:-1]) for x in centred)
         same = correlation(*(np.diff(x.values, axis=0) for x in (one, two)))  # what is smooth in the number is left out
         if len(one.stored) < 2 or follows <= FOLLOWS_TOKENS or same >= SAME_TABLE:
             return None
@@ -86,11 +85,6 @@ class ProbePair:
     def slices(self) -> Mapping[Role, list[SamplePair]]:
         """Pairs of slices, by role."""
         return pairs_by_role(self.a, self.b, self.layer_map)
-
-
-def _off_mean(rows: FloatArray) -> FloatArray:
-    found: FloatArray = rows - rows.mean(axis=0)
-    return found
 
 
 def _waves(ranks: FloatArray) -> FloatArray:

@@ -25,9 +25,7 @@ from kinprint.stats.combine import bonferroni, holm
 from kinprint.text import Text
 
 STACK_ELEMENTS = 40 * 4096  # of one layer's stack: all pairs of layers are formed, so this is what the map costs
-WIDE = (
-    2048  # width from which stacks are kept in float32, to which most weights were rounded anyway: half of the memory
-)
+WIDE = 2048  # width from which stacks are in float32, to which most weights were rounded anyway: half of the memory
 ALL_STACKS = 1 << 25  # elements of all stacks together: a quarter of a gigabyte
 ENOUGH = -12.0  # log10 p of one layer below which no costlier test is run
 
@@ -225,13 +223,11 @@ def _scopes(a: Probe, b: Probe, ordered: OrderedAxes) -> tuple[list[Role], Text]
     if Axis.RESIDUAL in ordered:
         return [], ordered[Axis.RESIDUAL]
     if a.hidden != b.hidden:
-        return [], Text(
-            "residual widths differ: {a} and {b}", a=a.hidden or word("unknown"), b=b.hidden or word("unknown")
-        )
+        one, two = (probe.hidden or word("unknown") for probe in (a, b))
+        return [], Text("residual widths differ: {a} and {b}", a=one, b=two)
     layers = [{key[1] for key in probe.samples if residual_columns(key[0])} - {None} for probe in (a, b)]
-    candidates = [
-        role for roles in PARTS.values() for role in roles if role.info.scope == "layer" and residual_columns(role)
-    ]
+    every = [role for roles in PARTS.values() for role in roles]
+    candidates = [role for role in every if role.info.scope == "layer" and residual_columns(role)]
     read = [sample for probe in (a, b) for role in candidates for sample in probe.of(role).values()]
     widths = Counter(sample.stored.shape[-1] for sample in read)
     usual = {max(widths, key=lambda width: (widths[width], width))} if widths else set()
@@ -243,9 +239,8 @@ def _scopes(a: Probe, b: Probe, ordered: OrderedAxes) -> tuple[list[Role], Text]
         even = {sample.stored.shape[-1] for sample in samples} <= usual  # one odd matrix must not spoil the map
         return complete and even and all(sample.finite for sample in samples)
 
-    return [role for role in candidates if usable(role)], Text(
-        "no matrix that reads the residual stream was read in every layer of both models"
-    )
+    none = Text("no matrix that reads the residual stream was read in every layer of both models")
+    return [role for role in candidates if usable(role)], none
 
 
 def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:

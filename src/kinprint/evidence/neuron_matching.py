@@ -175,11 +175,8 @@ def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[F
     if columns is None:
         return list(fair_signs(*matrices))
     kept = np.flatnonzero(columns.index >= 0)
-    left, right = (
-        [matrix[:, kept] for matrix in matrices[:2]],
-        [columns.columns_of_a(matrix)[0] for matrix in matrices[2:]],
-    )
-    return list(fair_signs(*left, *right))
+    left = [matrix[:, kept] for matrix in matrices[:2]]
+    return list(fair_signs(*left, *(columns.columns_of_a(matrix)[0] for matrix in matrices[2:])))
 
 
 def _test(
@@ -219,9 +216,8 @@ def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
     whole = table.max(axis=0).sum() >= WHOLE * kept.size  # the neurons of each expert of B come from one of A
     if whole and experts[0] != experts[1]:
         return EXPERTS_REMOVED
-    return (
-        EXPERTS_REORDERED if whole and not np.array_equal(table.argmax(axis=0), np.arange(experts[1])) else found.kind
-    )
+    in_place = np.array_equal(table.argmax(axis=0), np.arange(experts[1]))
+    return EXPERTS_REORDERED if whole and not in_place else found.kind
 
 
 def agreement_test(

@@ -69,10 +69,8 @@ class Scope:
     @property
     def limits(self) -> list[Text]:
         """What was left out on request, in words."""
-        layers, roles = (
-            Text("layers other than those asked for (--layers)"),
-            Text("roles other than those asked for (--roles)"),
-        )
+        layers = Text("layers other than those asked for (--layers)")
+        roles = Text("roles other than those asked for (--roles)")
         return [said for said, limit in ((layers, self.layers), (roles, self.roles)) if limit is not None]
 
 
@@ -141,12 +139,9 @@ def plan_extras(
     `first` is for a first look at models that are related: fewer neurons, by one matrix of each MLP, and no heads.
     """
     parts = [scope.parts(model) for model in models]
+    rows, roles = (FIRST_ROWS, UPS) if first else (NEURON_ROWS, GATES_AND_UPS)
     return [
-        *_both(
-            "append",
-            _more_neurons(probes, FIRST_ROWS if first else NEURON_ROWS, UPS if first else GATES_AND_UPS),
-            parts,
-        ),
+        *_both("append", _more_neurons(probes, rows, roles), parts),
         *_unpaired_layers(probes, parts),
         *_both("sample", _other_widths(parts), parts),
         *_upcycled(probes, parts),

@@ -36,9 +36,7 @@ EVEN = Text("random starts and training treat both signs of a unit alike")
 NEGATED_RMS = 0.7
 """Cosine of units up to sign from which they are the same units: independent ones of 32 entries or more stay below 0.3."""
 
-NEGATED_SHARE = (
-    0.1  # of all agreement up to sign, with the other sign: units that have nothing in common leave 0.05 at most
-)
+NEGATED_SHARE = 0.1  # of agreement up to sign, with the other sign: units with nothing in common leave 0.05 at most
 
 
 def negated_units(tests: Iterable[EvidenceTest], axis: Axis) -> list[str]:
