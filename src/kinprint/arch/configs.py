@@ -111,7 +111,7 @@ def _shown(value: object) -> str:
     return Text("of type {name}", name=type(value).__name__)
 
 
-_FIXED_POSITIONS = {
+_FIXED_POSITIONS = [
     "whisper",
     "marian",
     "m2m_100",
@@ -121,7 +121,7 @@ _FIXED_POSITIONS = {
     "pegasus_x",
     "informer",
     "xglm",
-}
+]
 
 
 def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:

@@ -33,7 +33,7 @@ from kinprint.evidence.rotary import in_one_order
 from kinprint.formats.adapters.opening import shared_base
 from kinprint.metrics import METRICS, Metric
 from kinprint.model.model import Model, open_models
-from kinprint.model.reader import ModelPlan, Sample, read_together
+from kinprint.model.reader import ModelPlan, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
@@ -169,7 +169,9 @@ def _measure_all(
         return attempt(lambda: measure(jobs, metrics, seed=seed, ordered=ordered), none)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        for batch, (values_a, values_b) in zip(batches, session.ahead(_read, batches), strict=True):
+        for batch, (values_a, values_b) in zip(
+            batches, session.ahead(lambda batch: read_together(batch.plans), batches), strict=True
+        ):
             jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
             chunks = in_chunks(jobs)
             found: dict[int, TensorComparison] = {}
@@ -241,11 +243,6 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
     for group in groups.values():
         wants = [pair.want for pair in group]
         yield _Batch(tuple(group), (a.plan(wants), b.plan(wants)))
-
-
-def _read(batch: _Batch) -> list[list[Sample]]:
-    """Return a batch's slices, of A and of B."""
-    return read_together(batch.plans)
 
 
 def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:

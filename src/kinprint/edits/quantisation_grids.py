@@ -7,6 +7,7 @@ themselves; and the parent must not lie on such grids already.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -114,11 +115,15 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
         off = GridFit(on_grid=False, is_quantised=False, fitting_share=screen.share, evidence=screen.nats)
         return _of_survivors(A, B, dtypes[1]) or off
     finest = _best(A, B, least, SAMPLED, dtypes[1]) or screen
-    for size in dict.fromkeys((width, *(size for size in GROUPS if size < width))):
+    for size in _sizes(width, GROUPS):
         fit = finest if size == least else _best(A, B, size, SAMPLED, dtypes[1])
         if fit is not None and fit.share >= FITTING and fit.step >= _SAME_STEP * finest.step:
             return _describe(A, B, size, fit, dtypes)
     return GridFit(on_grid=False, is_quantised=False, fitting_share=finest.share, evidence=finest.nats)
+
+
+def _sizes(width: int, groups: Sequence[int]) -> list[int]:
+    return [width, *(size for size in groups if size < width)]
 
 
 def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> GridFit:
@@ -132,11 +137,13 @@ def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Grid
     uniform = find_grid(A, B, dtype_a=dtype_a, dtype_b="F32")
     if uniform.is_quantised:
         return replace(uniform, bits=bits, limits=limits)
-    for size in dict.fromkeys((A.shape[1], *(size for size in (*GROUPS, _LEAST_GROUP) if size < A.shape[1]))):
+    for size in _sizes(A.shape[1], (*GROUPS, _LEAST_GROUP)):
         parent, child = _groups(A, B, size, SAMPLED)
         if child.size and max(np.unique(group).size for group in child) <= 2**bits + 1:
             levels = [np.unique(group) for group in child]
-            nearest = np.stack([_nearest(*pair) for pair in zip(parent, levels, strict=True)])
+            cuts = [0.5 * (group[1:] + group[:-1]) for group in levels]
+            places = zip(levels, cuts, parent, strict=True)
+            nearest = np.stack([group[np.searchsorted(cut, values)] for group, cut, values in places])
             gaps = np.concatenate([np.diff(group) for group in levels])
             share, rounding = float(np.mean(nearest == child)), float(np.median(gaps)) / math.sqrt(12.0)
             return GridFit(None, True, size, bits=bits, rounded_share=share, rounding=rounding, limits=limits)
@@ -147,7 +154,7 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
     """Return the grid of a pruned child: values so few and large show it in all groups together, in none by itself."""
     if np.mean((B == 0.0) & (A != 0.0)) < _NEW_ZEROS:
         return None
-    for size in dict.fromkeys((A.shape[1], *(size for size in GROUPS if size < A.shape[1]))):
+    for size in _sizes(A.shape[1], GROUPS):
         parent, child = _groups(A, B, size, SAMPLED)
         kept, top = child != 0.0, np.abs(child).max(axis=1, keepdims=True)
         unit = 0.5 * _SLACK * (steps(child, dtype) + np.abs(child) / top * steps(top, dtype))
@@ -165,11 +172,6 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
     return None
 
 
-def _nearest(values: FloatArray, levels: FloatArray) -> FloatArray:
-    """Return for each value the nearest of the levels, which are sorted."""
-    return levels[np.searchsorted(0.5 * (levels[1:] + levels[:-1]), values)]
-
-
 def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:
     parent, child = _groups(A, B, size, SAMPLED)
     levels, rounded, kept, step = _levels(parent, child, fit, dtypes[1])
@@ -184,7 +186,9 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         group=size,
         row_wise=size == A.shape[1],
         levels=levels,
-        bits=_bits(levels),
+        bits=math.ceil(
+            math.log2(levels if levels <= 4 else levels - 1)
+        ),  # a rounded zero point can span one level more
         free_zero=fit.free_zero,
         fitting_share=fit.share,
         evidence=fit.nats,
@@ -199,11 +203,6 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
     both = of_parent is not None and of_parent.share >= 0.5 and of_parent.nats >= EVIDENCE
     limits = (Text("the parent lies on such grids too"),) if both else ()
     return replace(found, on_grid=True, is_quantised=not both, limits=limits)
-
-
-def _bits(levels: int) -> int:
-    """Return the bits of a code with so many levels; a rounded zero point can make it span one more."""
-    return math.ceil(math.log2(levels if levels <= 4 else levels - 1))
 
 
 def _groups(A: FloatArray, B: FloatArray, size: int, count: int) -> tuple[FloatArray, FloatArray]:

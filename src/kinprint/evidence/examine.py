@@ -40,16 +40,8 @@ from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
-from kinprint.results.findings import (
-    TESTED,
-    ControlFinding,
-    Evidence,
-    FunctionFinding,
-    LayerFinding,
-    MergeFinding,
-    PowerFinding,
-    Verdict,
-)
+from kinprint.results import findings
+from kinprint.results.findings import ControlFinding, Evidence, FunctionFinding, LayerFinding, PowerFinding, Verdict
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
@@ -351,7 +343,7 @@ def _remapped(assessment: Assessment, found: RotationEvidence) -> Assessment:
     unread = tuple(layer for layer in range(counts[1]) if layer not in found.by_layer)
     alignment = replace(
         assessment.layers.alignment,
-        status=TESTED,
+        status=findings.TESTED,
         kind=kind_of_map(pairs, counts[0]),
         layers=layers,
         reason=None,
@@ -463,7 +455,7 @@ def _function(
     return found
 
 
-def _merge(case: Case, stages: list[Text]) -> MergeFinding | None:
+def _merge(case: Case, stages: list[Text]) -> findings.MergeFinding | None:
     before, found, problems = case.session.bytes_delivered, None, list[Text]()
     try:
         label = case.models[0].label

@@ -7,16 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
-from kinprint.align.neuron_assignment import (
-    LEAST_DRAWS,
-    MAX_ASSIGNED,
-    NONE,
-    PERMUTED,
-    SUBSET,
-    NeuronMatch,
-    gate_up_agreement,
-    recovered_map,
-)
+from kinprint.align import neuron_assignment as assignment
+from kinprint.align.neuron_assignment import NONE, PERMUTED, SUBSET, NeuronMatch
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
@@ -103,7 +95,7 @@ def match_neurons(
     while taken:
         sides = taken.pop(0)
         matrices = moved(_read(models, sides, cut=columns is None), columns)
-        draws, tries = (DRAWS, len(first)) if sides in first else (LEAST_DRAWS, len(candidates))
+        draws, tries = (DRAWS, len(first)) if sides in first else (assignment.LEAST_DRAWS, len(candidates))
         test, match = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
         kind = None if match is None else _kind(match, [len(side) // 2 for side in sides])
         tests.append(test)
@@ -111,7 +103,7 @@ def match_neurons(
             for name, pair in _crossed(match, matrices).items():
                 slices.setdefault(name, []).append(pair)
         kinds.update([kind] if kind else [])
-        if kind and not taken and rest and max(map(len, matrices)) <= MAX_ASSIGNED:
+        if kind and not taken and rest and max(map(len, matrices)) <= assignment.MAX_ASSIGNED:
             cost = sum(model.cost(want) for model, wants in zip(models, rest[0], strict=True) for want in wants)
             if allowance is None or spent + cost <= allowance:
                 spent += cost
@@ -194,7 +186,7 @@ def _test(
     test = EvidenceTest("neuron_match_aligned" if aligned else "neuron_match", scope, wants[0].layer)
     largest = null.largest(ALIGNED_STATISTIC if aligned else STATISTIC)
     try:
-        match = gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
+        match = assignment.gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
     except DegenerateInput as error:
         return replace(test, status=OFF, reason=error.reason), None
     test = replace(test, expert=wants[0].expert if len(wants) == 2 else None)
@@ -204,7 +196,7 @@ def _test(
 
 def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
     """Return what the matches of a layer show: neurons reordered or left out, or whole experts of either side's number."""
-    found = recovered_map(match)
+    found = assignment.recovered_map(match)
     if found.kind == NONE or max(experts) == 1:
         return None if found.kind == NONE else found.kind
     kept = np.flatnonzero(found.index >= 0)

@@ -85,9 +85,8 @@ class Decoder:
             stream = stream + model.attention(model.norm(stream, Role.INPUT_NORM, layer), layer)
             stream = stream + model.feed_forward(model.norm(stream, Role.POST_ATTENTION_NORM, layer), layer)
         head = None if self.tied else tensors((Role.HEAD, None, None))
-        scores: FloatArray = (
-            model.norm(stream, Role.FINAL_NORM) @ (model.value(Role.EMBEDDING) if head is None else head).T
-        )
+        last = model.value(Role.EMBEDDING) if head is None else head
+        scores: FloatArray = model.norm(stream, Role.FINAL_NORM) @ last.T
         return scores
 
 

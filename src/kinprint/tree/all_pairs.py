@@ -19,11 +19,7 @@ NORMS = ("input_norm", "post_attention_norm")  # roles whose raw cosine is shown
 
 
 def compare_many(
-    models: Sequence[str | Path],
-    options: Options | None = None,
-    *,
-    on_report: OnReport | None = None,
-    **wishes: Any,
+    models: Sequence[str | Path], options: Options | None = None, *, on_report: OnReport | None = None, **wishes: Any
 ) -> PairsReport:
     """Compare all pairs of models.
 

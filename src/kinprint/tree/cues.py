@@ -210,19 +210,16 @@ def declared(models: Sequence[ModelFacts], child: int, parent: int, *, trusted: 
     for where, what in models[child].declares:
         if names_same(what, models[parent].reference):
             name = models[child].name
-            text = (
-                Text("the config of {name} names {other} as its origin", name=name, other=what)
-                if where == CONFIG
-                else Text("the model card of {name} names {other} as its origin", name=name, other=what)
-            )
+            text = Text("the model card of {name} names {other} as its origin", name=name, other=what)
+            if where == CONFIG:
+                text = Text("the config of {name} names {other} as its origin", name=name, other=what)
             yield Cue("declared origin", METADATA, STRONG, text, TRUSTED if trusted else SHOWN_ONLY)
 
 
 def names_same(declared_name: str, reference: str) -> bool:
     """Whether a declared origin names a model that was given: by repository, or by the last part of its path."""
-    one, two = (
-        text.strip().rstrip("/").removeprefix("hf://").split("@")[0].lower() for text in (declared_name, reference)
-    )
+    names = [text.strip().rstrip("/").removeprefix("hf://") for text in (declared_name, reference)]
+    one, two = (name.split("@")[0].lower() for name in names)
     if not one or not two:
         return False
     if one.count("/") == 1 and two.count("/") == 1 and not two.startswith("."):

@@ -162,9 +162,7 @@ def _compare_all(
         if not same.isdisjoint(pair):
             continue
         # the dense and the shallow first: maps of layers and of experts are made for the second
-        first, second = sorted(
-            pair, key=lambda number: (members[number].facts.experts > 0, members[number].facts.layers)
-        )
+        first, second = sorted(pair, key=lambda n: (members[n].facts.experts > 0, members[n].facts.layers))
         a, b = members[first], members[second]
         with _blaming(f"{a.facts.name} and {b.facts.name}"):
             report = compare(a.pinned, b.pinned, options, session=session)
