@@ -26,11 +26,9 @@ Place: TypeAlias = "tuple[Place, str | int] | None"
 
 @dataclass
 class Agreement:
-    """Figures and other values of two reports, counted and listed by how well they agree.
+    """Figures and other values of two reports, counted and listed by how well they agree."""
 
-    Places are many, and are put into words only where the reports differ.
-    """
-
+    # Places are many, and are put into words only where the reports differ.
     tolerance: float = SAME_MACHINE
     later: Collection[str] = ()  # fields that a report of an older version may lack
     figures: int = 0

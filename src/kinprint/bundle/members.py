@@ -78,12 +78,10 @@ class Software:
 
 @dataclass(frozen=True)
 class Manifest:
-    """bundle.json: what the bundle is, what it was made with, and the digest of every other member.
+    """bundle.json: what the bundle is, what it was made with, and the digest of every other member."""
 
-    ``digest`` stands for all the rest of the manifest, and so for everything in the bundle. ``evidence`` leaves out what may
-    differ between runs: two runs of the same comparison have the same.
-    """
-
+    # ``digest`` stands for all the rest of the manifest, and so for everything in the bundle. ``evidence`` leaves out what
+    # may differ between runs: two runs of the same comparison have the same.
     schema: str
     schema_version: int
     report_schema: str

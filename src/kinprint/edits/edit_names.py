@@ -35,11 +35,9 @@ NOISE_SLOPE = 0.001
 
 @dataclass(frozen=True)
 class NamedEdit:
-    """A name and why; ``symmetric`` if the same would be said with parent and child exchanged.
+    """A name and why; ``symmetric`` if the same would be said with parent and child exchanged."""
 
-    ``bits`` is the width of a code that the child was rounded to, be that all that was done ("quantised") or not.
-    """
-
+    # ``bits`` is the width of a code that the child was rounded to, be that all that was done ("quantised") or not.
     name: Name
     reasons: tuple[Text, ...]
     symmetric: bool = False

@@ -19,11 +19,9 @@ _CLUSTERS = 8  # slices from which their own scatter is a usable estimate of the
 
 @dataclass(frozen=True)
 class Mixture:
-    """child ≈ Σ coefficient·parent, without intercept.
+    """child ≈ Σ coefficient·parent, without intercept."""
 
-    `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept.
-    """
-
+    # `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept.
     coefficients: tuple[float, ...]
     standard_errors: tuple[float, ...]
     r_squared: float

@@ -27,12 +27,10 @@ _SLACK = 1.01
 
 @dataclass(frozen=True)
 class PairEdit:
-    """What relates a parent matrix and a child matrix, or equal row slices of both.
+    """What relates a parent matrix and a child matrix, or equal row slices of both."""
 
-    Parts are None where they were not needed (the two are the same), not asked for, or undefined; `limits` says which.
-    `common_scale` is the factor s with child = s·parent up to the child's rounding, its zeros aside, None if there is none.
-    """
-
+    # Parts are None where they were not needed (the two are the same), not asked for, or undefined; `limits` says which.
+    # `common_scale` is the factor s with child = s·parent up to the child's rounding, its zeros aside, None if there is none.
     shape: tuple[int, int]
     identity: TensorIdentity
     slope: Slope | None = None

@@ -48,16 +48,15 @@ _SAME_STEP = 0.6  # a larger group is one grid if its step is that of its parts,
 
 @dataclass(frozen=True)
 class GridFit:
-    """Uniform grids under the child's values.
+    """Uniform grids under the child's values."""
 
-    `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
-    not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that
-    a sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
-    child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or by a
-    method that corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the root mean
-    square error that rounding to such steps makes. `factor` multiplied the parent before, where only then rounding explains it.
-    """
-
+    # `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
+    # not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that a
+    # sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
+    # child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or
+    # by a method that corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the
+    # root mean square error that rounding to such steps makes. `factor` multiplied the parent before, where only then
+    # rounding explains it.
     on_grid: bool | None
     is_quantised: bool | None
     group: int | None = None

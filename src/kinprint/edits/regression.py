@@ -27,13 +27,11 @@ _ABOVE_ROUNDING = 5.0  # noise of fewer rounding errors is shaped by the parent'
 
 @dataclass(frozen=True)
 class Slope:
-    """Least squares child ≈ slope·parent, without intercept.
+    """Least squares child ≈ slope·parent, without intercept."""
 
-    `error` takes elements as independent. `spread` is the standard deviation of the rows' own slopes beyond what their
-    errors explain: zero if one factor serves all rows; None for a single row. `correlation` is Pearson's, None where a
-    side is constant.
-    """
-
+    # `error` takes elements as independent. `spread` is the standard deviation of the rows' own slopes beyond what their
+    # errors explain: zero if one factor serves all rows; None for a single row. `correlation` is Pearson's, None where a side
+    # is constant.
     slope: float
     error: float
     spread: float | None
@@ -43,14 +41,12 @@ class Slope:
 
 @dataclass(frozen=True)
 class Residual:
-    """What child − slope·parent looks like.
+    """What child − slope·parent looks like."""
 
-    `level` is its root mean square, `rounding` that of storage alone. Dispersions are the relative standard deviations of
-    the rows' and columns' variances beyond chance; `magnitude_correlation` is that of |residual| with |parent|; `row_z`
-    the excess of the rows' squared mutual correlations in standard deviations. `white` is None where too little is left
-    above rounding, or the slice is too small.
-    """
-
+    # `level` is its root mean square, `rounding` that of storage alone. Dispersions are the relative standard deviations of
+    # the rows' and columns' variances beyond chance; `magnitude_correlation` is that of |residual| with |parent|; `row_z` the
+    # excess of the rows' squared mutual correlations in standard deviations. `white` is None where too little is left above
+    # rounding, or the slice is too small.
     level: float
     rounding: float
     kurtosis: float

@@ -15,13 +15,11 @@ SAMPLE = 1 << 14  # elements whose distance in units in the last place is averag
 
 @dataclass(frozen=True)
 class TensorIdentity:
-    """How far two stored tensors are the same.
+    """How far two stored tensors are the same."""
 
-    `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a
-    cast without loss counts. `mean_ulps` is over at most `SAMPLE` evenly spaced elements, on the coarser grid, and None
-    where a side is stored as integers or out of the coarser range.
-    """
-
+    # `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a cast
+    # without loss counts. `mean_ulps` is over at most `SAMPLE` evenly spaced elements, on the coarser grid, and None where a
+    # side is stored as integers or out of the coarser range.
     dtype_parent: str
     dtype_child: str
     elements: int

@@ -77,12 +77,10 @@ BASES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several.
+    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several."""
 
-    Of several edits, ``parts`` has the names one by one, and ``phrase`` and ``reasons`` are those of all. ``direct`` says that one
-    model's weights follow from the other's.
-    """
-
+    # Of several edits, ``parts`` has the names one by one, and ``phrase`` and ``reasons`` are those of all. ``direct`` says
+    # that one model's weights follow from the other's.
     name: str
     phrase: Text | None
     reasons: tuple[Text, ...]

@@ -35,13 +35,12 @@ WITHIN = 0.99  # share of elements that rounding explains, from which a folded m
 
 @dataclass(frozen=True)
 class NormEdit:
-    """What norms show. Fields are None where no varying norm was compared.
+    """What norms show. Fields are None where no varying norm was compared."""
 
-    ``agree`` says that all are equal, casts aside. ``slope`` and ``error`` are those of B's centred scales on A's, least squares
-    with a jackknife over norms; ``correlation`` goes with them. ``identical`` counts slices of any role that vary and are the
-    same byte for byte; ``folded`` matrices that the folding explains, of ``readers`` behind scales that changed.
-    """
-
+    # ``agree`` says that all are equal, casts aside. ``slope`` and ``error`` are those of B's centred scales on A's, least
+    # squares with a jackknife over norms; ``correlation`` goes with them. ``identical`` counts slices of any role that vary
+    # and are the same byte for byte; ``folded`` matrices that the folding explains, of ``readers`` behind scales that
+    # changed.
     agree: bool | None = None
     slope: float | None = None
     error: float | None = None

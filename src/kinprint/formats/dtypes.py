@@ -65,10 +65,9 @@ def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
 
 
 class Landing:
-    """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`).
+    """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`)."""
 
-    Not for formats that come in blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
-    """
+    # Not for formats that come in blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
 
     def __init__(self, dtype: str, elements: int, take: Callable[[int], npt.NDArray[np.uint8]]) -> None:
         self._item = ITEM_BYTES[dtype]

@@ -42,10 +42,9 @@ _IDLE = (  # nothing depends on these, or the tensors show it
 
 
 class Decoder:
-    """How a model computes: sizes and constants from its config.
+    """How a model computes: sizes and constants from its config."""
 
-    Raise DegenerateInput, with the reason, for a model that may compute something else than is computed here.
-    """
+    # Raise DegenerateInput, with the reason, for a model that may compute something else than is computed here.
 
     def __init__(self, naming: Naming, config: Mapping[str, object]) -> None:
         flat = flattened(config)

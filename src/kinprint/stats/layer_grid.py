@@ -16,13 +16,11 @@ from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, ana
 
 @dataclass(frozen=True)
 class RowGrid:
-    """L×M arrays, rows of A against rows of B.
+    """L×M arrays, rows of A against rows of B."""
 
-    ``valid`` is False where a row is constant or has zero length; there, and only there, ``pearson``, ``z`` and
-    ``log10_p`` are NaN (``cosine`` and its null only where a row has zero length). ``normal`` marks p-values from the
-    normal tail; the others are upper bounds from exact moments, never draws: see `kinprint.stats.tails`.
-    """
-
+    # ``valid`` is False where a row is constant or has zero length; there, and only there, ``pearson``, ``z`` and ``log10_p``
+    # are NaN (``cosine`` and its null only where a row has zero length). ``normal`` marks p-values from the normal tail; the
+    # others are upper bounds from exact moments, never draws: see `kinprint.stats.tails`.
     cosine: FloatArray
     pearson: FloatArray
     cosine_null_mean: FloatArray
