@@ -78,8 +78,10 @@ class MixtureSums:
         spectrum = np.linalg.eigvalsh(cosines)
         condition = float(spectrum[-1] / max(float(spectrum[0]), 1e-300))
         if condition > INSEPARABLE:
-            said = "mixture: parents are collinear (condition {condition:.1e}): expected distinct models"
-            raise DegenerateInput(said, condition=condition)
+            raise DegenerateInput(
+                "mixture: parents are collinear (condition {condition:.1e}): expected distinct models",
+                condition=condition,
+            )
         inverse = np.linalg.inv(cosines)
         scaled = inverse @ (product / norms)
         residual = max(self.square - float(scaled @ (product / norms)), 1e-15 * self.square)

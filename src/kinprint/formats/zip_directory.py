@@ -54,12 +54,10 @@ class ZipMember:
 
     name: str
     name_bytes: int
-    # offset, limit: where its own header begins, and where the next member (or the directory) does.
-    offset: int
-    limit: int
-    # size, stored: bytes of the content, and of the archive that hold it.
-    size: int
-    stored: int
+    offset: int  # where its own header begins
+    limit: int  # where the next member begins, or the directory
+    size: int  # bytes of the content
+    stored: int  # bytes of the archive that hold it
     method: int
     flags: int
     crc: int
@@ -340,11 +338,9 @@ class Placed:
     """A tensor in a member: rows of ``flat`` elements, possibly strided, once the member's own header has been checked."""
 
     flat: TensorInfo  # the elements from the tensor's first to its last, as one axis
-    # shape, strides: the tensor's; strides count elements and are not negative.
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    # The bytes before the member's content, read with every slice; None if they were checked before.
-    header: TensorInfo | None
+    strides: tuple[int, ...]  # in elements, not negative
+    header: TensorInfo | None  # bytes before the member's content, read with every slice; None if checked before
     member: ZipMember
     label: str  # the file, for messages
 

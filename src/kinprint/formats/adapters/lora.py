@@ -211,10 +211,9 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
 class LowRankSum:
     """W + scale·B·A, with rows scaled to the norms in `magnitude` if there are any (DoRA)."""
 
-    # weight, down, up: W, A (rank × in) and B (out × rank).
-    weight: TensorInfo
-    down: TensorInfo
-    up: TensorInfo
+    weight: TensorInfo  # W
+    down: TensorInfo  # A, rank × in
+    up: TensorInfo  # B, out × rank
     scale: float  # factor of the product
     transposed: bool  # whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added
     magnitude: TensorInfo | None = None  # norm of each output's row of weights

@@ -72,8 +72,7 @@ class Findings:
     """Codings, names and config that a graph shows."""
 
     codings: dict[str, Coding] = field(default_factory=dict)  # by the stored tensor of codes
-    # By stored tensor: the name of the parameter, and whether the storage is in × out.
-    names: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    names: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of parameters, and whether stored in × out
     copies: dict[str, str] = field(default_factory=dict)  # further parameters that are the same stored tensor
     config: dict[str, object] = field(default_factory=dict)  # numbers of heads, as far as reshaping shows them
 
@@ -84,12 +83,9 @@ def is_anonymous(name: str) -> bool:
     return "/" in name or "::" in name or _ANONYMOUS.fullmatch(name) is not None
 
 
-def study_graph(contents: Contents) -> Findings:
-    """Find codings, names and numbers of heads from the nodes."""
-    return _Study(contents).run()
+class GraphStudy:
+    """Finds codings, names and numbers of heads from the nodes."""
 
-
-class _Study:
     def __init__(self, contents: Contents) -> None:
         self._tensors = contents.tensors
         self._nodes = contents.nodes
@@ -104,6 +100,7 @@ class _Study:
                 self._uses.setdefault(name, []).append(node)
 
     def run(self) -> Findings:
+        """Return what the nodes show."""
         for node in self._nodes:
             self._follow(node)
         products = [node for node in self._nodes if node.operator in PRODUCTS]

@@ -162,10 +162,6 @@ def _ordered(items: object = ()) -> dict[object, object]:
     return found
 
 
-def _size(sides: object = ()) -> tuple[int, ...]:
-    return _counts(tuple(sides) if isinstance(sides, list) else sides)
-
-
 _REBUILDS: dict[str, Callable[..., _Tensor]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor_v2,
@@ -183,7 +179,7 @@ VOCABULARY = pickles.Vocabulary(
     calls={
         **_REBUILDS,
         "torch._tensor._rebuild_from_type_v2": _of_type,
-        "torch.Size": _size,
+        "torch.Size": lambda sides=(): _counts(tuple(sides) if isinstance(sides, list) else sides),
         "collections.OrderedDict": _ordered,
     },
     constants={

@@ -94,8 +94,9 @@ def describe_gptq(layer: QuantisedLayer) -> TensorInfo:
     bits, rest = divmod(WORD_BITS * zeros.shape[1], out)
     if rest or bits not in GPTQ_BITS:
         n, known = zeros.shape[1], str(GPTQ_BITS)
-        said = Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
-        raise FormatError(said)
+        raise FormatError(
+            Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
+        )
     if codes.shape[1] != out or codes.shape[0] % (bits if bits == 3 else 1) or zeros.shape[0] != groups:
         raise _unfitting_shapes(codes, zeros, scales)
     width = codes.shape[0] * WORD_BITS // bits
