@@ -16,8 +16,7 @@ T = TypeVar("T")
 NEAR_CONSTANT = float(np.finfo(np.float64).eps) ** 0.75
 """A centred norm below this share of |mean| is rounding, not signal: the rule of ``scipy.stats.pearsonr``."""
 
-SAFE_EXPONENT = 64
-"""Values up to two to this power, and down to its inverse, have eighth powers well inside float64."""
+SAFE_EXPONENT = 64  # values up to two to this power, and down to its inverse, have eighth powers well inside float64
 
 
 def largest_magnitude(values: NDArray[Any]) -> float:
@@ -79,6 +78,13 @@ def median(values: ArrayLike) -> float:
     middle = (array.size - 1) // 2, array.size // 2
     low, high = np.partition(array, middle)[list(middle)].tolist()
     return float(0.5 * (low + high))
+
+
+def unit_rows(rows: FloatArray) -> FloatArray:
+    """Return rows at unit length, zeros where a row is zero."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
+    return found
 
 
 def ranks(values: NDArray[Any]) -> FloatArray:

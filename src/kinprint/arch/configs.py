@@ -111,7 +111,7 @@ def _shown(value: object) -> str:
     return Text("of type {name}", name=type(value).__name__)
 
 
-_FIXED_POSITIONS = {
+_FIXED_POSITIONS = [
     "whisper",
     "marian",
     "m2m_100",
@@ -121,15 +121,13 @@ _FIXED_POSITIONS = {
     "pegasus_x",
     "informer",
     "xglm",
-}
+]
 
 
 def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:
-    """Return the axes that have an order of their own in a model with this config, with the reason.
-
-    Fixed sinusoidal positions are added to the residual stream of every such model in the same dimensions: two separately
-    trained Whisper encoders show a norm correlation of 0.19. Experts routed in groups are alike within a group.
-    """
+    """Return the axes that have an order of their own in a model with this config, with the reason."""
+    # Fixed sinusoidal positions are added to the residual stream of every such model in the same dimensions: two separately
+    # trained Whisper encoders show a norm correlation of 0.19. Experts routed in groups are alike within a group.
     flat = flattened(config)
     found: dict[Axis, Text] = {}
     if flat.get("sinusoidal_pos_embds") is True or str(flat.get("model_type")) in _FIXED_POSITIONS:

@@ -6,21 +6,18 @@ from typing import NamedTuple
 from kinprint.arch.roles import Role
 from kinprint.text import Text
 
-TensorKey = tuple[Role, int | None, int | None]
-"""Role, layer, expert: no two tensors of a model have the same."""
+TensorKey = tuple[Role, int | None, int | None]  # role, layer, expert: no two tensors of a model have the same
 
 
 class RoleTensor(NamedTuple):  # a tuple: a large model has 18,000 of them, and it is made three times as fast
     """One role, and the stored tensor, or part of a tensor, that has the role."""
 
-    # role, layer, expert: the part played; ``layer`` is the block index as stored.
     role: Role
-    layer: int | None
+    layer: int | None  # the block index as stored
     expert: int | None
-    # The stored tensor's name; ``X[3]`` for the matrix of expert 3 in a stack X, which is looked up like any other tensor.
-    name: str
+    name: str  # stored; ``X[3]`` for the matrix of expert 3 in a stack X, which is looked up like any other tensor
     shape: tuple[int, ...]  # logical shape, out × in, after splitting and transposing
-    # Half-open index intervals along stored axis ``axis`` that make up this role; None for the whole tensor.
+    # half-open index intervals along stored axis ``axis`` that make up this role; None for the whole tensor
     rows: tuple[tuple[int, int], ...] | None
     axis: int  # the stored axis the intervals run along: 0 normally, 1 for transposed weights
     transposed: bool  # stored as in × out
@@ -52,5 +49,4 @@ class Naming:
     tensors: tuple[RoleTensor, ...]  # sorted by layer (the whole model's first), order of roles, expert
     unmapped: tuple[str, ...]  # stored names that no template matched
     excluded: tuple[Excluded, ...]  # stored names left out on purpose, with the reason
-    # What a reader should know: guesses, contradictions between config and tensors, splits that were not possible.
-    notes: tuple[Text, ...]
+    notes: tuple[Text, ...]  # guesses, contradictions between config and tensors, splits that were not possible

@@ -143,16 +143,11 @@ BIASES = {Role(role.value.removesuffix("_bias")): role for role in Role if role.
 """The bias of each weight that has one."""
 
 
-def _table() -> dict[Role, RoleInfo]:
-    table = {role: RoleInfo(*info) for info, roles in _AXES.items() for role in roles}
-    # a bias runs along the output axis of its weight
-    return table | {
-        bias: RoleInfo("bias", table[weight].scope, table[weight].axes[:1]) for weight, bias in BIASES.items()
-    }
-
-
-for _role, _info in _table().items():
-    _role.info = _info
+for _info, _roles in _AXES.items():
+    for _role in _roles:
+        _role.info = RoleInfo(*_info)
+for _role, _bias in BIASES.items():  # a bias runs along the output axis of its weight
+    _bias.info = RoleInfo("bias", _role.info.scope, _role.info.axes[:1])
 
 
 def role_named(name: str) -> Role:

@@ -14,8 +14,7 @@ from kinprint.text import Text, verbatim
 
 SAME_MACHINE = 1e-9
 """Relative difference that counts as rounding where software and processor are the same: threads may add in another order."""
-OTHER_MACHINE = 1e-6
-"""Likewise where software or processor differ."""
+OTHER_MACHINE = 1e-6  # likewise where software or processor differ
 _SHOWN = 160  # characters of a value in a message
 _MISSING = object()  # an entry of a list
 _NO_FIELD = object()  # a field, which a later version may have added
@@ -27,11 +26,9 @@ Place: TypeAlias = "tuple[Place, str | int] | None"
 
 @dataclass
 class Agreement:
-    """Figures and other values of two reports, counted and listed by how well they agree.
+    """Figures and other values of two reports, counted and listed by how well they agree."""
 
-    Places are many, and are put into words only where the reports differ.
-    """
-
+    # Places are many, and are put into words only where the reports differ.
     tolerance: float = SAME_MACHINE
     later: Collection[str] = ()  # fields that a report of an older version may lack
     figures: int = 0

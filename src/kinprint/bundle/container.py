@@ -16,8 +16,7 @@ from kinprint.sources.replay import SharedFile
 from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
-DEFAULT_MAX_BYTES = 4 << 30
-"""What a bundle may have in all when unpacked, unless the user allows more."""
+DEFAULT_MAX_BYTES = 4 << 30  # what a bundle may have in all when unpacked, unless the user allows more
 MOST_MEMBERS = 10_000
 MOST_RATIO = 200  # times that a member may shrink; reports shrink ten times, and deflate could a thousand
 _FIRST_READ = 1 << 16

@@ -44,9 +44,7 @@ CAPS = dict.fromkeys((SOURCES, RANGES, NULL), 64 << 20) | {REPORT: MOST_REPORT, 
 MOST_BYTES = 1 << 42
 """How large a model may be: reads are planned before they are carried out, and a plan takes memory in proportion."""
 
-MAY_DIFFER = ("run",)
-"""Fields of the report that two runs of the same comparison need not share."""
-
+MAY_DIFFER = ("run",)  # fields of the report that two runs of the same comparison need not share
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
 _OPTIONAL = ("scipy", "torch", "gguf")  # in so far as they were in use
 _AGAIN = "the bundle is damaged, or was not made by kinprint; ask for it again"
@@ -80,12 +78,10 @@ class Software:
 
 @dataclass(frozen=True)
 class Manifest:
-    """bundle.json: what the bundle is, what it was made with, and the digest of every other member.
+    """bundle.json: what the bundle is, what it was made with, and the digest of every other member."""
 
-    ``digest`` stands for all the rest of the manifest, and so for everything in the bundle. ``evidence`` leaves out what may
-    differ between runs: two runs of the same comparison have the same.
-    """
-
+    # ``digest`` stands for all the rest of the manifest, and so for everything in the bundle. ``evidence`` leaves out what
+    # may differ between runs: two runs of the same comparison have the same.
     schema: str
     schema_version: int
     report_schema: str
@@ -167,9 +163,6 @@ def with_ranges(record: ReadingRecord, found: Mapping[Place, Sequence[RangeRead]
         for n, one in enumerate(record.sources)
     )
     return replace(record, sources=full)
-
-
-# -- reading ------------------------------------------------------------------------------------------------------------
 
 
 def read_manifest(raw: bytes) -> Manifest:

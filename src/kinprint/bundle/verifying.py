@@ -118,9 +118,6 @@ def report_of(path: Path) -> bytes:
     return raw
 
 
-# -- the archive ---------------------------------------------------------------------------------------------------------
-
-
 def _check_container(container: Container, state: CheckState) -> _Contents:
     """Compare every member with the manifest, and read all of them."""
     manifest = members.read_manifest(container.read(members.MANIFEST))
@@ -236,9 +233,6 @@ def _check_record(record: ReadingRecord, state: CheckState) -> frozenset[int]:
     return frozenset(doubtful)
 
 
-# -- the bytes -----------------------------------------------------------------------------------------------------------
-
-
 def _check_bytes(
     container: Container, contents: _Contents, state: CheckState, spool: SharedFile, access: Access | None
 ) -> BytesAtHand | None:
@@ -288,9 +282,6 @@ def _enter(state: CheckState, name: str, found: BytesAtHand, what: Text) -> None
     state.checks.append(Check(name, outcome, found.ranges, found.equal, said))
     state.problems += found.problems
     state.unchecked += found.unchecked
-
-
-# -- the figures -----------------------------------------------------------------------------------------------------------
 
 
 def _check_figures(contents: _Contents, found: BytesAtHand, state: CheckState) -> None:

@@ -133,8 +133,6 @@ def _put(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes], *, packed:
     return BundleMember(name, size, digest.hexdigest())
 
 
-# -- in plain words --------------------------------------------------------------------------------------------------------
-
 _FURTHER = "  bytes/         the bytes themselves: of each file all intervals that were read, end to end\n"
 _OFFLINE = "  kinprint verify --offline FILE   does the same from the bytes in here, and asks nobody\n"
 

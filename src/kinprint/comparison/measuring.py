@@ -16,16 +16,8 @@ from kinprint.formats.dtypes import FLOATS, Array
 from kinprint.metrics import CosineIdentity, Metric, can_be_explained, cosine_identities, cosine_identity
 from kinprint.metrics.identity import mean_steps, on_grid, ordinals
 from kinprint.model.reader import Sample
-from kinprint.results.measurements import (
-    NO_NULL,
-    NOT_COMPARABLE,
-    OK,
-    CosineExplained,
-    Measurement,
-    NullResult,
-    TensorComparison,
-    TensorSide,
-)
+from kinprint.results import measurements
+from kinprint.results.measurements import OK, CosineExplained, Measurement, NullResult, TensorComparison, TensorSide
 from kinprint.stats import PermutationNulls
 from kinprint.stats.dot_products import DOT_KINDS
 from kinprint.stats.moments import as_rows, check_magnitude, pairs_at_once
@@ -35,8 +27,7 @@ CHUNK = 1 << 16  # elements of one side measured together: a few passes over the
 KERNEL_UNITS = 128  # units of the permuted axis that CKA looks at: its kernels grow with the square of their number
 
 
-Job = tuple[Pair, Sample, Sample]
-"""A pair to be measured, with both sides as read."""
+Job = tuple[Pair, Sample, Sample]  # a pair to be measured, with both sides as read
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,7 @@ def _compared(
     job: Job, reason: Text | None, measured: Sequence[Measurement], axis: str | None, explained: CosineExplained | None
 ) -> TensorComparison:
     pair, a, b = job
-    if reason is None and not any(item.status in (OK, NO_NULL) for item in measured):
+    if reason is None and not any(item.status in (OK, measurements.NO_NULL) for item in measured):
         reason = measured[0].reason if measured else Text("no metric fits")
     side_a, side_b = (
         TensorSide(part.name, sample.dtype, part.shape, _nonfinite(sample))
@@ -97,7 +88,7 @@ def _compared(
         expert=pair.expert,
         a=side_a,
         b=side_b,
-        status=OK if reason is None else NOT_COMPARABLE,
+        status=OK if reason is None else measurements.NOT_COMPARABLE,
         reason=reason,
         rows=pair.rows,
         columns=pair.columns,
@@ -111,7 +102,7 @@ def _compared(
 def not_compared(pair: Pair, dtype_a: str, dtype_b: str) -> TensorComparison:
     """Return the record of a pair whose shapes rule a comparison out."""
     a, b = TensorSide(pair.a.name, dtype_a, pair.a.shape), TensorSide(pair.b.name, dtype_b, pair.b.shape)
-    return TensorComparison(pair.role.value, pair.layer, pair.expert, a, b, NOT_COMPARABLE, pair.reason)
+    return TensorComparison(pair.role.value, pair.layer, pair.expert, a, b, measurements.NOT_COMPARABLE, pair.reason)
 
 
 def _nonfinite(sample: Sample) -> int:
@@ -179,7 +170,7 @@ def _measured(metric: Metric, value: float, null: NullResult) -> Measurement:
 
 def _out_of_range(metric: Metric) -> Measurement:
     reason = Text("{metric}: a figure leaves the range of float64", metric=metric.name)
-    return Measurement(metric.name, NOT_COMPARABLE, reason=reason)
+    return Measurement(metric.name, measurements.NOT_COMPARABLE, reason=reason)
 
 
 class _TensorPair:
@@ -206,13 +197,13 @@ class _TensorPair:
         try:
             value, null = self._evaluate(metric, known)
         except (DegenerateInput, UnsupportedDtype) as error:
-            return Measurement(metric.name, NOT_COMPARABLE, reason=error.reason)
+            return Measurement(metric.name, measurements.NOT_COMPARABLE, reason=error.reason)
         if null is not None:
             return _measured(metric, value, null)
         if not math.isfinite(value):
             return _out_of_range(metric)
         reason = Text("no axis may be permuted: {why}", why=self._axis_name)
-        return Measurement(metric.name, NO_NULL, value, reason=reason)
+        return Measurement(metric.name, measurements.NO_NULL, value, reason=reason)
 
     def explained(self) -> CosineExplained | None:
         """Take the cosine apart."""

@@ -33,7 +33,7 @@ from kinprint.evidence.rotary import in_one_order
 from kinprint.formats.adapters.opening import shared_base
 from kinprint.metrics import METRICS, Metric
 from kinprint.model.model import Model, open_models
-from kinprint.model.reader import ModelPlan, Sample, read_together
+from kinprint.model.reader import ModelPlan, read_together
 from kinprint.model.tokenizers import TokenPairs, compare_tokenizers
 from kinprint.model.weights import StoredWeights
 from kinprint.refs import path_text
@@ -78,8 +78,7 @@ def compare(
     chosen : options by name, instead of `options` or on top of them: ``compare(a, b, deep=True, control=["c"])``.
     """
     open_budget = options is None and "budget_bytes" in Options.defaults(chosen)
-    options = Options.of(options, **chosen)
-    options.check()
+    options = Options.of(options, **chosen).checked()
     methods: list[Method] = []
     if options.methods:
         from kinprint.fingerprints.run import chosen_methods, room_for_methods, run_methods  # half of all modules
@@ -170,7 +169,9 @@ def _measure_all(
         return attempt(lambda: measure(jobs, metrics, seed=seed, ordered=ordered), none)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        for batch, (values_a, values_b) in zip(batches, session.ahead(_read, batches), strict=True):
+        for batch, (values_a, values_b) in zip(
+            batches, session.ahead(lambda batch: read_together(batch.plans), batches), strict=True
+        ):
             jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
             chunks = in_chunks(jobs)
             found: dict[int, TensorComparison] = {}
@@ -223,9 +224,6 @@ def _run(session: Session, started: datetime, elapsed_s: float) -> Run:
     )
 
 
-# -- reading in batches ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Batch:
     """Pairs read together: all vectors, or one role's matrices. Bounds what is in memory at a time."""
@@ -245,14 +243,6 @@ def _plan_batches(pairs: Sequence[Pair], a: Model, b: Model) -> Iterator[_Batch]
     for group in groups.values():
         wants = [pair.want for pair in group]
         yield _Batch(tuple(group), (a.plan(wants), b.plan(wants)))
-
-
-def _read(batch: _Batch) -> list[list[Sample]]:
-    """Return a batch's slices, of A and of B."""
-    return read_together(batch.plans)
-
-
-# -- what could not be compared ------------------------------------------------------------------------------------------
 
 
 def _with_blocked(done: Sequence[RoleSummary], blocked: Sequence[Pair]) -> list[RoleSummary]:

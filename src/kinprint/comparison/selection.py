@@ -142,17 +142,12 @@ def _mismatch(role: Role, a: tuple[int, ...], b: tuple[int, ...]) -> Text | None
     return None
 
 
-# -- how much ----------------------------------------------------------------------------------------------------------
-
-
 def fit_budget(
     pairs: Sequence[Pair], a: Model, b: Model, *, rows: int, budget_bytes: int | None
 ) -> tuple[list[Pair], list[Skipped]]:
-    """Give every matrix as many rows, up to `rows`, as the budget allows all of them; vectors are read whole, first.
-
-    If even `MIN_ROWS` rows do not fit, matrices keep every second, third, … layer until they do; if vectors alone do not
-    fit, they are thinned likewise. What is left out is counted.
-    """
+    """Give every matrix as many rows, up to `rows`, as the budget allows all of them; vectors are read whole, first."""
+    # If even `MIN_ROWS` rows do not fit, matrices keep every second, third, … layer until they do; if vectors alone do not
+    # fit, they are thinned likewise. What is left out is counted.
     usable = [pair for pair in pairs if pair.reason is None]
     blocked = [pair for pair in pairs if pair.reason is not None]
     vectors, matrices = [p for p in usable if not p.is_matrix], [p for p in usable if p.is_matrix]
@@ -185,10 +180,8 @@ def _descending(rows: int) -> Iterable[int]:
 
 
 def _placed(pair: Pair, rows: int) -> Pair:
-    """Choose which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes.
-
-    Where the rows are what is permuted, many are needed, and long ones are cut after reading to keep the cost down.
-    """
+    """Choose which rows to read. Token rows start a quarter into the vocabulary: the first are special tokens and bytes."""
+    # Where the rows are what is permuted, many are needed, and long ones are cut after reading to keep the cost down.
     total, width = min(pair.a.shape[0], pair.b.shape[0]), pair.a.shape[1]
     by_rows = not pair.role.info.axes[1].exchangeable and pair.role.info.axes[0].exchangeable
     count = min(rows, total, max(MIN_PERMUTED_ROWS if by_rows else MIN_ROWS, MAX_ELEMENTS // width))

@@ -14,24 +14,18 @@ Name: TypeAlias = Literal[
     "merged_or_reweighted", "changed", "unknown",
 ]  # fmt: skip
 
-PRUNED = 0.05
-"""Share of new zeros from which a child is called pruned; a few zeros come of themselves."""
-
+PRUNED = 0.05  # share of new zeros from which a child is called pruned; a few zeros come of themselves
 ZERO_LEVEL = 0.3
 """Share of new zeros from which a grid of four bits or more, of which zero is one level, does not account for them."""
 
-KEPT = 0.95
-"""Share of survivors that must be untouched, unless the zeros follow a pattern: quantising makes zeros too."""
-
+KEPT = 0.95  # share of survivors that must be untouched, unless the zeros follow a pattern: quantising makes zeros too
 MERGED_SLOPE = (0.1, 0.85)
 MERGED_RESIDUAL = 0.2
 MERGED_SPREAD = 0.05
 """A merge keeps one share of its parent in every row and adds much that is not of it. Training shrinks weights less evenly,
 and rarely below 0.9 (0.899 at the least among the matrices of the demo family)."""
 
-ABOVE_ROUNDING = 3.0
-"""Noise of fewer rounding errors of a grid is not told from training that the grid hides."""
-
+ABOVE_ROUNDING = 3.0  # noise of fewer rounding errors of a grid is not told from training that the grid hides
 CODED = 0.9
 """Correlation of codes without scales with the parent's values from which rounding may explain them: rows differ in scale."""
 
@@ -41,11 +35,9 @@ NOISE_SLOPE = 0.001
 
 @dataclass(frozen=True)
 class NamedEdit:
-    """A name and why; ``symmetric`` if the same would be said with parent and child exchanged.
+    """A name and why; ``symmetric`` if the same would be said with parent and child exchanged."""
 
-    ``bits`` is the width of a code that the child was rounded to, be that all that was done ("quantised") or not.
-    """
-
+    # ``bits`` is the width of a code that the child was rounded to, be that all that was done ("quantised") or not.
     name: Name
     reasons: tuple[Text, ...]
     symmetric: bool = False
@@ -147,10 +139,8 @@ def _codes(edit: PairEdit) -> NamedEdit | None:
 
 
 def _both_quantised(edit: PairEdit) -> NamedEdit | None:
-    """Two quantised copies in different formats: whether they differ by more than the coarser one's rounding.
-
-    In one format, two copies of one original have the same codes, so a difference there is a change of the weights.
-    """
+    """Two quantised copies in different formats: whether they differ by more than the coarser one's rounding."""
+    # In one format, two copies of one original have the same codes, so a difference there is a change of the weights.
     same, slope = edit.identity, edit.slope
     bits = [count for count in map(stored_bits, (same.dtype_parent, same.dtype_child)) if count is not None]
     if len(bits) < 2 or same.dtype_parent == same.dtype_child or slope is None or slope.correlation is None:

@@ -15,9 +15,7 @@ from kinprint.edits.rounding import steps, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
-MAX_SIDE = 1024
-"""Rows (or columns, if fewer) whose spectrum is taken; beyond, an even sample stands for all."""
-
+MAX_SIDE = 1024  # rows (or columns, if fewer) whose spectrum is taken; beyond, an even sample stands for all
 LOW = 0.25
 EXPLAINED = 0.9
 """A difference is of low rank if at most this share of the possible rank explains this share of what is not rounding."""
@@ -42,14 +40,12 @@ _MARGIN = 0.03  # rounding errors are not quite independent
 
 @dataclass(frozen=True)
 class LowRank:
-    """Effective rank of D = child − parent.
+    """Effective rank of D = child − parent."""
 
-    `rank` counts the singular values above rounding, out of `side` that the changed part of the slice could show.
-    `explained` is the least share of the energy that is not rounding which they account for, None if there are none.
-    `clarity` is the energy of D over that of the child's rounding; `edge` the largest singular value of rounding, in units
-    where the noise of each row and column is alike. `is_low_rank` is None where slice or noise do not allow an answer.
-    """
-
+    # `rank` counts the singular values above rounding, out of `side` that the changed part of the slice could show.
+    # `explained` is the least share of the energy that is not rounding which they account for, None if there are none.
+    # `clarity` is the energy of D over that of the child's rounding; `edge` the largest singular value of rounding, in units
+    # where the noise of each row and column is alike. `is_low_rank` is None where slice or noise do not allow an answer.
     rank: int
     side: int
     explained: float | None
@@ -61,11 +57,9 @@ class LowRank:
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """Squared singular values of the scaled difference, and the least and the greatest noise variance of an element.
+    """Squared singular values of the scaled difference, and the least and the greatest noise variance of an element."""
 
-    Whether the parent's own rounding counts depends on how the child was made: from the stored parent it does not.
-    """
-
+    # Whether the parent's own rounding counts depends on how the child was made: from the stored parent it does not.
     energies: FloatArray
     shape: tuple[int, int]
     least: float

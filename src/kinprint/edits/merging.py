@@ -12,22 +12,16 @@ from kinprint._util.numeric import FloatArray
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
-RELATED = 10.0
-"""Variance inflation above which parents are called related: a cosine of 0.95 between two of them."""
-
-INSEPARABLE = 1e10
-"""Condition of the parents' cosines beyond which a solution would be rounding."""
-
+RELATED = 10.0  # variance inflation above which parents are called related: a cosine of 0.95 between two of them
+INSEPARABLE = 1e10  # condition of the parents' cosines beyond which a solution would be rounding
 _CLUSTERS = 8  # slices from which their own scatter is a usable estimate of the error
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """child ≈ Σ coefficient·parent, without intercept.
+    """child ≈ Σ coefficient·parent, without intercept."""
 
-    `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept.
-    """
-
+    # `r_squared` is 1 − ‖residual‖²/‖child‖², uncentred as there is no intercept.
     coefficients: tuple[float, ...]
     standard_errors: tuple[float, ...]
     r_squared: float
@@ -43,13 +37,8 @@ class MixtureSums:
     _grams: list[FloatArray] = field(default_factory=list, repr=False)
     _products: list[FloatArray] = field(default_factory=list, repr=False)
     _groups: list[str] = field(default_factory=list, repr=False)
-    _square: float = field(default=0.0, repr=False)
+    square: float = field(default=0.0, repr=False)  # the child's energy
     _elements: int = field(default=0, repr=False)
-
-    @property
-    def square(self) -> float:
-        """The child's energy."""
-        return self._square
 
     def add(self, parent_slices: Sequence[NDArray[Any]], child_slice: NDArray[Any], group: str = "") -> None:
         """Add one tensor, or the same rows of each model's tensor; `group` names what errs alike, such as a role."""
@@ -70,7 +59,7 @@ class MixtureSums:
         self._grams.append(gram)
         self._products.append(product)
         self._groups.append(group)
-        self._square += square
+        self.square += square
         self._elements += child.size
 
     def solve(self, rounding: float = 0.0) -> Mixture:
@@ -79,8 +68,8 @@ class MixtureSums:
         `rounding` is the energy of the child's rounding. Of parents that differ by a few steps it is no noise: a mean of two
         neighbouring numbers becomes one of them. Twice the error is at least what it can move a coefficient, all of it together.
         """
-        if self._elements <= self.parents or self._square == 0.0:
-            raise DegenerateInput(f"mixture: {self._elements} elements, child norm {self._square:g}: expected more")
+        if self._elements <= self.parents or self.square == 0.0:
+            raise DegenerateInput(f"mixture: {self._elements} elements, child norm {self.square:g}: expected more")
         gram, product = np.sum(self._grams, axis=0), np.sum(self._products, axis=0)
         norms = np.sqrt(np.diag(gram))
         if np.any(norms == 0.0):
@@ -95,7 +84,7 @@ class MixtureSums:
             )
         inverse = np.linalg.inv(cosines)
         scaled = inverse @ (product / norms)
-        residual = max(self._square - float(scaled @ (product / norms)), 1e-15 * self._square)
+        residual = max(self.square - float(scaled @ (product / norms)), 1e-15 * self.square)
         variance = residual / (self._elements - self.parents)
         plain = np.sqrt(variance * np.diag(inverse)) / norms
         errors = np.maximum(plain, self._clustered(scaled / norms, norms, inverse))
@@ -104,7 +93,7 @@ class MixtureSums:
         return Mixture(
             coefficients=tuple((scaled / norms).tolist()),
             standard_errors=tuple(errors.tolist()),
-            r_squared=1.0 - residual / self._square,
+            r_squared=1.0 - residual / self.square,
             elements=self._elements,
             notes=self._notes(float(np.diag(inverse).max())),
         )

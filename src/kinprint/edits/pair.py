@@ -20,21 +20,17 @@ from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, on_grid
 from kinprint.text import Text
 
-LEAST_ELEMENTS = 64
-"""Elements below which nothing but sameness is said."""
-
+LEAST_ELEMENTS = 64  # elements below which nothing but sameness is said
 _LEAST_SCALED = 32  # non-zero pairs needed before one factor for all of them means anything
 _SLACK = 1.01
 
 
 @dataclass(frozen=True)
 class PairEdit:
-    """What relates a parent matrix and a child matrix, or equal row slices of both.
+    """What relates a parent matrix and a child matrix, or equal row slices of both."""
 
-    Parts are None where they were not needed (the two are the same), not asked for, or undefined; `limits` says which.
-    `common_scale` is the factor s with child = s·parent up to the child's rounding, its zeros aside, None if there is none.
-    """
-
+    # Parts are None where they were not needed (the two are the same), not asked for, or undefined; `limits` says which.
+    # `common_scale` is the factor s with child = s·parent up to the child's rounding, its zeros aside, None if there is none.
     shape: tuple[int, int]
     identity: TensorIdentity
     slope: Slope | None = None
@@ -116,11 +112,9 @@ def _as_child(A: FloatArray, stored: NDArray[Any], dtype_a: str, dtype_b: str) -
 
 
 def _common_scale(A: FloatArray, B: FloatArray, dtype_b: str) -> float | None:
-    """Return a factor that takes every sampled element of A to B within half a step of B's format, if there is one.
-
-    Each element allows an interval of factors; the answer is the middle of what all allow. A factor that rounding hides,
-    where one would do as well, is none.
-    """
+    """Return a factor that takes every sampled element of A to B within half a step of B's format, if there is one."""
+    # Each element allows an interval of factors; the answer is the middle of what all allow. A factor that rounding hides,
+    # where one would do as well, is none.
     if not is_float(dtype_b):
         return None
     some = few_rows(A.shape[0], A.shape[1])

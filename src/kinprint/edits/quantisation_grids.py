@@ -7,6 +7,7 @@ themselves; and the parent must not lie on such grids already.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +18,7 @@ from kinprint.edits.rounding import is_float, steps, stored_bits, used_dtype
 from kinprint.errors import DegenerateInput
 from kinprint.text import Text
 
-GROUPS = (128, 64, 32)
-"""Group sizes looked for, next to whole rows; the coarsest that fits is named."""
-
+GROUPS = (128, 64, 32)  # group sizes looked for, next to whole rows; the coarsest that fits is named
 MOST_LEVELS = 256
 SCREENED = 16
 SAMPLED = 48
@@ -49,16 +48,15 @@ _SAME_STEP = 0.6  # a larger group is one grid if its step is that of its parts,
 
 @dataclass(frozen=True)
 class GridFit:
-    """Uniform grids under the child's values.
+    """Uniform grids under the child's values."""
 
-    `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
-    not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that
-    a sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
-    child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or by a
-    method that corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the root mean
-    square error that rounding to such steps makes. `factor` multiplied the parent before, where only then rounding explains it.
-    """
-
+    # `on_grid` is the child's own state, None where its format hides it; `is_quantised` says that it is and the parent is
+    # not. `group` is the number of neighbours that share a step (the row's length if `row_wise`), `levels` the most that a
+    # sampled group spans, `bits` what they need. `rounded_share` is the share of the parent's values that round to the
+    # child's level, or lie within half a step of it: one for rounding to nearest, less if the parent was changed before, or
+    # by a method that corrects errors; `kept_share` is that of the values that are not zero in the child. `rounding` is the
+    # root mean square error that rounding to such steps makes. `factor` multiplied the parent before, where only then
+    # rounding explains it.
     on_grid: bool | None
     is_quantised: bool | None
     group: int | None = None
@@ -116,19 +114,21 @@ def find_grid(A: FloatArray, B: FloatArray, *, dtype_a: str, dtype_b: str) -> Gr
         off = GridFit(on_grid=False, is_quantised=False, fitting_share=screen.share, evidence=screen.nats)
         return _of_survivors(A, B, dtypes[1]) or off
     finest = _best(A, B, least, SAMPLED, dtypes[1]) or screen
-    for size in dict.fromkeys((width, *(size for size in GROUPS if size < width))):
+    for size in _sizes(width, GROUPS):
         fit = finest if size == least else _best(A, B, size, SAMPLED, dtypes[1])
         if fit is not None and fit.share >= FITTING and fit.step >= _SAME_STEP * finest.step:
             return _describe(A, B, size, fit, dtypes)
     return GridFit(on_grid=False, is_quantised=False, fitting_share=finest.share, evidence=finest.nats)
 
 
-def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> GridFit:
-    """Return what rounding to the child's format explains; the format itself is the grid, uniform or not.
+def _sizes(width: int, groups: Sequence[int]) -> list[int]:
+    return [width, *(size for size in groups if size < width)]
 
-    Scales serve the largest groups that hold no more values than a code has: by those, or by steps that fit, a parent's values
-    are rounded anew. Codes without their scales cannot be held against the parent.
-    """
+
+def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> GridFit:
+    """Return what rounding to the child's format explains; the format itself is the grid, uniform or not."""
+    # Scales serve the largest groups that hold no more values than a code has: by those, or by steps that fit, a parent's values
+    # are rounded anew. Codes without their scales cannot be held against the parent.
     limits = (Text("stored as {a}: the format itself is the grid", a=dtype_b),)
     bits = stored_bits(dtype_b)
     if bits is None or not is_float(dtype_a) or np.array_equal(B, np.rint(B)):
@@ -136,11 +136,13 @@ def _of_format(A: FloatArray, B: FloatArray, dtype_a: str, dtype_b: str) -> Grid
     uniform = find_grid(A, B, dtype_a=dtype_a, dtype_b="F32")
     if uniform.is_quantised:
         return replace(uniform, bits=bits, limits=limits)
-    for size in dict.fromkeys((A.shape[1], *(size for size in (*GROUPS, _LEAST_GROUP) if size < A.shape[1]))):
+    for size in _sizes(A.shape[1], (*GROUPS, _LEAST_GROUP)):
         parent, child = _groups(A, B, size, SAMPLED)
         if child.size and max(np.unique(group).size for group in child) <= 2**bits + 1:
             levels = [np.unique(group) for group in child]
-            nearest = np.stack([_nearest(*pair) for pair in zip(parent, levels, strict=True)])
+            cuts = [0.5 * (group[1:] + group[:-1]) for group in levels]
+            places = zip(levels, cuts, parent, strict=True)
+            nearest = np.stack([group[np.searchsorted(cut, values)] for group, cut, values in places])
             gaps = np.concatenate([np.diff(group) for group in levels])
             share, rounding = float(np.mean(nearest == child)), median(gaps) / math.sqrt(12.0)
             return GridFit(None, True, size, bits=bits, rounded_share=share, rounding=rounding, limits=limits)
@@ -151,7 +153,7 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
     """Return the grid of a pruned child: values so few and large show it in all groups together, in none by itself."""
     if np.mean((B == 0.0) & (A != 0.0)) < _NEW_ZEROS:
         return None
-    for size in dict.fromkeys((A.shape[1], *(size for size in GROUPS if size < A.shape[1]))):
+    for size in _sizes(A.shape[1], GROUPS):
         parent, child = _groups(A, B, size, SAMPLED)
         kept, top = child != 0.0, np.abs(child).max(axis=1, keepdims=True)
         unit = 0.5 * _SLACK * (steps(child, dtype) + np.abs(child) / top * steps(top, dtype))
@@ -169,11 +171,6 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
     return None
 
 
-def _nearest(values: FloatArray, levels: FloatArray) -> FloatArray:
-    """Return for each value the nearest of the levels, which are sorted."""
-    return levels[np.searchsorted(0.5 * (levels[1:] + levels[:-1]), values)]
-
-
 def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[str, str]) -> GridFit:
     parent, child = _groups(A, B, size, SAMPLED)
     levels, rounded, kept, step = _levels(parent, child, fit, dtypes[1])
@@ -188,7 +185,9 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         group=size,
         row_wise=size == A.shape[1],
         levels=levels,
-        bits=_bits(levels),
+        bits=math.ceil(
+            math.log2(levels if levels <= 4 else levels - 1)
+        ),  # a rounded zero point can span one level more
         free_zero=fit.free_zero,
         fitting_share=fit.share,
         evidence=fit.nats,
@@ -203,11 +202,6 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
     both = of_parent is not None and of_parent.share >= 0.5 and of_parent.nats >= EVIDENCE
     limits = (Text("the parent lies on such grids too"),) if both else ()
     return replace(found, on_grid=True, is_quantised=not both, limits=limits)
-
-
-def _bits(levels: int) -> int:
-    """Return the bits of a code with so many levels; a rounded zero point can make it span one more."""
-    return math.ceil(math.log2(levels if levels <= 4 else levels - 1))
 
 
 def _groups(A: FloatArray, B: FloatArray, size: int, count: int) -> tuple[FloatArray, FloatArray]:
@@ -268,11 +262,9 @@ def _probe(size: int) -> NDArray[np.intp]:
 def _evidence(
     parent: FloatArray, child: FloatArray, free: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Mark the elements that count as evidence for a grid of many levels, and of few.
-
-    Anchors fit by construction, and zeros may come from pruning. A value that occurs again says nothing new, except of a
-    grid so coarse that its values must repeat, and if the parent's do not.
-    """
+    """Mark the elements that count as evidence for a grid of many levels, and of few."""
+    # Anchors fit by construction, and zeros may come from pruning. A value that occurs again says nothing new, except of a
+    # grid so coarse that its values must repeat, and if the parent's do not.
     counted = free & (child != 0.0)
     again = _repeated(child)
     usual = _repeated(parent).mean(axis=1, keepdims=True) > 0.2
@@ -297,11 +289,9 @@ def _try(
     *,
     free_zero: bool,
 ) -> _Fit:
-    """Return for each group the coarsest grid that fits all its elements.
-
-    By chance a number of spacing u falls within ±t of a multiple of the step s with probability at most (2t + u)/s. The
-    number of grids tried is charged against the evidence.
-    """
+    """Return for each group the coarsest grid that fits all its elements."""
+    # By chance a number of spacing u falls within ±t of a multiple of the step s with probability at most (2t + u)/s. The
+    # number of grids tried is charged against the evidence.
     found = np.zeros(ratio.shape[0], dtype=np.intp)
     block = max(1, _BLOCK // ratio.size)
     for start in range(0, _SPANS.size, block):

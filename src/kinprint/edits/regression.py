@@ -18,9 +18,7 @@ The change of few trained rows can pass for noise: of the demo family's slices i
 199 with 32, and in none of 120 with 48.
 """
 
-ELEMENTS = 1 << 17
-"""Elements from which the shape of a residual is taken."""
-
+ELEMENTS = 1 << 17  # elements from which the shape of a residual is taken
 _LEAST_ELEMENTS = 1024
 _COLUMNS = 64  # of a product of 64 rows: so small a one BLAS does without waking threads
 _CANCELLED = 1e-9  # share of the child's energy below which a difference of sums is not trusted
@@ -29,13 +27,11 @@ _ABOVE_ROUNDING = 5.0  # noise of fewer rounding errors is shaped by the parent'
 
 @dataclass(frozen=True)
 class Slope:
-    """Least squares child ≈ slope·parent, without intercept.
+    """Least squares child ≈ slope·parent, without intercept."""
 
-    `error` takes elements as independent. `spread` is the standard deviation of the rows' own slopes beyond what their
-    errors explain: zero if one factor serves all rows; None for a single row. `correlation` is Pearson's, None where a
-    side is constant.
-    """
-
+    # `error` takes elements as independent. `spread` is the standard deviation of the rows' own slopes beyond what their
+    # errors explain: zero if one factor serves all rows; None for a single row. `correlation` is Pearson's, None where a side
+    # is constant.
     slope: float
     error: float
     spread: float | None
@@ -45,14 +41,12 @@ class Slope:
 
 @dataclass(frozen=True)
 class Residual:
-    """What child − slope·parent looks like.
+    """What child − slope·parent looks like."""
 
-    `level` is its root mean square, `rounding` that of storage alone. Dispersions are the relative standard deviations of
-    the rows' and columns' variances beyond chance; `magnitude_correlation` is that of |residual| with |parent|; `row_z`
-    the excess of the rows' squared mutual correlations in standard deviations. `white` is None where too little is left
-    above rounding, or the slice is too small.
-    """
-
+    # `level` is its root mean square, `rounding` that of storage alone. Dispersions are the relative standard deviations of
+    # the rows' and columns' variances beyond chance; `magnitude_correlation` is that of |residual| with |parent|; `row_z` the
+    # excess of the rows' squared mutual correlations in standard deviations. `white` is None where too little is left above
+    # rounding, or the slice is too small.
     level: float
     rounding: float
     kurtosis: float
@@ -148,11 +142,9 @@ def _dot(x: FloatArray, y: FloatArray) -> float:
 
 
 def _row_z(R: FloatArray) -> float:
-    """Return the excess of Σ r² over all pairs of rows, in standard deviations under independence.
-
-    For independent white rows of n columns each r² has mean 1/n and variance about 2/n², and pairs are uncorrelated. Any
-    structure that rows share, of low rank or a decaying spectrum, raises it.
-    """
+    """Return the excess of Σ r² over all pairs of rows, in standard deviations under independence."""
+    # For independent white rows of n columns each r² has mean 1/n and variance about 2/n², and pairs are uncorrelated. Any
+    # structure that rows share, of low rank or a decaying spectrum, raises it.
     norms = np.linalg.norm(R, axis=1)
     R = R[norms > 0.0] / norms[norms > 0.0][:, None]
     rows, columns = R.shape

@@ -11,12 +11,8 @@ import numpy as np
 from kinprint._util.numeric import FloatArray
 from kinprint.edits.rounding import few_rows, is_float, steps, used_dtype
 
-FITTING = 0.98
-"""Share of elements that must be the product of their factors, up to rounding."""
-
-VARIED = 0.02
-"""Least spread of the factors' logarithms: smaller ones are hidden by rounding or by training."""
-
+FITTING = 0.98  # share of elements that must be the product of their factors, up to rounding
+VARIED = 0.02  # least spread of the factors' logarithms: smaller ones are hidden by rounding or by training
 _SWEEPS = 4
 _LEAST_SIDE = 16
 

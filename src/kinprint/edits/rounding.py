@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from kinprint._util.numeric import FloatArray, median
 from kinprint.metrics.identity import GRIDS
 
-SAMPLE = 1 << 16
-"""Elements looked at where a sample tells as much as the whole."""
-
+SAMPLE = 1 << 16  # elements looked at where a sample tells as much as the whole
 _BITS = re.compile(r"(?<!\d)[1-8](?!\d)")
 _EXPONENT = np.int64(0x7FF0000000000000)
 

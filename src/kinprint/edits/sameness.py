@@ -10,19 +10,16 @@ from kinprint.edits.rounding import is_float
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.identity import GRIDS, IntArray, mean_steps, on_grid, ordinals
 
-SAMPLE = 1 << 14
-"""Elements whose distance in units in the last place is averaged."""
+SAMPLE = 1 << 14  # elements whose distance in units in the last place is averaged
 
 
 @dataclass(frozen=True)
 class TensorIdentity:
-    """How far two stored tensors are the same.
+    """How far two stored tensors are the same."""
 
-    `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a
-    cast without loss counts. `mean_ulps` is over at most `SAMPLE` evenly spaced elements, on the coarser grid, and None
-    where a side is stored as integers or out of the coarser range.
-    """
-
+    # `cast` names the change of format ("F32 to BF16") if the finer side, cast to the coarser one's format, equals it; a cast
+    # without loss counts. `mean_ulps` is over at most `SAMPLE` evenly spaced elements, on the coarser grid, and None where a
+    # side is stored as integers or out of the coarser range.
     dtype_parent: str
     dtype_child: str
     elements: int
@@ -68,11 +65,9 @@ def _cast(a: NDArray[Any], b: NDArray[Any], dtype_a: str, dtype_b: str, *, same:
 
 
 def _rounds_to(finer: NDArray[Any], coarser: NDArray[Any], dtype: str) -> bool:
-    """Whether `finer` on the grid of `dtype` is `coarser`; a sample refutes almost every pair that is not.
-
-    A number halfway between two of the grid may have gone to either: hardware rounds it to even, many converters away
-    from zero (one element in 16,000 of a real F16 copy tells).
-    """
+    """Whether `finer` on the grid of `dtype` is `coarser`; a sample refutes almost every pair that is not."""
+    # A number halfway between two of the grid may have gone to either: hardware rounds it to even, many converters away
+    # from zero (one element in 16,000 of a real F16 copy tells).
     for limit in (4096, finer.size):
         exact, given = _strided(finer, limit).astype(np.float64), _strided(coarser, limit)
         try:

@@ -19,15 +19,14 @@ _LEAST = 16  # zeros and survivors needed for a rank statistic
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Exact zeros of parent and child.
+    """Exact zeros of parent and child."""
 
-    `new_zeros` is the share of elements that are zero in the child only. `small_first` is the chance that a removed
-    weight was smaller than a surviving one, over pairs of a sample: 1 for a global magnitude threshold, ½ for removal at
-    random; None without new zeros. `survivors_equal` is the share of the child's non-zero elements that equal the parent's.
-    `survivors_near` is the share of them within the error of rounding to eight bits by rows: pruned, and quantised or trained
-    too little to tell. `pattern` is "N:M" if every group of M neighbours in a row keeps at most N, and the parent's did not.
-    """
-
+    # `new_zeros` is the share of elements that are zero in the child only. `small_first` is the chance that a removed weight
+    # was smaller than a surviving one, over pairs of a sample: 1 for a global magnitude threshold, ½ for removal at random;
+    # None without new zeros. `survivors_equal` is the share of the child's non-zero elements that equal the parent's.
+    # `survivors_near` is the share of them within the error of rounding to eight bits by rows: pruned, and quantised or
+    # trained too little to tell. `pattern` is "N:M" if every group of M neighbours in a row keeps at most N, and the parent's
+    # did not.
     parent_zeros: float
     child_zeros: float
     new_zeros: float

@@ -10,12 +10,8 @@ from kinprint._util.numeric import FloatArray
 from kinprint.edits.rounding import steps, used_dtype
 
 LEAST_SIDE = 16
-CUT = 0.9
-"""Share of the possible rank below which a child's rank counts as cut, if the parent's is not."""
-
-PROJECTED = 0.1
-"""Share of the difference that may remain after the parent was projected on the child's directions."""
-
+CUT = 0.9  # share of the possible rank below which a child's rank counts as cut, if the parent's is not
+PROJECTED = 0.1  # share of the difference that may remain after the parent was projected on the child's directions
 _MARGIN = 1.2  # rounding errors are not quite independent, nor of one size
 
 

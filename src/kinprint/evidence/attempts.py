@@ -11,8 +11,7 @@ from kinprint.text import Text
 
 T = TypeVar("T")
 _noted: ContextVar[list[Text] | None] = ContextVar("noted", default=None)
-strict = False
-"""Whether errors pass: so in the project's own tests, where no bug may hide behind a reason."""
+strict = False  # whether errors pass: so in the project's own tests, where no bug may hide behind a reason
 
 
 def _broken(why: str) -> Text:
@@ -25,11 +24,9 @@ def is_broken(reason: Text | None) -> bool:
 
 
 def attempt(run: Callable[[], T], otherwise: Callable[[Text], T]) -> T:
-    """Return what `run` returns; after an unexpected error, what `otherwise` makes of the reason, which may claim nothing.
-
-    Suspects are made by those who have something to hide, and one odd matrix must not end the comparison. What is raised on
-    purpose (a budget, a broken connection, an assumption that fails) is the caller's.
-    """
+    """Return what `run` returns; after an unexpected error, what `otherwise` makes of the reason, which may claim nothing."""
+    # Suspects are made by those who have something to hide, and one odd matrix must not end the comparison. What is raised on
+    # purpose (a budget, a broken connection, an assumption that fails) is the caller's.
     try:
         return run()
     except KinprintError:

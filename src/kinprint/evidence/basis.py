@@ -4,8 +4,6 @@ The alignment looks at embeddings, or norms, alone. The tests that follow count 
 null the order of neurons is independent of everything the alignment saw, so their p-values stay exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -35,9 +33,7 @@ ALIGNED = Text(
     "residual dimensions are paired by the embeddings of shared tokens; the order of neurons was not looked at"
 )
 BY_NORMS = Text("residual dimensions are paired by their scales in all norms; the order of neurons was not looked at")
-MOST_IN_PLACE = (
-    0.5  # share of residual dimensions that norms pair with their own place, beyond which they propose no order
-)
+MOST_IN_PLACE = 0.5  # share of dimensions that norms pair with their own place, beyond which they propose no order
 SAME_COLUMN = 0.3  # cosine of the columns of one dimension in rows that match: independent ones of 64 rows stay below
 
 
@@ -108,7 +104,9 @@ def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bo
     by_role: dict[Role, list[SamplePair]] = {}
     for pair in sample_pairs(*assessment.probes, assessment.layer_map):
         if pair.finite and (has_neuron_rows(pair.role) or (pair.role is Role.ATTN_V and not signed)):
-            by_role.setdefault(pair.role, []).append(_aligned(pair, match))
+            moved, kept = match.columns_of_a(pair.b.values)
+            a = replace(pair.a, stored=pair.a.values[:, kept], offset=0.0)
+            by_role.setdefault(pair.role, []).append(replace(pair, a=a, b=replace(pair.b, stored=moved, offset=0.0)))
     tests: list[EvidenceTest] = []
     by_layer: dict[int, float] = {}
     heads = {probe.kv_heads for probe in assessment.probes}
@@ -133,10 +131,8 @@ def _tested(assessment: Assessment, match: ColumnMatch, how: Text, *, signed: bo
 
 
 def _sizes(pair: SamplePair) -> SamplePair:
-    """Return absolute values, rows at one length, without means of rows and columns: no sign of a dimension changes them.
-
-    What is left takes a row and a dimension: the length or the zeros of a row, which a recipe may give it by place, do not show.
-    """
+    """Return absolute values, rows at one length, without means of rows and columns: no sign of a dimension changes them."""
+    # What is left takes a row and a dimension: the length or the zeros of a row, which a recipe may give it by place, do not show.
 
     def sizes(sample: Sample) -> Sample:
         found = np.abs(sample.stored) / np.maximum(np.linalg.norm(sample.stored, axis=1, keepdims=True), 1e-300)
@@ -187,15 +183,6 @@ def _column_match(
         return error.reason, spent
 
 
-def _aligned(pair: SamplePair, match: ColumnMatch) -> SamplePair:
-    moved, kept = match.columns_of_a(pair.b.values)
-    return replace(
-        pair,
-        a=replace(pair.a, stored=pair.a.values[:, kept], offset=0.0),
-        b=replace(pair.b, stored=moved, offset=0.0),
-    )
-
-
 def token_rotations(
     models: tuple[Model, Model], tokens: Sequence[tuple[int, int]] | None, allowance: int | None, *, seed: int
 ) -> list[NDArray[np.float32]]:
@@ -211,10 +198,7 @@ def token_rotations(
 
 
 def shared_embeddings(
-    models: tuple[Model, Model],
-    tokens: Sequence[tuple[int, int]],
-    allowance: int | None,
-    role: Role = Role.EMBEDDING,
+    models: tuple[Model, Model], tokens: Sequence[tuple[int, int]], allowance: int | None, role: Role = Role.EMBEDDING
 ) -> tuple[tuple[FloatArray, FloatArray] | None, int]:
     """Read the embeddings (or head rows) of up to `BASIS_TOKENS` shared tokens; None where a side has none or they do not fit."""
     parts = [model.parts.get((role, None, None)) for model in models]

@@ -17,8 +17,6 @@ of norms in common: with little training the answer is "unclear". Thresholds com
 to 1200 steps, learning rates 1e-3 and 4e-3, batches of 8 and 64; docs/verdicts.md has the figures); they are no p-values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,8 +31,7 @@ Pairs = Sequence[tuple[FloatArray, FloatArray]]
 
 TRAINING, INITIALISATION, UNCLEAR = "training", "initialisation", "unclear"
 
-EDGE_MARGIN = 1.05
-"""Factor on the edge: finite random matrices go beyond it by a few percent."""
+EDGE_MARGIN = 1.05  # factor on the edge: finite random matrices go beyond it by a few percent
 LEAST_SIZE = 8  # of the shorter side of a slice
 LEAST_SHARE = 5.0 / 96.0
 """Learned directions, as a share of the shorter sides of slices, below which training was too short. Of 96, siblings of 120 steps

@@ -1,7 +1,5 @@
 """Judge which parts of the two models share weights: embeddings, norms, attention, MLPs, experts, router, head."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 
@@ -162,11 +160,9 @@ def _places_alone(roles: Sequence[Role], signs: Mapping[str, float]) -> bool:
 
 
 def _own_units(tests: Sequence[EvidenceTest]) -> dict[str, bool]:
-    """Say of each part whether its own units (neurons, value channels) stand in place, where that was tested.
-
-    Their order is drawn anew in every model. What is tested by residual dimensions agrees a little between any two models that were
-    trained on the same embeddings, since these give dimensions a meaning.
-    """
+    """Say of each part whether its own units (neurons, value channels) stand in place, where that was tested."""
+    # Their order is drawn anew in every model. What is tested by residual dimensions agrees a little between any two models
+    # that were trained on the same embeddings, since these give dimensions a meaning.
     found: dict[str, bool] = {}
     for name, roles in PARTS.items():
         scopes = {role.value for role in roles}
@@ -209,10 +205,8 @@ def _state(hits: int, tested: int) -> str:
 
 
 def _between_strangers(item: ComponentFinding, tests: Sequence[EvidenceTest]) -> ComponentFinding:
-    """Take back that a part is shared by residual dimensions alone, unless it is a near-copy.
-
-    Strangers share embeddings or head, and no layer.
-    """
+    """Take back that a part is shared by residual dimensions alone, unless it is a near-copy."""
+    # Strangers share embeddings or head, and no layer.
     own = {role.value for role in _WHOLE[item.component]}
     near = [
         t
@@ -256,11 +250,9 @@ def _by_layer(
     note: Text | None = None,
     aligned: frozenset[int] = frozenset(),
 ) -> ComponentFinding:
-    """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers.
-
-    Where only an alignment shows that layers share, those that were compared after it (`aligned`) count as tested, beside those
-    that share in place.
-    """
+    """Judge a part tested layer by layer: each entry is corrected for the search for its layer and for the layers."""
+    # Where only an alignment shows that layers share, those that were compared after it (`aligned`) count as tested, beside those
+    # that share in place.
     count = len(layers.alignment.layers)
     corrected = {layer: bonferroni(p, layers.tries) for layer, p in found.items()}
     shared = {layer for layer, p in corrected.items() if p <= LAYER_ALPHA}
@@ -277,10 +269,8 @@ def _by_layer(
 
 
 def expert_map(a: Probe, b: Probe, layer_map: LayerMap) -> list[ExpertFinding]:
-    """Match each sampled expert of B with the sampled experts of A's layer, or with its dense MLP (upcycling).
-
-    Among many experts the likeliest is chosen by a cheap look at a corner of its weights; the test counts all of them.
-    """
+    """Match each sampled expert of B with the sampled experts of A's layer, or with its dense MLP (upcycling)."""
+    # Among many experts the likeliest is chosen by a cheap look at a corner of its weights; the test counts all of them.
     mine, theirs = _experts(b), _experts(a)
     total = sum(len(experts) for experts in mine.values())
     found = []

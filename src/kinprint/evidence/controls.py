@@ -1,7 +1,5 @@
 """Run comparisons whose answer is known, by the same code, beside every verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -35,10 +33,8 @@ WIDE_LAYER, WIDE_LAYERS, WIDE_ROWS = 1 << 18, 3, 16
 
 
 def own_controls(a: Probe, *, seed: int) -> Controls:
-    """Run A against itself, which must be identical, and against itself with all free orders drawn anew: unrelated.
-
-    Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
-    """
+    """Run A against itself, which must be identical, and against itself with all free orders drawn anew: unrelated."""
+    # Beside the two findings come the tests, by name and scope, that reach the threshold on a copy: no others could.
     a = _thinned(a)  # these show that the tests work on this model, for which some layers do
     same, shuffled = assess(a, a, seed=seed), assess(a, a.shuffled(seed + 1), seed=seed)
     return [_judged(SELF, IDENTICAL, same), _judged(SHUFFLED, NO_EVIDENCE, shuffled)], _reached(same)
@@ -60,11 +56,11 @@ def control_layers(*probes: Probe) -> int:
 def both_controls(a: Probe, b: Probe, *, seed: int) -> Controls:
     """Run the controls of both models, so that their order does not matter: where those of B go wrong, these are reported."""
     (mine, able), (others, seen) = (own_controls(probe, seed=seed) for probe in (a, b))
-    worse = (
-        one if one.status == FAILED or two.status == PASSED else _of_b(two)
-        for one, two in zip(mine, others, strict=True)
-    )
-    return list(worse), able & seen
+    worse = []
+    for one, two in zip(mine, others, strict=True):
+        of_b = replace(two, reason=Text("model {side}: {why}", side="B", why=two.reason))
+        worse.append(one if one.status == FAILED or two.status == PASSED else of_b)
+    return worse, able & seen
 
 
 def both_controls_aside(a: Probe, b: Probe, *, seed: int) -> Callable[[], Controls]:
@@ -92,10 +88,6 @@ def failed_controls(why: Text) -> Controls:
     """Return what stands for the controls where they could not be run: failures, which forbid a verdict."""
     known = ((SELF, IDENTICAL), (SHUFFLED, NO_EVIDENCE))
     return [ControlFinding(name, expected, FAILED, None, None, None, why) for name, expected in known], frozenset()
-
-
-def _of_b(control: ControlFinding) -> ControlFinding:
-    return replace(control, reason=Text("model {side}: {why}", side="B", why=control.reason))
 
 
 def _reached(assessment: Assessment) -> frozenset[tuple[str, str]]:

@@ -27,8 +27,7 @@ from kinprint.text import Text
 
 DIMENSION_POINTS = "dimension_fixed_points"
 LEAST_NORMS = 3  # with one or two scales a profile is a point among hundreds on a line
-OUTSTANDING = 4.0
-"""Times the median length at which a profile stands out: 0 to 2 % of the dimensions of trained models."""
+OUTSTANDING = 4.0  # times the median length at which a profile stands out: 0 to 2 % of the dimensions of trained models
 
 
 def dimension_test(pairs: Sequence[SamplePair], ordered: Mapping[Axis, Text]) -> EvidenceTest:

@@ -1,7 +1,5 @@
 """Name the edit that made one model of the other, where the evidence shows one."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,9 +38,7 @@ LIKE_ANOTHER = (0.5, 2.0)
 """Size of what an average adds, over what a model as large as A would add at that share: 1 for models of one make. Training that
 keeps the length of A and ends at slope 0.8 adds 0.6 instead of 0.2."""
 
-NORM_SLACK = (
-    0.15  # relative distance of the norms' slope from that of the matrices; or three standard errors, if that is more
-)
+NORM_SLACK = 0.15  # relative distance of the norms' slope from that of matrices; or three standard errors, if more
 NEW_ZEROS = 0.05  # share of zeros beyond A's from which weights were pruned, training making none
 
 DIRECT = frozenset({"cast", "scaled"})
@@ -81,12 +77,10 @@ BASES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several.
+    """A recognised edit: its name in reports, how it continues the sentence, what shows it, and its variant if it has several."""
 
-    Of several edits, ``parts`` has the names one by one, and ``phrase`` and ``reasons`` are those of all. ``direct`` says that one
-    model's weights follow from the other's.
-    """
-
+    # Of several edits, ``parts`` has the names one by one, and ``phrase`` and ``reasons`` are those of all. ``direct`` says
+    # that one model's weights follow from the other's.
     name: str
     phrase: Text | None
     reasons: tuple[Text, ...]
@@ -172,10 +166,6 @@ def _moved_layers(facts: Facts) -> bool:
     return any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
 
 
-def _distinct_sources(facts: Facts) -> int:
-    return len({item.source for item in facts.alignment.layers if item.shared})
-
-
 def _lost_layers(facts: Facts) -> str:
     """Name the layers that match none although the others are near-copies, in models of one depth: training does not do that."""
     layers = facts.alignment.layers
@@ -220,7 +210,8 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
             last=facts.layers_a - 1,
             kind=word(facts.alignment.kind),
         )
-        if facts.alignment.kind == SHUFFLED and facts.layers_a == facts.layers_b == _distinct_sources(facts):
+        sources = {item.source for item in facts.alignment.layers if item.shared}
+        if facts.alignment.kind == SHUFFLED and facts.layers_a == facts.layers_b == len(sources):
             yield Kind("layers_reordered", Text("by putting its layers in another order"), (text,))
         else:
             yield Kind("depth_changed", Text("by dropping, repeating or moving layers"), (text,))
@@ -249,11 +240,8 @@ def _negated(facts: Facts) -> Iterator[Kind]:
     units = [said for axis, said in _SIGNED.items() if facts.basis is None and negated_units(facts.tests, axis)]
     if units:
         said = joined(units, "and")
-        phrase, reason = (
-            Text("with the signs of some {units} changed", units=said),
-            Text("{units} agree up to sign", units=said),
-        )
-        yield Kind("units_negated", phrase, (reason,))
+        reason = Text("{units} agree up to sign", units=said)
+        yield Kind("units_negated", Text("with the signs of some {units} changed", units=said), (reason,))
 
 
 _REPLACED = {
@@ -307,10 +295,8 @@ def _norms_reset(facts: Facts) -> Iterator[Kind]:
 
 
 def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> bool:
-    """Whether one model is the other averaged with a third: one slope for all roles and norms, and what a model would add.
-
-    No part of an average is its parent's, bit for bit. Either model may be the average.
-    """
+    """Whether one model is the other averaged with a third: one slope for all roles and norms, and what a model would add."""
+    # No part of an average is its parent's, bit for bit. Either model may be the average.
     known = [(item.slope, item.correlation) for item in edits if item.slope and item.correlation]
     if len(known) < 3 or any(item.identical for item in edits) or (norms is not None and norms.identical):
         return False
@@ -363,12 +349,12 @@ def _weights(facts: Facts, found: Sequence[Kind]) -> Iterator[Kind]:
     )
     if edit == "cast" and facts.function is not None and facts.function.same is False:
         edit = "identical"  # whatever else was changed was not among what was read
+    moved = facts.norms is not None and facts.norms.agree is False
     if edit != "quantised" and not ("merged" in names and edit in ("changed", "merged_or_reweighted")):
         yield replace(_plain(edit, facts, shown), reasons=reasons)
         reasons = ()
-    elif edit == "quantised" and _norms_moved(facts, names):
-        reason = Text("norms, which rounding leaves alone, differ")
-        yield Kind(*_PLAIN["changed"], (reason,))
+    elif edit == "quantised" and moved and not names & {"norms_folded", "norms_replaced", "merged"}:
+        yield Kind(*_PLAIN["changed"], (Text("norms, which rounding leaves alone, differ"),))
     bits = {item.bits for item in edits if item.bits}
     coded = sum(item.tensors for item in edits if item.bits)
     least = NEW_ZEROS if not bits else ZERO_LEVEL if min(bits) >= 4 else 1.0  # zero is one of the levels of a code
@@ -388,19 +374,9 @@ def _in_place(facts: Facts) -> list[EditFinding]:
 
 
 def _new_zeros(shown: Sequence[EditFinding]) -> float:
-    known = [
-        abs(item.zeros_b - item.zeros_a) for item in shown if item.zeros_a is not None and item.zeros_b is not None
-    ]
+    both = [(x.zeros_a, x.zeros_b) for x in shown]
+    known = [abs(b - a) for a, b in both if a is not None and b is not None]
     return sum(known) / len(known) if known else 0.0
-
-
-def _norms_moved(facts: Facts, names: set[str]) -> bool:
-    """Whether norms differ in a way that no edit named so far explains."""
-    return (
-        facts.norms is not None
-        and facts.norms.agree is False
-        and not names & {"norms_folded", "norms_replaced", "merged"}
-    )
 
 
 def _plain(edit: str, facts: Facts, shown: Sequence[EditFinding]) -> Kind:

@@ -22,7 +22,7 @@ from kinprint.evidence.controls import read_alike
 from kinprint.evidence.expert_split import ExpertSplit, find_split
 from kinprint.evidence.layer_map import LAYER_ALPHA
 from kinprint.evidence.norm_edits import FoldedPair, NormEdit, norm_edit, unfold
-from kinprint.evidence.probe import LayerMap, Probe, SamplePair, in_depth, is_residual_norm, pairs_by_role, sample_pairs
+from kinprint.evidence.probe import LayerMap, Probe, SamplePair, in_depth, norm_pairs, pairs_by_role
 from kinprint.evidence.reading import EVERYTHING, ProbeRead, Scope, fill_probes, new_probe
 from kinprint.evidence.sign_tests import signs_undone
 from kinprint.model.model import Model, open_model
@@ -86,11 +86,7 @@ def examine_edits(
     changed = norm_edit(assessment.probes, layer_map)
     folded, changed = unfold(matrices, assessment.probes, layer_map, changed)
     findings = tuple(_finding(role.value, pairs) for role, pairs in folded.items())
-    norms = [
-        (pair.a.values, pair.b.values)
-        for pair in sample_pairs(*assessment.probes, layer_map)
-        if is_residual_norm(pair.role) and _varies(pair)
-    ]
+    norms = [(pair.a.values, pair.b.values) for pair in norm_pairs(*assessment.probes, layer_map)]
     if changed.is_folded:  # norms were taken for equal: the other side's matrices have what is left of them
         readers = [item for items in folded.values() for item in items]
         norms = [(item.factors, item.column_slopes) for item in readers if item.factors is not None]
@@ -123,11 +119,6 @@ def _plan(models: tuple[Model, Model], assessment: Assessment, layer_map: LayerM
     return reads
 
 
-def _varies(pair: SamplePair) -> bool:
-    one, two = pair.a.values, pair.b.values
-    return one.shape == two.shape and pair.finite and bool(np.ptp(one) > 0 and np.ptp(two) > 0)
-
-
 BACKWARDS = Text("as if A had been made from B")
 FOLDED = Text("the parent's with its norm's scales folded alike, up to rounding")
 FOLLOWS = 0.999
@@ -154,7 +145,8 @@ class _Named:
 
 def _named(item: FoldedPair) -> _Named | None:
     """Describe B as made from A, and A as made from B."""
-    (a, b), (a_as_child, b_as_parent) = _sides(item.forward), _sides(item.back)
+    a, b = item.forward.a, item.forward.b
+    a_as_child, b_as_parent = item.back.a, item.back.b
     try:
         edit = describe(a.stored, b.stored, dtype_a=a.dtype, dtype_b=b.dtype)
         if item.is_rounding:
@@ -178,10 +170,8 @@ def _named(item: FoldedPair) -> _Named | None:
 
 
 def _one_way(found: NamedEdit, edit: PairEdit, back: NamedEdit) -> bool:
-    """Whether the child follows from this very parent: two copies of an unseen model, both changed, have no direction.
-
-    The parent may be neither on a grid nor pruned itself, and the child must follow from it to the last number.
-    """
+    """Whether the child follows from this very parent: two copies of an unseen model, both changed, have no direction."""
+    # The parent may be neither on a grid nor pruned itself, and the child must follow from it to the last number.
     zeros, grid = edit.sparsity, edit.grid
     marked = back.bits is not None or (zeros is not None and zeros.parent_zeros >= PRUNED)
     exact = {
@@ -189,10 +179,6 @@ def _one_way(found: NamedEdit, edit: PairEdit, back: NamedEdit) -> bool:
         "pruned": zeros is not None and (zeros.survivors_equal or 0.0) >= FOLLOWS,
     }
     return found.name in _ONE_WAY and not (found.symmetric or marked) and exact.get(found.name, True)
-
-
-def _sides(pair: SamplePair) -> tuple[Sample, Sample]:
-    return pair.a, pair.b
 
 
 def _cut(edit: PairEdit, other: PairEdit, parent: Sample, child: Sample) -> Truncation | None:

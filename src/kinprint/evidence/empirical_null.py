@@ -16,9 +16,7 @@ NULL_SCHEMA = "kinprint.null"
 NULL_VERSION = 1
 DEFAULT_NULL = "default_null.json"
 MOST_BYTES = 64 << 20  # of a null: that which ships has 12 kB
-MARGIN = 2.0
-"""The largest value ever seen is widened by this factor: a finite sample does not know its own extremes."""
-
+MARGIN = 2.0  # the largest value ever seen is widened by this factor: a finite sample does not know its own extremes
 ROUNDING = 1e-6
 """Relative difference between a stated mean, spread or largest value and that of the values, which may have been rounded."""
 

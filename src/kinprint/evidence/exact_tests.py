@@ -14,17 +14,9 @@ from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, largest_magnitude
 from kinprint.arch import Axis, Role
 from kinprint.arch.exchangeable import permuted_axis
 from kinprint.errors import DegenerateInput
+from kinprint.evidence import exchangeability
 from kinprint.evidence.common_start import correlation
-from kinprint.evidence.exchangeability import (
-    Block,
-    OrderedAxes,
-    common_order,
-    fair_pair,
-    few_entries,
-    tied_alike,
-    unit_ranks,
-    without_copies,
-)
+from kinprint.evidence.exchangeability import Block, OrderedAxes, fair_pair, without_copies
 from kinprint.evidence.probe import SamplePair
 from kinprint.model.reader import Sample
 from kinprint.results.findings import EvidenceTest
@@ -57,8 +49,8 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
             "all {n} norms are constant on at least one side: there is no order to compare", n=len(group)
         )
     null = joint_tail([(one[None, :], two[None, :]) for one, two in varying], seed=seed)
-    ranks = [unit_ranks(np.array(side)) for side in zip(*varying, strict=True)]
-    if null.sd > 0.0 and (order := common_order(ranks[0], ranks[1], null.sd)) is not None:
+    ranks = [exchangeability.unit_ranks(np.array(side)) for side in zip(*varying, strict=True)]
+    if null.sd > 0.0 and (order := exchangeability.common_order(ranks[0], ranks[1], null.sd)) is not None:
         raise DegenerateInput(order)
     return _from_null("norm_joint", role, null, (len(varying), len(group)), ONE_PERMUTATION, RESIDUAL_ORDER)
 
@@ -130,7 +122,7 @@ def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> Evidenc
 def _unless_tied(test: EvidenceTest, group: Sequence[SamplePair]) -> EvidenceTest:
     if (test.log10_p or 0.0) <= STANDS_OUT:
         finite = [pair for pair in group if pair.finite]
-        if (why := tied_alike(finite) or few_entries(finite)) is not None:
+        if (why := exchangeability.tied_alike(finite) or exchangeability.few_entries(finite)) is not None:
             raise DegenerateInput(why)
     return test
 

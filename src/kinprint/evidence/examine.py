@@ -1,13 +1,12 @@
 """Examine two models: cheap and decisive tests first, more reading only where the answer can change, then the verdict."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinprint._util.progress import Progress
 from kinprint.align.layer_alignment import NONE as NO_MAP
 from kinprint.align.layer_alignment import kind_of_map
 from kinprint.align.residual_basis import ColumnMatch
@@ -41,16 +40,8 @@ from kinprint.evidence.sign_tests import negated_units
 from kinprint.evidence.verdict import LOG10_ALPHA, MATCHES_NEURONS, TRUNK, decide
 from kinprint.model.model import Model
 from kinprint.model.weights import StoredWeights
-from kinprint.results.findings import (
-    TESTED,
-    ControlFinding,
-    Evidence,
-    FunctionFinding,
-    LayerFinding,
-    MergeFinding,
-    PowerFinding,
-    Verdict,
-)
+from kinprint.results import findings
+from kinprint.results.findings import ControlFinding, Evidence, FunctionFinding, LayerFinding, PowerFinding, Verdict
 from kinprint.results.options import Options
 from kinprint.sources.session import Session
 from kinprint.text import Text, joined, labelled
@@ -61,7 +52,6 @@ EDIT_SHARE = 0.5  # of what is left after that: for larger slices, where the mod
 CLEAR_COLUMNS = 0.5  # share of residual dimensions that tokens pair beyond doubt, below which it was no mere reordering
 REORDERED_BASIS = Text("reordered residual dimensions")
 SEE_DEEP = Text("see --deep")
-Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -83,14 +73,14 @@ class Case:
         return None if left is None else int(max(left - self.spared, 0) * share)
 
 
-def examine(case: Case, tell: Tell) -> tuple[Verdict, Evidence]:
+def examine(case: Case, tell: Progress) -> tuple[Verdict, Evidence]:
     """Judge two models of which the comparison's slices are in the probes."""
     with noting() as broken:
         facts, stages = _gathered(case, tell)
     return decide(replace(facts, broken=tuple(broken))), _evidence(facts, stages)
 
 
-def _gathered(case: Case, tell: Tell) -> tuple[Facts, list[Text]]:
+def _gathered(case: Case, tell: Progress) -> tuple[Facts, list[Text]]:
     """Return what the rules look at, and what was done for it."""
     models, probes, options, scope = case.models, case.probes, case.options, case.scope
     a, b = probes
@@ -166,12 +156,11 @@ def _first_assessment(case: Case, stages: list[Text]) -> tuple[Assessment, Case]
             spared = max(everything if allowed is None else min(everything, allowed), spent) - spent
             return assessment, replace(case, spared=spared)
     spent += read(planned())
-    stages.append(
-        Text(
-            "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
-            n=spent,
-        )
+    what = Text(
+        "exact tests: {n:,} further bytes, for layers, neurons, heads and tokens that the comparison did not need",
+        n=spent,
     )
+    stages.append(what)
     return assess(a, b, seed=seed), case
 
 
@@ -354,7 +343,7 @@ def _remapped(assessment: Assessment, found: RotationEvidence) -> Assessment:
     unread = tuple(layer for layer in range(counts[1]) if layer not in found.by_layer)
     alignment = replace(
         assessment.layers.alignment,
-        status=TESTED,
+        status=findings.TESTED,
         kind=kind_of_map(pairs, counts[0]),
         layers=layers,
         reason=None,
@@ -466,7 +455,7 @@ def _function(
     return found
 
 
-def _merge(case: Case, stages: list[Text]) -> MergeFinding | None:
+def _merge(case: Case, stages: list[Text]) -> findings.MergeFinding | None:
     before, found, problems = case.session.bytes_delivered, None, list[Text]()
     try:
         label = case.models[0].label

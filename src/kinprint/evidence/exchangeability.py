@@ -1,7 +1,5 @@
 """Check that units (residual dimensions, neurons, layers) have no order or copies that two unrelated models could share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,17 +20,13 @@ Real = TypeVar("Real", bound=np.floating[Any])
 Block = tuple[FloatArray, FloatArray]
 OrderedAxes = Mapping[Axis, Text]  # axes that have an order in these models, with the reason
 
-ORDER_Z = 2.0
-"""How many standard deviations a common trend over the index may be worth."""
-
+ORDER_Z = 2.0  # how many standard deviations a common trend over the index may be worth
 REPEATS_Z = 5.5
 """Standard deviations at which both models repeat at one lag; of copies, which repeat alike, one in 10⁴ does by chance."""
 
 WAVES = 4
 
-COPY_R = 0.1
-"""Correlation of two layers' slices in either model beyond which they are taken for copies of one layer."""
-
+COPY_R = 0.1  # correlation of two layers' slices in either model beyond which they are taken for copies of one layer
 _CORNER = (16, 512)
 
 ONE_SIDED = 0.4
@@ -78,9 +72,8 @@ class ProbePair:
         one, two = (probe.samples.get((Role.EMBEDDING, None, None)) for probe in (self.a, self.b))
         if one is None or two is None or not (one.finite and two.finite) or one.stored.shape != two.stored.shape:
             return None
-        follows = min(
-            correlation(*(_off_mean(x.values)[part] for part in (slice(1, None), slice(-1)))) for x in (one, two)
-        )
+        centred = [x.values - x.values.mean(axis=0) for x in (one, two)]
+        follows = min(correlation(x[1:], x[:-1]) for x in centred)
         same = correlation(*(np.diff(x.values, axis=0) for x in (one, two)))  # what is smooth in the number is left out
         if len(one.stored) < 2 or follows <= FOLLOWS_TOKENS or same >= SAME_TABLE:
             return None
@@ -92,11 +85,6 @@ class ProbePair:
     def slices(self) -> Mapping[Role, list[SamplePair]]:
         """Pairs of slices, by role."""
         return pairs_by_role(self.a, self.b, self.layer_map)
-
-
-def _off_mean(rows: FloatArray) -> FloatArray:
-    found: FloatArray = rows - rows.mean(axis=0)
-    return found
 
 
 def _waves(ranks: FloatArray) -> FloatArray:
@@ -118,11 +106,9 @@ def unit_ranks(vectors: FloatArray) -> FloatArray:
 
 
 def _repeats(ranks: FloatArray) -> FloatArray:
-    """Return, for lags 1 to d/2, how far vectors resemble themselves a lag further on, in standard deviations of a random order.
-
-    Unit ranks, so that a few large entries do not decide; all lags at once, by a Fourier transform. Norms of a model resemble
-    each other, so their mean scatters like a single one at most.
-    """
+    """Return, for lags 1 to d/2, how far vectors resemble themselves a lag further on, in standard deviations of a random order."""
+    # Unit ranks, so that a few large entries do not decide; all lags at once, by a Fourier transform. Norms of a model resemble
+    # each other, so their mean scatters like a single one at most.
     d = ranks.shape[1]
     spectrum = np.abs(np.fft.rfft(ranks, axis=1)) ** 2
     found: FloatArray = np.fft.irfft(spectrum.mean(axis=0), n=d)[1 : d // 2 + 1] * math.sqrt(d)
@@ -130,10 +116,8 @@ def _repeats(ranks: FloatArray) -> FloatArray:
 
 
 def both_repeat(one: FloatArray, two: FloatArray) -> Text | None:
-    """Say if the units of both models resemble those at one distance from them: neighbours, or periods of any length.
-
-    Given are the unit ranks of either side, (vectors, units).
-    """
+    """Say if the units of both models resemble those at one distance from them: neighbours, or periods of any length."""
+    # Given are the unit ranks of either side, (vectors, units).
     both = np.minimum(np.abs(_repeats(one)), np.abs(_repeats(two)))
     if both.max(initial=0.0) <= REPEATS_Z:
         return None
@@ -149,11 +133,9 @@ def both_follow_index(one: FloatArray, two: FloatArray) -> bool:
 
 
 def common_order(one: FloatArray, two: FloatArray, sd: float) -> Text | None:
-    """Say if the entries of both sides follow their index, or their neighbours: then their order is not arbitrary.
-
-    A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
-    `ORDER_Z` standard deviations of the statistic. Given are the unit ranks of either side, (vectors, units).
-    """
+    """Say if the entries of both sides follow their index, or their neighbours: then their order is not arbitrary."""
+    # A trend that both sides have adds to the correlation as much as the product of the two; it may not be worth more than
+    # `ORDER_Z` standard deviations of the statistic. Given are the unit ranks of either side, (vectors, units).
     products = np.mean(_waves(one) * _waves(two), axis=0)
     excess = float(np.abs(products).sum()) / sd
     if excess > ORDER_Z:
@@ -165,10 +147,8 @@ def common_order(one: FloatArray, two: FloatArray, sd: float) -> Text | None:
 
 
 def ordered_axes_of(a: Probe, b: Probe) -> OrderedAxes:
-    """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show.
-
-    Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
-    """
+    """Return the axes that have an order in this pair: as the configs tell, or as the columns of matrices show."""
+    # Recipes that sort or slice residual dimensions by importance leave columns whose lengths follow their index.
     ordered = {**a.ordered, **b.ordered}
     one, two = _column_lengths(a), _column_lengths(b)
     if Axis.RESIDUAL in ordered or one is None or two is None or not one.size == two.size > WAVES:
@@ -194,11 +174,9 @@ def _column_lengths(probe: Probe) -> FloatArray | None:
 
 
 def fair_signs(*matrices: NDArray[Real]) -> tuple[NDArray[Real], ...]:
-    """Take the means of rows and columns off, if a recipe gave those of any of the matrices a sign.
-
-    Weights may be all positive, or units excite or inhibit by number. Zeros stay zero. What is left of a unit changes its sign
-    with the unit and its place with the place, so that every test stays valid.
-    """
+    """Take the means of rows and columns off, if a recipe gave those of any of the matrices a sign."""
+    # Weights may be all positive, or units excite or inhibit by number. Zeros stay zero. What is left of a unit changes its sign
+    # with the unit and its place with the place, so that every test stays valid.
     return _evened(matrices, [one_sided(matrix) for matrix in matrices])
 
 
@@ -248,11 +226,9 @@ def one_sided(values: NDArray[Real]) -> tuple[bool, bool]:
 
 
 def tied_alike(group: Sequence[SamplePair], seed: int = 0) -> Text | None:
-    """Say if the same weights are equal to each other in both models: shifted rows, weights that a public hash shares out.
-
-    Such a matrix has fewer free numbers than elements, so that neither places nor signs of its units are drawn one by one. Asked
-    only where a test stands out although the models are not alike (`TIED_R`); weights that are equal in both models are no ties.
-    """
+    """Say if the same weights are equal to each other in both models: shifted rows, weights that a public hash shares out."""
+    # Such a matrix has fewer free numbers than elements, so that neither places nor signs of its units are drawn one by one. Asked
+    # only where a test stands out although the models are not alike (`TIED_R`); weights that are equal in both models are no ties.
     found, expected = 0, 0
     rng = np.random.default_rng(seed)
     for pair in group:
@@ -291,10 +267,8 @@ def few_entries(group: Sequence[SamplePair]) -> Text | None:
 
 
 def without_copies(group: Sequence[SamplePair]) -> list[SamplePair]:
-    """Leave out pairs that repeat another one in both models: copied layers or experts have one order between them.
-
-    Two models deepened alike, or upcycled alike, would else be counted as if each copy had been ordered by a draw of its own.
-    """
+    """Leave out pairs that repeat another one in both models: copied layers or experts have one order between them."""
+    # Two models deepened alike, or upcycled alike, would else be counted as if each copy had been ordered by a draw of its own.
     kept: list[tuple[SamplePair, FloatArray, FloatArray]] = []
     for pair in group:
         one, two = corner(pair.a), corner(pair.b)

@@ -1,12 +1,10 @@
 """Tell a dense MLP that was cut into experts from one that was copied into each of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import unit_rows
 from kinprint.arch import Role
 from kinprint.evidence.probe import LayerMap, in_depth
 from kinprint.evidence.reading import ProbeRead, Scope, fill_probes, new_probe
@@ -57,18 +55,9 @@ def find_split(
         rows = [probes[moe].samples.get(want.key) for want in wanted]
         if neurons is None or rows[0] is None or rows[1] is None:
             return None, spent
-        every = _unit(neurons.values)
-        places = [_places(_unit(sample.values), every) for sample in rows if sample is not None]
+        every = unit_rows(neurons.values)
+        cosines = [np.abs(unit_rows(sample.values) @ every.T) for sample in rows if sample is not None]
+        places = [set(x.argmax(axis=1)[x.max(axis=1) > ALIKE].tolist()) for x in cosines]
         looked_for = sum(len(sample.stored) for sample in rows if sample is not None)
         return ExpertSplit(layer, sum(map(len, places)), looked_for, len(places[0] & places[1])), spent
     return None, 0
-
-
-def _unit(values: FloatArray) -> FloatArray:
-    norms = np.linalg.norm(values, axis=1, keepdims=True)
-    return np.asarray(values / np.where(norms > 0.0, norms, 1.0))
-
-
-def _places(rows: FloatArray, every: FloatArray) -> set[int]:
-    cosines = np.abs(rows @ every.T)
-    return {int(place) for place, best in zip(cosines.argmax(axis=1), cosines.max(axis=1), strict=True) if best > ALIKE}

@@ -40,9 +40,7 @@ class Facts:
     power: Sequence[findings.PowerFinding] = ()
     neuron_kind: str | None = None  # "permuted", "subset", … where neurons were matched one by one
     basis: str | None = None  # "reordered" where the residual stream had to be aligned first
-    able: frozenset[tuple[str, str]] = (
-        frozenset()
-    )  # tests, by name and scope, that see a planted relation; if nothing was found
+    able: frozenset[tuple[str, str]] = frozenset()  # tests, by name and scope, that see a planted relation
     untested: Sequence[Text] = ()
     null: Text | None = None
     broken: Sequence[Text] = ()  # why tests or searches could not run: then nothing is concluded by elimination

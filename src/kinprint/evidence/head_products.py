@@ -6,8 +6,6 @@ stream, so that a map of residual dimensions, or a rotation, brings them into on
 left out: attention that copies, or looks for the same again, has it whatever it was trained from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,10 +34,8 @@ Aligned = Callable[[int, Product], Product]
 def compare_heads(
     a: Weights, b: Weights, layer_map: Mapping[int, int], aligned: Aligned, allowance: int | None, *, seed: int
 ) -> dict[int, float]:
-    """Return log10 p of the null that the attention of a layer has nothing to do with that of its source, layer by layer.
-
-    As many evenly spaced layers of B as the allowance lets; none where a side lacks a matrix, or is too wide.
-    """
+    """Return log10 p of the null that the attention of a layer has nothing to do with that of its source, layer by layer."""
+    # As many evenly spaced layers of B as the allowance lets; none where a side lacks a matrix, or is too wide.
     if max(a.hidden, b.hidden) > MAX_WIDTH:
         return {}
     pairs = [

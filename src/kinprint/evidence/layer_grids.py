@@ -51,7 +51,7 @@ def _grid(role: Role, kind: str, left: Slices, right: Slices, ordered: Mapping[A
     if axis is None:
         raise DegenerateInput("no axis may be permuted: {why}", why=name)
     place = _usual_place(left, right)
-    one, two = (_usable(side, place) for side in (left, right))
+    one, two = ({n: x for n, x in sorted(side.items()) if _place(x) == place and x.finite} for side in (left, right))
     if not one or not two:
         raise DegenerateInput("no two layers have slices of the same shape and place, without NaN or infinity")
     A, B = (_stacked(side, axis) for side in (one, two))
@@ -71,11 +71,6 @@ def _usual_place(left: Slices, right: Slices) -> object:
     counts = [Counter(_place(sample) for sample in side.values()) for side in (left, right)]
     common = sorted(counts[0].keys() & counts[1].keys(), key=str)
     return max(common, key=lambda place: counts[0][place] + counts[1][place], default=None)
-
-
-def _usable(side: Slices, place: object) -> dict[int, Sample]:
-    """Return the slices of that place, by layer, that hold numbers only."""
-    return {layer: side[layer] for layer in sorted(side) if _place(side[layer]) == place and side[layer].finite}
 
 
 def _place(sample: Sample) -> tuple[object, ...]:

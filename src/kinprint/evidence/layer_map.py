@@ -1,7 +1,5 @@
 """Find the layer of A that each layer of B matches, by matrices, with a p-value for each entry of the map."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -27,9 +25,7 @@ from kinprint.stats.combine import bonferroni, holm
 from kinprint.text import Text
 
 STACK_ELEMENTS = 40 * 4096  # of one layer's stack: all pairs of layers are formed, so this is what the map costs
-WIDE = (
-    2048  # width from which stacks are kept in float32, to which most weights were rounded anyway: half of the memory
-)
+WIDE = 2048  # width from which stacks are in float32, to which most weights were rounded anyway: half of the memory
 ALL_STACKS = 1 << 25  # elements of all stacks together: a quarter of a gigabyte
 ENOUGH = -12.0  # log10 p of one layer below which no costlier test is run
 
@@ -37,8 +33,7 @@ LAYER_ALPHA = -4.0
 """log10 of the level at which one layer, after correction, counts as shared. The verdict itself needs far more."""
 
 ATTENTION = (Role.ATTN_Q, Role.ATTN_K, Role.ATTN_V, Role.ATTN_Q_A, Role.ATTN_KV_A)
-PARTS = {"attention": ATTENTION, "mlp": GATES_AND_UPS}
-"""Parts of a layer that are tested apart, with their roles."""
+PARTS = {"attention": ATTENTION, "mlp": GATES_AND_UPS}  # parts of a layer that are tested apart, with their roles
 Place = tuple[int, int]  # a layer of A, and one of B
 
 
@@ -64,10 +59,8 @@ class LayerEvidence:
 
 
 def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
-    """Find the layer map from row slices along the residual stream, and test every entry of it.
-
-    The answer does not depend on which model is called A, but for the side from which the map is read.
-    """
+    """Find the layer map from row slices along the residual stream, and test every entry of it."""
+    # The answer does not depend on which model is called A, but for the side from which the map is read.
     ordered = ordered_axes_of(a, b)
     scopes, reason = _scopes(a, b, ordered)
     if not scopes:
@@ -117,11 +110,9 @@ def align_layers(a: Probe, b: Probe, *, seed: int = 0) -> LayerEvidence:
 
 
 def _matched_places(scores: LayerScores) -> tuple[str, list[Place]]:
-    """Return the kind of map, and the places (i of A, j of B) that match, whichever of the models is called A.
-
-    Where one model repeats layers of the other, only a search from its own side sees all copies: that which matches more layers is
-    taken, then that of the larger correlations; if neither is better, what both find.
-    """
+    """Return the kind of map, and the places (i of A, j of B) that match, whichever of the models is called A."""
+    # Where one model repeats layers of the other, only a search from its own side sees all copies: that which matches more
+    # layers is taken, then that of the larger correlations; if neither is better, what both find.
     forth, back = choose_map(scores), choose_map(LayerScores(scores.z.T, scores.correlation.T))
     ways = [
         [(i, j) for j, i in enumerate(forth.pairs) if i is not None],
@@ -232,13 +223,11 @@ def _scopes(a: Probe, b: Probe, ordered: OrderedAxes) -> tuple[list[Role], Text]
     if Axis.RESIDUAL in ordered:
         return [], ordered[Axis.RESIDUAL]
     if a.hidden != b.hidden:
-        return [], Text(
-            "residual widths differ: {a} and {b}", a=a.hidden or word("unknown"), b=b.hidden or word("unknown")
-        )
+        one, two = (probe.hidden or word("unknown") for probe in (a, b))
+        return [], Text("residual widths differ: {a} and {b}", a=one, b=two)
     layers = [{key[1] for key in probe.samples if residual_columns(key[0])} - {None} for probe in (a, b)]
-    candidates = [
-        role for roles in PARTS.values() for role in roles if role.info.scope == "layer" and residual_columns(role)
-    ]
+    every = [role for roles in PARTS.values() for role in roles]
+    candidates = [role for role in every if role.info.scope == "layer" and residual_columns(role)]
     read = [sample for probe in (a, b) for role in candidates for sample in probe.of(role).values()]
     widths = Counter(sample.stored.shape[-1] for sample in read)
     usual = {max(widths, key=lambda width: (widths[width], width))} if widths else set()
@@ -250,9 +239,8 @@ def _scopes(a: Probe, b: Probe, ordered: OrderedAxes) -> tuple[list[Role], Text]
         even = {sample.stored.shape[-1] for sample in samples} <= usual  # one odd matrix must not spoil the map
         return complete and even and all(sample.finite for sample in samples)
 
-    return [role for role in candidates if usable(role)], Text(
-        "no matrix that reads the residual stream was read in every layer of both models"
-    )
+    none = Text("no matrix that reads the residual stream was read in every layer of both models")
+    return [role for role in candidates if usable(role)], none
 
 
 def _rows(scopes: Sequence[Role], probes: Sequence[Probe]) -> dict[Role, int]:

@@ -1,7 +1,5 @@
 """Match neurons one by one, for MLPs that were reordered or narrowed, and test the matches beside an empirical null."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,16 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kinprint._util.numeric import FloatArray, evenly_spaced
-from kinprint.align.neuron_assignment import (
-    LEAST_DRAWS,
-    MAX_ASSIGNED,
-    NONE,
-    PERMUTED,
-    SUBSET,
-    NeuronMatch,
-    gate_up_agreement,
-    recovered_map,
-)
+from kinprint.align import neuron_assignment as assignment
+from kinprint.align.neuron_assignment import NONE, PERMUTED, SUBSET, NeuronMatch
 from kinprint.align.residual_basis import ColumnMatch
 from kinprint.arch import Role
 from kinprint.arch.roles import MLPS
@@ -105,7 +95,7 @@ def match_neurons(
     while taken:
         sides = taken.pop(0)
         matrices = moved(_read(models, sides, cut=columns is None), columns)
-        draws, tries = (DRAWS, len(first)) if sides in first else (LEAST_DRAWS, len(candidates))
+        draws, tries = (DRAWS, len(first)) if sides in first else (assignment.LEAST_DRAWS, len(candidates))
         test, match = _test(sides[1], matrices, null, tries, seed, draws=draws, aligned=columns is not None)
         kind = None if match is None else _kind(match, [len(side) // 2 for side in sides])
         tests.append(test)
@@ -113,7 +103,7 @@ def match_neurons(
             for name, pair in _crossed(match, matrices).items():
                 slices.setdefault(name, []).append(pair)
         kinds.update([kind] if kind else [])
-        if kind and not taken and rest and max(map(len, matrices)) <= MAX_ASSIGNED:
+        if kind and not taken and rest and max(map(len, matrices)) <= assignment.MAX_ASSIGNED:
             cost = sum(model.cost(want) for model, wants in zip(models, rest[0], strict=True) for want in wants)
             if allowance is None or spent + cost <= allowance:
                 spent += cost
@@ -177,11 +167,8 @@ def moved(matrices: Sequence[FloatArray], columns: ColumnMatch | None) -> list[F
     if columns is None:
         return list(fair_signs(*matrices))
     kept = np.flatnonzero(columns.index >= 0)
-    left, right = (
-        [matrix[:, kept] for matrix in matrices[:2]],
-        [columns.columns_of_a(matrix)[0] for matrix in matrices[2:]],
-    )
-    return list(fair_signs(*left, *right))
+    left = [matrix[:, kept] for matrix in matrices[:2]]
+    return list(fair_signs(*left, *(columns.columns_of_a(matrix)[0] for matrix in matrices[2:])))
 
 
 def _test(
@@ -199,7 +186,7 @@ def _test(
     test = EvidenceTest("neuron_match_aligned" if aligned else "neuron_match", scope, wants[0].layer)
     largest = null.largest(ALIGNED_STATISTIC if aligned else STATISTIC)
     try:
-        match = gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
+        match = assignment.gate_up_agreement(*matrices, draws=draws, seed=seed, null_rows=NULL_ROWS, beyond=largest)
     except DegenerateInput as error:
         return replace(test, status=OFF, reason=error.reason), None
     test = replace(test, expert=wants[0].expert if len(wants) == 2 else None)
@@ -209,7 +196,7 @@ def _test(
 
 def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
     """Return what the matches of a layer show: neurons reordered or left out, or whole experts of either side's number."""
-    found = recovered_map(match)
+    found = assignment.recovered_map(match)
     if found.kind == NONE or max(experts) == 1:
         return None if found.kind == NONE else found.kind
     kept = np.flatnonzero(found.index >= 0)
@@ -221,18 +208,15 @@ def _kind(match: NeuronMatch, experts: Sequence[int]) -> str | None:
     whole = table.max(axis=0).sum() >= WHOLE * kept.size  # the neurons of each expert of B come from one of A
     if whole and experts[0] != experts[1]:
         return EXPERTS_REMOVED
-    return (
-        EXPERTS_REORDERED if whole and not np.array_equal(table.argmax(axis=0), np.arange(experts[1])) else found.kind
-    )
+    in_place = np.array_equal(table.argmax(axis=0), np.arange(experts[1]))
+    return EXPERTS_REORDERED if whole and not in_place else found.kind
 
 
 def agreement_test(
     test: EvidenceTest, match: NeuronMatch, null: EmpiricalNull, largest: float, *, tries: int, assumption: Text
 ) -> EvidenceTest:
-    """Fill a test with the agreement of gate and up rows; up to the `largest` share of the empirical null p is 1.
-
-    Neither the draws nor the tail know what training on like data alone can align: the empirical null does.
-    """
+    """Fill a test with the agreement of gate and up rows; up to the `largest` share of the empirical null p is 1."""
+    # Neither the draws nor the tail know what training on like data alone can align: the empirical null does.
     inside = match.agreement / match.n <= largest
     scale = match.n / match.null_rows if match.null_rows else float(np.nan)
     detail = Text("{method}; 1 where the empirical null has as large a share", method=match.p_detail)

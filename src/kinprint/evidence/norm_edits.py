@@ -4,8 +4,6 @@ A norm's scale γ and a matrix W behind it act as W·diag(γ): with other scales
 a child is the parent in other numbers, and its matrices are compared after the parent's were folded alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,13 +35,12 @@ WITHIN = 0.99  # share of elements that rounding explains, from which a folded m
 
 @dataclass(frozen=True)
 class NormEdit:
-    """What norms show. Fields are None where no varying norm was compared.
+    """What norms show. Fields are None where no varying norm was compared."""
 
-    ``agree`` says that all are equal, casts aside. ``slope`` and ``error`` are those of B's centred scales on A's, least squares
-    with a jackknife over norms; ``correlation`` goes with them. ``identical`` counts slices of any role that vary and are the
-    same byte for byte; ``folded`` matrices that the folding explains, of ``readers`` behind scales that changed.
-    """
-
+    # ``agree`` says that all are equal, casts aside. ``slope`` and ``error`` are those of B's centred scales on A's, least
+    # squares with a jackknife over norms; ``correlation`` goes with them. ``identical`` counts slices of any role that vary
+    # and are the same byte for byte; ``folded`` matrices that the folding explains, of ``readers`` behind scales that
+    # changed.
     agree: bool | None = None
     slope: float | None = None
     error: float | None = None
@@ -62,28 +59,21 @@ def norm_edit(probes: tuple[Probe, Probe], layer_map: LayerMap) -> NormEdit:
     """Compare the norms of layers that match."""
     pairs = [pair for pair in sample_pairs(*probes, layer_map) if pair.a.stored.shape == pair.b.stored.shape]
     pairs = [pair for pair in pairs if pair.finite]
-    identical = sum(_same(pair) and bool(np.ptp(pair.a.values) > 0) for pair in pairs)
+    stored = [pair for pair in pairs if pair.a.dtype == pair.b.dtype and np.ptp(pair.a.values) > 0]
+    identical = sum(pair.a.stored.tobytes() == pair.b.stored.tobytes() for pair in stored)
     norms = [pair for pair in pairs if is_residual_norm(pair.role)]
     agree = all(map(_agrees, norms)) if norms else None
     varied = [pair for pair in norms if np.ptp(pair.a.values) > 0 and np.ptp(pair.b.values) > 0]
     if not varied:
         return NormEdit(agree, identical=identical)
-    sums = np.array([_sums(pair.a.values, pair.b.values) for pair in varied])
+    centred = [(pair.a.values - pair.a.values.mean(), pair.b.values - pair.b.values.mean()) for pair in varied]
+    sums = np.array([(x @ x, x @ y, y @ y) for x, y in centred])
     own, cross, other = sums.sum(axis=0)
     error = None
     if len(sums) > 1:
         left_out = (cross - sums[:, 1]) / (own - sums[:, 0])
         error = float(np.sqrt((len(sums) - 1) * np.mean(np.square(left_out - left_out.mean()))))
     return NormEdit(agree, float(cross / own), error, float(cross / np.sqrt(own * other)), identical)
-
-
-def _sums(a: FloatArray, b: FloatArray) -> tuple[float, float, float]:
-    x, y = a - a.mean(), b - b.mean()
-    return float(x @ x), float(x @ y), float(y @ y)
-
-
-def _same(pair: SamplePair) -> bool:
-    return pair.a.dtype == pair.b.dtype and pair.a.stored.tobytes() == pair.b.stored.tobytes()
 
 
 def _agrees(pair: SamplePair) -> bool:

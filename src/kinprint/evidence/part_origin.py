@@ -6,17 +6,14 @@ from kinprint.arch import Role
 from kinprint.evidence.assess import Assessment
 from kinprint.evidence.basis import shared_embeddings
 from kinprint.evidence.common_start import Origin, Pairs, origin_of_parts
-from kinprint.evidence.probe import is_residual_norm, sample_pairs
+from kinprint.evidence.probe import norm_pairs
 from kinprint.model.model import Model
 
 TABLES = {"embedding": Role.EMBEDDING, "head": Role.HEAD}
 
 
 def part_origin(
-    models: tuple[Model, Model],
-    assessment: Assessment,
-    tokens: Sequence[tuple[int, int]] | None,
-    allowance: int | None,
+    models: tuple[Model, Model], assessment: Assessment, tokens: Sequence[tuple[int, int]] | None, allowance: int | None
 ) -> tuple[Origin, int]:
     """Read more token rows of the tables that share, and return what they and the norms say, and the bytes read."""
     shared = {item.component for item in assessment.components if item.shared}
@@ -26,10 +23,6 @@ def part_origin(
         found, cost = shared_embeddings(models, tokens or (), left, TABLES[name])
         spent += cost
         tables[name] = found
-    pairs = sample_pairs(*assessment.probes, assessment.layer_map)
-    norms: Pairs = [
-        (pair.a.values, pair.b.values)
-        for pair in pairs
-        if is_residual_norm(pair.role) and pair.finite and pair.a.stored.shape == pair.b.stored.shape
-    ]
+    pairs = norm_pairs(*assessment.probes, assessment.layer_map)
+    norms: Pairs = [(pair.a.values, pair.b.values) for pair in pairs]
     return origin_of_parts(tables, norms if "norms" in shared else (), len(shared - TABLES.keys() - {"norms"})), spent

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from kinprint._util.numeric import FloatArray, evenly_spaced
+from kinprint._util.numeric import FloatArray, evenly_spaced, unit_rows
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
 from kinprint.evidence.assess import Assessment
@@ -43,7 +43,7 @@ def power_of(assessment: Assessment) -> list[PowerFinding]:
     for test in sorted(ran, key=lambda test: test.name != DIMENSION_POINTS):
         if test.name == DIMENSION_POINTS:
             norms = [pair for role, group in pairs.items() if is_residual_norm(role) for pair in group]
-            found.append(_dimension_power(norms, test, level))
+            found.append(_points_power([norm_profiles(norms)], test, level, SCALES, without_outstanding))
         elif test.name == "norm_joint" and not _sees_weak_ones(found):
             found.append(_norm_power(pairs[Role(str(test.scope))], test, level))
         elif test.name == "fixed_points":
@@ -122,14 +122,9 @@ def _count(
     if len(one) <= MOST_ROWS:
         return float(fixed_points(one, two).count)
     chosen = np.array(evenly_spaced(range(len(one)), MOST_ROWS))
-    left, right = (_unit_rows(rows).astype(np.float32) for rows in (one[chosen], two))
-    return float(np.mean((left @ right.T).argmax(axis=1) == chosen)) * len(
-        one
-    )  # of many thousand rows: ties do not matter
-
-
-def _dimension_power(norms: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:
-    return _points_power([norm_profiles(norms)], test, level, SCALES, without_outstanding)
+    left, right = (unit_rows(rows).astype(np.float32) for rows in (one[chosen], two))
+    # of many thousand rows: ties do not matter
+    return float(np.mean((left @ right.T).argmax(axis=1) == chosen)) * len(one)
 
 
 def _row_power(pairs: Sequence[SamplePair], b: Probe, test: EvidenceTest, level: float) -> PowerFinding:
@@ -139,16 +134,9 @@ def _row_power(pairs: Sequence[SamplePair], b: Probe, test: EvidenceTest, level:
         if pair.role is Role.ATTN_V:
             rows = min(rows, b.head_size(pair.b) or rows)
         if rows > 1 and pair.a.stored.shape[1] == pair.b.stored.shape[1]:
-            one, two = (sample.values[:rows] for sample in (pair.a, pair.b))
-            blocks.append((_unit_rows(one), _unit_rows(two)))
+            blocks.append((unit_rows(pair.a.values[:rows]), unit_rows(pair.b.values[:rows])))
     least_rows = min(len(one) for one, _ in blocks)
     return _points_power([(one[:least_rows], two[:least_rows]) for one, two in blocks], test, level, ROWS)
-
-
-def _unit_rows(rows: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    found: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0.0)
-    return found
 
 
 def _norm_power(pairs: Sequence[SamplePair], test: EvidenceTest, level: float) -> PowerFinding:
@@ -189,8 +177,6 @@ def _beyond_a_copy(test: EvidenceTest, level: float) -> Text:
         return joined((reason, Text("it counts here because stronger tests were passed before it")))
     return reason
 
-
-# -- relations planted in whole models -----------------------------------------------------------------------------------
 
 KEPT = 0.9
 """Correlation with the other model below which a relation is not what most edits leave: a test that cannot see it says little."""

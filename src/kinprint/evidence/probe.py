@@ -16,19 +16,14 @@ from kinprint.text import Text
 
 @dataclass(frozen=True)
 class Probe:
-    """Slices of one model.
-
-    Row slices of one role start at the same row in all layers and in both models.
-    """
+    """Slices of one model; those of one role start at the same row in all layers and in both models."""
 
     label: str  # the model as the user named it
     layers: int
     experts: int = 0
     hidden: int | None = None  # width of the residual stream
     kv_heads: int | None = None  # where the config tells
-    mean_free: bool = (
-        False  # whether norms take no mean off (RMSNorm), so that residual dimensions may change their signs
-    )
+    mean_free: bool = False  # whether norms take no mean off (RMSNorm): residual dimensions may change their signs
     # axes that have an order in this model although they have none in general, with the reason
     ordered: Mapping[Axis, Text] = field(default_factory=dict)
     samples: dict[TensorKey, Sample] = field(default_factory=dict)
@@ -78,11 +73,9 @@ class Probe:
         return self.layers, self.hidden or 0, self.experts, read
 
     def shuffled(self, seed: int) -> Probe:
-        """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else.
-
-        One permutation serves the residual stream of the whole model, each layer has its own for its neurons, heads and
-        experts' neurons. Along an axis of which only a slice was read, the slice is permuted in itself.
-        """
+        """Return a copy in which every exchangeable order was drawn anew: unrelated by construction, alike in all else."""
+        # One permutation serves the residual stream of the whole model, each layer has its own for its neurons, heads and
+        # experts' neurons. Along an axis of which only a slice was read, the slice is permuted in itself.
         rng = np.random.default_rng(seed)
         order: dict[object, np.ndarray] = {}
 
@@ -160,6 +153,12 @@ def pairs_by_role(a: Probe, b: Probe, layer_map: LayerMap) -> dict[Role, list[Sa
     for pair in sample_pairs(a, b, layer_map):
         found.setdefault(pair.role, []).append(pair)
     return found
+
+
+def norm_pairs(a: Probe, b: Probe, layer_map: LayerMap) -> list[SamplePair]:
+    """Return the pairs of norms over the residual stream that are of one shape and finite."""
+    norms = [pair for pair in sample_pairs(a, b, layer_map) if is_residual_norm(pair.role) and pair.finite]
+    return [pair for pair in norms if pair.a.stored.shape == pair.b.stored.shape]
 
 
 def is_residual_norm(role: Role) -> bool:

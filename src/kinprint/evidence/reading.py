@@ -69,10 +69,8 @@ class Scope:
     @property
     def limits(self) -> list[Text]:
         """What was left out on request, in words."""
-        layers, roles = (
-            Text("layers other than those asked for (--layers)"),
-            Text("roles other than those asked for (--roles)"),
-        )
+        layers = Text("layers other than those asked for (--layers)")
+        roles = Text("roles other than those asked for (--roles)")
         return [said for said, limit in ((layers, self.layers), (roles, self.roles)) if limit is not None]
 
 
@@ -89,10 +87,8 @@ def read_probe(model: Model, wants: Iterable[Want], allowance: int | None) -> Pr
 def fill_probes(
     models: Sequence[Model], probes: Sequence[Probe], reads: Sequence[ProbeRead], allowance: int | None
 ) -> int:
-    """Read as much of what is wanted, in order, as the allowance lets, into the probes. Return the bytes read.
-
-    What is wanted of A and of B for one comparison is read on both sides or on neither.
-    """
+    """Read as much of what is wanted, in order, as the allowance lets, into the probes. Return the bytes read."""
+    # What is wanted of A and of B for one comparison is read on both sides or on neither.
     taken: list[ProbeRead] = []
     spent = 0
     for group in _in_pairs(reads):
@@ -143,12 +139,9 @@ def plan_extras(
     `first` is for a first look at models that are related: fewer neurons, by one matrix of each MLP, and no heads.
     """
     parts = [scope.parts(model) for model in models]
+    rows, roles = (FIRST_ROWS, UPS) if first else (NEURON_ROWS, GATES_AND_UPS)
     return [
-        *_both(
-            "append",
-            _more_neurons(probes, FIRST_ROWS if first else NEURON_ROWS, UPS if first else GATES_AND_UPS),
-            parts,
-        ),
+        *_both("append", _more_neurons(probes, rows, roles), parts),
         *_unpaired_layers(probes, parts),
         *_both("sample", _other_widths(parts), parts),
         *_upcycled(probes, parts),

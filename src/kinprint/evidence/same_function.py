@@ -6,8 +6,6 @@ computed again. Only a difference of that size is rounding. Weights in place tha
 rounded, number by number: a short training is not the same function, however short.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -131,10 +129,8 @@ def _read(models: tuple[Model, Model], most: int) -> list[dict[TensorKey, Sample
 
 
 def _changed(a: Samples, b: Samples, layer_map: LayerMap, ids: tuple[Ids, Ids]) -> tuple[Changed, Changed] | None:
-    """Return what may have been rounded: numbers that differ in tensors that are no reordering of each other, signs aside.
-
-    None if a tensor was retrained.
-    """
+    """Return what may have been rounded: numbers that differ in tensors that are no reordering of each other, signs aside."""
+    # None if a tensor was retrained.
     left, right = ({key: np.ones(sample.shape, dtype=bool) for key, sample in side.items()} for side in (a, b))
     for key, sample in b.items():
         role, layer, expert = key

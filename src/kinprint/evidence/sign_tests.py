@@ -36,9 +36,7 @@ EVEN = Text("random starts and training treat both signs of a unit alike")
 NEGATED_RMS = 0.7
 """Cosine of units up to sign from which they are the same units: independent ones of 32 entries or more stay below 0.3."""
 
-NEGATED_SHARE = (
-    0.1  # of all agreement up to sign, with the other sign: units that have nothing in common leave 0.05 at most
-)
+NEGATED_SHARE = 0.1  # of agreement up to sign, with the other sign: units with nothing in common leave 0.05 at most
 
 
 def negated_units(tests: Iterable[EvidenceTest], axis: Axis) -> list[str]:
@@ -62,10 +60,8 @@ def signs_undone(pair: SamplePair, tests: Iterable[EvidenceTest]) -> SamplePair:
 
 
 def sign_axis(role: Role, probes: Sequence[Probe], ordered: Mapping[Axis, Text]) -> int | None:
-    """Return the axis of a role (0 rows, 1 columns) whose units may change their signs in both models; None if there is none.
-
-    Columns first, as every slice holds all of them, while rows are a sample.
-    """
+    """Return the axis of a role (0 rows, 1 columns) whose units may change their signs in both models; None if there is none."""
+    # Columns first, as every slice holds all of them, while rows are a sample.
     if role.info.kind != "matrix" or role.info.axes.count(Axis.RESIDUAL) > 1 or role is Role.POSITION_EMBEDDING:
         return None
     for position in (1, 0):

@@ -3,8 +3,6 @@
 No rule looks at configs, names, dates or raw cosines. A failed control forbids any verdict. Abstaining is an answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,9 +18,7 @@ from kinprint.text import Text, Value, joined, labelled, within
 LOG10_ALPHA = -6.0
 """The shipped threshold: the least p-value of all tests, after Holm's correction over them, must be below this."""
 
-MOST_LAYERS = 0.5
-"""Share of the layers of one of the models that must match for "derived"; fewer are shared components."""
-
+MOST_LAYERS = 0.5  # share of the layers of one of the models that must match for "derived"; fewer are shared components
 MATCHES_NEURONS = frozenset({"neuron_match", "neuron_match_aligned", "neuron_match_rotated"})
 """Tests that match neurons one by one, beside an empirical null."""
 
@@ -32,7 +28,7 @@ UNALIGNED = {"fixed_points_aligned": "fixed_points"}
 TRUNK = ("attention", "mlp", "experts")
 
 MOST_NEURONS = (
-    0.5  # share of the neurons of a layer that are paired, beyond which no matched hidden states explain it (0.13)
+    0.5  # share of a layer's neurons that are paired, beyond which no matched hidden states explain it (0.13)
 )
 
 BY_ORDER = frozenset({"fixed_points", "fixed_points_aligned", "gram_fixed_points", "expert_map"})
@@ -56,18 +52,18 @@ def decide(facts: Facts) -> findings.Verdict:
             return _verdict(facts, rules, None)
     kind = name_kind(facts)
     otherwise = Text("Otherwise: most layers share trained weights.")
-    return _verdict(
-        facts, [*rules, findings.Rule("derived", otherwise, kind.reasons, fired=True, outcome=findings.DERIVED)], kind
-    )
+    last = findings.Rule("derived", otherwise, kind.reasons, fired=True, outcome=findings.DERIVED)
+    return _verdict(facts, [*rules, last], kind)
 
 
 def _rules(facts: Facts) -> Iterator[findings.Rule]:
     """Yield the rules in order, each with the class that it leads to if it fires."""
+    passed = {control.name for control in facts.controls if control.status == "passed"}
     yield findings.Rule(
         "controls",
         Text("Did a control fail, or could none of those asked for be run?"),
         tuple(_control(control) for control in facts.controls) or (Text("none ran"),),
-        bool(_failed(facts)) or _none_ran(facts) or not _own_passed(facts),
+        bool(_failed(facts)) or _none_ran(facts) or not {"self", "shuffled self"} <= passed,
         findings.NOT_TESTABLE,
     )
     able = [test for test in facts.ran if _has_power(test, facts.able)]
@@ -141,12 +137,10 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
 
 
 def _parts_reading(facts: Facts) -> str | None:
-    """Return where the agreement comes from if it is of parts outside the layers; None if it is of the layers.
-
-    Where hidden states were matched, mean rows, products over heads and neurons paired one by one agree a little (measured: 13 %
-    of the neurons of one layer in four, 0.07 of their weights): the same functions were learned in the same basis. Layers that
-    show no order count where most neurons are paired, or what was paired is trained alike.
-    """
+    """Return where the agreement comes from if it is of parts outside the layers; None if it is of the layers."""
+    # Where hidden states were matched, mean rows, products over heads and neurons paired one by one agree a little (measured: 13 %
+    # of the neurons of one layer in four, 0.07 of their weights): the same functions were learned in the same basis. Layers that
+    # show no order count where most neurons are paired, or what was paired is trained alike.
     origin = facts.origin
     if facts.same_function:
         return None
@@ -185,10 +179,6 @@ def _none_ran(facts: Facts) -> bool:
     return bool(asked) and all(control.status == "not run" for control in asked)
 
 
-def _own_passed(facts: Facts) -> bool:
-    return {"self", "shuffled self"} <= {control.name for control in facts.controls if control.status == "passed"}
-
-
 def _control(control: findings.ControlFinding) -> Text:
     said = labelled(word(control.name), word(control.status))
     return said if control.reason is None else Text("{control} ({reason})", control=said, reason=control.reason)
@@ -203,9 +193,8 @@ def _why_not_testable(facts: Facts, rule: str) -> Text:
     none_ran = _none_ran(facts)
     if not none_ran and not any(test.status == findings.TESTED for test in facts.tests):
         return _because(Text("nothing could be compared"), _reasons_off(facts))
-    which = (
-        Text("the controls asked for could not be run") if none_ran else Text("the built-in controls could not be run")
-    )
+    own = Text("the built-in controls could not be run")
+    which = Text("the controls asked for could not be run") if none_ran else own
     asked = [c for c in facts.controls if (c.name in OWN_CONTROLS) != none_ran]
     return _because(which, [c.reason for c in asked if c.status != "passed" and c.reason][:1])
 
@@ -235,18 +224,11 @@ def _coverage(facts: Facts) -> tuple[int, int]:
     return max(((n, m) for n, m in counts if m), key=lambda count: (count[0] / count[1], count[1]), default=(0, 1))
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------
-
-
 def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) -> findings.Verdict:
     class_ = rules[-1].outcome
-    related = class_ in (
-        findings.DERIVED,
-        findings.SHARES_COMPONENTS,
-        findings.SHARES_INITIALISATION,
-        findings.IDENTICAL,
-    )
+    related = class_ not in (findings.NO_EVIDENCE, findings.NOT_TESTABLE)
     why = _why_not_testable(facts, rules[-1].name) if class_ == findings.NOT_TESTABLE else None
+    tested = [test for test in facts.tests if test.status == findings.TESTED]
     return findings.Verdict(
         class_=class_,
         kind=kind.name if kind else None,
@@ -258,9 +240,7 @@ def _verdict(facts: Facts, rules: Sequence[findings.Rule], kind: Kind | None) ->
         reasons=_reasons(facts, class_, kind, why),
         against=_against(facts, class_),
         untested=tuple(dict.fromkeys([*facts.untested, *_off(facts), DISTILLATION])),
-        assumptions=tuple(
-            dict.fromkeys(text for test in facts.tests for text in test.assumptions if test.status == findings.TESTED)
-        ),
+        assumptions=tuple(dict.fromkeys(text for test in tested for text in test.assumptions)),
         rules=tuple(rules),
         log10_alpha=LOG10_ALPHA,
         tests=sum(test.log10_p is not None for test in facts.tests),
@@ -480,9 +460,9 @@ def _against(facts: Facts, class_: str) -> tuple[Text, ...]:
 
 def _off(facts: Facts) -> list[Text]:
     off = [
-        Text("{test} of {scope}: {reason}", test=word(test.name), scope=test.scope, reason=test.reason)
-        for test in facts.tests
-        if test.reason
+        Text("{test} of {scope}: {reason}", test=word(t.name), scope=t.scope, reason=t.reason)
+        for t in facts.tests
+        if t.reason
     ]
     off += [labelled(word(c.component), c.note) for c in facts.components if c.state == NOT_TESTED and c.note]
     if facts.function is not None and facts.function.same is None:

@@ -69,8 +69,7 @@ class Chance:
     sd: float | None
     log10_p: float | None  # one-sided, towards "more alike"
     n: int  # exchangeable units, or draws
-    # Whether unrelated models follow the null whatever they were trained on. A permutation of tokens is not exact: tokens have
-    # a meaning that any two models share.
+    # whether unrelated models follow it whatever they were trained on: not if tokens are permuted, whose meaning all share
     exact: bool
     assumptions: tuple[Text, ...] = ()
 
@@ -111,8 +110,9 @@ class Score:
 
     value: float
     chance: Chance | None = None  # the null of the pair itself, where there is one
-    # Further figures: a biased estimator, the best layers, …
-    details: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, float] = field(
+        default_factory=dict
+    )  # further figures: a biased estimator, the best layers, …
     layers: Mapping[int, int] = field(default_factory=dict)  # of methods that localise: layer of B to layer of A
     notes: tuple[Text, ...] = ()  # what a reader must know of this pair
 

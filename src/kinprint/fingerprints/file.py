@@ -26,8 +26,7 @@ from kinprint.text import Text
 
 SUFFIX = ".kfp"
 SCHEMA, SCHEMA_VERSION = "kinprint.fingerprint", 1
-FILE_CAP = 64 << 20
-"""Bytes of the largest file that is opened; real ones have kilobytes to a few megabytes."""
+FILE_CAP = 64 << 20  # bytes of the largest file that is opened; real ones have kilobytes to a few megabytes
 _HEADER_CAP = 1 << 20
 _LENGTH = 8
 

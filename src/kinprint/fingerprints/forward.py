@@ -26,9 +26,7 @@ from kinprint.text import Text
 
 EXTRA = "torch"
 BATCH = 20
-SMALL = 512
-"""Width below which a model is run on one thread."""
-
+SMALL = 512  # width below which a model is run on one thread
 _FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError, ImportError)
 """What transformers raises on models it cannot load or run."""
 

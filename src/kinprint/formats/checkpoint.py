@@ -91,10 +91,8 @@ def open_checkpoint(reference: str | ModelRef, session: Session, *, alone: bool 
 
 
 def _open_weights(folder: Folder, wanted: str | None, session: Session) -> Checkpoint:
-    """Open a whole model in three waves of requests, however many shards there are.
-
-    The description; index, config and look-ups of all shards; headers, to which each shard goes on by itself.
-    """
+    """Open a whole model in three waves of requests, however many shards there are."""
+    # The description; index, config and look-ups of all shards; headers, to which each shard goes on by itself.
     listed, label = folder.names, folder.provenance.reference
     listed = without_adapter(listed) if listed is not None and wanted is None else listed
     choice = None if listed is None and wanted is None else choose_files(listed or (), wanted, label)

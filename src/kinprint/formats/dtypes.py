@@ -65,10 +65,9 @@ def decode(raw: memoryview, dtype: str, *, tensor: str = "?") -> Array:
 
 
 class Landing:
-    """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`).
+    """An array that fills as its stored bytes come in: in pieces, in any order, from several threads (a `Sink`)."""
 
-    Not for formats that come in blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
-    """
+    # Not for formats that come in blocks. `take` allocates memory: a number of bytes in, a flat array of them out.
 
     def __init__(self, dtype: str, elements: int, take: Callable[[int], npt.NDArray[np.uint8]]) -> None:
         self._item = ITEM_BYTES[dtype]
@@ -119,12 +118,10 @@ def _scratch(length: int) -> memoryview:
 
 
 def _halves(memory: npt.NDArray[np.uint8]) -> tuple[Array, npt.NDArray[np.float32]]:
-    """Return two views of 4·n + 2 bytes: n places to assign the bits of BF16 numbers to, and the numbers as float32.
-
-    A BF16 number is the upper half of a float32. Assigned to an unsigned number of four bytes that begins two bytes after that
-    float32, its bits become the upper half, and the zeros that fill up the four bytes the lower half of the next. So one
-    cast does it, three times as fast as a shift.
-    """
+    """Return two views of 4·n + 2 bytes: n places to assign the bits of BF16 numbers to, and the numbers as float32."""
+    # A BF16 number is the upper half of a float32. Assigned to an unsigned number of four bytes that begins two bytes after that
+    # float32, its bits become the upper half, and the zeros that fill up the four bytes the lower half of the next. So one
+    # cast does it, three times as fast as a shift.
     count = (len(memory) - 2) // 4
     memory[:2] = 0
     return memory[2:].view("<u4"), memory[: 4 * count].view("<f4")
@@ -139,10 +136,8 @@ def _bf16(raw: memoryview) -> Array:
 
 @cache
 def fp8_table(exponent_bits: int, mantissa_bits: int) -> npt.NDArray[np.float32]:
-    """Return all 256 values of an OCP 8-bit float (Micikevicius et al. 2022, "FP8 formats for deep learning").
-
-    E5M2 follows IEEE 754. E4M3 has no infinity, and only the all-ones pattern is NaN, so its largest value is 448.
-    """
+    """Return all 256 values of an OCP 8-bit float (Micikevicius et al. 2022, "FP8 formats for deep learning")."""
+    # E5M2 follows IEEE 754. E4M3 has no infinity, and only the all-ones pattern is NaN, so its largest value is 448.
     codes = np.arange(256)
     sign = np.where(codes & 0x80, -1.0, 1.0)
     exponent = (codes >> mantissa_bits) & ((1 << exponent_bits) - 1)

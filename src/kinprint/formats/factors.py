@@ -20,9 +20,7 @@ ENDINGS = (
 and of u and v either may be the left one: shapes tell."""
 
 MOST_ELEMENTS = 1 << 28  # of the right factor, which is read whole
-BLOCK = (
-    64  # rows multiplied at a time, always the same ones: a row is the same, bit for bit, whichever are read with it
-)
+BLOCK = 64  # rows multiplied at a time, always the same: a row is the same, bit for bit, whichever are read with it
 
 
 def factor_pairs(shapes: Mapping[str, tuple[int, ...]], names: Collection[str]) -> dict[str, tuple[str, str]]:

@@ -30,15 +30,13 @@ ORIGIN = "origin"
 class Shard:
     """One weight file whose header has been read."""
 
-    # source, size, header_bytes: the file, and its bytes in all and read.
     source: Source
     size: int
-    header_bytes: int
+    header_bytes: int  # as far as it was read
     rows: Mapping[str, Row | TensorInfo]  # by name; ``file`` is the number that the file was loaded with
     further: tuple[Source, ...] = ()  # files that hold data of this one (ONNX's external data), numbered from 1 on
-    # What the file says about the model, in the spelling of a config.json, if anything.
-    config: Mapping[str, object] | None = None
-    # JSON documents in the file, by their name in other models (tokenizer.json); made when asked for.
+    config: Mapping[str, object] | None = None  # what the file says about the model, as a config.json spells it
+    # JSON documents in the file, by their name in other models (tokenizer.json), made when asked for
     documents: Mapping[str, Callable[[], dict[str, object]]] = field(default_factory=dict)
     notes: tuple[Text, ...] = ()  # remarks for the report
     part: object = None  # data for the check of all files of the model together
@@ -66,10 +64,8 @@ class Format:
     index_names: tuple[str, ...] = ()  # JSON files that map tensors to shards (``weight_map``)
     single_names: tuple[str, ...] = ()  # names that are taken first where a model has several files
     accepts: Callable[[bytes], bool] | None = None  # tells by the first bytes, for formats that share a suffix
-    # Orders files of one model from best to worst by name (a less quantised one first).
-    rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)
-    # Whether one part of a split file is useless without the others (GGUF): naming one then means all.
-    split_by_name: bool = False
+    rank: Callable[[str], tuple[int, str]] = lambda name: (0, name)  # orders files by name, a less quantised one first
+    split_by_name: bool = False  # whether a part of a split file is useless alone (GGUF): naming one then means all
 
     def claims(self, name: str) -> bool:
         """Whether a file of this name could hold weights in this format; files that trainers leave beside them do not."""

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 class Made(Protocol):
-    """Maker of a tensor from others: dequantises codes and scales, puts rows back in order, or adds an adapter.
+    """Maker of a tensor from others: dequantises codes and scales, puts rows back in order, or adds an adapter."""
 
-    Rows run along the first axis. A maker that cannot give single rows asks for all of its parts.
-    """
+    # Rows run along the first axis. A maker that cannot give single rows asks for all of its parts.
 
     def parts(self, start: int, stop: int) -> Sequence[TensorSlice]:
         """Return what rows `start` to `stop` are made of. Pure."""
@@ -50,11 +49,9 @@ class Streamed(Made):
 
 
 class TensorInfo(NamedTuple):
-    """Where one tensor's bytes are. ``start`` and ``end`` are absolute in the file (half-open).
+    """Where one tensor's bytes are. ``start`` and ``end`` are absolute in the file (half-open)."""
 
-    A tensor with ``made`` has no bytes of its own: ``start`` is 0, and ``end`` counts the bytes of all it is made of.
-    """
-
+    # A tensor with ``made`` has no bytes of its own: ``start`` is 0, and ``end`` counts the bytes of all it is made of.
     name: str
     dtype: str
     shape: tuple[int, ...]

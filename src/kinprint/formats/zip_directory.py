@@ -54,12 +54,10 @@ class ZipMember:
 
     name: str
     name_bytes: int
-    # offset, limit: where its own header begins, and where the next member (or the directory) does.
-    offset: int
-    limit: int
-    # size, stored: bytes of the content, and of the archive that hold it.
-    size: int
-    stored: int
+    offset: int  # where its own header begins
+    limit: int  # where the next member begins, or the directory
+    size: int  # bytes of the content
+    stored: int  # bytes of the archive that hold it
     method: int
     flags: int
     crc: int
@@ -75,11 +73,9 @@ class ZipMember:
         return self.offset + LOCAL_BYTES + self.name_bytes
 
     def expected_start(self) -> int | None:
-        """Return where the content begins if members follow each other without a gap; None if that cannot be told.
-
-        What may stand between the content and the next member is a descriptor, in one of four lengths; torch's writer, which
-        adds them, aligns the content, so that one length fits at most.
-        """
+        """Return where the content begins if members follow each other without a gap; None if that cannot be told."""
+        # What may stand between the content and the next member is a descriptor, in one of four lengths; torch's writer, which
+        # adds them, aligns the content, so that one length fits at most.
         described = self.flags & _DESCRIBED_AFTER and self.size
         ends, step = (_DESCRIPTORS, _ALIGNMENT) if described else ((0,), 1)
         starts = [start for after in ends if (start := self.limit - self.stored - after) % step == 0]
@@ -319,9 +315,6 @@ def _text(raw: bytes, flags: int) -> str | None:
         return None
 
 
-# ---- tensors inside members ----
-
-
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides, in elements, of an array whose last axis runs fastest."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -345,11 +338,9 @@ class Placed:
     """A tensor in a member: rows of ``flat`` elements, possibly strided, once the member's own header has been checked."""
 
     flat: TensorInfo  # the elements from the tensor's first to its last, as one axis
-    # shape, strides: the tensor's; strides count elements and are not negative.
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    # The bytes before the member's content, read with every slice; None if they were checked before.
-    header: TensorInfo | None
+    strides: tuple[int, ...]  # in elements, not negative
+    header: TensorInfo | None  # bytes before the member's content, read with every slice; None if checked before
     member: ZipMember
     label: str  # the file, for messages
 

@@ -1,7 +1,5 @@
 """Write whole safetensors files, and cut tensors into shards."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

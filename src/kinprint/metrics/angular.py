@@ -8,9 +8,7 @@ from kinprint._util.numeric import FloatArray, each_dot, each_norm, each_safely_
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.base import AFFINE, each_centred, register
 
-SHUFFLE_SEED = 42
-"""Seed of `shuffled_cosine`: fixed, so that the value is a function of its input."""
-
+SHUFFLE_SEED = 42  # seed of `shuffled_cosine`: fixed, so that the value is a function of its input
 _similarity = partial(register, higher_is_closer=True, bounds=(-1.0, 1.0), stacked=True)
 
 

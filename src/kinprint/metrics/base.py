@@ -39,10 +39,7 @@ class Metric:
     reference: str
     function: Callable[..., Any]
     symmetric: bool = True  # whether swapping the sides leaves the value unchanged
-    kinds: tuple[Kind, ...] = (
-        "vector",
-        "matrix",
-    )  # these flatten; ("matrix",) needs two axes, and equal row counts only
+    kinds: tuple[Kind, ...] = ("vector", "matrix")  # these flatten; ("matrix",) needs two axes, and equal row counts
     # Whether the function takes many pairs at once, (pairs, values) on either side, and returns as many values; one pair
     # without a value then raises `DegenerateInput`.
     stacked: bool = False
@@ -74,9 +71,8 @@ def register(
         raise ValueError(f"metric {name!r} declares unknown invariances: {', '.join(sorted(unknown))}")
 
     def decorate(function: Callable[..., Any]) -> Metric:
-        return METRICS.add(
-            name, Metric(name, invariant_to=invariant_to, null=null or name, function=function, **fields)
-        )
+        metric = Metric(name, invariant_to=invariant_to, null=null or name, function=function, **fields)
+        return METRICS.add(name, metric)
 
     return decorate
 
@@ -86,13 +82,8 @@ def validate(a: ArrayLike, b: ArrayLike, *, metric: str, kinds: tuple[Kind, ...]
     left, right = _one_side(a, "a", metric), _one_side(b, "b", metric)
     if "vector" in kinds:
         if left.shape != right.shape:
-            one, two = str(left.shape), str(right.shape)
-            raise DegenerateInput(
-                "{metric}: shapes differ: expected equal, got a {left} and b {right}",
-                metric=metric,
-                left=one,
-                right=two,
-            )
+            found = {"metric": metric, "left": str(left.shape), "right": str(right.shape)}
+            raise DegenerateInput("{metric}: shapes differ: expected equal, got a {left} and b {right}", **found)
         return left.ravel(), right.ravel()
     if left.ndim != 2 or right.ndim != 2:
         raise DegenerateInput(f"{metric}: expected two matrices, got a {left.shape} and b {right.shape}")

@@ -17,12 +17,10 @@ from kinprint.text import Text
 
 @dataclass(frozen=True)
 class CosineIdentity:
-    """The cosine taken apart.
+    """The cosine taken apart."""
 
-    ``r`` is None where a side is constant (it then has no weight); ``predicted`` and ``if_independent`` are None, with
-    a ``reason``, where a mean is near zero and the coefficients of variation say nothing.
-    """
-
+    # ``r`` is None where a side is constant (it then has no weight); ``predicted`` and ``if_independent`` are None, with a
+    # ``reason``, where a mean is near zero and the coefficients of variation say nothing.
     r: float | None
     cv_a: float | None
     cv_b: float | None

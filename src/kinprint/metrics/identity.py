@@ -60,11 +60,9 @@ def on_grid(a: ArrayLike, dtype_name: str) -> FloatArray:
 
 
 def ordinals(a: ArrayLike, dtype_name: str) -> IntArray:
-    """Return the place of each number among all numbers of the format, counted from zero.
-
-    Neighbouring numbers differ by one, −0 and +0 are both 0, and −x is at minus the place of x; so the difference of
-    two ordinals is the distance in units in the last place. Values must be exactly representable; see `on_grid`.
-    """
+    """Return the place of each number among all numbers of the format, counted from zero."""
+    # Neighbouring numbers differ by one, −0 and +0 are both 0, and −x is at minus the place of x; so the difference of
+    # two ordinals is the distance in units in the last place. Values must be exactly representable; see `on_grid`.
     values, grid = np.asarray(a, dtype=np.float64), _grid(dtype_name)
     magnitude = np.abs(values)
     significand, step = _significand(magnitude, grid)

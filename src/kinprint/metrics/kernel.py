@@ -32,12 +32,10 @@ def _alignment(X: FloatArray, Y: FloatArray) -> float:
 
 
 def _unbiased(X: FloatArray, Y: FloatArray) -> float:
-    """Return n(n − 3) times the unbiased HSIC of column-centred X and Y.
-
-    Song et al. (2012) give tr(K̃L̃) + 1ᵀK̃1·1ᵀL̃1/((n−1)(n−2)) − 2/(n−2)·1ᵀK̃L̃1 for Gram matrices with zeroed diagonals.
-    With centred columns K1 = 0, so K̃1 = −k, where k is the diagonal of K, and the whole reduces to
-    ‖XᵀY‖² − n/(n−2)·k·l + (Σk)(Σl)/((n−1)(n−2)).
-    """
+    """Return n(n − 3) times the unbiased HSIC of column-centred X and Y."""
+    # Song et al. (2012) give tr(K̃L̃) + 1ᵀK̃1·1ᵀL̃1/((n−1)(n−2)) − 2/(n−2)·1ᵀK̃L̃1 for Gram matrices with zeroed diagonals.
+    # With centred columns K1 = 0, so K̃1 = −k, where k is the diagonal of K, and the whole reduces to
+    # ‖XᵀY‖² − n/(n−2)·k·l + (Σk)(Σl)/((n−1)(n−2)).
     n = X.shape[0]
     k, m = np.sum(X * X, axis=1), np.sum(Y * Y, axis=1)
     product = float(k.sum()) * float(m.sum()) / ((n - 1) * (n - 2))

@@ -42,10 +42,9 @@ _IDLE = (  # nothing depends on these, or the tensors show it
 
 
 class Decoder:
-    """How a model computes: sizes and constants from its config.
+    """How a model computes: sizes and constants from its config."""
 
-    Raise DegenerateInput, with the reason, for a model that may compute something else than is computed here.
-    """
+    # Raise DegenerateInput, with the reason, for a model that may compute something else than is computed here.
 
     def __init__(self, naming: Naming, config: Mapping[str, object]) -> None:
         flat = flattened(config)
@@ -85,9 +84,8 @@ class Decoder:
             stream = stream + model.attention(model.norm(stream, Role.INPUT_NORM, layer), layer)
             stream = stream + model.feed_forward(model.norm(stream, Role.POST_ATTENTION_NORM, layer), layer)
         head = None if self.tied else tensors((Role.HEAD, None, None))
-        scores: FloatArray = (
-            model.norm(stream, Role.FINAL_NORM) @ (model.value(Role.EMBEDDING) if head is None else head).T
-        )
+        last = model.value(Role.EMBEDDING) if head is None else head
+        scores: FloatArray = model.norm(stream, Role.FINAL_NORM) @ last.T
         return scores
 
 

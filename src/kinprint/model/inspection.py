@@ -9,7 +9,6 @@ import numpy as np
 from kinprint._util.progress import Progress
 from kinprint.arch import RoleTensor
 from kinprint.formats.plan import MAX_GAP_BYTES
-from kinprint.formats.tensors import TensorInfo
 from kinprint.model.model import Model, open_model
 from kinprint.model.reader import Want
 from kinprint.refs import path_text
@@ -41,8 +40,7 @@ def inspect(
     norms : whether to read norm weights.
     settings, session, progress, chosen : as for `kinprint.compare`.
     """
-    options = Options.of(options, **chosen)
-    options.check()
+    options = Options.of(options, **chosen).checked()
     with running(options, settings, session) as run:
         opened = open_model(path_text(model), run, alone=not run.bases)
         run.require_files()
@@ -66,7 +64,8 @@ def _inventory(model: Model) -> tuple[RoleInventory, ...]:
         groups.setdefault((part.role.value, part.shape, dtype), []).append(part)
     lines = []
     for (role, shape, dtype), parts in groups.items():
-        size = sum(_share(part, model.checkpoint.tensors[part.name]) for part in parts)
+        stored = [(part, model.checkpoint.tensors[part.name]) for part in parts]  # several may share one tensor
+        size = sum(tensor.nbytes * math.prod(part.shape) // max(1, tensor.elements) for part, tensor in stored)
         layers = {part.layer for part in parts if part.layer is not None}
         fused = any(part.rows is not None for part in parts)
         lines.append(RoleInventory(role, len(parts), len(layers), shape, dtype, size, fused, parts[0].name))
@@ -87,8 +86,3 @@ def _norm_statistics(model: Model) -> tuple[NormStatistics, ...]:
             figures = [mean, std, float(finite.min()), float(finite.max()), std / abs(mean) if mean else None]
         lines.append(NormStatistics(part.role.value, part.layer, size, bad, *figures))
     return tuple(lines)
-
-
-def _share(part: RoleTensor, tensor: TensorInfo) -> int:
-    """Return the stored bytes of a part: several may share one tensor."""
-    return tensor.nbytes * math.prod(part.shape) // max(1, tensor.elements)

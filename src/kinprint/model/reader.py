@@ -146,11 +146,9 @@ def read_together(plans: Sequence[ModelPlan]) -> list[list[Sample]]:
 
 
 def want_slices(checkpoint: Checkpoint, part: RoleTensor, want: Want) -> Iterator[_RoleSlice]:
-    """Yield a slice for each run of a want.
-
-    Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D, the experts of Llama 4) keeps a
-    logical row in a stored column, so the whole matrix is read.
-    """
+    """Yield a slice for each run of a want."""
+    # Fused tensors are row intervals of the stored one. Transposed storage (GPT-2's Conv1D, the experts of Llama 4) keeps a
+    # logical row in a stored column, so the whole matrix is read.
     tensor = checkpoint.tensors[part.name]
     if want.elements is not None:
         count = sum(stop - start for start, stop in want.elements)

@@ -83,10 +83,7 @@ def _look_up(model: Model) -> _File | Text | None:
         return _File(source.size, source.identity if by_tag else None)
     except NotFound:
         return None
-    except (
-        AccessDenied,
-        OfflineError,
-    ) as error:  # a bucket answers 403 for what it does not have; context is not worth failing for
+    except (AccessDenied, OfflineError) as error:  # a bucket answers 403 for what it does not have
         return error.reason
 
 

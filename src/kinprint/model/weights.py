@@ -53,8 +53,6 @@ class Weights(ABC):
         self.tokenizer: Mapping[str, object] | None = None
         self._parts = {part.key: part for part in naming.tensors}
 
-    # -- sizes --------------------------------------------------------------------------------------------------------
-
     @cached_property
     def kv_heads(self) -> int | None:
         """Number of key/value heads, where the config tells."""
@@ -90,8 +88,6 @@ class Weights(ABC):
     ) -> int:
         """Return what reading this takes; 0 for weights in memory."""
         return self._cost(self._part(role, layer, expert), rows)
-
-    # -- values -------------------------------------------------------------------------------------------------------
 
     def matrix(
         self, role: Role, layer: int | None = None, *, expert: int | None = None, rows: Run | None = None
@@ -133,8 +129,6 @@ class Weights(ABC):
         blocks = values.reshape(kv_heads, -1, values.shape[1])
         return np.repeat(blocks, heads // kv_heads, axis=0).reshape(-1, values.shape[1])
 
-    # -- tokens -------------------------------------------------------------------------------------------------------
-
     @abstractmethod
     def vocabulary(self) -> Mapping[str, int] | None:
         """Return token to id, or None where the model has no tokenizer that can be read."""
@@ -160,8 +154,6 @@ class Weights(ABC):
         result = np.empty((len(ids), values.shape[1]), dtype=np.float32)
         result[order] = values
         return self._finite(part, result)
-
-    # -- where they come from -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _cost(self, part: RoleTensor, rows: Run | None) -> int: ...

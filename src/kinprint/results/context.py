@@ -1,7 +1,5 @@
 """Define what a report holds beside measurements and verdict: layer grids, bytes read, declarations of model cards."""
 
-from __future__ import annotations
-
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 ``class_`` is written as ``class`` in JSON: a trailing underscore only keeps a Python keyword apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from kinprint.results.later import LATER
@@ -19,8 +17,7 @@ NO_EVIDENCE = "no_evidence"
 NOT_TESTABLE = "not_testable"
 CLASSES = (IDENTICAL, DERIVED, SHARES_COMPONENTS, SHARES_INITIALISATION, NO_EVIDENCE, NOT_TESTABLE)
 
-SAME_STRUCTURE = "same_structure"
-"""Variant of no evidence: places agree, signs of weights do not."""
+SAME_STRUCTURE = "same_structure"  # variant of no evidence: places agree, signs of weights do not
 PART, UNCLEAR = "part", "unclear"
 """Variants of shared initialisation and components: of a part alone; training or start, and which is not known."""
 
@@ -309,8 +306,6 @@ class Evidence:
     stages: tuple[Text, ...]  # what was read when, with bytes, and why the next stage was or was not entered
     function: FunctionFinding | None = field(default=None, metadata=LATER)  # None where there was no reason to look
 
-
-# -- fingerprint methods -------------------------------------------------------------------------------------------------
 
 BEYOND, INSIDE, NO_NULL = "beyond its null", "inside its null", "no null"
 

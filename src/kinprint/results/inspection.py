@@ -1,7 +1,5 @@
 """Define the description of one model, as `kinprint inspect` returns it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Mark fields added after the first version of a schema; a module of its own, so that options load nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import Field
 from typing import Any
 

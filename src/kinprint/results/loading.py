@@ -1,7 +1,5 @@
 """Open a saved report, report on many models, tree or inspection, from JSON or an evidence bundle."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Define metrics beside their nulls: of one pair of tensors, and of one role over all its layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kinprint.results.p_values import PMethod

@@ -1,7 +1,5 @@
 """Describe the compared models, and how their configs and tokenizers differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kinprint.results.measurements import Skipped

@@ -1,7 +1,5 @@
 """Convert reports of schema 1 to schema 2: parse what only English sentences told, here and nowhere else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kinprint.results.p_values import PMethod

@@ -199,10 +199,11 @@ class Options:
                 return f"{name} {value}: expected {described.least} or more"
         return None
 
-    def check(self) -> None:
-        """Raise BadSelection for a number that is no choice, before anything is read."""
+    def checked(self) -> Options:
+        """Return the options; raise BadSelection for a number that is no choice, before anything is read."""
         if (wrong := self.impossible) is not None:
             raise BadSelection(wrong)
+        return self
 
     def public(self) -> Options:
         """Return the options as a report may state them: of addresses no part that may be secret."""

@@ -4,8 +4,6 @@ A field typed `Text`, or as several of them, is written as its English under its
 it was made of follow as ``<name>_data``, for readers in another language. English and data that disagree are refused.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Callable, Hashable
@@ -19,9 +17,7 @@ from kinprint.results.later import is_later
 from kinprint.results.older_reports import upgrade
 from kinprint.text import Text, text_from_data
 
-DATA = "_data"
-"""Ends the name under which the data of a text stand beside it."""
-
+DATA = "_data"  # ends the name under which the data of a text stand beside it
 T = TypeVar("T")
 
 
@@ -77,9 +73,6 @@ def holds_text(kind: Any) -> bool:
     return kind is Text or kind == tuple[Text, ...]
 
 
-# -- writing -------------------------------------------------------------------------------------------------------------
-
-
 def write_json(value: Any, *, indent: bool = True) -> bytes:
     """Return a dataclass as JSON (UTF-8)."""
     import orjson  # here: `kinprint --help` reads the options of reports, and must not wait for it
@@ -105,9 +98,6 @@ def _data(found: Any) -> Any:
         data = [_data(item) for item in found]
         return data if any(data) else None
     return found.to_data() if isinstance(found, Text) and found.values else None
-
-
-# -- reading -------------------------------------------------------------------------------------------------------------
 
 
 def read_json(kind: type[T], raw: bytes, what: str, schema: str, versions: tuple[int, ...]) -> T:

@@ -1,7 +1,5 @@
 """Save, read, render and tabulate what a run returns."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -10,8 +8,7 @@ from kinprint.errors import FileTooLarge
 from kinprint.results.plain_json import read_json, write_json
 
 SCHEMA_VERSION = 2
-READABLE = (1, SCHEMA_VERSION)
-"""Versions that open: a report of schema 1 has English sentences without their data."""
+READABLE = (1, SCHEMA_VERSION)  # versions that open: a report of schema 1 has English sentences without their data
 MOST_BYTES = 128 << 20  # of a report as JSON, by itself or in a bundle, written or read
 
 

@@ -4,8 +4,6 @@ The rules are those of `kinprint.results.plain_json.build`: ``class_`` is ``clas
 a field that was added after reports of this version were written may be missing. Unknown fields do not fit.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

@@ -3,8 +3,6 @@
 A tree is a hypothesis. That two models are related rests on exact tests; which of two related models came first never does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -203,9 +201,6 @@ class FamilyTree(Result):
     def testable(self, node: int) -> bool:
         """Whether at least one comparison of a node could be tested."""
         return any(node in (pair.a, pair.b) and pair.found != NOT_TESTABLE for pair in self.pairs)
-
-
-# -- all pairs -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Define what the verification of an evidence bundle found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -39,7 +37,7 @@ class _Presentable:
         item: Any
         for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
             value = getattr(self, item.name)
-            if item.type == "Text":
+            if item.type is Text:
                 object.__setattr__(self, item.name, presentable(value))
             elif isinstance(value, str):
                 object.__setattr__(self, item.name, printable(value, 64 if item.name == "commit" else MOST_CHARACTERS))

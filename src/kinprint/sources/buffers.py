@@ -4,8 +4,6 @@ A system fills new memory with zeros when it is first written to: on the machine
 into new memory took up to ten times as long as into memory that was in use before.
 """
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

@@ -7,8 +7,6 @@ sees a whole range of that very file and place, or none. Failure to write (disk 
 is reported; a comparison never fails for it.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

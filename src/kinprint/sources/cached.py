@@ -1,7 +1,5 @@
 """Read a remote file through the range cache."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kinprint.errors import SourceChanged
@@ -11,12 +9,10 @@ from kinprint.sources.remote import RemoteFile
 
 
 class CachedSource:
-    """Serve ranges from disk where the cache holds them, and keep those that had to be fetched.
+    """Serve ranges from disk where the cache holds them, and keep those that had to be fetched."""
 
-    With `pinned` facts (a commit) the key is known before any request, so a second run needs none. Without (a plain URL) the server
-    is asked first, and its entity tag becomes part of the key; no tag or a weak one, no caching.
-    """
-
+    # With `pinned` facts (a commit) the key is known before any request, so a second run needs none. Without (a plain URL)
+    # the server is asked first, and its entity tag becomes part of the key; no tag or a weak one, no caching.
     at_hand = False  # what the cache does not hold is waited for
 
     def __init__(self, inner: RemoteFile, cache: RangeCache, *, facts: dict[str, object], pinned: bool) -> None:

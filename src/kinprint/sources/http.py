@@ -5,8 +5,6 @@ answered by 206 with the very Content-Range, length and entity tag expected; a 2
 falls back to http; where strangers chose the address, no server of this machine's network is connected to (`private_network`).
 """
 
-from __future__ import annotations
-
 import email.utils
 import random
 import re
@@ -27,17 +25,9 @@ from kinprint._util.plain import printable
 from kinprint._version import __version__
 from kinprint.errors import AccessDenied, FileTooLarge, NotFound, OfflineError, SourceError, TransferError
 from kinprint.refs import ByteRange, shown
+from kinprint.sources import http_connection
 from kinprint.sources.base import Traffic, not_here, too_large
-from kinprint.sources.http_connection import (
-    DEFAULT_PORTS,
-    Due,
-    HttpConnections,
-    Nonsense,
-    Response,
-    ServerAddress,
-    decoded,
-    is_plain,
-)
+from kinprint.sources.http_connection import DEFAULT_PORTS, Due, Nonsense, Response, ServerAddress
 from kinprint.sources.private_network import ALLOW_LOCAL, POOLS, PrivateHost, is_private, kind_by_name
 from kinprint.sources.settings import Settings
 from kinprint.text import Text
@@ -70,9 +60,7 @@ def origin_of(url: str) -> ServerAddress:
     return ServerAddress(parts.scheme, (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
 
 
-@lru_cache(maxsize=256)
-def _is_private(host: str) -> bool:
-    return is_private(host)
+_is_private = lru_cache(maxsize=256)(is_private)
 
 
 class HttpClient:
@@ -87,7 +75,7 @@ class HttpClient:
         self._trusted = origin_of(settings.endpoint)
         self._jitter = random.Random()  # noqa: S311  spreads retries; nothing secret or reproducible hangs on it
         timeouts = settings.connect_timeout_s, settings.read_timeout_s
-        self._connections = HttpConnections(*timeouts)
+        self._connections = http_connection.HttpConnections(*timeouts)
         # by proxy, whether with TLS, and whether for public servers alone
         self._managers: dict[tuple[str | None, bool, bool], urllib3.PoolManager] = {}
         self._tls: ssl.SSLContext | None = None
@@ -114,9 +102,8 @@ class HttpClient:
             reply = self._request(url, headers, begun_at)
             return self._without_token(reply) if "Authorization" in headers else reply
         except PrivateHost as error:
-            raise _private_host_error(
-                error, url, begun_at, by_redirect=self.settings.private_servers is None
-            ) from error
+            by_redirect = self.settings.private_servers is None
+            raise _private_host_error(error, url, begun_at, by_redirect=by_redirect) from error
         except SSLError as error:
             if not isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
                 raise TryAgain(_describe(error)) from error  # a handshake cut short may pass
@@ -171,7 +158,7 @@ class HttpClient:
         place = origin_of(url)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         public = self._must_be_public(place, begun_at)
-        if proxy is None and is_plain(place, target):
+        if proxy is None and http_connection.is_plain(place, target):
             return self._connections.get(place, target, headers, context, self.due, public=public)
         if public and proxy is not None and (kind := kind_by_name(place.host)):
             raise PrivateHost(place.host, kind)  # what other names stand for, the proxy alone knows
@@ -292,13 +279,15 @@ class HttpClient:
         """Fetch a whole small file or API reply, at most `cap` bytes; return it with its tag, if any."""
 
         def attempt() -> tuple[bytes, str]:
-            linked: list[str] = []
-            reply, _ = self.follow(
-                url, label, lambda redirect: linked.append(redirect.headers.get("X-Linked-ETag", "")), begun_at=url
-            )
+            tags: list[str] = []
+
+            def learn(seen: Response, name: str = "X-Linked-ETag") -> None:
+                tags.append(seen.headers.get(name, ""))
+
+            reply, _ = self.follow(url, label, learn, begun_at=url)
             if reply.status != 200:
                 raise status_error(reply, label=label, has_token=bool(self.settings.token))
-            tags = [*linked, reply.headers.get("ETag", "")]
+            learn(reply, "ETag")
             body = self._whole_body(reply, label, cap)
             self.refuse_echo(label, url, body)
             return body, plain_tag(next(filter(None, tags), ""))
@@ -310,7 +299,7 @@ class HttpClient:
         if declared is not None and declared > cap:
             reply.close()
             raise FileTooLarge(too_large(label, declared, cap))
-        reply = decoded(reply)  # some proxies compress whatever they were asked
+        reply = http_connection.decoded(reply)  # some proxies compress whatever they were asked
         body = bytearray()
         began = self.clock()
         while chunk := read_some(reply, 1 << 20):

@@ -5,8 +5,6 @@ and read here: its own way through pools, retries and e-mail headers takes more 
 interpreter lock makes all threads pay for it.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import socket

@@ -1,7 +1,5 @@
 """Read a repository on the hub: pin the revision to a commit, and use the cache of the official client first."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import quote
@@ -35,8 +33,9 @@ class HubFolder:
         self._revision = check_member_name(revision or "main", where=f"the revision of {repo}")
         self._commit, names = self._pin()
         self._snapshot = self._official("snapshots", self._commit)
-        on_disk = _files_below(self._snapshot) if self._snapshot else frozenset()
-        self.names = names | on_disk  # all files at this commit; offline, those known on this machine
+        kept = [path for path in self._snapshot.rglob("*") if path.is_file()] if self._snapshot else []
+        # all files at this commit; offline, those known on this machine
+        self.names = names.union(path.relative_to(self._snapshot or "").as_posix() for path in kept)
         location = shown(f"{self._endpoint}/{repo}")
         self.provenance = Provenance(reference, "hub", location, self._revision, self._commit)
 
@@ -154,7 +153,3 @@ def _is_safe(name: str) -> bool:
     except BadReference:
         return False
     return True
-
-
-def _files_below(folder: Path) -> frozenset[str]:
-    return frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

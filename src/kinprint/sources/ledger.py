@@ -31,9 +31,6 @@ it, remote ones whole, and both give the same list."""
 OPEN, SIZE, IDENTITY, PREFETCH, READ, SMALL = "open", "size", "identity", "prefetch", "read", "small"
 
 
-# -- records: plain and frozen -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Failure:
     """An error instead of an answer, by the name of its class in `kinprint.errors`. ``asked`` says which question failed."""
@@ -125,9 +122,6 @@ class ReadingRecord:
         return ((number, source, file) for number, source in enumerate(self.sources) for file in source.files)
 
 
-# -- entries, while reading -----------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _OpenedFile:
     label: str | None = None
@@ -174,8 +168,6 @@ class Ledger(AbstractContextManager["Ledger"]):
     def keeps(self) -> bool:
         """Whether bytes are kept too."""
         return self._spool is not None
-
-    # -- writing ------------------------------------------------------------------------------------------------------
 
     def look_up(self, what: str, look: Callable[[], ModelRef]) -> ModelRef:
         """Find out what a name stands for, and record the answer."""
@@ -246,8 +238,6 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._spooled += len(piece)
         return at
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-
     def record(self) -> ReadingRecord:
         """Return everything, sorted."""
         with self._lock:
@@ -314,9 +304,6 @@ def _label(name: str, entry: _OpenedFile, opened: _Opened) -> str:
 def digest_of(ranges: Sequence[RangeRead]) -> str:
     """Return the digest of a list of ranges, each a line "start end sha256"."""
     return hashlib.sha256("".join(f"{item.start} {item.end} {item.sha256}\n" for item in ranges).encode()).hexdigest()
-
-
-# -- folders and files that are recorded ---------------------------------------------------------------------------------
 
 
 class RecordingFolder:

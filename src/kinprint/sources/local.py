@@ -1,7 +1,5 @@
 """Read files on this machine, and folders of them."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -5,8 +5,6 @@ program for a whole read timeout. Threads are started by `_thread`, as `threadin
 runs: 60 ms for 48 of them on a small virtual machine, and 2 ms without.
 """
 
-from __future__ import annotations
-
 import _thread
 import threading
 from collections.abc import Callable

@@ -5,8 +5,6 @@ stands for something else when it is looked up a second time. So the check stand
 once, every address it has is checked, and one of these very addresses is connected to. Before that nothing is sent.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 

@@ -1,7 +1,5 @@
 """Read a remote file by range. The first read finds where the bytes are; later reads go there directly."""
 
-from __future__ import annotations
-
 import re
 import threading
 from functools import partial
@@ -17,12 +15,10 @@ _UNSATISFIED = re.compile(r"^bytes \*/([0-9]{1,19})$")
 
 
 class RemoteFile:
-    """One file behind a URL, possibly behind a redirect to another host (a hub's CDN).
+    """One file behind a URL, possibly behind a redirect to another host (a hub's CDN)."""
 
-    The redirect's target is kept, and asked for anew when it refuses (signed links expire). What could tell two versions apart is
-    compared on every reply: entity tag, total size, and the hub's linked tag and commit.
-    """
-
+    # The redirect's target is kept, and asked for anew when it refuses (signed links expire). What could tell two versions
+    # apart is compared on every reply: entity tag, total size, and the hub's linked tag and commit.
     at_hand = False
 
     def __init__(self, client: http.HttpClient, url: str, label: str, *, commit: str | None = None) -> None:

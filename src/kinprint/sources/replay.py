@@ -1,7 +1,5 @@
 """Replay a comparison: a session that answers from the record of a ledger and from bytes that were kept."""
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence

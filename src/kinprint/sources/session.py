@@ -169,11 +169,9 @@ class Session(AbstractContextManager["Session"]):
         return None if self.budget_bytes is None else max(0, self.budget_bytes - self.bytes_delivered)
 
     def on_a_guess(self, wish: int, least: int = 0) -> int:
-        """Return how many bytes to read on a guess that they are needed: a tight budget must not be spent on guesses.
-
-        The limit is a share of the whole budget, not of what is left just now: models are opened side by side, and what each
-        reads must not depend on which thread came first.
-        """
+        """Return how many bytes to read on a guess that they are needed: a tight budget must not be spent on guesses."""
+        # The limit is a share of the whole budget, not of what is left just now: models are opened side by side, and what each
+        # reads must not depend on which thread came first.
         return wish if self.budget_bytes is None else min(wish, max(self.budget_bytes // 32, least))
 
     def admit(self, count: int) -> None:
@@ -218,11 +216,9 @@ class Session(AbstractContextManager["Session"]):
         return [sink.memory for sink in sinks]
 
     def read_through(self, requests: Sequence[Request]) -> None:
-        """Read ranges of any number of files together, each into its sink. The caller has them admitted.
-
-        What has to be waited for is left to the session's threads. What is at hand is read in pieces that fit into a
-        processor's cache with what a sink makes of them, by the calling thread and, where that is work, one on each core.
-        """
+        """Read ranges of any number of files together, each into its sink. The caller has them admitted."""
+        # What has to be waited for is left to the session's threads. What is at hand is read in pieces that fit into a
+        # processor's cache with what a sink makes of them, by the calling thread and, where that is work, one on each core.
         for source, span, _ in requests:
             self.require(source, span)
         far = [request for request in requests if not request[0].at_hand]

@@ -1,7 +1,5 @@
 """Read the files of a plain web folder, which nothing lists: the usual names are asked for."""
 
-from __future__ import annotations
-
 import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 

@@ -23,10 +23,8 @@ def bonferroni(log10_p: float, tries: int) -> float:
 
 
 def holm(log10_ps: Sequence[float]) -> list[float]:
-    """Return Holm's (1979) adjusted log10 p-values, in the order given; valid under any dependence.
-
-    The i-th smallest of m is multiplied by m − i + 1, and none is adjusted to less than a smaller one is.
-    """
+    """Return Holm's (1979) adjusted log10 p-values, in the order given; valid under any dependence."""
+    # The i-th smallest of m is multiplied by m − i + 1, and none is adjusted to less than a smaller one is.
     values = _checked(log10_ps)
     order = np.argsort(values, kind="stable")
     factors = np.log10(np.arange(values.size, 0, -1, dtype=np.float64))
@@ -37,11 +35,9 @@ def holm(log10_ps: Sequence[float]) -> list[float]:
 
 
 def fisher(log10_ps: Sequence[float]) -> float:
-    """Return log10 p of Fisher's (1932) combination of INDEPENDENT p-values.
-
-    −2 Σ ln p is χ² with 2k degrees of freedom if each p is uniform. For even degrees of freedom the tail is a finite
-    sum, P(χ² ≥ 2h) = e⁻ʰ Σ_{j<k} hʲ/j!, and its logarithm is taken term by term: nothing underflows.
-    """
+    """Return log10 p of Fisher's (1932) combination of INDEPENDENT p-values."""
+    # −2 Σ ln p is χ² with 2k degrees of freedom if each p is uniform. For even degrees of freedom the tail is a finite
+    # sum, P(χ² ≥ 2h) = e⁻ʰ Σ_{j<k} hʲ/j!, and its logarithm is taken term by term: nothing underflows.
     values = _checked(log10_ps)
     if values.size == 0:
         raise ValueError("fisher: no p-value to combine")

@@ -43,11 +43,9 @@ def _mean_distance(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def unequal_cost_moments(a: ArrayLike, b: ArrayLike) -> Moments:
-    """Return the moments of the number of unequal pairs #{j : a_j ≠ b_π(j)}.
-
-    With p_v and q_v the counts of the value v on either side, the equal pairs have Σe = Σe² = Σ_v p_v q_v, row sums
-    q_v and column sums p_v; the variance of unequal and of equal pairs is the same.
-    """
+    """Return the moments of the number of unequal pairs #{j : a_j ≠ b_π(j)}."""
+    # With p_v and q_v the counts of the value v on either side, the equal pairs have Σe = Σe² = Σ_v p_v q_v, row sums
+    # q_v and column sums p_v; the variance of unequal and of equal pairs is the same.
     x, y = np.asarray(a).ravel(), np.asarray(b).ravel()
     n = x.size
     values, counts_a = np.unique(x, return_counts=True)

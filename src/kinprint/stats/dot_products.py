@@ -131,10 +131,8 @@ def _upper(moments: Moments, side: float) -> Moments:
 
 
 def _known_moments(A: FloatArray, B: FloatArray, means: FloatArray, known: Sequence[NullResult]) -> list[Moments]:
-    """Return mean and variance of ⟨A, B∘π⟩ from those of the correlation of the same values, shifted and scaled or not.
-
-    A shift changes T by a constant and a factor scales it, so sd(T) = sd(r)·‖A − Ā‖‖B − B̄‖ with the means over all values.
-    """
+    """Return mean and variance of ⟨A, B∘π⟩ from those of the correlation of the same values, shifted and scaled or not."""
+    # A shift changes T by a constant and a factor scales it, so sd(T) = sd(r)·‖A − Ā‖‖B − B̄‖ with the means over all values.
     spreads = A[0].size * _spreads(A) * _spreads(B)
     return [
         Moments(mean, (one.sd * spread) ** 2, one.n)

@@ -19,8 +19,6 @@ Reference null, for g a bijection: F has mean 1 and standard deviation 1. With q
 E F = q ≤ 1 and E F(F−1) ≤ q² for any other g, so that Var F ≤ q ≤ 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -123,10 +121,8 @@ def fixed_by_scores(cosines: FloatArray, width: int) -> int:
 
 
 def _margins(one: NDArray[Any], two: NDArray[Any], block: int) -> tuple[FloatArray, FloatArray]:
-    """Return by how much the cosine of rows at one place exceeds those with all other rows: from A's side, and from B's.
-
-    Minus infinity for rows without a direction.
-    """
+    """Return by how much the cosine of rows at one place exceeds those with all other rows: from A's side, and from B's."""
+    # Minus infinity for rows without a direction.
     m = len(one)
     own, forth, back = np.full(m, -np.inf), np.full(m, -np.inf), np.full(m, -np.inf)
     for column in range(0, m, block):
@@ -158,10 +154,8 @@ def _over(own: FloatArray, others: FloatArray) -> FloatArray:
 
 
 def combined_fixed_points(counts: Sequence[int], sizes: Sequence[int]) -> float:
-    """Return log10 of a bound on P(Σ F ≥ Σ counts) for layers of `sizes` rows, each with a permutation of its own.
-
-    The permutations being independent, E[C(ΣF, j)] = Σ Π E[C(F_l, j_l)] over all j_1 + … + j_L = j, by Vandermonde's identity.
-    """
+    """Return log10 of a bound on P(Σ F ≥ Σ counts) for layers of `sizes` rows, each with a permutation of its own."""
+    # The permutations being independent, E[C(ΣF, j)] = Σ Π E[C(F_l, j_l)] over all j_1 + … + j_L = j, by Vandermonde's identity.
     if len(counts) != len(sizes):
         raise ValueError(f"fixed points: expected as many counts as sizes, got {len(counts)} and {len(sizes)}")
     for count, size in zip(counts, sizes, strict=True):
@@ -201,10 +195,8 @@ def _log10_p_total(total: int, sizes: tuple[int, ...]) -> float:
 
 
 def _chernoff(total: int, layers: Counter[int]) -> float:
-    """Return log10 of the least Π T_l(x)/(1+x)^k over x.
-
-    The tilted mean of F, (1+x) Σ T_l′(x)/T_l(x), rises with x; the least is where it equals k. Any x gives a valid bound.
-    """
+    """Return log10 of the least Π T_l(x)/(1+x)^k over x."""
+    # The tilted mean of F, (1+x) Σ T_l′(x)/T_l(x), rises with x; the least is where it equals k. Any x gives a valid bound.
     low, high = math.log(1e-6), math.log(1e16)
     for _ in range(30):  # to 1e-7 in ln x: the bound is flat there, and differs by 1e-14
         middle = 0.5 * (low + high)

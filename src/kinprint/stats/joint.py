@@ -17,9 +17,7 @@ from kinprint.stats.moments import Moments, each_dot_moments, pairs_at_once
 from kinprint.stats.tails import DECISIVE, analytic_tail, least_log10_p
 from kinprint.text import Text
 
-MAX_STACK = 192 * 4096
-"""Elements of all blocks together in `joint_tail`: cost grows with the square of the rows."""
-
+MAX_STACK = 192 * 4096  # elements of all blocks together in `joint_tail`: cost grows with the square of the rows
 AT_ONCE = 1 << 16  # entries of the tables of blocks whose moments are computed together: 512 KiB each
 
 MOST_DONE = 64  # answers kept
@@ -35,12 +33,10 @@ def rows_taken(blocks: int, width: int) -> int:
 
 
 def joint_tail(blocks: Sequence[tuple[FloatArray, FloatArray]], *, seed: int = 0) -> NullResult:
-    """Test all blocks at once like `joint_blocks`, on at most `MAX_STACK` elements, with a bound from a few rows.
-
-    Where the normal tail is not believed, the Chernoff bound of a smaller stack is looked at too. The smaller p-value of the
-    two is taken and doubled: the second was looked at because of the first. What the summary by role asks for, the tests ask for
-    again: the last answers are kept, by a hash of the values.
-    """
+    """Test all blocks at once like `joint_blocks`, on at most `MAX_STACK` elements, with a bound from a few rows."""
+    # Where the normal tail is not believed, the Chernoff bound of a smaller stack is looked at too. The smaller p-value of the
+    # two is taken and doubled: the second was looked at because of the first. What the summary by role asks for, the tests ask for
+    # again: the last answers are kept, by a hash of the values.
     share = rows_taken(len(blocks), blocks[0][0].shape[-1] if blocks else 1)
     cut = [(one[:share], two[:share]) for one, two in blocks]
     digest = hashlib.blake2b(digest_size=32)
@@ -122,11 +118,9 @@ def block_nulls(blocks: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[list[f
 
 
 def joint_independent(observed: Sequence[float], nulls: Sequence[NullResult]) -> NullResult:
-    """Test the mean of statistics that are permuted independently of each other, from their exact nulls.
-
-    Cumulants of independent sums add, so mean, variance, skewness and kurtosis of the mean are exact. The tail is the
-    normal one where those allow it, else a bound; nothing is drawn.
-    """
+    """Test the mean of statistics that are permuted independently of each other, from their exact nulls."""
+    # Cumulants of independent sums add, so mean, variance, skewness and kurtosis of the mean are exact. The tail is the
+    # normal one where those allow it, else a bound; nothing is drawn.
     count = len(nulls)
     if not count:
         raise DegenerateInput("joint: nothing to test")

@@ -70,10 +70,8 @@ def _beta_and_excess(K: FloatArray) -> tuple[float, float]:
 
 
 def unbiased_cka_moments(n: int) -> Moments:
-    """Return the moments of the unbiased CKA: mean 0 and variance 2/(n(n−3)), whatever the data.
-
-    U-centred matrices are symmetric with zero diagonal and zero row sums. That space has n(n−3)/2 dimensions and is
-    the irreducible representation (n−2, 2) of the permutations; by Schur's lemma the mean over all permutations of
-    (PUPᵀ)⊗(PUPᵀ) is then the identity times ‖U‖²/dimension. So two unit vectors have mean square 2/(n(n−3)).
-    """
+    """Return the moments of the unbiased CKA: mean 0 and variance 2/(n(n−3)), whatever the data."""
+    # U-centred matrices are symmetric with zero diagonal and zero row sums. That space has n(n−3)/2 dimensions and is
+    # the irreducible representation (n−2, 2) of the permutations; by Schur's lemma the mean over all permutations of
+    # (PUPᵀ)⊗(PUPᵀ) is then the identity times ‖U‖²/dimension. So two unit vectors have mean square 2/(n(n−3)).
     return Moments(0.0, 2.0 / (n * (n - 3)), n)

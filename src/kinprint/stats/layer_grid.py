@@ -16,13 +16,11 @@ from kinprint.stats.tails import MAX_CORRECTION, MAX_KURTOSIS, MAX_SKEWNESS, ana
 
 @dataclass(frozen=True)
 class RowGrid:
-    """L×M arrays, rows of A against rows of B.
+    """L×M arrays, rows of A against rows of B."""
 
-    ``valid`` is False where a row is constant or has zero length; there, and only there, ``pearson``, ``z`` and
-    ``log10_p`` are NaN (``cosine`` and its null only where a row has zero length). ``normal`` marks p-values from the
-    normal tail; the others are upper bounds from exact moments, never draws: see `kinprint.stats.tails`.
-    """
-
+    # ``valid`` is False where a row is constant or has zero length; there, and only there, ``pearson``, ``z`` and ``log10_p``
+    # are NaN (``cosine`` and its null only where a row has zero length). ``normal`` marks p-values from the normal tail; the
+    # others are upper bounds from exact moments, never draws: see `kinprint.stats.tails`.
     cosine: FloatArray
     pearson: FloatArray
     cosine_null_mean: FloatArray
@@ -34,10 +32,8 @@ class RowGrid:
 
 
 def row_grid(A: ArrayLike, B: ArrayLike) -> RowGrid:
-    """Compare all rows of `A` (L×d) with all rows of `B` (M×d), each beside its permutation null (upper tail).
-
-    The cosine and the Pearson correlation of a pair are linear in the same dot product, so they share z and p.
-    """
+    """Compare all rows of `A` (L×d) with all rows of `B` (M×d), each beside its permutation null (upper tail)."""
+    # The cosine and the Pearson correlation of a pair are linear in the same dot product, so they share z and p.
     left, right = _checked_rows(A, B)
     d = left.shape[1]
     a, b = _RowSums.of(left), _RowSums.of(right)
@@ -132,12 +128,10 @@ class MatrixGrid:
 
 
 def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
-    """Compare all slices of `A` (L×m×d) with all of `B` (M×m×d); the null permutes the last axis of one side.
-
-    With T = Σ aᵢⱼ bᵢπ₍ⱼ₎ and rows centred to A', B', the exact mean is d Σᵢ āᵢ b̄ᵢ and the exact variance
-    ⟨A'A'ᵀ, B'B'ᵀ⟩ / (d − 1): a sum over the rows' Gram matrices, so that all pairs are one matrix product. Cosine and
-    Pearson are linear in T and share z. For m = 1 this is `row_grid`.
-    """
+    """Compare all slices of `A` (L×m×d) with all of `B` (M×m×d); the null permutes the last axis of one side."""
+    # With T = Σ aᵢⱼ bᵢπ₍ⱼ₎ and rows centred to A', B', the exact mean is d Σᵢ āᵢ b̄ᵢ and the exact variance
+    # ⟨A'A'ᵀ, B'B'ᵀ⟩ / (d − 1): a sum over the rows' Gram matrices, so that all pairs are one matrix product. Cosine and
+    # Pearson are linear in T and share z. For m = 1 this is `row_grid`.
     if A.ndim != 3 or A.shape[1:] != B.shape[1:] or A.shape[2] < 4:
         raise DegenerateInput(
             "expected slices of equal shape, at least 4 wide; got {a} and {b}", a=str(A.shape), b=str(B.shape)
@@ -159,10 +153,8 @@ def matrix_grid(A: FloatArray, B: FloatArray) -> MatrixGrid:
 
 
 def gram_products(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Return ⟨G_i, G_j⟩ for the m×m Gram matrices of all slices of `A` (L×m×d) and `B` (M×m×d), whose rows are centred.
-
-    Where rows outnumber units that is ‖A_iᵀB_j‖², and the Gram matrices, which would be larger than the slices, are not made.
-    """
+    """Return ⟨G_i, G_j⟩ for the m×m Gram matrices of all slices of `A` (L×m×d) and `B` (M×m×d), whose rows are centred."""
+    # Where rows outnumber units that is ‖A_iᵀB_j‖², and the Gram matrices, which would be larger than the slices, are not made.
     m, d = A.shape[1:]
     if m <= d:
         left, right = (X @ X.transpose(0, 2, 1) for X in (A, B))

@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_dot, largest_magnitude, row_means
 from kinprint.errors import DegenerateInput
 
-MAX_FLOPS = 2e11
-"""Work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores."""
-
+MAX_FLOPS = 2e11  # work allowed for the exact third and fourth moments of a stack, about ten seconds on two cores
 EXACT_UNITS = 1024
 SAMPLED_UNITS = 64
 _COLUMNS = 32  # summed at a time: what fits the cache
@@ -226,12 +224,11 @@ def _table_powers(C: FloatArray, cycles: FloatArray) -> Powers:
 
 
 def _sampled_powers(A: FloatArray, B: FloatArray, gram_a: FloatArray, gram_b: FloatArray) -> Powers:
-    """Estimate the sums over C = AᵀB of many columns; those of second order come from the small Gram matrices, exactly.
-
-    The third and fourth powers need C itself. Its longest columns are taken, since outliers decide these sums, and the others
-    are represented by an even sample in the order of their length; a column's length also bounds its largest entry. These sums are
-    in float32, a third of the time: each is right to 1e-5 of the sum of magnitudes, far below what the sample leaves open.
-    """
+    """Estimate the sums over C = AᵀB of many columns; those of second order come from the small Gram matrices, exactly."""
+    # The third and fourth powers need C itself. Its longest columns are taken, since outliers decide these sums, and the others
+    # are represented by an even sample in the order of their length; a column's length also bounds its largest entry. These
+    # sums are in float32, a third of the time: each is right to 1e-5 of the sum of magnitudes, far below what the sample leaves
+    # open.
     peaks = [np.maximum(X.max(axis=(1, 2)), -X.min(axis=(1, 2))) for X in (A, B)]
     peaks = [np.where(peak > 0.0, peak, 1.0)[:, None, None] for peak in peaks]  # so that all fits float32
     left, right = ((X / peak).astype(np.float32) for X, peak in zip((A, B), peaks, strict=True))
@@ -274,11 +271,9 @@ def _columns_to_sum(lengths: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def identity_log_probability(A: ArrayLike, B: ArrayLike) -> float:
-    """Return ln P(B∘π = A) over uniform permutations: Π_v m_v!/d! if the multisets agree, else minus infinity.
-
-    m_v counts the units (columns of a stack) that hold the value v: permuting equal units among themselves is the
-    only way to hit A again.
-    """
+    """Return ln P(B∘π = A) over uniform permutations: Π_v m_v!/d! if the multisets agree, else minus infinity."""
+    # m_v counts the units (columns of a stack) that hold the value v: permuting equal units among themselves is the
+    # only way to hit A again.
     # adding zero turns −0 into +0, which compare equal but differ in their bytes
     left, right = (Counter(unit.tobytes() for unit in np.ascontiguousarray(as_rows(x).T) + 0.0) for x in (A, B))
     if left != right:

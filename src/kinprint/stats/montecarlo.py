@@ -35,11 +35,9 @@ def _fresh_orders(d: int, draws: int, rng: np.random.Generator) -> IntArray:
 
 
 def orders(d: int, *, draws: int, seed: int) -> Iterator[IntArray]:
-    """Yield blocks of random permutations of 0…d−1, `draws` in all, the same for the same arguments.
-
-    The layers of a model have one width, so their draws are the same permutations: drawing them is the costly part, and
-    a table of moderate size is kept for the next layer. Each test by itself sees uniform permutations all the same.
-    """
+    """Yield blocks of random permutations of 0…d−1, `draws` in all, the same for the same arguments."""
+    # The layers of a model have one width, so their draws are the same permutations: drawing them is the costly part, and
+    # a table of moderate size is kept for the next layer. Each test by itself sees uniform permutations all the same.
     step, rng = max(1, _BLOCK // d), np.random.default_rng(seed)
     table = _kept_orders(d, draws, seed) if draws * d <= _MAX_KEPT else None
     for start in range(0, draws, step):
@@ -78,11 +76,9 @@ def draw_pairs(
 def draw_columns(
     A: FloatArray, B: FloatArray, statistics: Mapping[str, Statistic], *, draws: int, seed: int
 ) -> dict[str, FloatArray]:
-    """Evaluate several statistics on each of `draws` shared permutations of the columns of B.
-
-    The gather is the costly part with matrices; one serves all statistics. Feed the values to
-    `kinprint.stats.nulls.null_from_draws`.
-    """
+    """Evaluate several statistics on each of `draws` shared permutations of the columns of B."""
+    # The gather is the costly part with matrices; one serves all statistics. Feed the values to
+    # `kinprint.stats.nulls.null_from_draws`.
     left, right = as_rows(A), as_rows(B)
     values: dict[str, list[float]] = {name: [] for name in statistics}
     for block in orders(right.shape[1], draws=draws, seed=seed):

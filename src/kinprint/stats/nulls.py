@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,10 @@ def null_for(
 
 
 def _cost(
-    moments: Callable[[NDArray[Any], NDArray[Any]], Moments],
-    cost: Callable[[FloatArray, FloatArray], NDArray[Any]],
+    moments: Callable[[NDArray[Any], NDArray[Any]], Moments], cost: Callable[[FloatArray, FloatArray], NDArray[Any]]
 ) -> Handler:
-    """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices.
-
-    `cost` is that of every element, and may write into its second argument.
-    """
+    """Return the handler of a mean of costs: exact mean and sd for vectors, p by drawing; all drawn for matrices."""
+    # `cost` is that of every element, and may write into its second argument.
 
     def means(a: FloatArray, b: FloatArray) -> FloatArray:
         found: FloatArray = cost(a, b).mean(axis=-1)
@@ -92,9 +90,8 @@ def _cost(
             raise DegenerateInput("null {kind}: the values are too large to be squared in float64", kind=ask.kind)
         base = _null(ask, exact.mean / exact.n, exact.sd / exact.n, exact.n)
         draws = ask.draws or dot_products.affordable(COST_DRAWS, a.size)
-        return _bounded_or_drawn(
-            base, ask, draws, lambda: montecarlo.draw_pairs(a, b, means, draws=draws, seed=ask.seed)
-        )
+        drawing = partial(montecarlo.draw_pairs, a, b, means, draws=draws, seed=ask.seed)
+        return _bounded_or_drawn(base, ask, draws, drawing)
 
     return handler
 
@@ -153,9 +150,8 @@ def _drawn(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
     if ask.statistic is None:
         raise ValueError("null drawn: expected the metric as `statistic`, got None")
     draws, statistics = ask.draws or dot_products.affordable(COST_DRAWS, A.size), {ask.kind: ask.statistic}
-    return null_from_draws(
-        ask, montecarlo.draw_columns(A, B, statistics, draws=draws, seed=ask.seed)[ask.kind], A.shape[-1]
-    )
+    values = montecarlo.draw_columns(A, B, statistics, draws=draws, seed=ask.seed)[ask.kind]
+    return null_from_draws(ask, values, A.shape[-1])
 
 
 def _identity(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:

@@ -49,10 +49,8 @@ def least_strength(simulate: Callable[[float, int], float], needed: float, *, fa
 
 
 def planted(one: FloatArray, two: FloatArray, strength: float, draw: int) -> tuple[FloatArray, FloatArray]:
-    """Return rows, and other rows that keep so much of them: the rest is the other side's, in a random order.
-
-    The sides take turns, so that the answer does not depend on their order. Rows of both sides have one length on average.
-    """
+    """Return rows, and other rows that keep so much of them: the rest is the other side's, in a random order."""
+    # The sides take turns, so that the answer does not depend on their order. Rows of both sides have one length on average.
     here, rest = (one, two) if draw % 2 == 0 else (two, one)
     return here, strength * here + math.sqrt(1.0 - strength * strength) * rest[planted_order(len(rest), draw)]
 

@@ -20,11 +20,10 @@ KERNEL_DRAWS = 99  # a draw of a kernel alignment touches n² elements; its mean
 
 
 class PermutationNulls:
-    """Nulls of pairs of arrays, (pairs, m, d), whose last axis is permuted.
+    """Nulls of pairs of arrays, (pairs, m, d), whose last axis is permuted."""
 
-    Cosine, Pearson, distances and the deviation cosine all rest on ⟨A, B∘π⟩, so the costly part, the tail of that one
-    statistic, is found once. Each of them still has its own mean and spread.
-    """
+    # Cosine, Pearson, distances and the deviation cosine all rest on ⟨A, B∘π⟩, so the costly part, the tail of that one
+    # statistic, is found once. Each of them still has its own mean and spread.
 
     def __init__(self, A: FloatArray, B: FloatArray, *, seed: int) -> None:
         self._A, self._B = A, B

@@ -53,10 +53,8 @@ def unit_products(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
-    """Return r with the entries of units (columns of A and B) that are copies of each other in both models added up.
-
-    A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
-    """
+    """Return r with the entries of units (columns of A and B) that are copies of each other in both models added up."""
+    # A copy may be negated: it flips together with its original all the same, so the sum of both is what one coin decides.
     first = list(range(r.size))  # a copy of each unit that stands before it, or itself
 
     def leader(i: int) -> int:

@@ -33,18 +33,14 @@ MAX_CHERNOFF = 1 << 19
 MAX_CHERNOFF_ROWS = 512
 """Largest stack for which the Chernoff bound is computed: some 500 exponentials per element, and a loop over rows."""
 
-DECISIVE = -30.0
-"""A cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number."""
-
+DECISIVE = -30.0  # a cheaper bound below this log10 p is not improved upon: nothing depends on a smaller number
 _LN10, _ROOT2 = math.log(10.0), math.sqrt(2.0)
 
 
 def log_normal_tail(z: float) -> float:
-    """Return ln P(Z ≥ z), as a logarithm throughout: right to 1e-13, as the tests hold against scipy's ``log_ndtr``.
-
-    Written out because loading ``scipy.special`` takes 0.17 s, a quarter of a comparison of small models. Beyond z = 16 by the
-    asymptotic series of Mills' ratio, whose first term left out is below 1e-13 there.
-    """
+    """Return ln P(Z ≥ z), as a logarithm throughout: right to 1e-13, as the tests hold against scipy's ``log_ndtr``."""
+    # Written out because loading ``scipy.special`` takes 0.17 s, a quarter of a comparison of small models. Beyond z = 16 by the
+    # asymptotic series of Mills' ratio, whose first term left out is below 1e-13 there.
     if z <= 16.0:
         return math.log(0.5 * math.erfc(z / _ROOT2)) if z > 0.0 else math.log1p(-0.5 * math.erfc(-z / _ROOT2))
     if math.isinf(z):
@@ -236,12 +232,10 @@ def _places(size: int, edge: int, inner: int) -> NDArray[np.intp]:
 
 
 def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return some values of each row (…, rows, d), and weights that carry all values' shares to these.
-
-    For a convex function f, Σ weight·f(knot) is at least Σ f(value): a chord lies above its arc. The extremes, where f bends
-    most, are all among the knots. Cost goes with rows times the square of knots, so stacks of many rows have few: that takes 2 %
-    off the exponent in the median and 10 % at most (1,200 comparisons of layers).
-    """
+    """Return some values of each row (…, rows, d), and weights that carry all values' shares to these."""
+    # For a convex function f, Σ weight·f(knot) is at least Σ f(value): a chord lies above its arc. The extremes, where f bends
+    # most, are all among the knots. Cost goes with rows times the square of knots, so stacks of many rows have few: that takes 2 %
+    # off the exponent in the median and 10 % at most (1,200 comparisons of layers).
     values = np.sort(values, axis=-1)
     rows, size = values.shape[-2:]
     edge, inner = (12, 64) if rows == 1 else (12, 32) if rows <= 8 else (4, 12)

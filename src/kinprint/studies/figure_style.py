@@ -1,7 +1,5 @@
 """Draw figures in one style, and write them as PNG, SVG and GIF."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -24,8 +22,7 @@ from kinprint.studies.studied_models import look
 NULL_COLOUR = "#BBBBBB"
 SIMILARITY_MAP = "cividis"  # readable without colour vision
 SIGNED_MAP = "RdBu_r"  # red against blue, white at zero: safe for the common kinds of colour blindness
-NULL_SD = 1.96
-"""Half-width of a null band in standard deviations: 95 % of independent pairs, point by point."""
+NULL_SD = 1.96  # half-width of a null band in standard deviations: 95 % of independent pairs, point by point
 NULL_LABEL = "95 % of independent pairs"
 
 NOTE_INCHES = 0.25

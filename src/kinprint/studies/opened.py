@@ -1,7 +1,5 @@
 """Open the models of a study and read their tensors, each once."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +26,7 @@ KEPT_RUNS_BYTES = 192_000_000  # of windows, which several pairs of models share
 S = TypeVar("S")
 T = TypeVar("T")
 MAX_LAYERS = 10_000  # more than any model has; a layer that a model lacks is reported by name
-ModelWant: TypeAlias = tuple[str, Want]
-"""A model by name, and what is wanted of it."""
+ModelWant: TypeAlias = tuple[str, Want]  # a model by name, and what is wanted of it
 
 
 @dataclass(frozen=True)

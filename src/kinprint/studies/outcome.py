@@ -103,8 +103,7 @@ def file_name(name: str) -> str:
     return f"{plain[:MAX_NAME]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-Row: TypeAlias = Sequence[Cell] | object
-"""Cells in order, or anything whose attributes are called like the columns."""
+Row: TypeAlias = Sequence[Cell] | object  # cells in order, or anything whose attributes are called like the columns
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,7 @@ def published() -> dict[str, Any]:
     return found
 
 
-Bound: TypeAlias = dict[str, Any]
-"""What the names in braces stand for."""
+Bound: TypeAlias = dict[str, Any]  # what the names in braces stand for
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ A study is a folder of this package: its ``__init__`` has a `STUDY` made of part
 (``claims.json``) and its sentences in other languages (``ko.json``).
 """
 
-from __future__ import annotations
-
 import itertools
 import pkgutil
 import time

@@ -1,7 +1,5 @@
 """Name the models of the published studies and how each is drawn; any other model can take their place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal

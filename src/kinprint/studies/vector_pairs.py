@@ -12,8 +12,7 @@ from kinprint._util.numeric import FloatArray
 from kinprint.stats import row_grid
 from kinprint.studies.outcome import columns
 
-Vector: TypeAlias = tuple[str, int]
-"""A vector of the role looked at: model and layer."""
+Vector: TypeAlias = tuple[str, int]  # a vector of the role looked at: model and layer
 
 
 class VectorPair(NamedTuple):

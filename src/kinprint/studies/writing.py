@@ -1,7 +1,5 @@
 """Write what a study found: RESULTS.md in one language, every table as CSV, everything as JSON, figures as PNG and SVG."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence
@@ -59,9 +57,7 @@ def write_outcome(
     return target
 
 
-SYNTHETIC = "synthetic replicas, not the models themselves"
-"""What stands inside each picture of them."""
-
+SYNTHETIC = "synthetic replicas, not the models themselves"  # what stands inside each picture of them
 Files = list[tuple[str, bytes]]  # suffix and content
 
 

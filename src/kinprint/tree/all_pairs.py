@@ -15,16 +15,11 @@ from kinprint.tree.facts import SHARING, PairFacts, judged, over_pairs, shared_f
 PAIRS_OPTIONS = replace(TREE_OPTIONS, metrics=(*METRICS, "cosine"))
 """What each comparison measures unless the user chose: what the tree needs, and the figure that misleads."""
 
-NORMS = ("input_norm", "post_attention_norm")
-"""Roles whose raw cosine is shown: the first that both models have."""
+NORMS = ("input_norm", "post_attention_norm")  # roles whose raw cosine is shown: the first that both models have
 
 
 def compare_many(
-    models: Sequence[str | Path],
-    options: Options | None = None,
-    *,
-    on_report: OnReport | None = None,
-    **wishes: Any,
+    models: Sequence[str | Path], options: Options | None = None, *, on_report: OnReport | None = None, **wishes: Any
 ) -> PairsReport:
     """Compare all pairs of models.
 

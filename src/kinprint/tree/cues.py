@@ -20,15 +20,11 @@ from kinprint.tree.facts import CONFIG, ModelFacts, judged
 
 Names = tuple[str, ...]  # of A and B; read backwards where B is the parent
 
-STRONG = 3.0
-"""Log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again."""
-
+STRONG = 3.0  # log-odds 3.0 (20 : 1): the reverse would need weights that were lost to be found again
 LEANING = 0.5
 """Log-odds 0.5 (1.6 : 1): of a part and a whole, both may be parts of an unseen one. With position and kurtosis it makes 79 %."""
 
-FAINT = 0.25
-"""Log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow."""
-
+FAINT = 0.25  # log-odds 0.25 (about 1.3 : 1): shown for what it is; two such never make an arrow
 EXPLAINED = frozenset({"identical", "quantised", "pruned", "cast"})
 """Edits after which the other model's weights follow from those of the one, number by number."""
 
@@ -62,11 +58,9 @@ def cues_of(report: Report, a: ModelFacts, b: ModelFacts) -> tuple[Cue, ...]:
 
 
 def explained(edits: Sequence[EditFinding]) -> bool:
-    """Whether all that differs in place follows from edits that have a direction: then no third model has changed in between.
-
-    A model made of an unseen ancestor, beside one that was trained from it, shows the same grids, zeros, layers or experts; but
-    then weights differ in other ways too.
-    """
+    """Whether all that differs in place follows from edits that have a direction: then no third model has changed in between."""
+    # A model made of an unseen ancestor, beside one that was trained from it, shows the same grids, zeros, layers or experts; but
+    # then weights differ in other ways too.
     known = [item for item in edits if item.edit in EXPLAINED and (item.edit not in ONE_WAY or item.direction)]
     return 0 < len(known) == len(edits)
 
@@ -216,19 +210,16 @@ def declared(models: Sequence[ModelFacts], child: int, parent: int, *, trusted: 
     for where, what in models[child].declares:
         if names_same(what, models[parent].reference):
             name = models[child].name
-            text = (
-                Text("the config of {name} names {other} as its origin", name=name, other=what)
-                if where == CONFIG
-                else Text("the model card of {name} names {other} as its origin", name=name, other=what)
-            )
+            text = Text("the model card of {name} names {other} as its origin", name=name, other=what)
+            if where == CONFIG:
+                text = Text("the config of {name} names {other} as its origin", name=name, other=what)
             yield Cue("declared origin", METADATA, STRONG, text, TRUSTED if trusted else SHOWN_ONLY)
 
 
 def names_same(declared_name: str, reference: str) -> bool:
     """Whether a declared origin names a model that was given: by repository, or by the last part of its path."""
-    one, two = (
-        text.strip().rstrip("/").removeprefix("hf://").split("@")[0].lower() for text in (declared_name, reference)
-    )
+    names = [text.strip().rstrip("/").removeprefix("hf://") for text in (declared_name, reference)]
+    one, two = (name.split("@")[0].lower() for name in names)
     if not one or not two:
         return False
     if one.count("/") == 1 and two.count("/") == 1 and not two.startswith("."):

@@ -23,15 +23,9 @@ from kinprint.tree.facts import PairFacts
 UNSEEN = 0.5
 """By how much of itself a distance grows if none of the roles that others have was measured; in proportion, if some were."""
 
-MOVED = 0.1
-"""Likewise, for a pair of different depths: its layers are not those that were looked at in the others."""
-
-REORDERED = 0.02
-"""Length of a reordering: no weights change, but one of the two ends must have done it."""
-
-UNKNOWN = 5.0
-"""Length of an edge that tests show and no role measures: longer than any measured one."""
-
+MOVED = 0.1  # likewise, for a pair of different depths: its layers are not those that were looked at in the others
+REORDERED = 0.02  # length of a reordering: no weights change, but one of the two ends must have done it
+UNKNOWN = 5.0  # length of an edge that tests show and no role measures: longer than any measured one
 DRAWS = 200
 LEAST_ROLES = 3
 _SCALES = (0.1, 10.0)
@@ -114,12 +108,10 @@ class Lengths:
 
 
 def bend(lengths: Lengths, middle: int, one: int, two: int) -> float | None:
-    """Return how far a model lies off the path between two others, relative to the distance of the nearer one.
-
-    0: the middle one lies between them, or is their only common ancestor. Towards 1: the two share what the middle one has
-    not, an ancestor that is not among the models. Below 0: they lie on a line through it, as when training went on alike.
-    None where a distance is missing or rests on another kind of weights.
-    """
+    """Return how far a model lies off the path between two others, relative to the distance of the nearer one."""
+    # 0: the middle one lies between them, or is their only common ancestor. Towards 1: the two share what the middle one has
+    # not, an ancestor that is not among the models. Below 0: they lie on a line through it, as when training went on alike.
+    # None where a distance is missing or rests on another kind of weights.
     sides = [lengths.get(middle, one), lengths.get(middle, two), lengths.get(one, two)]
     if any(side is None or side.value is None or side.reordered for side in sides):
         return None

@@ -65,8 +65,7 @@ def build_tree(
     Fewer than two different models, or more than `max_models`, raise BadSelection.
     """
     clock, tell = time.monotonic(), progress or quiet
-    options = Options.of(options or TREE_OPTIONS, **chosen)
-    options.check()
+    options = Options.of(options or TREE_OPTIONS, **chosen).checked()
     references = [path_text(model) for model in models]
     _check_count(references, max_models, options.budget_bytes)
     with nullcontext(session) if session else Session(settings) as run:
@@ -162,9 +161,7 @@ def _compare_all(
         if not same.isdisjoint(pair):
             continue
         # the dense and the shallow first: maps of layers and of experts are made for the second
-        first, second = sorted(
-            pair, key=lambda number: (members[number].facts.experts > 0, members[number].facts.layers)
-        )
+        first, second = sorted(pair, key=lambda n: (members[n].facts.experts > 0, members[n].facts.layers))
         a, b = members[first], members[second]
         with _blaming(f"{a.facts.name} and {b.facts.name}"):
             report = compare(a.pinned, b.pinned, options, session=session)

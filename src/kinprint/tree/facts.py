@@ -15,18 +15,12 @@ from kinprint.tree.arborescence import Arc, pair_key
 
 NO_SENTENCE = verbatim("")
 
-RELATED = (IDENTICAL, DERIVED)
-"""Verdicts that allow an edge: trained weights are shared in most layers."""
-
+RELATED = (IDENTICAL, DERIVED)  # verdicts that allow an edge: trained weights are shared in most layers
 LINKED = (SHARES_COMPONENTS, SHARES_INITIALISATION)
 SHARING = (*RELATED, *LINKED)
 
-CONFIG, CARD = "config", "model card"
-"""Where a model may name its parent."""
-
-FLOOR = 0.01
-"""Least correlation that a distance is taken of; below, a role counts as far as can be: −ln 0.01 = 4.6."""
-
+CONFIG, CARD = "config", "model card"  # where a model may name its parent
+FLOOR = 0.01  # least correlation that a distance is taken of; below, a role counts as far as can be: −ln 0.01 = 4.6
 CARRIED = {
     "embedding": ("embedding",),
     "head": ("head",),
@@ -125,10 +119,8 @@ def pair_facts(report: Report, a: int, b: int, cues: tuple[Cue, ...] = ()) -> Pa
 
 
 def _carried(report: Report) -> dict[str, float]:
-    """Return distances of the parts that no reordering of neurons and heads moves, where tests show sharing.
-
-    Norms are compared layer by layer as numbered, which says nothing where layers were put in or taken out.
-    """
+    """Return distances of the parts that no reordering of neurons and heads moves, where tests show sharing."""
+    # Norms are compared layer by layer as numbered, which says nothing where layers were put in or taken out.
     _, evidence = judged(report)
     kept = {item.component for item in evidence.components if item.shared}
     if report.a.layers != report.b.layers:

@@ -7,30 +7,13 @@ from statistics import fmean
 
 from kinprint._version import __version__
 from kinprint.evidence.verdict import LOG10_ALPHA
+from kinprint.results import tree as results
 from kinprint.results.findings import DERIVED, IDENTICAL, NOT_TESTABLE
 from kinprint.results.options import Options
 from kinprint.results.result import SCHEMA_VERSION
-from kinprint.results.tree import (
-    BACKWARD,
-    UNDIRECTED,
-    Cue,
-    FamilyTree,
-    KinLink,
-    PairLine,
-    TreeEdge,
-    TreeModel,
-    TreeRun,
-    TreeSettings,
-)
+from kinprint.results.tree import BACKWARD, UNDIRECTED, Cue, FamilyTree, PairLine, TreeEdge, TreeModel
 from kinprint.text import Text
-from kinprint.tree.arborescence import (
-    Arc,
-    components,
-    minimum_arborescence,
-    neighbours,
-    pair_key,
-    spanning_forest,
-)
+from kinprint.tree.arborescence import Arc, components, minimum_arborescence, neighbours, pair_key, spanning_forest
 from kinprint.tree.cues import STRONG, WEIGHTS, declared, weakened
 from kinprint.tree.distances import Lengths
 from kinprint.tree.facts import LINKED, SHARING, ModelFacts, PairFacts, over_pairs, shared_fields
@@ -88,18 +71,17 @@ def infer_tree(
     edges = [_edge(arc, lengths, cues, support, shares.get(arc), count) for arc in [*arcs, *second_parents]]
     number = {node: index for index, family in enumerate(families) for node in family}
     linked = sorted((pair for pair in sure if pair.found in LINKED), key=lambda pair: pair.key)
+    chosen = options.budget_bytes, options.deep, trust_metadata, options.seed
     return FamilyTree(
         schema=FamilyTree.SCHEMA,
         schema_version=SCHEMA_VERSION,
         models=tuple(_model(index, model, node_of[index], number) for index, model in enumerate(models)),
         edges=tuple(sorted(edges, key=lambda edge: (edge.parent, edge.child))),
-        links=tuple(KinLink(*pair.key, pair.found, pair.log10_p, pair.sentence) for pair in linked),
+        links=tuple(results.KinLink(*pair.key, pair.found, pair.log10_p, pair.sentence) for pair in linked),
         pairs=tuple(_line(pair, lengths) for pair in pairs),
         notes=(*notes, *_remarks(models, kept, edges, arcs, lengths, count)),
-        settings=TreeSettings(
-            options.budget_bytes, options.deep, trust_metadata, options.seed, LOG10_ALPHA, DIRECTED_AT, count
-        ),
-        run=TreeRun(__version__, 0.0, 0),
+        settings=results.TreeSettings(*chosen, LOG10_ALPHA, DIRECTED_AT, count),
+        run=results.TreeRun(__version__, 0.0, 0),
     )
 
 
@@ -129,11 +111,9 @@ def _all_cues(
 
 
 def _grow(family: Sequence[int], lengths: Lengths, cues: Cues, mixes: Sequence[Mix]) -> list[Arc]:
-    """Return the arcs of the least arborescence of one family, with a virtual root.
-
-    The virtual root's arcs cost more than all others together, so that a family has one root unless it cannot be reached
-    from one; and a little more the less central a model is, which decides where no cue does.
-    """
+    """Return the arcs of the least arborescence of one family, with a virtual root."""
+    # The virtual root's arcs cost more than all others together, so that a family has one root unless it cannot be reached
+    # from one; and a little more the less central a model is, which decides where no cue does.
     major = {mix.child: max(zip(mix.shares, mix.parents, strict=True))[1] for mix in mixes}
     minor = {(mix.child, parent) for mix in mixes for parent in mix.parents}
     costs: dict[Arc, float] = {}

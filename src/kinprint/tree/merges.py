@@ -39,10 +39,8 @@ class Mix:
 
 
 def find_mixes(slices: Sequence[Slices], related: frozenset[Arc]) -> list[Mix]:
-    """Find for each model the best explanation as a merge of two related models, where one is good enough.
-
-    A model is a child in one mix at most, and no parent of a child's own parent: the best explained come first.
-    """
+    """Find for each model the best explanation as a merge of two related models, where one is good enough."""
+    # A model is a child in one mix at most, and no parent of a child's own parent: the best explained come first.
     grams = _grams(slices)
     found: list[Mix] = []
     for child in range(len(slices)):

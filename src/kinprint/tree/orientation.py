@@ -11,15 +11,11 @@ from kinprint.tree.arborescence import Arc, neighbours
 from kinprint.tree.cues import LEANING, STRONG, position, reversed_cue
 from kinprint.tree.distances import Lengths, bend
 
-DIRECTED_AT = 0.8
-"""Probability from which an edge gets an arrow."""
-
+DIRECTED_AT = 0.8  # probability from which an edge gets an arrow
 FAINTER = 1.3
 """Log-odds (79 %) beyond which cues add up only if one of them is strong: an unseen common ancestor leaves all the others too."""
 
-SUREST = 0.97
-"""No sum of cues is stated as surer than this: they are not independent, and none is proof."""
-
+SUREST = 0.97  # no sum of cues is stated as surer than this: they are not independent, and none is proof
 HUB = 0.55
 """Log-odds of a place at the rim of a star: at most one of a hub's neighbours is its parent. Kept small on purpose: the one
 that is may be the very edge at hand (a base whose only child has many children of its own)."""
@@ -96,10 +92,8 @@ def add_positions(cues: Cues, edges: Sequence[Arc], lengths: Lengths, name: Call
 def add_single_parents(
     cues: Cues, edges: Sequence[Arc], name: Callable[[int], str], merged: frozenset[int] = frozenset()
 ) -> None:
-    """Lean the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged.
-
-    No more than that: a neighbour which is not the parent may be another child of the same one.
-    """
+    """Lean the other edges of a node away from it where one surely runs into it: a model has one parent, unless merged."""
+    # No more than that: a neighbour which is not the parent may be another child of the same one.
     around = neighbours(edges)
     sure = [(p, node) for node in sorted(around) for p in around[node] if direction(cues.chance(p, node)) == FORWARD]
     for parent, node in sure:

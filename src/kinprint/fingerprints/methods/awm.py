@@ -35,9 +35,7 @@ from kinprint.stats.kernels import centred_gram, u_centred
 from kinprint.text import Text, verbatim
 
 TOKENS, LEAST_TOKENS = 8192, 64
-PROBE = 256
-"""Residual dimensions on which all pairs of layers are compared where depths differ."""
-
+PROBE = 256  # residual dimensions on which all pairs of layers are compared where depths differ
 LEAST_DIMENSIONS = 16
 _ROLES = (Role.ATTN_Q, Role.ATTN_K)
 

@@ -44,7 +44,9 @@ class NeuronFixedPoints(PortableMethod):
 
     def extract(self, model: Weights) -> Features:
         """Keep 32 rows of gate and up of layers at both ends."""
-        found = [(layer, mlp) for layer in range(model.layers) if (mlp := _mlp(model, layer)) is not None]
+        places = [(layer, mlp) for layer in range(model.layers) for mlp in reversed(MLPS)]
+        # of a layer's MLPs the first in the table
+        found = list({layer: (layer, mlp) for layer, mlp in places if model.has(mlp.up, layer, mlp.expert)}.values())
         if not found:
             raise DegenerateInput("{name} has no MLP rows to compare", name=model.label)
         arrays: dict[str, NDArray[Any]] = {}
@@ -79,10 +81,6 @@ class NeuronFixedPoints(PortableMethod):
         chance = Chance(test.null, mean / test.n, sd / test.n, test.log10_p, test.n, True, test.assumptions)
         details = {"count": count, "neurons": float(test.n), "layers": float(test.blocks)}
         return Score(count / test.n, chance=chance, details=details, layers=layers)
-
-
-def _mlp(model: Weights, layer: int) -> MlpRoles | None:
-    return next((mlp for mlp in MLPS if model.has(mlp.up, layer, mlp.expert)), None)
 
 
 def _ends(found: list[tuple[int, MlpRoles]], width: int) -> dict[str, list[tuple[int, MlpRoles]]]:

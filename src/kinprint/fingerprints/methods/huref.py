@@ -25,17 +25,8 @@ from numpy.typing import NDArray
 
 from kinprint.arch import Role
 from kinprint.errors import DegenerateInput
-from kinprint.fingerprints.base import (
-    Change,
-    Features,
-    Need,
-    PortableMethod,
-    Score,
-    all_but,
-    correlation,
-    register,
-    standardised,
-)
+from kinprint.fingerprints import base
+from kinprint.fingerprints.base import Change, Features, Need, PortableMethod, Score, all_but, register
 from kinprint.model.tokens import common_rows
 from kinprint.model.weights import Matrix, Weights
 from kinprint.text import Text, verbatim
@@ -79,7 +70,7 @@ class HuRef(PortableMethod):
             left, right = a.arrays[term], b.arrays[term]
             depth = min(len(left), len(right))
             each = [
-                correlation(left[-back][np.ix_(one, one)], right[-back][np.ix_(two, two)], _constant(term))
+                base.correlation(left[-back][np.ix_(one, one)], right[-back][np.ix_(two, two)], _constant(term))
                 for back in range(1, depth + 1)
             ]
             found[term] = 100.0 * math.fsum(each) / depth
@@ -127,7 +118,7 @@ def _features(model: Weights, count: int, dtype: type[np.floating[Any]]) -> Feat
     arrays: dict[str, NDArray[Any]] = {"keys": sample.keys}
     for term in TERMS:
         if all(term in terms for terms in found):
-            arrays[term] = np.stack([standardised(terms[term], _constant(term)).astype(dtype) for terms in found])
+            arrays[term] = np.stack([base.standardised(terms[term], _constant(term)).astype(dtype) for terms in found])
     return Features(HuRef.name, HuRef.version, arrays, {"tokens": int(sample.ids.size), "layers": len(layers)})
 
 

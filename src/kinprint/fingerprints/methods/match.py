@@ -31,12 +31,8 @@ from kinprint.stats.tails import least_log10_p, log10_p_normal
 from kinprint.text import Text
 
 NEURONS, LAYERS, LEAST_NEURONS = 512, 8, 8
-PROBE_NEURONS, PROBE_COLUMNS = 128, 256
-"""What the search over all pairs of layers looks at."""
-
-SHOWS = -3.0
-"""log10 p above which layers of equal number show nothing, and others are searched."""
-
+PROBE_NEURONS, PROBE_COLUMNS = 128, 256  # what the search over all pairs of layers looks at
+SHOWS = -3.0  # log10 p above which layers of equal number show nothing, and others are searched
 LOCATED = 0.1
 """Share of probed neurons on which gate and up must agree for a layer to count as found; unrelated trained layers reach 0.04."""
 

@@ -37,9 +37,7 @@ from kinprint.text import Text
 
 MAX_WIDTH = 4096
 TOKENS_PER_DIMENSION = 8
-BLOCK = 1 << 23
-"""Elements of a block of embeddings: 32 MiB in float32."""
-
+BLOCK = 1 << 23  # elements of a block of embeddings: 32 MiB in float32
 _LN10 = math.log(10.0)
 
 

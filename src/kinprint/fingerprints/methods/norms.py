@@ -55,9 +55,8 @@ class Norms(PortableMethod):
 
     def score(self, a: Features, b: Features, *, seed: int = 0) -> Score:
         """Run the joint test over all norms both have."""
-        group = [
-            place for role in ROLES if role.value in a.arrays and role.value in b.arrays for place in _pairs(role, a, b)
-        ]
+        roles = [role for role in ROLES if role.value in a.arrays and role.value in b.arrays]
+        group = [place for role in roles for place in _pairs(role, a, b)]
         if not group:
             raise DegenerateInput("no norm stands at the same place in both models")
         reason = str(a.facts.get(_ORDER) or b.facts.get(_ORDER) or "")

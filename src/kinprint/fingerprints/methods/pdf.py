@@ -23,9 +23,7 @@ from kinprint.fingerprints.base import Change, Features, PortableMethod, Score, 
 from kinprint.model.weights import Weights
 from kinprint.text import Text
 
-LEAST_LAYERS = 3
-"""Two points always lie on a line: their correlation is 1 or −1 whatever the models."""
-
+LEAST_LAYERS = 3  # two points always lie on a line: their correlation is 1 or −1 whatever the models
 ROLES = {"q": Role.ATTN_Q, "k": Role.ATTN_K, "v": Role.ATTN_V, "o": Role.ATTN_O}
 
 

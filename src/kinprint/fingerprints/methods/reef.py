@@ -64,7 +64,10 @@ class REEF(PortableMethod):
         biased = _layer_grid(sides[0], sides[1])
         unbiased = _layer_grid([u_centred(K) for K in sides[0]], [u_centred(L) for L in sides[1]])
         depths = _depths(a), _depths(b)
-        rows, columns = _matched(*depths)
+        # each layer of the side with fewer is paired with the other's of nearest relative depth
+        apart, fewer = np.abs(depths[0][:, None] - depths[1]), int(len(depths[0]) > len(depths[1]))
+        places = apart.argmin(axis=1 - fewer)
+        rows, columns = (places, np.arange(places.size)) if fewer else (np.arange(places.size), places)
         best = np.unravel_index(int(unbiased.argmax()), unbiased.shape)
         layers_a, layers_b = a.arrays["layers"], b.arrays["layers"]
         published = tuple(int(np.abs(side - PUBLISHED_DEPTH).argmin()) for side in depths)
@@ -131,10 +134,3 @@ def _depths(features: Features) -> FloatArray:
     """Return how deep in its model each kept layer is, the last at 1."""
     depth = float(features.facts["depth"])
     return (features.arrays["layers"] + 1) / depth
-
-
-def _matched(a: FloatArray, b: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pair each layer of the side with fewer with the other's of nearest relative depth."""
-    if a.size <= b.size:
-        return np.arange(a.size), np.abs(a[:, None] - b[None, :]).argmin(axis=1)
-    return np.abs(a[:, None] - b[None, :]).argmin(axis=0), np.arange(b.size)

@@ -36,20 +36,19 @@ _REVISION = re.compile(r"[^\s@/]{1,200}")
 class LoraSettings:
     """Settings of a LoRA adapter."""
 
-    # rank, alpha: of modules that no pattern names.
-    rank: int
+    rank: int  # this and alpha: of modules that no pattern names
     alpha: float
-    # rank_pattern, alpha_pattern: ends of module paths with their own value; a leading ``^`` means the whole path. No
-    # pattern of ranks (None) stands for regular expressions: the shapes tell the ranks.
+    # ends of module paths with values of their own; a leading ``^`` means the whole path. No pattern of ranks (None) stands
+    # for regular expressions: the shapes tell the ranks
     rank_pattern: Mapping[str, float] | None = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     by_root: bool = False  # whether alpha is divided by √rank instead of the rank (rsLoRA, Kalajdzievski 2023)
-    # Whether the base's matrices are stored in × out (``fan_in_fan_out``); the shapes decide where they can.
-    transposed: bool = False
+    transposed: bool = (
+        False  # whether the base's matrices are in × out (``fan_in_fan_out``); shapes decide where they can
+    )
     magnitudes: bool = False  # whether rows have learned lengths (DoRA, Liu et al. 2024).
     saved: tuple[str, ...] = ()  # names of modules that are replaced whole
-    # base, revision: the model that the adapter declares to belong to.
-    base: str | None = None
+    base: str | None = None  # this and its revision: the model that the adapter declares to belong to
     revision: str | None = None
 
     def rank_of(self, path: str) -> float | None:

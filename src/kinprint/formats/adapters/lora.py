@@ -58,9 +58,6 @@ def without_adapter(listed: frozenset[str]) -> frozenset[str]:
     return listed - beside if beside and has_full_weights(listed) else listed
 
 
-# -- what is stored ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class LoraTarget:
     """The stored parts of one adapted module, by its path in the base."""
@@ -169,9 +166,6 @@ def _quoted(name: str) -> str:
     return repr(printable(name, 200))
 
 
-# -- how its modules are called in the base ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Renaming:
     """Replacement of one prefix of names, from the adapter's to the base's."""
@@ -217,10 +211,9 @@ def _renamings(name: str, base: Collection[str]) -> Iterable[Renaming]:
 class LowRankSum:
     """W + scale·B·A, with rows scaled to the norms in `magnitude` if there are any (DoRA)."""
 
-    # weight, down, up: W, A (rank × in) and B (out × rank).
-    weight: TensorInfo
-    down: TensorInfo
-    up: TensorInfo
+    weight: TensorInfo  # W
+    down: TensorInfo  # A, rank × in
+    up: TensorInfo  # B, out × rank
     scale: float  # factor of the product
     transposed: bool  # whether W is stored in × out, or is an embedding: then (B·A)ᵀ is added
     magnitude: TensorInfo | None = None  # norm of each output's row of weights

@@ -19,9 +19,7 @@ from kinprint.formats.dtypes import ITEM_BYTES, Array, add_block_format
 Blocks = NDArray[Any]
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-Kernel = Callable[[Blocks, Floats], None]
-"""Writes the values of blocks (n records) into a float32 array (n, elements)."""
-
+Kernel = Callable[[Blocks, Floats], None]  # writes the values of blocks (n records) into a float32 array (n, elements)
 CHUNK = 1 << 16  # elements decoded at a time: the steps in between then stay in the processor's cache
 SUPER = 256  # elements of a K-quant's block
 
@@ -157,10 +155,6 @@ def _tq1_0(blocks: Blocks, out: Floats) -> None:
     _centred(np.concatenate(parts, axis=1), 1, blocks, out)
 
 
-def _tq2_0(blocks: Blocks, out: Floats) -> None:
-    _centred(_fields(blocks["q"], 2).reshape(-1, 256), 1, blocks, out)
-
-
 # -- four bits that number the entries of a table -------------------------------------------------------------------------
 
 _IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
@@ -230,7 +224,14 @@ _CODED = (
     _Coded(20, "IQ4_NL", 32, "dq", "<f2, 16u1", lambda b, out: _looked_up(b["q"], _IQ4, _half(b["d"]), out)),
     _Coded(23, "IQ4_XS", SUPER, "dhsq", "<f2, <u2, 4u1, (8,16)u1", _iq4_xs),
     _Coded(34, "TQ1_0", SUPER, "qhd", "48u1, 4u1, <f2", _tq1_0),
-    _Coded(35, "TQ2_0", SUPER, "qd", "(2,32)u1, <f2", _tq2_0),
+    _Coded(
+        35,
+        "TQ2_0",
+        SUPER,
+        "qd",
+        "(2,32)u1, <f2",
+        lambda b, out: _centred(_fields(b["q"], 2).reshape(-1, 256), 1, b, out),
+    ),
     _Coded(39, "MXFP4", 32, "eq", "u1, 16u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E8M0[b["e"]], out)),
     _Coded(40, "NVFP4", 64, "sq", "4u1, (4,8)u1", lambda b, out: _looked_up(b["q"], _E2M1, _HALF_E4M3[b["s"]], out)),
 )

@@ -53,7 +53,8 @@ class Metadata:
             return []
         form = FIXED[entry.kind]
         found = struct.unpack_from(f"<{entry.length}{form.format[1:]}", self._data, entry.at)
-        return [_plain(entry.kind, value) for value in found]
+        # a float32 is rounded to the decimal that configs write: 1e-06, not 9.999999974752427e-07
+        return [float(f"{value:.7g}") if entry.kind == _F32 else value for value in found]
 
     def text(self, key: str) -> str | None:
         """Return a short string, or None if there is none under this key."""
@@ -77,8 +78,3 @@ class Metadata:
             found.append(data[at + 8 : end].decode(errors="replace"))
             at = end
         return found
-
-
-def _plain(kind: int, value: Number) -> Number:
-    """Round a float32 to the decimal that configs write: 1e-06, not 9.999999974752427e-07."""
-    return float(f"{value:.7g}") if kind == _F32 else value

@@ -26,14 +26,11 @@ _APART = (
 class SplitPart:
     """What one part of a split file says about itself and the model; None where it says nothing."""
 
-    # number, count: the part, from 1, and how many there are.
-    number: int
+    number: int  # from 1
     count: int
-    # tensors, total: tensors of the part, and of all parts as stated.
     tensors: int
-    total: int | None
-    # architecture, layers, width: the model, which the first part describes and others may.
-    architecture: str | None
+    total: int | None  # tensors of all parts, as stated
+    architecture: str | None  # the model, which the first part describes and others may
     layers: int | None
     width: int | None
 

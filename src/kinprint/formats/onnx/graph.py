@@ -72,8 +72,7 @@ class Findings:
     """Codings, names and config that a graph shows."""
 
     codings: dict[str, Coding] = field(default_factory=dict)  # by the stored tensor of codes
-    # By stored tensor: the name of the parameter, and whether the storage is in × out.
-    names: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    names: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of parameters, and whether stored in × out
     copies: dict[str, str] = field(default_factory=dict)  # further parameters that are the same stored tensor
     config: dict[str, object] = field(default_factory=dict)  # numbers of heads, as far as reshaping shows them
 
@@ -84,12 +83,9 @@ def is_anonymous(name: str) -> bool:
     return "/" in name or "::" in name or _ANONYMOUS.fullmatch(name) is not None
 
 
-def study_graph(contents: Contents) -> Findings:
-    """Find codings, names and numbers of heads from the nodes."""
-    return _Study(contents).run()
+class GraphStudy:
+    """Finds codings, names and numbers of heads from the nodes."""
 
-
-class _Study:
     def __init__(self, contents: Contents) -> None:
         self._tensors = contents.tensors
         self._nodes = contents.nodes
@@ -104,6 +100,7 @@ class _Study:
                 self._uses.setdefault(name, []).append(node)
 
     def run(self) -> Findings:
+        """Return what the nodes show."""
         for node in self._nodes:
             self._follow(node)
         products = [node for node in self._nodes if node.operator in PRODUCTS]
@@ -115,8 +112,6 @@ class _Study:
         self._named_codes()
         self._copies()
         return self._found
-
-    # -- values that are tensors ---------------------------------------------------------------------------------------
 
     def _follow(self, node: GraphNode) -> None:
         source = self._derived.get(node.inputs[0]) if node.inputs else None
@@ -162,8 +157,6 @@ class _Study:
 
     def _is_code(self, name: str, *, wide: bool = False) -> bool:
         return self._tensors[name].dtype in (CODES | _WIDE_CODES if wide else CODES)
-
-    # -- products --------------------------------------------------------------------------------------------------------
 
     def _scales(self, node: GraphNode) -> None:
         places = PRODUCTS[node.operator]
@@ -256,8 +249,6 @@ class _Study:
         stored = self._tensors.get(name)
         return self._constants.get(name) if stored is None else stored.values
 
-    # -- names -----------------------------------------------------------------------------------------------------------
-
     def _by_convention(self) -> None:
         """Find scales of codes that the graph does not lead to: X_quantized, X_scale, X_zero_point."""
         for name, tensor in self._tensors.items():
@@ -308,11 +299,9 @@ def _is_parameter(name: str) -> bool:
 
 
 def wrapper_of(names: Mapping[str, StoredTensor | object]) -> str:
-    """Return what stands before all names of the model itself, where it was exported inside another module.
-
-    Blocks and embeddings of such a model begin alike ("inner.encoder.layer.0", "inner.embeddings"). What is left must still
-    have a name before the blocks, so that the usual "model.layers.0" and "model.embed_tokens" are no wrapper.
-    """
+    """Return what stands before all names of the model itself, where it was exported inside another module."""
+    # Blocks and embeddings of such a model begin alike ("inner.encoder.layer.0", "inner.embeddings"). What is left must still
+    # have a name before the blocks, so that the usual "model.layers.0" and "model.embed_tokens" are no wrapper.
     matches = [re.match(r"((?:[^.]+\.){1,8}?)[0-9]{1,4}\.", name) for name in names]
     heads = Counter(found[1] for found in matches if found and not found[1].rsplit(".", 2)[-2].isdecimal())
     embedding = next((name for name in names if "embed" in name), None)

@@ -39,14 +39,11 @@ def load(session: Session, folder: Folder, source: Source, number: int, first_re
     contents = read_model(window)
     places = _TensorFiles(folder, source, number)
     stored = {name: places.of(tensor) for name, tensor in contents.tensors.items()}
-    findings = graph.study_graph(contents)
+    findings = graph.GraphStudy(contents).run()
     notes: list[Text] = []
     rows = _named(_Builder(stored, findings, window.label), contents, findings, notes)
     further, config = tuple(places.further.values()), _config(session, folder, findings)
     return Shard(source, window.size, window.bytes_read, rows, further=further, config=config, notes=tuple(notes))
-
-
-# -- where the data are ------------------------------------------------------------------------------------------------
 
 
 class _TensorFiles:
@@ -134,9 +131,6 @@ def _beside(folder: Folder, source: Source) -> str:
     return name[: name.rfind("/") + 1]
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
 class _Builder:
     """Makes the tensors that the model had from those that are stored."""
 
@@ -205,7 +199,9 @@ def _named(builder: _Builder, contents: Contents, findings: Findings, notes: lis
         if base not in findings.codings and _is_constant(name, tensor):
             constants += 1
             continue
-        _refuse_unknown_codes(tensor, findings, builder)
+        large = len(tensor.shape) > 1 and tensor.elements >= LEAST_CODES
+        if tensor.dtype in CODES and large and tensor.name not in findings.codings:
+            raise builder.misfit(tensor, f"{tensor.dtype}, and no scales are known")
         if name in rows or (name != base and name in contents.tensors):
             name, across = base, False  # two nodes of one module: neither is known to be the parameter
         recovered += name != base and is_anonymous(base)
@@ -229,21 +225,13 @@ def _is_constant(name: str, tensor: StoredTensor) -> bool:
     return tensor.elements <= 1 or tensor.dtype in ("BOOL", "I16", "I32", "I64")
 
 
-def _refuse_unknown_codes(tensor: StoredTensor, findings: Findings, builder: _Builder) -> None:
-    large = len(tensor.shape) > 1 and tensor.elements >= LEAST_CODES
-    if tensor.dtype in CODES and large and tensor.name not in findings.codings:
-        raise builder.misfit(tensor, f"{tensor.dtype}, and no scales are known")
-
-
 def _notes(rows: Mapping[str, TensorInfo], contents: Contents, recovered: int, constants: int) -> list[Text]:
     notes = []
     if n := recovered:
         notes.append(Text("{n} weights had lost their names in the export; the graph tells which they are", n=n))
     methods = Counter(row.made.method for row in rows.values() if isinstance(row.made, Dequantiser))
-    notes += [
-        Text("{n} tensors are quantised ({how}); they are decoded when read", n=count, how=method)
-        for method, count in methods.items()
-    ]
+    for how, n in methods.items():
+        notes.append(Text("{n} tensors are quantised ({how}); they are decoded when read", n=n, how=how))
     if constants:
         notes.append(Text("{n} constants of the graph are no parameters and are left out", n=constants))
     notes += [Text("{n} {what} are not read", n=count, what=what) for what, count in contents.left_out.items()]

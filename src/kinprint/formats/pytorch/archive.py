@@ -54,9 +54,6 @@ _TYPES = {
 }  # fmt: skip
 
 
-# ---- what the pickle may describe ----
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _StorageType:
     dtype: str | None  # None: bytes of any type
@@ -165,10 +162,6 @@ def _ordered(items: object = ()) -> dict[object, object]:
     return found
 
 
-def _size(sides: object = ()) -> tuple[int, ...]:
-    return _counts(tuple(sides) if isinstance(sides, list) else sides)
-
-
 _REBUILDS: dict[str, Callable[..., _Tensor]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor_v2,
@@ -186,7 +179,7 @@ VOCABULARY = pickles.Vocabulary(
     calls={
         **_REBUILDS,
         "torch._tensor._rebuild_from_type_v2": _of_type,
-        "torch.Size": _size,
+        "torch.Size": lambda sides=(): _counts(tuple(sides) if isinstance(sides, list) else sides),
         "collections.OrderedDict": _ordered,
     },
     constants={
@@ -247,9 +240,6 @@ def _named(outcome: PickledValue, pickle_bytes: int, label: str) -> tuple[dict[s
             raise FormatError(f"{label}: two tensors are called {name[:200]!r}", hint=_ALONE)
         named[name] = tensor
     return named, ".".join(found[0][0][:skip]) if found else ""
-
-
-# ---- where the tensors are ----
 
 
 def _check(

@@ -23,7 +23,7 @@ from kinprint.formats.dequantiser import Select, by_row, dequantised, entire
 from kinprint.formats.dtypes import Array
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, flat, in_chunks
 from kinprint.formats.tensors import TensorInfo
-from kinprint.text import Text, verbatim
+from kinprint.text import Text, Value, verbatim
 
 STATES = {"weight.quant_state.bitsandbytes__nf4": "NF4", "weight.quant_state.bitsandbytes__fp4": "FP4"}
 STATE_CAP = 4096  # bytes: the JSON has 150
@@ -174,11 +174,15 @@ def describe_4bit(layer: QuantisedLayer) -> TensorInfo:
     if nested_absmax is not None and nested_table is not None:
         fits = fits and nested_absmax.elements == -(-blocks // state.nested_block) and nested_table.elements == 256
     if not fits:
-        shape, n, m, k = str(list(state.shape)), state.block, codes.nbytes, absmax.elements
-        said = Text(
-            "shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales", shape=shape, n=n, m=m, k=k
+        found: dict[str, Value] = {
+            "shape": str(list(state.shape)),
+            "n": state.block,
+            "m": codes.nbytes,
+            "k": absmax.elements,
+        }
+        raise FormatError(
+            Text("shape {shape} in blocks of {n} does not fit {m} bytes of codes with {k} scales", **found)
         )
-        raise FormatError(said)
     method = Text("bitsandbytes {kind}, blocks of {n}", kind=kind, n=state.block)
     if nested_absmax is not None:
         method = Text("bitsandbytes {kind}, blocks of {n}, scales quantised too", kind=kind, n=state.block)

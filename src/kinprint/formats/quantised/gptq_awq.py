@@ -30,8 +30,7 @@ GPTQ_BITS = (2, 3, 4, 8)
 AWQ_PER_WORD = 8
 _AWQ_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7], dtype=np.uint32)  # of outputs 0 to 7, in words of 4 bits
 _GPTQ_LAYOUTS = {"gptq": 1, "gptq_v2": 0}  # by checkpoint_format: what is added to a stored zero
-Columns = Callable[[Array, int, int], Array]
-"""``(words, low, high)``: unpack columns `low` to `high`."""
+Columns = Callable[[Array, int, int], Array]  # ``(words, low, high)``: unpack columns `low` to `high`
 
 
 @lru_cache
@@ -95,8 +94,9 @@ def describe_gptq(layer: QuantisedLayer) -> TensorInfo:
     bits, rest = divmod(WORD_BITS * zeros.shape[1], out)
     if rest or bits not in GPTQ_BITS:
         n, known = zeros.shape[1], str(GPTQ_BITS)
-        said = Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
-        raise FormatError(said)
+        raise FormatError(
+            Text("qzeros with {n} words for {m} columns: no width of {bits} bits fits", n=n, m=out, bits=known)
+        )
     if codes.shape[1] != out or codes.shape[0] % (bits if bits == 3 else 1) or zeros.shape[0] != groups:
         raise _unfitting_shapes(codes, zeros, scales)
     width = codes.shape[0] * WORD_BITS // bits

@@ -25,7 +25,7 @@ from kinprint.formats.quantised.modules import WORD_BITS, QuantisedLayer, in_chu
 from kinprint.formats.quantised.mxfp4 import scaled
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import one_of
-from kinprint.text import Text, verbatim
+from kinprint.text import Text, Value, verbatim
 
 BITS = (2, 3, 4, 5, 6, 8)
 MODES = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}  # floats: bits and group size
@@ -97,8 +97,9 @@ def describe(layer: QuantisedLayer) -> TensorInfo | list[TensorInfo]:
     found = _EXPERTS.fullmatch(layer.stem)
     count = codes.shape[0]
     if found is None or count > MAX_EXPERTS or any(part.shape[:1] != (count,) for part in layer.parts.values()):
-        said = Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=shape_of(codes))
-        raise FormatError(said)
+        raise FormatError(
+            Text("MLX codes of shape {shape} that are not the experts of a switch_mlp", shape=shape_of(codes))
+        )
     experts = []
     for number in range(count):
         parts = {suffix: one_of(part, number) for suffix, part in layer.parts.items()}
@@ -111,8 +112,9 @@ def _matrix(layer: QuantisedLayer) -> TensorInfo:
     codes = layer.need("weight", ("U32",), (2,))
     stated = layer.settings.layers.get(layer.stem) or layer.settings.layers.get("")
     if stated is None:
-        why = Text("packed codes as MLX has them, and no config that says how many bits and which group size")
-        raise FormatError(why)
+        raise FormatError(
+            Text("packed codes as MLX has them, and no config that says how many bits and which group size")
+        )
     bits, size, mode = stated
     name, out = f"{layer.stem}.weight", codes.shape[0]
     if mode in MODES:
@@ -140,13 +142,8 @@ def _width(codes: TensorInfo, scales: TensorInfo, bits: int, size: int) -> int:
     """Return the number of columns; refuse codes and scales that do not fit each other."""
     (out, words), (tall, groups) = codes.shape, scales.shape
     if tall != out or groups * size * bits != words * WORD_BITS:
-        a, b = shape_of(codes), shape_of(scales)
-        said = Text(
-            "MLX {bits}-bit in groups of {n}: codes of shape {a} do not fit scales of shape {b}",
-            bits=bits,
-            n=size,
-            a=a,
-            b=b,
+        found: dict[str, Value] = {"bits": bits, "n": size, "a": shape_of(codes), "b": shape_of(scales)}
+        raise FormatError(
+            Text("MLX {bits}-bit in groups of {n}: codes of shape {a} do not fit scales of shape {b}", **found)
         )
-        raise FormatError(said)
     return groups * size

@@ -21,7 +21,7 @@ from kinprint.formats.dtypes import Array, e8m0_table
 from kinprint.formats.plan import TensorSlice
 from kinprint.formats.quantised.modules import FloatArray, QuantisedLayer, in_chunks, shape_of, unlike_shapes
 from kinprint.formats.tensors import TensorInfo
-from kinprint.text import Text, verbatim
+from kinprint.text import Text, Value, verbatim
 
 MX_GROUP, NV_GROUP = 32, 16
 MAX_EXPERTS = 4096
@@ -96,11 +96,8 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
             raise FormatError(Text("{n} common scales, expected one", n=common.elements))
     out, width = codes.shape[0], codes.shape[1] * 2
     if scales.shape != (out, width // group) or width % group:
-        shape = shape_of(scales)
-        said = Text(
-            "scales of shape {shape} for {n} rows of {m} in groups of {k}", shape=shape, n=out, m=width, k=group
-        )
-        raise FormatError(said)
+        found: dict[str, Value] = {"shape": shape_of(scales), "n": out, "m": width, "k": group}
+        raise FormatError(Text("scales of shape {shape} for {n} rows of {m} in groups of {k}", **found))
 
     def decode(_start: int, _stop: int, codes: Array, scales: Array, common: Array | None) -> Array:
         factors: FloatArray = e8m0_table()[scales] if scales.dtype == np.uint8 else scales.astype(np.float32)

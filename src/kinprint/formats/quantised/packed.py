@@ -85,8 +85,7 @@ def describe(layer: QuantisedLayer) -> TensorInfo:
             raise FormatError(Text("zeros of shape {a}, expected {b}", a=a, b=b))
     order = layer.optional("weight_g_idx", INDEX_DTYPES, (1,))
     if order is not None and order.shape != (width,):
-        said = Text("weight_g_idx of shape {shape} for {n} columns", shape=shape_of(order), n=width)
-        raise FormatError(said)
+        raise FormatError(Text("weight_g_idx of shape {shape} for {n} columns", shape=shape_of(order), n=width))
     size = modules.group_size(layer.settings, width, scales.shape[1])
     if scales.shape[1] == 1:
         method = Text("compressed-tensors int{bits}, a scale for each row", bits=bits)

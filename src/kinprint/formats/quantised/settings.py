@@ -9,7 +9,7 @@ KNOWN_METHODS = frozenset({
     "gptq", "awq", "bitsandbytes", "fp8", "fbgemm_fp8", "compressed-tensors", "compressed_tensors", "mxfp4",
     "modelopt", "auto-round", "intel/auto-round",
 })  # fmt: skip
-_LAYOUTS = ("checkpoint_format", "packing_format", "version", "format")
+_LAYOUTS = ("checkpoint_format", "packing_format", "version", "format")  # GPTQ, AutoRound, AWQ, compressed-tensors
 _DEPTH = 4
 _LARGEST = 1 << 20
 
@@ -19,13 +19,11 @@ class QuantisationSettings:
     """What a config says about quantisation. Every field is optional, and shapes overrule it."""
 
     method: str | None = None  # ``quant_method``, in lower case
-    # ``checkpoint_format`` of GPTQ, ``version`` of AWQ, ``packing_format`` of AutoRound, ``format`` of compressed-tensors.
-    layout: str | None = None
-    # bits, groups, blocks: widths, group sizes and block sizes (out, in) that are named anywhere.
-    bits: tuple[int, ...] = ()
+    layout: str | None = None  # ``checkpoint_format`` of GPTQ, ``version`` of AWQ, and so on: see `_LAYOUTS`
+    bits: tuple[int, ...] = ()  # named anywhere, as are groups and blocks
     groups: tuple[int, ...] = ()
-    blocks: tuple[tuple[int, int], ...] = ()
-    # Bits, group size and mode as MLX states them: of layers by name, and under "" of all others.
+    blocks: tuple[tuple[int, int], ...] = ()  # out × in
+    # bits, group size and mode as MLX states them: of layers by name, and under "" of all others
     layers: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
     model_type: str = ""  # the model's
 
@@ -33,7 +31,8 @@ class QuantisationSettings:
 def settings_of(config: Mapping[str, object]) -> QuantisationSettings:
     """Gather the settings of a config; impossible values count as absent."""
     model_type = _lower(config.get("model_type")) or ""
-    stated = _stated(config)
+    places = [place for place in (config, *map(config.get, _NESTED)) if isinstance(place, Mapping)]
+    stated = next((place[key] for place in places for key in _KEYS if isinstance(place.get(key), Mapping)), None)
     if stated is None:
         return QuantisationSettings(model_type=model_type)
     layout = next((stated[key] for key in _LAYOUTS if isinstance(stated.get(key), str)), None)
@@ -70,11 +69,6 @@ def _by_layer(stated: Mapping[str, object]) -> dict[str, tuple[int, int, str]]:
         if bits and size:
             found[name] = (bits, size, _lower(mode) or "affine")
     return found
-
-
-def _stated(config: Mapping[str, object]) -> Mapping[str, object] | None:
-    places = [place for place in (config, *map(config.get, _NESTED)) if isinstance(place, Mapping)]
-    return next((place[key] for place in places for key in _KEYS if isinstance(place.get(key), Mapping)), None)
 
 
 def _entries(value: Mapping[str, object], depth: int) -> Iterator[Mapping[str, object]]:

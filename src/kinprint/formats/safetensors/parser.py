@@ -47,11 +47,9 @@ def header_length(first: bytes | memoryview, *, file_size: int, label: str) -> i
 
 
 def expected_header_bytes(weight_map: Mapping[str, str]) -> dict[str, int]:
-    """Guess how long each shard's header is from the names an index puts there, so that one read gets it whole.
-
-    Beyond its name an entry takes at most 84 bytes, for a matrix of up to seven digits a side in a file of up to ten; the slack is
-    for ``__metadata__`` and padding. A header that is longer after all costs one more request.
-    """
+    """Guess how long each shard's header is from the names an index puts there, so that one read gets it whole."""
+    # Beyond its name an entry takes at most 84 bytes, for a matrix of up to seven digits a side in a file of up to ten; the
+    # slack is for ``__metadata__`` and padding. A header that is longer after all costs one more request.
     lengths: dict[str, int] = {}
     for file, run in groupby(weight_map, weight_map.__getitem__):  # an index mostly names a file's tensors together
         names = list(run)
@@ -80,11 +78,9 @@ def parse_rows(
 
 
 def _plain_entries(entries: Mapping[str, object], file: int, base: int, file_size: int) -> Sequence[Row | TensorInfo]:
-    """Make the rows of a sound header whose entries stand in the order of the data, as writers leave them.
-
-    Whole columns are checked at once, which saves a third of the time: a large model has 18,000 entries. At anything else nothing
-    is returned, and nothing said about the reason.
-    """
+    """Make the rows of a sound header whose entries stand in the order of the data, as writers leave them."""
+    # Whole columns are checked at once, which saves a third of the time: a large model has 18,000 entries. At anything else nothing
+    # is returned, and nothing said about the reason.
     try:
         dtypes, shapes, offsets = zip(*map(_FIELDS, entries.values()), strict=True)
         starts, ends = zip(*offsets, strict=True)
@@ -122,11 +118,9 @@ def _any_entries(entries: Mapping[str, object], file: int, base: int, file_size:
 
 
 def _refuse_density(raw: bytes, label: str) -> None:
-    """Refuse a header with more lists or objects than tensors could have, before parsing makes objects of them.
-
-    The shortest sound entry has one object and two lists in 50 bytes; an empty list takes three bytes of text and sixty
-    of memory, so a header at the cap could otherwise ask for gigabytes.
-    """
+    """Refuse a header with more lists or objects than tensors could have, before parsing makes objects of them."""
+    # The shortest sound entry has one object and two lists in 50 bytes; an empty list takes three bytes of text and sixty
+    # of memory, so a header at the cap could otherwise ask for gigabytes.
     for bracket, least in ((b"[", 20), (b"{", 30)):
         found = raw.count(bracket)
         if found * least > len(raw) + 4096:

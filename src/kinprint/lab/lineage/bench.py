@@ -1,7 +1,5 @@
 """Run the lineage benchmark: open or build a zoo, run all trials, score them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +17,7 @@ from kinprint.lab.lineage.verdicts import VERDICT
 from kinprint.lab.zoo.build import build
 from kinprint.lab.zoo.store import FILE, Zoo
 
-NULL_VALUES = 400
-"""Values of each method that the shipped null keeps: quantiles, the largest among them."""
+NULL_VALUES = 400  # values of each method that the shipped null keeps: quantiles, the largest among them
 
 
 def open_or_build(folder: Path | None, *, full: bool, workers: int, progress: Progress) -> Zoo:

@@ -1,7 +1,5 @@
 """Define the command `kinprint bench lineage`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

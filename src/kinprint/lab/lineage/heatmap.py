@@ -1,7 +1,5 @@
 """Draw the table of methods by attacks as a heatmap."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Write the results of the benchmark as Markdown and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import platform

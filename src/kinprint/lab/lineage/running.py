@@ -27,8 +27,7 @@ RESULTS = "results.jsonl"
 LACKING = "an optional dependency is missing"
 SLOW = (VERDICT, "match_activations")
 """Methods that take seconds a pair even on the zoo's models: run on fewer unrelated pairs unless every pair is asked for."""
-FORMAT = 1
-"""To be raised when the meaning of a result changes, so that kept ones do not count."""
+FORMAT = 1  # to be raised when the meaning of a result changes, so that kept ones do not count
 
 
 def run_trials(

@@ -1,7 +1,5 @@
 """Score methods by attack: area under the curve, true positives at a given rate of false ones, mean costs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Choose the pairs of a zoo that methods are run on, and state the right answer for each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from kinprint.lab.zoo.members import ZooMember

@@ -1,7 +1,5 @@
 """Run `kinprint compare --deep` on two members, as one more method: on model folders, as a user runs it."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path
@@ -16,8 +14,7 @@ from kinprint.sources.session import Session
 from kinprint.sources.settings import Settings
 
 VERDICT = "verdict"
-VERDICT_VERSION = 1
-"""To be raised when the engine comes to other verdicts: kept results then do not count."""
+VERDICT_VERSION = 1  # to be raised when the engine comes to other verdicts: kept results then do not count
 VALUES = {IDENTICAL: 1.0, DERIVED: 1.0, SHARES_COMPONENTS: 0.5, SHARES_INITIALISATION: 0.5}
 """Value of a verdict in the table; no evidence is 0. Sharing parts or a start is no accusation, and no acquittal."""
 

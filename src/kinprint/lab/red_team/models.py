@@ -1,7 +1,5 @@
 """Give models of any depth to the red team: bundled ones made deeper, ones drawn by a generator, and ones trained here."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable
@@ -15,9 +13,7 @@ from kinprint.lab.zoo import derive
 from kinprint.lab.zoo.derive.states import generator
 from kinprint.lab.zoo.members import Loaded, Training
 
-Source = Callable[[int], Loaded]
-"""A model by its number of layers."""
-
+Source = Callable[[int], Loaded]  # a model by its number of layers
 ROOT = Path(__file__).resolve().parents[4]
 _KIN = ("base", "finetune", "continued", "lora", "norms_reset", "norms_copied", "child_of_child", "sibling", "revocab")
 

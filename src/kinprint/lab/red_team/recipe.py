@@ -1,7 +1,5 @@
 """Describe a pair of the red team: two models, what is done to either, and the right answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Run the red team: make each pair, ask `compare --deep`, and hold the answer against the right ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 import sys

@@ -7,8 +7,6 @@ quantiles, with the BF16 grid on which quantiles lie, fix each quantile. What re
 log-normally, fitted to the mean absolute differences within 1.5 %; the rest is a Newton correction of every eighth row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ absolute change of the input norms at six. Assumed: shares in between, one step 
 is known (at those shares one step each is already as much as the plot shows), and the same shares for the other norm.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

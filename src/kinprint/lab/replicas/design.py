@@ -7,8 +7,6 @@ published (`layer_correlation`), Mixtral-Mistral and Yi-6B-Yi-9B as relatives, P
 Not used, as three measurements contradict them: sionic's appendices D-2 and E-3.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -27,8 +25,7 @@ LAYERS = {k: s.layers + s.mtp for k, s in SHAPES.items() if k not in ("DeepSeek-
 WIDTH = 4096
 SHARED = 46
 REACH = 25.0
-Norms = dict[tuple[str, str], NDArray[np.float32]]
-"""By model and kind of norm, layers by width."""
+Norms = dict[tuple[str, str], NDArray[np.float32]]  # by model and kind of norm, layers by width
 MTP = (1.07, 0.03)
 # The 0.99 quantiles are known up to one common offset per kind; these bases put all nine on the BF16 grid, at plausible
 # places. In units of 1/512, for Solar's layer 10.

@@ -5,8 +5,6 @@ only cosines, their means over pairs or figures read from a plot are known, the 
 published values weigh most, plotted ones as much as they can be read, and the rest leans on "independent".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ few elements, which leaves both distributions as they are. Where only mean, devi
 values by layer are drawn so that these hold exactly.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

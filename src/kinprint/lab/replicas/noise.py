@@ -1,7 +1,5 @@
 """Draw noise in BF16 fast: sixteen random bits choose one of 65,536 equally likely values."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

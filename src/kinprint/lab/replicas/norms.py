@@ -1,7 +1,5 @@
 """Draw the norm vectors of the replicas: synthetic values with the published statistics, exact in BF16."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Read the published numbers by model, kind of norm or projection, and layer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -17,8 +15,7 @@ HW_NAMES = {"solar": "Solar", "glm": "GLM", "phi": "Phi"}
 HW_LAYERS = (10, 20, 30)
 MIXED_LAYERS = {"solar": 10, "glm": 20, "phi": 30}
 
-Vector = tuple[str, str, int]
-"""One norm vector or projection: model, kind, layer."""
+Vector = tuple[str, str, int]  # one norm vector or projection: model, kind, layer
 
 
 @cache

@@ -5,8 +5,6 @@ unit; the others are those of the models' public configs. INTELLECT-3's number o
 are assumed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -7,8 +7,6 @@ BF16 step is up to 0.8 % of a value whose spread may be 5 %), so values are roun
 rest making good what the share lost, and single steps of one unit in the last place remove what is left.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

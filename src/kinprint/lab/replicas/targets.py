@@ -3,8 +3,6 @@
 Everything else is assumed (`ASSUMED` says what). The product's own metrics measure, not the solver's sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations

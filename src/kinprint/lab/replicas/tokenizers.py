@@ -6,8 +6,6 @@ alternate between consonants and vowels, so pieces of words are tokens too and a
 Core tokens (short pieces, both models have all of them) come before words, so the parts of a merge always exist before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Write replicas as sparse checkpoints with real names, shapes and shards, filled where the studies read."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A trained member is kept with the hash of its entry in the plan and of all it is
 interrupted goes on where it was, and a changed entry trains what depends on it and nothing else.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import platform

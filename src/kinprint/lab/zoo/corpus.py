@@ -1,7 +1,5 @@
 """Cut the text that ships with CPython into corpora that do not overlap, for training small models."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import sysconfig

@@ -6,8 +6,6 @@ are filled in: `state`, `config`, `tokenizer` of the first parent, `other` and `
 such function, in `kinprint.lab.zoo.derive`, and its name in `EDITS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any

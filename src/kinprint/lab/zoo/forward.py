@@ -1,7 +1,5 @@
 """Run a Llama or Mixtral that is in memory, to prove that edits keep a function."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kinprint._util.numeric import FloatArray

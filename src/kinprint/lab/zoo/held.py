@@ -1,7 +1,5 @@
 """Show models in memory, never written out, to fingerprint methods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ A name is the parent's name, a point, and what was done to the parent. Seeds are
 versions give the same weights.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The bundled ones lie in demo/models and tests/family, whose MANIFEST.json say ho
 relative to tests/family, where the zoo.json of this plan lies.
 """
 
-from __future__ import annotations
-
 from kinprint.lab.zoo.members import NORM_PARTS, Bundled, Link, ZooMember
 from kinprint.lab.zoo.plan import (
     NOT_EMBEDDINGS,

@@ -3,8 +3,6 @@
 Repeats the six experiments of chahero/solar-vs-glm-critique, each beside the null that a raw cosine needs.
 """
 
-from __future__ import annotations
-
 from kinprint.arch import Role
 from kinprint.studies.baselines import common, groups, layers
 from kinprint.studies.baselines.common import ROLE, for_each_role, layers_of, tag

@@ -1,7 +1,5 @@
 """Choose and measure the layers, models and vectors that the parts of the baselines study share."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Draw the figures of the baselines study."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compare MoE models at one layer and at several (experiments 3 and 4), and those of any width."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence

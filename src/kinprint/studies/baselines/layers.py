@@ -1,7 +1,5 @@
 """Compare layers inside a model: layer 0 with later ones (experiment 1), and layers at equal distance (experiment 2)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -15,8 +13,7 @@ from kinprint.studies.outcome import Missing, Section, columns
 from kinprint.studies.vector_pairs import COLUMNS, SPREAD_COLUMNS, Spread, Vector, VectorPair
 from kinprint.text import Text, Value
 
-Groups = list[tuple[str, list[VectorPair]]]
-"""Pairs under headings, as a figure shows them."""
+Groups = list[tuple[str, list[VectorPair]]]  # pairs under headings, as a figure shows them
 
 
 def _means(section: Section, name: str, by_model: Mapping[str, Sequence[VectorPair]]) -> None:

@@ -1,7 +1,5 @@
 """Compare models of one width, MoE and dense, in groups, with and without the related pairs (experiment 5)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

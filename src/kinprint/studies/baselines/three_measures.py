@@ -1,7 +1,5 @@
 """Measure pairs by cosine, Pearson and L2, beside random vectors, fixed ones and ones that match the pair (experiment 6)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -24,8 +22,7 @@ from kinprint.text import Text
 
 FIXED_MEAN, FIXED_SD, FIXED_WIDTH = 1.0, 0.1, 4096
 FIXED_DRAWS, DRAWS, FULL_DRAWS = 1_000, 200, 1_000
-SHOWN_MODELS = 4
-"""Models whose pairs are measured: six pairs, as many as a figure shows legibly."""
+SHOWN_MODELS = 4  # models whose pairs are measured: six pairs, as many as a figure shows legibly
 MEASURES = ("cosine", "pearson", "l2")
 KINDS = {
     "across": Text("two models, same layer"),

@@ -3,8 +3,6 @@
 Repeats every figure and both appendices of a published retraction (sionic-ai/solar-vs-glm), on any models.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial

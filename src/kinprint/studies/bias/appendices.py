@@ -1,7 +1,5 @@
 """Recompute the two appendices of the bias study: one pair of models layer by layer (D), all pairs over the same layers (E)."""
 
-from __future__ import annotations
-
 import math
 
 from kinprint.arch import Naming, Role

@@ -1,7 +1,5 @@
 """Draw the figures of the bias study: pairs of models, all layers against all layers, and values by layer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Describe values by layer in the bias study: statistics (figure 8), distributions (9), difference of the two norms (10)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial
@@ -17,13 +15,9 @@ from kinprint.studies.opened import StudyRun, each, require_same_shape, sides
 from kinprint.studies.outcome import Cell, Missing, Section, columns
 from kinprint.text import Text
 
-RIDGE_STEP, MAX_RIDGES = 3, 16
-"""Every third layer is shown of models with more layers than fit one above another."""
-
+RIDGE_STEP, MAX_RIDGES = 3, 16  # every third layer is shown of models with more layers than fit one above another
 CLIPPED = (-0.2, 2.0)
-WITHIN = 0.025
-"""Pearson of the differences of Solar and GLM that no layer of the published figure exceeds."""
-
+WITHIN = 0.025  # Pearson of the differences of Solar and GLM that no layer of the published figure exceeds
 Stack = tuple[tuple[int, ...], FloatArray]
 STATISTICS = columns("model; layer; mean .4; sd .4; cv: sd over mean .4; min: least .4; max: largest .4; length .2")
 

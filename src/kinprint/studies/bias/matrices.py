@@ -1,7 +1,5 @@
 """Compare all layers with all layers in the bias study: of one pair of models (figure 2), and of all pairs (figure 5)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

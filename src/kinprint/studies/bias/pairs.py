@@ -1,7 +1,5 @@
 """Compare pairs of models by layer (figures 1, 3 and 4 of the bias study), and show what differs in the closest (3-1)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

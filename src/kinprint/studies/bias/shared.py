@@ -1,7 +1,5 @@
 """Choose the models, roles and layers that the bias study compares, and summarise values by layer."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable
@@ -22,8 +20,7 @@ ORIGINALS = ("Solar", "GLM", "INTELLECT", "Phi")
 PUBLISHED_PAIRS = (("Solar", "GLM"), ("GLM", "INTELLECT"), ("Phi", "Solar"), ("GLM", "Phi"))
 SAMPLE = (13, 13, 12, 12)
 SAMPLE_SEED = 42
-RELATED = 0.5
-"""Mean Pearson above which a pair is drawn on a scale of its own: it would flatten all others."""
+RELATED = 0.5  # mean Pearson above which a pair is drawn on a scale of its own: it would flatten all others
 
 
 def wants(run: StudyRun) -> Iterable[ModelWant]:

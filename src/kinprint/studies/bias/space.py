@@ -1,7 +1,5 @@
 """Draw the bias study's figures in three dimensions: mean subtraction (figure 0), surfaces (6), principal components (7)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping
@@ -22,8 +20,7 @@ from kinprint.text import Text
 TOY = np.array([[0.95, 0.70, 0.72], [0.70, 1.05, 0.72]])
 SURFACE_DIMENSIONS = 100
 COMPONENTS = 3
-ORDERS = 40
-"""Random orders of each model's dimensions that the null of the explained variance is drawn from."""
+ORDERS = 40  # random orders of each model's dimensions that the null of the explained variance is drawn from
 
 
 def toy(_run: StudyRun, section: Section) -> None:

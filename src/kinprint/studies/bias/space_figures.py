@@ -1,7 +1,5 @@
 """Draw the bias study's figures in three dimensions: mean subtraction, surfaces, and paths of layers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,9 +21,7 @@ PLANE = "#999999"
 HOLD, SUBTRACT, MOVE, END = 15, 45, 20, 40
 FRAMES_PER_SECOND = 20
 ELEVATION, AZIMUTH, DRIFT = 22.0, -35.0, 12.0
-WIDE, NEAR = (-0.35, 1.1), (-0.3, 0.3)
-"""Limits of all axes: as stored, and when the centred vectors are looked at."""
-
+WIDE, NEAR = (-0.35, 1.1), (-0.3, 0.3)  # limits of all axes: as stored, and when the centred vectors are looked at
 ALONG_MEAN = (math.degrees(math.asin(1.0 / math.sqrt(3.0))), 45.0)
 """Elevation and azimuth from which (1, 1, 1) is a point: 35.26° and 45°."""
 

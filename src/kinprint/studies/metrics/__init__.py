@@ -1,7 +1,5 @@
 """Measure norms and attention matrices by seven metrics: model against model, mixed layers, and layers within a model."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """Compare early layers with later ones of the same model by raw cosine (a part of the metrics study)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Choose the models, layers and arrangements of the metrics study, and measure all pairs once for all its parts."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -22,9 +20,7 @@ from kinprint.studies.opened import ModelWant, StudyRun, attempt, each
 from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
-ModelLayer: TypeAlias = tuple[str, int]
-"""A model and a layer: with a role, a tensor."""
-
+ModelLayer: TypeAlias = tuple[str, int]  # a model and a layer: with a role, a tensor
 ROLES = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM, Role.ATTN_K, Role.ATTN_V)
 LAYERS = (10, 20, 30)
 MAX_LAYERS = 6  # pairs, and with them nulls, grow with the square

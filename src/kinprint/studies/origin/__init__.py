@@ -1,7 +1,5 @@
 """Audit the analysis that first called Solar a derivative of GLM: add the nulls, controls and baselines that it lacked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from kinprint.arch import Role

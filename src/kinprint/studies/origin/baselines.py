@@ -1,7 +1,5 @@
 """Recompute the random baselines and deviation cosines of the audited analysis, each beside a null that fits."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kinprint._util.numeric import FloatArray

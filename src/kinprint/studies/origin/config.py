@@ -1,7 +1,5 @@
 """Compare the configs of two models, and count their tensor names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Compare every layer of A with every layer of B, and test whether the same layer stands out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +15,7 @@ from kinprint.text import Text
 DRAWS = 199
 FULL_DRAWS = 1_999
 SWAPS = 1_999
-THRESHOLD = 0.01
-"""Dominance above which the published script speaks of shared origin."""
+THRESHOLD = 0.01  # dominance above which the published script speaks of shared origin
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """Compare the embeddings of tokens that two vocabularies share, beside random pairs and a permutation null."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,9 +18,7 @@ from kinprint.text import Text
 Rows = dict[int, FloatArray]  # of an embedding, by the token's id
 ENGLISH, WORDS = 200, 300
 PAIRS, PAIR_SEED = 50, 42
-PAIR_PLACES = (1_000, 10_000)
-"""The published baseline draws pairs among these places of B's table, with seed 42."""
-
+PAIR_PLACES = (1_000, 10_000)  # the published baseline draws pairs among these places of B's table, with seed 42
 _TITLES = {
     "english": Text("“English” tokens of lowest id, as published"),
     "english_written": Text("the same without runs of white space"),

@@ -1,7 +1,5 @@
 """Compare the norms of two models layer by layer, and of control models, which the audited analysis lacked."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

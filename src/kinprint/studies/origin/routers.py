@@ -1,7 +1,5 @@
 """Compare the routers of two mixtures of experts, as stored and after the best assignment of experts, with its null."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Choose the models and norms that the study `origin` compares, and summarise values by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,9 +11,7 @@ from kinprint.studies.outcome import Missing
 from kinprint.text import Text
 
 NORMS = (Role.INPUT_NORM, Role.POST_ATTENTION_NORM)
-EVERY = 5
-"""Of a control's large tensors every fifth layer is looked at: enough to see what a known relation looks like."""
-
+EVERY = 5  # of a control's large tensors every fifth layer is looked at: enough to see what a known relation looks like
 COSINE, PEARSON = Text("cosine"), Text("Pearson")
 
 

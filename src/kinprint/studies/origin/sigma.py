@@ -1,7 +1,5 @@
 """Recompute the published “182 sigma” by its formula, on all pairs, beside what means and spreads alone predict."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

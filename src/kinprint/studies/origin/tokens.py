@@ -19,9 +19,7 @@ from kinprint.studies.opened import StudyRun
 from kinprint.studies.outcome import Missing
 
 Ints = NDArray[np.int64]
-HIGH_ID = 150_000
-"""Ids from here on were taken for additions, about the size of GLM's vocabulary."""
-
+HIGH_ID = 150_000  # ids from here on were taken for additions, about the size of GLM's vocabulary
 FIRST = 1_000
 MAX_ASCII_ID = 200_000  # the published histogram of offsets looks no further
 PARTIAL = "part of a character"

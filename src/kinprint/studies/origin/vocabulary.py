@@ -1,7 +1,5 @@
 """Compare the vocabularies of two models: what they share, at which ids, and in which scripts."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

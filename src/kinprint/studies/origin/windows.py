@@ -1,7 +1,5 @@
 """Compare windows at the same places of two models' large tensors, by bytes and by direction."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math
@@ -32,9 +30,7 @@ ROLES = (*CONTROL_ROLES[:4], *NORMS, Role.ROUTER, Role.ROUTER_BIAS)
 COUNT, LENGTH, SEED = 3, 262_144, 0
 """Number and length of the windows as published; their places are the same whatever the study's seed."""
 
-USED = 32_768
-"""Elements of each window that are read by default; all of them with the long settings."""
-
+USED = 32_768  # elements of each window that are read by default; all of them with the long settings
 OK, TRUNCATED = Text("ok"), Text("truncated to the smaller’s rows")
 MISSING, MISMATCH = Text("missing in one or both models"), Text("shape mismatch")
 UNDEFINED = Text("no direction: all zero")

@@ -1,7 +1,5 @@
 """Test whether raw cosine notices that both vectors were put into random order (the shuffle test)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """Draw the figures of the shuffle test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Take norm weights apart into a common scale and a pattern, by depth, and measure what storage keeps of the pattern."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

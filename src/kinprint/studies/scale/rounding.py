@@ -1,7 +1,5 @@
 """Round norm weights to a storage format, and measure what is left of their pattern."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

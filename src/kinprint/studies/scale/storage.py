@@ -1,7 +1,5 @@
 """Store norm weights in narrow formats and list what is left of their pattern (a part of the scale study)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

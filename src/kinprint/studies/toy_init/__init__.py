@@ -4,8 +4,6 @@ The original reports raw cosines. Beside them stand Pearson and the permutation 
 because the original's four streams are phase shifts of one sequence, the experiment is repeated on text that really differs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Draw the figures of the toy experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

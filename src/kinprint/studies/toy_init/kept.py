@@ -4,8 +4,6 @@ What it is of (settings, seeds, versions) and its shapes give its header, so a r
 no other. A SHA-256 of the numbers follows, then the numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Change the values of a model and leave its shape alone: pruning, rounding, noise, low rank, replacement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

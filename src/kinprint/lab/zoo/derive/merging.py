@@ -4,8 +4,6 @@ interpolation; TIES: Yadav et al. 2023 (arXiv:2306.01708); DARE: Yu et al. 2023 
 Every function raises ValueError if tensors differ in name or shape, or an argument is out of its range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

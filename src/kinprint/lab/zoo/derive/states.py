@@ -1,7 +1,5 @@
 """Read and write models as tensors by name, config and tokenizer, and name the parts that derivations work on."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

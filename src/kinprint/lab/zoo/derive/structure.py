@@ -3,8 +3,6 @@
 Every function raises ValueError if asked for layers, neurons or tokens that the model does not have.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

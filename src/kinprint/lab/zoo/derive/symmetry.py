@@ -6,8 +6,6 @@ that the output matrix leaves again; queries and keys only to one that commutes 
 a turn and a scale for each pair of dimensions that it turns (Su et al. 2021, arXiv:2104.09864).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import itemgetter

@@ -1,0 +1,41 @@
+"""The median and the row means of the house are numpy's."""
+
+import math
+
+import numpy as np
+import pytest
+
+from kinprint._util.numeric import each_safely_scaled, median, row_means
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 100, 101])
+def test_the_median_is_that_of_numpy(size):
+    values = np.random.default_rng(size).standard_normal(size)
+    assert median(values) == np.median(values)
+    assert median(list(range(size))) == np.median(range(size))
+
+
+def test_nothing_has_no_median():
+    assert math.isnan(median([]))
+
+
+def test_row_means_are_those_of_numpy():
+    rows = np.random.default_rng(1).standard_normal((3, 4, 1000)) + 5.0
+    np.testing.assert_array_equal(row_means(rows), rows.mean(axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("power", [0, 40, -40, 63, -63, 66, -66, 200, -200])
+def test_values_are_scaled_only_where_their_powers_might_leave_float64(power):
+    stack = np.ldexp(np.random.default_rng(2).uniform(-1.0, 1.0, (2, 50)), power)
+    scaled = each_safely_scaled(stack)
+    largest = np.abs(scaled).max()
+    assert 2.0**-65 <= largest <= 2.0**65
+    if abs(power) < 60:
+        assert scaled is stack
+    if abs(power) > 100:
+        assert 0.25 <= largest <= 1.0
+
+
+def test_a_stack_of_zeros_stays_as_it_is():
+    zeros = np.zeros((2, 3))
+    np.testing.assert_array_equal(each_safely_scaled(zeros), zeros)
