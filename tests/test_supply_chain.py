@@ -78,9 +78,12 @@ def test_locked_files_hold_names_versions_and_digests_and_no_address(name):
 def test_make_installs_nothing_without_digests():
     makefile = (ROOT / "Makefile").read_text()
     lines = [line.strip() for line in makefile.splitlines() if re.search(r"^\t.*(\$\(PIP\)|\$\(INSTALL\))", line)]
-    ours, rest = "--no-deps --no-build-isolation -e .", ".venv-demo/bin/python $(INSTALL) -r requirements/demo.txt"
+    ours, rest = "--no-deps --no-build-isolation -e .", "$(DEMO) $(INSTALL) -r requirements/demo.txt"
     assert len(lines) >= 9
     assert [line for line in lines if "$(LOCKED)/" not in line and not line.endswith(ours)] == [rest]
+    # a file that is fetched alone is held against its digest when it is installed
+    assert makefile.count("pip --disable-pip-version-check --quiet download") == 1
+    assert "--no-index --find-links .venv-demo/files $(LOCKED)/torch.txt" in makefile
     assert "LOCKED := --require-hashes -r requirements/locked" in makefile
 
 

@@ -46,7 +46,8 @@ def each_exponent(*stacks: FloatArray) -> IntArray:
 def each_safely_scaled(stack: FloatArray) -> FloatArray:
     """Apply `safely_scaled` to each array of a stack."""
     # one pass instead of three: the largest value lies between the root mean square and the length
-    squares = each_dot(stack, stack)
+    with np.errstate(over="ignore", under="ignore"):
+        squares = each_dot(stack, stack)
     if stack.size and squares.max() < 4.0**SAFE_EXPONENT and squares.min() > stack[0].size * 4.0**-SAFE_EXPONENT:
         return stack
     e = each_exponent(stack)

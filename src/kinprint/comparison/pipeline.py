@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 TOKENIZER_SHARE = 1 / 3  # of the budget left after the headers
 GRIDS = Text("layer grids")
-WORTH_A_THREAD = 1 << 17  # elements of a slice
+WORTH_A_THREAD = 1 << 19  # elements of a slice: below, threads wait for the interpreter, and one is faster than two
 MEASURED_SHARE = 0.7  # of the budget then left: the rest is for tests, controls and escalation
 
 
@@ -175,7 +175,6 @@ def _measure_all(
             jobs = list(zip(batch.pairs, values_a, values_b, strict=True))
             chunks = in_chunks(jobs)
             found: dict[int, TensorComparison] = {}
-            # small slices make threads wait for the interpreter: of 8 × 4,096, two are no faster than one
             spread = workers.map if jobs[0][1].stored.size >= WORTH_A_THREAD else map
             made = spread(together, ([jobs[k] for k in chunk] for chunk in chunks))
             for chunk, measured in zip(chunks, made, strict=True):

@@ -1,5 +1,6 @@
 """Choose which tensors of two models are compared, and how many rows of each fit the byte budget. Nothing is read."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -157,13 +158,13 @@ def fit_budget(
     skipped: list[Skipped] = []
     kept_vectors = _thin(vectors, a, b, budget_bytes)
     left = budget_bytes - _cost(kept_vectors, a, b)
-    kept_matrices: list[Pair] = []
-    for count in _descending(rows):
-        kept_matrices = [_placed(pair, count) for pair in matrices]
-        if _cost(kept_matrices, a, b) <= left:
-            break
-    else:
-        kept_matrices = _thin(kept_matrices, a, b, left)
+
+    def with_rows(count: int) -> list[Pair]:
+        return [_placed(pair, count) for pair in matrices]
+
+    counts = list(_descending(rows))
+    fits = bisect_left(counts, True, key=lambda count: _cost(with_rows(count), a, b) <= left)  # fewer rows cost no more
+    kept_matrices = with_rows(counts[fits]) if fits < len(counts) else _thin(with_rows(counts[-1]), a, b, left)
     for kind, before, after in ((Text("vectors"), vectors, kept_vectors), (Text("matrices"), matrices, kept_matrices)):
         if len(after) < len(before):
             why = Text("the byte budget does not allow them; see --budget")

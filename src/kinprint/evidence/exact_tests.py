@@ -164,6 +164,9 @@ def matrix_block(pair: SamplePair, axis: int) -> Block | None:
 def _is_constant(values: FloatArray) -> bool:
     if not values.size:
         return True
+    few = values[..., :64]  # if these spread more than rounding of any mean can, which is no larger than the length
+    if float(few.max() - few.min()) > 2.0 * NEAR_CONSTANT * float(np.linalg.norm(values)):
+        return False
     mean = float(values.mean())
     return bool(np.linalg.norm(values - mean) <= NEAR_CONSTANT * abs(mean))
 

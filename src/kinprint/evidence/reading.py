@@ -45,7 +45,7 @@ def new_probe(model: Model) -> Probe:
         mean_free="rms_norm_eps" in config and not any(role.value.endswith("norm_bias") for role in roles),
         ordered=ordered_axes(model.config),
         stored_roles=roles,
-        stored_elements=sum(tensor.elements for tensor in model.checkpoint.tensors.values()),
+        stored_elements=model.checkpoint.tensors.elements(),
         unmapped={name: model.checkpoint.tensors[name].shape for name in model.naming.unmapped},
     )
 

@@ -113,6 +113,14 @@ class Tensors(Mapping[str, TensorInfo]):
         """Return the tensors as they were given."""
         return self._rows
 
+    def elements(self) -> int:
+        """Return the number of elements of all."""
+        return sum(math.prod(row[2]) for row in self._rows.values())
+
+    def nbytes(self) -> int:
+        """Return the stored bytes of all."""
+        return sum(row[5] - row[4] for row in self._rows.values())
+
     def dtypes(self) -> set[str]:
         """Return the number formats that occur."""
         return set(map(itemgetter(1), self._rows.values()))

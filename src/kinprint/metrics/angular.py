@@ -13,11 +13,12 @@ _similarity = partial(register, higher_is_closer=True, bounds=(-1.0, 1.0), stack
 
 
 def _cosines(a: FloatArray, b: FloatArray, metric: str) -> FloatArray:
-    for side, values in (("a", a), ("b", b)):
-        if not values.any(axis=1).all():
-            raise DegenerateInput("{metric}: {side} has zero length: expected a direction", metric=metric, side=side)
     a, b = each_safely_scaled(a), each_safely_scaled(b)
-    return np.clip(each_dot(a, b) / (each_norm(a) * each_norm(b)), -1.0, 1.0)  # rounding may overstep by an ulp
+    norms = each_norm(a), each_norm(b)
+    for side, lengths in zip("ab", norms, strict=True):
+        if not lengths.all():
+            raise DegenerateInput("{metric}: {side} has zero length: expected a direction", metric=metric, side=side)
+    return np.clip(each_dot(a, b) / (norms[0] * norms[1]), -1.0, 1.0)  # rounding may overstep by an ulp
 
 
 def _correlations(a: FloatArray, b: FloatArray, metric: str) -> FloatArray:

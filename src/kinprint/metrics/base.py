@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, check_finite, each_norm, each_safely_scaled
+from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, check_finite, each_norm, each_safely_scaled, row_means
 from kinprint.errors import DegenerateInput
 from kinprint.registry import Registry
 
@@ -105,17 +105,18 @@ def _one_side(values: ArrayLike, side: str, metric: str) -> FloatArray:
 def each_centred(stack: FloatArray, *, side: str, metric: str) -> FloatArray:
     """Return the rows of `stack` minus their means, scaled; a constant or nearly constant one is refused."""
     scaled = each_safely_scaled(stack)
-    means = scaled.mean(axis=1)
-    deviations: FloatArray = scaled - means[:, None]
-    if (scaled.max(axis=1) == scaled.min(axis=1)).any():
+    means = row_means(scaled)
+    deviations: FloatArray = scaled - means
+    flat = each_norm(deviations) <= NEAR_CONSTANT * np.abs(means[:, 0])
+    if not flat.any():
+        return deviations
+    if (scaled[flat].max(axis=1) == scaled[flat].min(axis=1)).any():
         raise DegenerateInput(
             "{metric}: {side} is constant, so its spread is zero: expected varying values", metric=metric, side=side
         )
-    if (each_norm(deviations) < NEAR_CONSTANT * np.abs(means)).any():
-        raise DegenerateInput(
-            "{metric}: {side} is constant up to rounding (relative to its mean)", metric=metric, side=side
-        )
-    return deviations
+    raise DegenerateInput(
+        "{metric}: {side} is constant up to rounding (relative to its mean)", metric=metric, side=side
+    )
 
 
 def each_checked(values: FloatArray, metric: str) -> FloatArray:

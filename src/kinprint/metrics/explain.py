@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kinprint._util.numeric import FloatArray, each_safely_scaled
+from kinprint._util.numeric import FloatArray, each_norm, each_safely_scaled, row_means
 from kinprint.errors import DegenerateInput
 from kinprint.metrics.angular import cosine, pearson
 from kinprint.metrics.base import validate
@@ -62,8 +62,9 @@ def cosine_identities(a: FloatArray, b: FloatArray) -> list[CosineIdentity]:
 
 def spreads(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return means and standard deviations of both sides of each pair, (pairs, 2)."""
-    means = np.stack([a.mean(axis=1), b.mean(axis=1)], axis=1)
-    return means, np.stack([a.std(axis=1), b.std(axis=1)], axis=1)
+    means = [row_means(side) for side in (a, b)]
+    stds = [each_norm(side - mean) / math.sqrt(a.shape[1]) for side, mean in zip((a, b), means, strict=True)]
+    return np.concatenate(means, axis=1), np.stack(stds, axis=1)
 
 
 def can_be_explained(a: FloatArray, b: FloatArray) -> bool:

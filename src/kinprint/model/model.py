@@ -149,7 +149,7 @@ class Model:
 
     def summary(self) -> ModelSummary:
         """Return what a report says about this model."""
-        where, stored = self.checkpoint.provenance, self.checkpoint.tensors.values()
+        where, stored = self.checkpoint.provenance, self.checkpoint.tensors
         reasons = Counter(item.reason for item in self.naming.excluded)
         return ModelSummary(
             **asdict(where),
@@ -159,8 +159,8 @@ class Model:
             experts=self.naming.experts,
             hidden=self.hidden,
             tensors=len(stored),
-            parameters=sum(tensor.elements for tensor in stored),
-            stored_bytes=sum(tensor.nbytes for tensor in stored),
+            parameters=stored.elements(),
+            stored_bytes=stored.nbytes(),
             unmapped=self.naming.unmapped,
             excluded=tuple(Skipped(Text("stored tensors"), count, reason) for reason, count in reasons.items()),
             notes=(*self.checkpoint.notes, *self.naming.notes),

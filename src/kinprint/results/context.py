@@ -4,7 +4,6 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from kinprint.text import Text
@@ -16,12 +15,11 @@ _MOST, _NO_NUMBER = (1 << 31) - 1, -(1 << 31)
 
 def packed(*grids: Iterable[Iterable[float | None]]) -> str:
     """Return the four grids of a role, each in rows, as the cells of a `LayerGrid`."""
-    whole = [
-        [_NO_NUMBER if x is None else round(max(-_MOST, min(_MOST, (x + 0.0) * unit))) for row in grid for x in row]
-        for grid, unit in zip(grids, UNITS.values(), strict=True)
-    ]
-    cells = chain.from_iterable(zip(*whole, strict=True))
-    return b64encode(struct.pack(f"<{4 * len(whole[0])}i", *cells)).decode()
+    import numpy as np  # here: `kinprint --help` must not wait for it
+
+    whole = np.array([[x for row in grid for x in row] for grid in grids], dtype=np.float64)  # None becomes NaN
+    scaled = np.rint(np.clip(whole * np.array([[unit] for unit in UNITS.values()]), -_MOST, _MOST))
+    return b64encode(np.where(np.isnan(scaled), _NO_NUMBER, scaled).T.astype("<i4").tobytes()).decode()
 
 
 @dataclass(frozen=True)

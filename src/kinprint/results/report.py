@@ -3,6 +3,8 @@
 JSON holds no NaN: a number that does not exist is null, and the ``status`` and ``reason`` beside it say why.
 """
 
+from __future__ import annotations
+
 import importlib
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

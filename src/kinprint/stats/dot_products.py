@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kinprint._util.numeric import NEAR_CONSTANT, FloatArray, each_exponent, each_norm, each_safely_scaled, ranks
+from kinprint._util.numeric import (
+    NEAR_CONSTANT,
+    FloatArray,
+    each_exponent,
+    each_norm,
+    each_safely_scaled,
+    ranks,
+    row_means,
+)
 from kinprint.errors import DegenerateInput
 from kinprint.results.measurements import NullResult
 from kinprint.results.p_values import PMethod
@@ -142,8 +150,10 @@ def _known_moments(A: FloatArray, B: FloatArray, means: FloatArray, known: Seque
 
 def _spreads(X: FloatArray) -> FloatArray:
     """Return the standard deviations, zero where they are rounding."""
-    spreads = X.std(axis=(1, 2))
-    return np.where(spreads <= NEAR_CONSTANT * np.abs(X.mean(axis=(1, 2))), 0.0, spreads)
+    flat = X.reshape(len(X), -1)
+    means = row_means(flat)
+    spreads = each_norm(flat - means) / math.sqrt(flat.shape[1])
+    return np.where(spreads <= NEAR_CONSTANT * np.abs(means[:, 0]), 0.0, spreads)
 
 
 def _angles(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:

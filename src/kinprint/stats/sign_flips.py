@@ -62,7 +62,10 @@ def one_coin(A: FloatArray, B: FloatArray, r: FloatArray) -> FloatArray:
             first[i] = i = first[first[i]]
         return i
 
-    for i, j in _copies(*(X[:: max(1, -(-len(X) // _SKETCH))] for X in (A, B))):
+    copies = list(_copies(*(X[:: max(1, -(-len(X) // _SKETCH))] for X in (A, B))))
+    if not copies:
+        return r
+    for i, j in copies:
         one, two = leader(i), leader(j)
         first[max(one, two)] = min(one, two)
     merged = np.zeros_like(r)

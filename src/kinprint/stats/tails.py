@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kinprint._util.numeric import FloatArray
+from kinprint._util.numeric import FloatArray, each_dot
 from kinprint.results.p_values import PMethod
 from kinprint.stats.moments import Moments
 
@@ -164,9 +164,8 @@ def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatA
     if not used.size:
         return found
     one, two = _unit_rows(A[used], norms_a[used]), _unit_rows(B[used], norms_b[used])
-    heavier = (
-        np.array([float(np.sum(a**4) - np.sum(b**4)) for a, b in zip(one, two, strict=True)])[:, None, None] >= 0.0
-    )
+    squares_a, squares_b = one * one, two * two
+    heavier = (each_dot(squares_a, squares_a) >= each_dot(squares_b, squares_b))[:, None, None]
     (knots_a, shares_a), (knots_b, shares_b) = _knots(np.where(heavier, one, two)), _knots(np.where(heavier, two, one))
     with np.errstate(divide="ignore"):  # a row of zeros has no weight
         log_weights = np.log(weights[used] / totals[used, None])
