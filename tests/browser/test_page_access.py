@@ -4,13 +4,15 @@ import itertools
 
 import pytest
 
+# In CI every page, scheme and language once with each other one; all of them together at night.
+SAMPLE = {("derived", "light", "en"), ("derived", "dark", "ko"), ("hostile", "dark", "en")}
+LOOKS = [
+    pytest.param(*look, marks=() if look in SAMPLE else pytest.mark.nightly)
+    for look in itertools.product(("derived", "hostile", "no_evidence", "empty"), ("light", "dark"), ("en", "ko"))
+]
 
-@pytest.mark.parametrize("lang", ["en", "ko"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    "name",
-    ["derived", "hostile", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("no_evidence", "empty"))],
-)
+
+@pytest.mark.parametrize(("name", "scheme", "lang"), LOOKS)
 def test_axe_finds_nothing_serious(visit, violations, name, scheme, lang):
     page = visit(name, lang, color_scheme=scheme, bypass_csp=True).page
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
@@ -22,7 +24,7 @@ def test_axe_finds_nothing_serious_on_a_phone(visit, violations):
     assert violations(page) == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_axe_agrees_with_a_chosen_theme(visit, violations, theme):
     other = {"light": "dark", "dark": "light"}[theme]
     page = visit("derived", color_scheme=other, bypass_csp=True).page

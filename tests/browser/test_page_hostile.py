@@ -7,7 +7,7 @@ from support.reports import HOSTILE
 NAMES = ("hostile", "hostile model", "hostile throughout")
 
 
-@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("lang", ["en", pytest.param("ko", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_element_comes_from_a_name(visit, name, lang):
     plain, spoilt = visit("derived", lang).page, visit(name, lang).page
