@@ -300,15 +300,14 @@ def _looks_averaged(edits: Sequence[EditFinding], norms: NormEdit | None) -> boo
     known = [(item.slope, item.correlation) for item in edits if item.slope and item.correlation]
     if len(known) < 3 or any(item.identical for item in edits) or (norms is not None and norms.identical):
         return False
-    of_norms = None if norms is None or not norms.slope else (norms.slope, norms.correlation or 0.0, norms.error or 0.0)
     zeros = sum((item.zeros_b or 0.0) - (item.zeros_a or 0.0) for item in edits) / len(edits)
     # slope and relative length ‖B‖/‖A‖; what was pruned is not what an average was made of
     forward = [(slope, slope / r) for slope, r in known] if zeros > -NEW_ZEROS else []
     back = [(r * r / slope, r / slope) for slope, r in known] if zeros < NEW_ZEROS else []
-    if of_norms is not None:
-        slope, r, error = of_norms
-        return _one_factor(forward, (slope, error)) or _one_factor(back, (r * r / slope, error * (r / slope) ** 2))
-    return _one_factor(forward, None) or _one_factor(back, None)
+    if norms is None or not norms.slope:
+        return _one_factor(forward, None) or _one_factor(back, None)
+    slope, r, error = norms.slope, norms.correlation or 0.0, norms.error or 0.0
+    return _one_factor(forward, (slope, error)) or _one_factor(back, (r * r / slope, error * (r / slope) ** 2))
 
 
 def _one_factor(known: Sequence[tuple[float, float]], norms: tuple[float, float] | None) -> bool:

@@ -90,7 +90,7 @@ def row_test(role: Role, group: Sequence[SamplePair], rows: int | None = None) -
             found.append(fixed_points(*fair_pair(pair, m)))
     if not found:
         raise DegenerateInput("no slice has two rows of equal width on both sides")
-    return _unless_tied(_counted("fixed_points", role, found, NEURON_ORDER), group)
+    return _unless_tied(counted("fixed_points", verbatim(role.value), found, NEURON_ORDER), group)
 
 
 def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTest:
@@ -102,7 +102,7 @@ def head_test(role: Role, group: Sequence[tuple[Sample, Sample]]) -> EvidenceTes
     ]
     if not found:
         raise DegenerateInput("the numbers of key/value heads differ, or there is only one")
-    return _counted("head_fixed_points", role, found, HEAD_ORDER)
+    return counted("head_fixed_points", verbatim(role.value), found, HEAD_ORDER)
 
 
 def token_test(a: Sample, b: Sample, ordered: OrderedAxes, seed: int) -> EvidenceTest:
@@ -194,12 +194,12 @@ def _from_null(
     )
 
 
-def _counted(name: str, role: Role, found: Sequence[FixedPoints], assumption: Text) -> EvidenceTest:
+def counted(name: str, scope: Text, found: Sequence[FixedPoints], assumption: Text) -> EvidenceTest:
     """Return the test of a number of fixed points: mean and spread as of a random order, one expected in each layer."""
     total, layers = sum(item.count for item in found), len(found)
     return EvidenceTest(
         name=name,
-        scope=verbatim(role.value),
+        scope=scope,
         statistic=float(total),
         null_mean=float(layers),
         null_sd=math.sqrt(layers),

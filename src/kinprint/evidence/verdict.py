@@ -26,6 +26,7 @@ UNALIGNED = {"fixed_points_aligned": "fixed_points"}
 """Tests after an alignment, and the test that shows, by a planted relation, what they can see."""
 
 TRUNK = ("attention", "mlp", "experts")
+COPYING = ("identical", "cast", "scaled", "quantised", "pruned")
 
 MOST_NEURONS = (
     0.5  # share of a layer's neurons that are paired, beyond which no matched hidden states explain it (0.13)
@@ -107,6 +108,8 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
     )
     origin = facts.origin
     parts = _parts_reading(facts)
+    # where all matrices follow from the other model's, no training came between, whatever was done to norms
+    copied = bool(facts.edits) and all(item.edit in COPYING for item in facts.edits)
     yield findings.Rule(
         "trunk",
         Text(
@@ -123,7 +126,7 @@ def _rules(facts: Facts) -> Iterator[findings.Rule]:
         origin.reasons if origin else (Text("not examined"),),
         origin is not None
         and origin.reading in (INITIALISATION, UNCLEAR)
-        and not (is_merge(facts.merge) or facts.same_function or _copied(facts)),
+        and not (is_merge(facts.merge) or facts.same_function or copied),
         findings.SHARES_INITIALISATION,
     )
     matched, tested = _coverage(facts)
@@ -157,12 +160,6 @@ def _parts_reading(facts: Facts) -> str | None:
     ends = [facts.component(name) for name in (*ENDS, "norms")]
     other_basis = all(item is not None and item.tested and not item.shared for item in ends)
     return None if other_basis and origin.reading != TRAINING else UNCLEAR
-
-
-def _copied(facts: Facts) -> bool:
-    """Whether all matrices compared follow from the other model's: whatever was done to norms, no training came between."""
-    exact = ("identical", "cast", "scaled", "quantised", "pruned")
-    return bool(facts.edits) and all(item.edit in exact for item in facts.edits)
 
 
 def _trunk(facts: Facts) -> list[findings.ComponentFinding]:

@@ -82,8 +82,6 @@ class Session(AbstractContextManager["Session"]):
         self._coordinators = DaemonPool(8)
         self.ledger = ledger  # of what is opened from now on
 
-    # -- opening ------------------------------------------------------------------------------------------------------
-
     @contextmanager
     def recording(self, ledger: Ledger) -> Iterator[None]:
         """Enter what is opened inside this context in `ledger`: one comparison of many in a session."""
@@ -147,8 +145,6 @@ class Session(AbstractContextManager["Session"]):
         if missing:
             said = f"no model here has a file called {missing[0]!r}"
             raise BadSelection(said, hint="see kinprint inspect for the files")
-
-    # -- budget -------------------------------------------------------------------------------------------------------
 
     @property
     def remaining_bytes(self) -> int | None:
@@ -250,8 +246,6 @@ class Session(AbstractContextManager["Session"]):
         budget, left = format_size(self.budget_bytes or 0), format_size(self.remaining_bytes or 0)
         said = Text("{what}, but the budget of {budget} has only {left} left", what=what, budget=budget, left=left)
         return BudgetExceeded(said, hint="give a larger --budget")
-
-    # -- threads ------------------------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to all items at once; the first failure cancels what has not started and is raised."""

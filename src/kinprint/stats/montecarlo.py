@@ -24,13 +24,11 @@ def dot_cost(m: int, d: int) -> int:
     return d if m == 1 or d * d <= _MAX_TABLE else m * d
 
 
-@lru_cache(maxsize=2)
-def _kept_orders(d: int, draws: int, seed: int) -> IntArray:
-    return _fresh_orders(d, draws, np.random.default_rng(seed))
-
-
 def _fresh_orders(d: int, draws: int, rng: np.random.Generator) -> IntArray:
     return rng.permuted(np.broadcast_to(np.arange(d, dtype=np.int32), (draws, d)), axis=1)
+
+
+_kept_orders = lru_cache(maxsize=2)(lambda d, draws, seed: _fresh_orders(d, draws, np.random.default_rng(seed)))
 
 
 def orders(d: int, *, draws: int, seed: int) -> Iterator[IntArray]:
