@@ -71,10 +71,8 @@ def _choose(config: Mapping[str, object], keys: Counter[str]) -> tuple[Architect
         if _fraction(load(claim), keys) >= _ENOUGH:
             return load(claim), []
     if claims:
-        fraction = _fraction(load(claims[0]), keys)
-        cause = Text(
-            "config selects {name}, but its templates name only {x:.0%} of the tensors", name=claims[0], x=fraction
-        )
+        name, x = claims[0], _fraction(load(claims[0]), keys)
+        cause = Text("config selects {name}, but its templates name only {x:.0%} of the tensors", name=name, x=x)
     elif names:
         cause = Text("no architecture file for {name}", name=repr(short(names[0])))
     else:

@@ -37,7 +37,5 @@ def plan_stack(
     plan = plan_split(rule.split, sides[axis], dims)
     if isinstance(plan, Text):
         return plan
-    lengths = [sum(stop - start for start, stop in rows) for rows in plan]
-    return tuple(
-        (role, rows, (length, sides[1 - axis])) for role, rows, length in zip(rule.roles, plan, lengths, strict=True)
-    )
+    shapes = [(sum(stop - start for start, stop in rows), sides[1 - axis]) for rows in plan]
+    return tuple(zip(rule.roles, plan, shapes, strict=True))

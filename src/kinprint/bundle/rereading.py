@@ -285,9 +285,8 @@ def _check_ranges(
 
 def check_short(found: BytesAtHand, record: ReadingRecord, replayed: ReadingRecord) -> tuple[int, list[Problem]]:
     """Compare ranges too short for a digest to hide them, if the comparison asks for them; return how many agree, and problems."""
-    asked = {
-        (src.key, file.name, item.start, item.end): item for _, src, file in replayed.files() for item in file.ranges
-    }
+    reads = [(src.key, file.name, item) for _, src, file in replayed.files() for item in file.ranges]
+    asked = {(key, name, item.start, item.end): item for key, name, item in reads}
     equal, problems = 0, []
     for number, name, item in found.short:
         source = record.sources[number]

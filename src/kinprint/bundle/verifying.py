@@ -168,9 +168,8 @@ def _check_reads(report: Report, record: ReadingRecord) -> list[Problem]:
         return []
     said, found = ({(item.model, item.file): item for item in items} for items in (report.reads, summary_of(record)))
     keys = sorted(key for key in {*said, *found} if said.get(key) != found.get(key))
-    digests = (
-        [sha256_text(side[key].sha256) if key in side else Text("nothing") for side in (said, found)] for key in keys
-    )
+    sides, none = (said, found), Text("nothing")
+    digests = ([sha256_text(x[key].sha256) if key in x else none for x in sides] for key in keys)
     names = [printable(f"{model}: {file}") for model, file in keys]
     return [Problem("read", name, *digest) for name, digest in zip(names, digests, strict=True)]
 

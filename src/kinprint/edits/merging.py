@@ -126,9 +126,8 @@ class MixtureSums:
         spread = np.var(np.array(left_out), axis=0)
         return np.asarray(np.sqrt((len(names) - 1) * spread))
 
-    def _notes(self, inflation: float) -> tuple[Text, ...]:
-        alike = Text(
-            "the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=inflation
-        )
+    def _notes(self, x: float) -> tuple[Text, ...]:
+        """Say what limits the errors, given by how much the variance is inflated."""
+        alike = Text("the parents are much alike (variance inflated {x:.3g} times): coefficients trade off", x=x)
         few = Text("{n} slices: errors assume independent elements", n=len(self._grams))
-        return (*((alike,) if inflation > RELATED else ()), *((few,) if self._few else ()))
+        return (*((alike,) if x > RELATED else ()), *((few,) if self._few else ()))

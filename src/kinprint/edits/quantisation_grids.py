@@ -165,9 +165,8 @@ def _of_survivors(A: FloatArray, B: FloatArray, dtype: str) -> GridFit | None:
             if share >= ROUNDED and on.size * (share - max(chance, own.mean())) >= EVIDENCE:
                 error, most = float(np.sqrt(np.mean(step**2) / 12.0)), rounds * float(kept.mean())
                 row_wise = size == A.shape[1]
-                return GridFit(
-                    True, True, size, row_wise, 2**bits - 1, bits, False, share, EVIDENCE, most, rounds, error
-                )
+                sure = share, EVIDENCE, most, rounds, error
+                return GridFit(True, True, size, row_wise, 2**bits - 1, bits, False, *sure)
     return None
 
 
@@ -185,9 +184,7 @@ def _describe(A: FloatArray, B: FloatArray, size: int, fit: _Fit, dtypes: tuple[
         group=size,
         row_wise=size == A.shape[1],
         levels=levels,
-        bits=math.ceil(
-            math.log2(levels if levels <= 4 else levels - 1)
-        ),  # a rounded zero point can span one level more
+        bits=math.ceil(math.log2(levels if levels <= 4 else levels - 1)),  # a rounded zero point can span one more
         free_zero=fit.free_zero,
         fitting_share=fit.share,
         evidence=fit.nats,

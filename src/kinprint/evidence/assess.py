@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kinprint.align.layer_alignment import IDENTITY
 from kinprint.arch import Role
@@ -125,9 +126,8 @@ class SearchResult:
 
 def assess(a: Probe, b: Probe, *, seed: int = 0) -> Assessment:
     """Run the layer map, the battery under it, and all that follows from them."""
-    layers = attempt(
-        lambda: align_layers(a, b, seed=seed), lambda why: LayerEvidence(untested_layers(a, b, why), {}, {})
-    )
+    untested = partial(untested_layers, a, b)
+    layers = attempt(lambda: align_layers(a, b, seed=seed), lambda why: LayerEvidence(untested(why), {}, {}))
     found = layers.layer_map
     searched = any(layer != source for layer, source in found.items())
     layer_map = found if searched else {layer: layer for layer in range(min(a.layers, b.layers))}

@@ -234,9 +234,7 @@ def _whole(name: str, tests: Sequence[EvidenceTest], absent: Text) -> ComponentF
             note = Text("only {n} units could be permuted: too few to be sure of seeing a copy", n=units)
             return ComponentFinding(name, NOT_TESTED, 0, 0, ps[0], note)
     hits = sum(p <= LAYER_ALPHA for p in ps)
-    together = [
-        test.log10_p_claim or 0.0 for test in tests if name == "norms" and test.name == "dimension_fixed_points"
-    ]
+    together = [t.log10_p_claim or 0.0 for t in tests if name == "norms" and t.name == "dimension_fixed_points"]
     if not hits and min(together, default=0.0) <= LAYER_ALPHA:  # no norm by itself, but all of them together
         return ComponentFinding(name, SHARED, 1, 1, min(together))
     return ComponentFinding(name, _state(hits, len(ps)), len(ps), hits, min([*ps, *together]))

@@ -149,9 +149,8 @@ def is_merge(merge: MergeFinding | None) -> bool:
 def _merged(merge: MergeFinding | None) -> Iterator[Kind]:
     if merge is not None and is_merge(merge):
         errors = dict(zip(merge.parents, merge.standard_errors, strict=True))
-        text = " + ".join(
-            f"({c:.2f} ± {max(2.0 * errors[name], 0.005):.2f}) × {name}" for name, c in merged_parts(merge)
-        )
+        parts = merged_parts(merge)
+        text = " + ".join(f"({c:.2f} ± {max(2.0 * errors[name], 0.005):.2f}) × {name}" for name, c in parts)
         phrase = Text("as a weighted merge, {sum}", sum=text)
         if merge.alternative is not None:
             phrase = Text("as a weighted merge of models given or of relatives of theirs, {sum}", sum=text)

@@ -45,9 +45,8 @@ def norm_test(role: Role, group: Sequence[SamplePair], ordered: OrderedAxes, see
     kept = np.all([(one != 0.0) & (two != 0.0) for one, two in values], axis=0)
     varying = [(a, b) for one, two in values if not (_is_constant(a := one[kept]) or _is_constant(b := two[kept]))]
     if not varying:
-        raise DegenerateInput(
-            "all {n} norms are constant on at least one side: there is no order to compare", n=len(group)
-        )
+        n = len(group)
+        raise DegenerateInput("all {n} norms are constant on at least one side: there is no order to compare", n=n)
     null = joint_tail([(one[None, :], two[None, :]) for one, two in varying], seed=seed)
     ranks = [exchangeability.unit_ranks(np.array(side)) for side in zip(*varying, strict=True)]
     if null.sd > 0.0 and (order := exchangeability.common_order(ranks[0], ranks[1], null.sd)) is not None:

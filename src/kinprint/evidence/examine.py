@@ -222,9 +222,7 @@ def _rotation_controls(case: Case, rotated: RotationEvidence) -> list[ControlFin
     model, seed = StoredWeights(case.models[0]), case.options.seed
     return attempt(
         lambda: rotation_controls(model, log10_alpha=LOG10_ALPHA, seed=seed, allowed=case.scope.allows),
-        lambda why: [
-            ControlFinding(name, known, FAILED, None, None, None, why) for name, known, _ in ROTATION_CONTROLS
-        ],
+        lambda why: [ControlFinding(name, ok, FAILED, None, None, None, why) for name, ok, _ in ROTATION_CONTROLS],
     )
 
 

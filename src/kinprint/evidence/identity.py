@@ -84,9 +84,7 @@ def _cost(plans: Iterable[PlanPair]) -> int:
 def _equal(plans: Iterable[PlanPair], pair: StoredPair) -> bool:
     """Read two tensors, and compare their bytes."""
     for planned in plans:
-        (left,), (right,) = execute_together(
-            [(side.checkpoint, plan) for side, plan in zip(pair, planned, strict=True)]
-        )
+        (left,), (right,) = execute_together([(x.checkpoint, plan) for x, plan in zip(pair, planned, strict=True)])
         if left.tobytes() != right.tobytes():
             return False
     return True

@@ -28,9 +28,7 @@ UNALIGNED = {"fixed_points_aligned": "fixed_points"}
 TRUNK = ("attention", "mlp", "experts")
 COPYING = ("identical", "cast", "scaled", "quantised", "pruned")
 
-MOST_NEURONS = (
-    0.5  # share of a layer's neurons that are paired, beyond which no matched hidden states explain it (0.13)
-)
+MOST_NEURONS = 0.5  # share of a layer's neurons paired, beyond which no matched hidden states explain it (0.13)
 
 BY_ORDER = frozenset({"fixed_points", "fixed_points_aligned", "gram_fixed_points", "expert_map"})
 """Tests that neurons stand in one order: nothing but shared weights or a shared start gives that, matched hidden states do not."""

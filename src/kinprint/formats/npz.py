@@ -302,6 +302,5 @@ def load(session: Session, _folder: Folder, source: Source, number: int, guess: 
     return Shard(source, reader.size, reader.bytes_read, rows, notes=tuple(notes))
 
 
-NUMPY = Format(
-    name="NumPy", suffixes=(".npz",), load=load, single_names=("model.npz", "weights.npz", "pytorch_model.npz")
-)
+_SINGLE = ("model.npz", "weights.npz", "pytorch_model.npz")
+NUMPY = Format(name="NumPy", suffixes=(".npz",), load=load, single_names=_SINGLE)

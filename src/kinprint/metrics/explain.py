@@ -89,9 +89,8 @@ def _identity(r: float | None, observed: float, means: list[float], stds: list[f
                 least=1 / MAX_CV,
             )
             return CosineIdentity(r, None, None, None, observed, None, reason)
-    cv_a, cv_b = (
-        0.0 if r is None and std < 1e-11 * abs(m) else std / abs(m) for m, std in zip(means, stds, strict=True)
-    )
+    pairs = zip(map(abs, means), stds, strict=True)
+    cv_a, cv_b = (0.0 if r is None and std < 1e-11 * mean else std / mean for mean, std in pairs)
     independent = cosine_if_independent(cv_a, cv_b, sign=means[0] * means[1])
     predicted = independent + (r or 0.0) * cv_a * cv_b * abs(independent)
     return CosineIdentity(r, cv_a, cv_b, predicted, observed, independent)

@@ -55,9 +55,8 @@ def null_for(
         raise ValueError(f"unknown kind of null {kind!r}: expected one of {', '.join(KINDS)}")
     left, right = np.asarray(A), np.asarray(B)
     if left.ndim not in (1, 2) or left.size == 0 or right.ndim != left.ndim:
-        raise DegenerateInput(
-            f"null {kind}: expected two non-empty vectors or matrices, got {left.shape}, {right.shape}"
-        )
+        shapes = f"{left.shape}, {right.shape}"
+        raise DegenerateInput(f"null {kind}: expected two non-empty vectors or matrices, got {shapes}")
     for side, values in (("a", left), ("b", right)):
         check_finite(values, Text("null {kind}", kind=kind), side)
     if not kind.startswith("cka") and left.shape != right.shape:

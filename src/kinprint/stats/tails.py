@@ -160,9 +160,8 @@ def each_log10_p_chernoff(A: FloatArray, B: FloatArray, t: FloatArray) -> FloatA
     if not used.size:
         return found
     one, two = _unit_rows(A[used], norms_a[used]), _unit_rows(B[used], norms_b[used])
-    heavier = (
-        np.array([float(np.sum(a**4) - np.sum(b**4)) for a, b in zip(one, two, strict=True)])[:, None, None] >= 0.0
-    )
+    excess = np.array([float(np.sum(a**4) - np.sum(b**4)) for a, b in zip(one, two, strict=True)])
+    heavier = excess[:, None, None] >= 0.0
     (knots_a, shares_a), (knots_b, shares_b) = _knots(np.where(heavier, one, two)), _knots(np.where(heavier, two, one))
     with np.errstate(divide="ignore"):  # a row of zeros has no weight
         log_weights = np.log(weights[used] / totals[used, None])

@@ -212,9 +212,9 @@ def _remarks(
     found = []
     if silent := sum(pair.found == NOT_TESTABLE for pair in pairs):
         found.append(Text("{n} pairs could not be tested: whether they are related is not known", n=silent))
-    if weak := sum(pair.found in SHARING and not pair.significant(count) for pair in pairs):
+    if n := sum(pair.found in SHARING and not pair.significant(count) for pair in pairs):
         found.append(
-            Text("{n} pairs are related by themselves, but not after the correction for all pairs: no edge", n=weak)
+            Text("{n} pairs are related by themselves, but not after the correction for all pairs: no edge", n=n)
         )
     for node, near in sorted(neighbours(arcs).items()):
         off = median_bend(lengths, node, near)

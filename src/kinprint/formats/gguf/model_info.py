@@ -14,7 +14,7 @@ from kinprint.errors import FormatError
 from kinprint.formats.gguf.metadata import Metadata, Number
 from kinprint.formats.tensors import TensorInfo
 from kinprint.formats.views import MAX_ROWS_IN_ORDER, in_hugging_face_order, one_of
-from kinprint.text import Text
+from kinprint.text import Text, Value
 
 MAX_LAYERS = 9_999
 MAX_HEADS = 1 << 16
@@ -182,8 +182,6 @@ def in_original_order(
         elif tensor.shape[0]:
             found[name] = in_hugging_face_order(tensor, count)
     for why, names in left.items():
-        n, name = len(names), names[0]
-        notes.append(
-            Text("{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", n=n, name=name, why=why)
-        )
+        told: dict[str, Value] = {"n": len(names), "name": names[0], "why": why}
+        notes.append(Text("{n} tensors of q and k left in the order of GGUF, e.g. {name}: {why}", **told))
     return found
