@@ -108,17 +108,9 @@ def _shown(value: object) -> str:
     return Text("of type {name}", name=type(value).__name__)
 
 
-_FIXED_POSITIONS = [
-    "whisper",
-    "marian",
-    "m2m_100",
-    "speech_to_text",
-    "fsmt",
-    "pegasus",
-    "pegasus_x",
-    "informer",
-    "xglm",
-]
+_FIXED_POSITIONS = (
+    "whisper", "marian", "m2m_100", "speech_to_text", "fsmt", "pegasus", "pegasus_x", "informer", "xglm",
+)  # fmt: skip
 
 
 def ordered_axes(config: Mapping[str, object]) -> dict[Axis, Text]:

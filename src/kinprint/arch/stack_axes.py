@@ -12,12 +12,10 @@ MOST_MATRICES = 1 << 18  # of a model; the largest have 70,000
 
 
 def is_transposed(rule: NameRule, sides: tuple[int, int], width: int | None, swapped: bool) -> bool | Text:
-    """Return whether matrices are stored in × out, or why that cannot be told.
-
-    One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
-    written the other way round: newer versions of transformers transposed the experts of some families. If both sides are so wide,
-    the model's other stacks decide (`swapped`: they are not as the file says).
-    """
+    """Return whether matrices are stored in × out, or why that cannot be told."""
+    # One side is the width of the residual stream. If it is where the architecture file does not expect it, the stack was
+    # written the other way round: newer versions of transformers transposed the experts of some families. If both sides are so
+    # wide, the model's other stacks decide (`swapped`: they are not as the file says).
     at = rule.roles[0].info.axes.index(Axis.RESIDUAL)
     expected = 1 - at if rule.transposed else at
     if width is None or sides[0] == sides[1] == width:

@@ -63,11 +63,9 @@ class MixtureSums:
         self._elements += child.size
 
     def solve(self, rounding: float = 0.0) -> Mixture:
-        """Return the coefficients; parents that cannot be told apart are refused.
-
-        `rounding` is the energy of the child's rounding. Of parents that differ by a few steps it is no noise: a mean of two
-        neighbouring numbers becomes one of them. Twice the error is at least what it can move a coefficient, all of it together.
-        """
+        """Return the coefficients; parents that cannot be told apart are refused."""
+        # `rounding` is the energy of the child's rounding. Of parents that differ by a few steps it is no noise: a mean of two
+        # neighbouring numbers becomes one of them. Twice the error is at least what it can move a coefficient, all of it together.
         if self._elements <= self.parents or self.square == 0.0:
             raise DegenerateInput(f"mixture: {self._elements} elements, child norm {self.square:g}: expected more")
         gram, product = np.sum(self._grams, axis=0), np.sum(self._products, axis=0)

@@ -117,11 +117,9 @@ def origin_of(matrices: Mapping[str, Pairs], norms: Pairs) -> Origin:
 def origin_of_parts(
     tables: Mapping[str, tuple[FloatArray, FloatArray] | None], norms: Pairs, others: int = 0
 ) -> Origin:
-    """Read token rows (embedding, head) and norms of models whose layers share nothing; parts that disagree leave it unclear.
-
-    Tables that were trained alike without being shared (siblings in every part) keep up to 0.86 of both: training takes `SAME` of
-    both. `others` counts parts that share and are not read here; norms are no start, since they start as constants.
-    """
+    """Read token rows (embedding, head) and norms of models whose layers share nothing; parts that disagree leave it unclear."""
+    # Tables that were trained alike without being shared (siblings in every part) keep up to 0.86 of both: training takes `SAME` of
+    # both. `others` counts parts that share and are not read here; norms are no start, since they start as constants.
     readings, reasons, exact = [UNCLEAR] * others, [], not others
     for name, table in sorted(tables.items()):
         if table is None or min(table[0].shape) < LEAST_SIZE:

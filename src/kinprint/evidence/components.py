@@ -61,12 +61,10 @@ def component_map(
     moved: frozenset[str] = frozenset(),
     heads: Mapping[int, float] | None = None,
 ) -> list[ComponentFinding]:
-    """Say of each part that either model has whether it shares, from tests corrected for their number (`log10_p_holm`).
-
-    `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done; `moved` names parts that an
-    alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose attention was
-    compared by products over heads.
-    """
+    """Say of each part that either model has whether it shares, from tests corrected for their number (`log10_p_holm`)."""
+    # `neurons` holds log10 p of layers whose MLPs were compared after an alignment, where that was done; `moved` names parts
+    # that an alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose
+    # attention was compared by products over heads.
     signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
     barred = {name: PLACES_ALONE for name, roles in PARTS.items() if _places_alone(roles, signs)}
     moved |= {part for axis, part in _NEGATED.items() if negated_units(tests, axis)}

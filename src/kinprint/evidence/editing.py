@@ -72,10 +72,8 @@ def examine_edits(
     scope: Scope = EVERYTHING,
     paired: Mapping[str, Pairs] | None = None,
 ) -> EditEvidence:
-    """Read more rows of a few matrices in layers that match, and describe what was done to them.
-
-    `paired` are rows of neurons that a search has paired; they count for the origin beside rows that stand in their places.
-    """
+    """Read more rows of a few matrices in layers that match, and describe what was done to them."""
+    # `paired` are rows of neurons that a search has paired; they count for the origin beside rows that stand in their places.
     layer_map = assessment.layers.layer_map or assessment.layer_map
     sides = new_probe(models[0]), new_probe(models[1])
     spent = fill_probes(models, sides, _plan(models, assessment, layer_map, scope), allowance)

@@ -308,10 +308,8 @@ class HttpClient:
         return bytes(body)
 
     def check_pace(self, reply: Response, began: float, count: int, latest: int) -> None:
-        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for.
-
-        `count` bytes have come since it `began`, the `latest` just now.
-        """
+        """Give up on a body that drips, which no timeout between two packets would notice, or that nobody waits for."""
+        # `count` bytes have come since it `began`, the `latest` just now.
         elapsed, due = self.clock() - began, self.due
         due.came(latest)
         drips = elapsed > self.settings.read_timeout_s and count < elapsed * _SLOWEST

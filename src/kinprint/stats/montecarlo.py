@@ -88,12 +88,10 @@ def draw_columns(
 def draw_costs(
     A: FloatArray, B: FloatArray, cost: Callable[[FloatArray, FloatArray], NDArray[Any]], *, draws: int, seed: int
 ) -> FloatArray:
-    """Return `draws` mean values of `cost(a, b)`, element by element, b being B with its columns permuted.
-
-    Columns are laid out as rows, which are fetched whole, as many draws at a time as fit the cache: with 32 × 4096 elements
-    this takes a tenth of the time of permuting columns in place. Of few columns all pairs cost less than the draws, which then
-    look them up. `cost` may write into its second argument.
-    """
+    """Return `draws` mean values of `cost(a, b)`, element by element, b being B with its columns permuted."""
+    # Columns are laid out as rows, which are fetched whole, as many draws at a time as fit the cache: with 32 × 4096 elements
+    # this takes a tenth of the time of permuting columns in place. Of few columns all pairs cost less than the draws, which then
+    # look them up. `cost` may write into its second argument.
     left, right = np.ascontiguousarray(as_rows(A).T), np.ascontiguousarray(as_rows(B).T)
     d, m = right.shape
     blocks = orders(d, draws=draws, seed=seed)

@@ -253,12 +253,10 @@ def _knots(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 def each_log10_p_dot(
     z: Sequence[float], moments: Sequence[Moments], A: FloatArray, B: FloatArray, *, floor: float, bound: bool = True
 ) -> list[tuple[float, PMethod] | None]:
-    """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps.
-
-    `z` are standardised observations; `moments` and the row-centred stacks A and B, (pairs, m, d), are those of this orientation.
-    `floor` is log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
-    `bound` says whether to compute the Chernoff bound where the normal tail is not trusted.
-    """
+    """Return (log10 p, method) for the upper tails of permuted dot products, or None where only drawing helps."""
+    # `z` are standardised observations; `moments` and the row-centred stacks A and B, (pairs, m, d), are those of this orientation.
+    # `floor` is log10 of the least p-value that drawing could give: a bound that does not fall below it is not worth having.
+    # `bound` says whether to compute the Chernoff bound where the normal tail is not trusted.
     found = [analytic_tail(*pair) for pair in zip(z, moments, strict=True)]
     weak = [k for k, (log10_p, method) in enumerate(found) if method != PMethod.NORMAL and log10_p > DECISIVE]
     if bound and weak and A[0].size <= MAX_CHERNOFF and A.shape[1] <= MAX_CHERNOFF_ROWS:

@@ -141,10 +141,8 @@ def _pattern(value: object, where: str) -> dict[str, float] | None:
 
 
 def base_reference(name: str, revision: str | None, *, here: bool, label: str, endpoint: str) -> ModelRef:
-    """Return where an adapter's declared base is; a path of this machine only for an adapter that is on it, too (`here`).
-
-    An address is not followed: it could be any host, chosen by whoever wrote the config.
-    """
+    """Return where an adapter's declared base is; a path of this machine only for an adapter that is on it, too (`here`)."""
+    # An address is not followed: it could be any host, chosen by whoever wrote the config.
     if "://" in name and not name.startswith("hf://"):
         said = f"{label}: the adapter declares an address as its base, {_short(quotable(name))}, which is not followed"
         raise BadReference(said, hint=GIVE_BASE)
