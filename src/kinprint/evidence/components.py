@@ -66,7 +66,10 @@ def component_map(
     # that an alignment showed not to stand in place: what does not agree there was not tested; `heads` log10 p of layers whose
     # attention was compared by products over heads.
     signs = {str(t.scope): t.log10_p_holm for t in tests if t.name == SIGN_FLIPS and t.log10_p_holm is not None}
-    barred = {name: PLACES_ALONE for name, roles in PARTS.items() if _places_alone(roles, signs)}
+    barred: dict[str, Text] = {}
+    for name, roles in PARTS.items():  # where none of the signs agree, places agree by a recipe, not by weights
+        if min((signs[role.value] for role in roles if role.value in signs), default=-math.inf) > LAYER_ALPHA:
+            barred[name] = PLACES_ALONE
     moved |= {part for axis, part in _NEGATED.items() if negated_units(tests, axis)}
     absent = {
         name: _why_absent(probes, roles)
@@ -149,12 +152,6 @@ def of_one_function(components: Sequence[ComponentFinding]) -> list[ComponentFin
         else ComponentFinding(item.component, NOT_TESTED, 0, 0, None, SAME_FUNCTION)
         for item in components
     ]
-
-
-def _places_alone(roles: Sequence[Role], signs: Mapping[str, float]) -> bool:
-    """Whether roles have a sign symmetry, and none of their signs agree: then places agree by a recipe, not by weights."""
-    known = [signs[role.value] for role in roles if role.value in signs]
-    return bool(known) and min(known) > LAYER_ALPHA
 
 
 def _own_units(tests: Sequence[EvidenceTest]) -> dict[str, bool]:

@@ -159,12 +159,6 @@ def _merged(merge: MergeFinding | None) -> Iterator[Kind]:
         yield Kind("merged", phrase, reasons, direct=merge.alternative is None)
 
 
-def _moved_layers(facts: Facts) -> bool:
-    """Whether layers that match do not stand where they stood, or some of either side are gone."""
-    matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
-    return any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched)
-
-
 def _lost_layers(facts: Facts) -> str:
     """Name the layers that match none although the others are near-copies, in models of one depth: training does not do that."""
     layers = facts.alignment.layers
@@ -202,7 +196,9 @@ def _rebuilt(facts: Facts) -> Iterator[Kind]:
         basis = BASES[facts.basis]
         phrase = Text("with its residual dimensions {basis}", basis=basis)
         yield Kind("re_based", phrase, (Text("residual dimensions are {basis}", basis=basis),), variant=facts.basis)
-    if _moved_layers(facts):
+    matched = [item for item in facts.alignment.layers if item.shared and item.source is not None]
+    # layers that match do not stand where they stood, or some of either side are gone
+    if any(item.source != item.layer or facts.layers_a != facts.layers_b for item in matched):
         text = Text(
             "layers of A in the order of B: {runs} of 0–{last} ({kind})",
             runs=_map_text(facts.alignment),

@@ -39,7 +39,7 @@ def power_of(assessment: Assessment) -> list[PowerFinding]:
     ran = [test for test in assessment.tests if test.status == TESTED and test.log10_p is not None and test.blocks]
     level = LOG10_ALPHA - math.log10(max(len(ran), 1))  # the first step of Holm's correction
     pairs = pairs_by_role(*assessment.probes, assessment.layer_map)
-    found = []
+    found: list[PowerFinding] = []
     for test in sorted(ran, key=lambda test: test.name != DIMENSION_POINTS):
         # dimensions may tell enough: role by role, norms are tested more weakly as a rule, and planting there takes long
         weak = any((item.least or 1.0) <= WEAK for item in found if item.name == DIMENSION_POINTS)

@@ -93,8 +93,9 @@ class RemoteFile:
 
     def _exchange(self, span: ByteRange, buffer: memoryview | None) -> None:
         target = self._target
-        known = {"label": self.label, "begun_at": self._url}
-        follow = partial(self.client.follow, learn=self._learn_from_redirect, span=span, **known)
+        follow = partial(
+            self.client.follow, label=self.label, learn=self._learn_from_redirect, begun_at=self._url, span=span
+        )
         reply, address = follow(target or self._url)
         if reply.status in (401, 403) and target is not None:
             # The kept target is a signed link that has run out: ask the origin for a fresh one, once.

@@ -215,7 +215,10 @@ class Session(AbstractContextManager["Session"]):
         self._results(futures)
 
     def _work_off(self, requests: Sequence[Request]) -> None:
-        pieces = [(*request, at, end) for request in requests for at, end in _pieces(*request)]
+        pieces = []
+        for source, span, sink in requests:  # what only has to be copied is one piece
+            step = PIECE_BYTES if sink.works else max(1, len(span))
+            pieces += [(source, span, sink, at, min(len(span), at + step)) for at in range(0, len(span), step)]
         work = iter(enumerate(pieces))  # each thread takes the next
         failures: list[tuple[int, KinprintError]] = []
 
@@ -293,13 +296,6 @@ class Session(AbstractContextManager["Session"]):
         if kind is not None:
             self._stop.set()
         self.close()
-
-
-def _pieces(_source: Source, span: ByteRange, sink: Sink) -> Iterator[tuple[int, int]]:
-    """Yield where the pieces of a range begin and end; one that only has to be copied is one piece."""
-    step = PIECE_BYTES if sink.works else max(1, len(span))
-    for at in range(0, len(span), step):
-        yield at, min(len(span), at + step)
 
 
 def _read_piece(source: Source, span: ByteRange, sink: Sink, at: int, end: int) -> None:

@@ -92,7 +92,8 @@ def dot_nulls(
         left, right = left[varying], right[varying]
     right = right if side > 0 else -right
     draws = ask.draws or affordable(DOT_DRAWS, montecarlo.dot_cost(*A.shape[1:]))
-    upper = [side * one for one in z], [_upper(moments[k], side) for k in varying]
+    turned = [replace(one, skewness=side * one.skewness if one.skewness is not None else None) for one in moments]
+    upper = [side * one for one in z], [turned[k] for k in varying]  # moments of side·T
     tails = each_log10_p_dot(*upper, left, right, floor=log10_p_monte_carlo(0, draws), bound=ask.bound)
     for place, (k, known_tail) in enumerate(zip(varying, tails, strict=True)):
         if known_tail is not None:
@@ -123,11 +124,6 @@ def moments_null(moments: Moments, kind: str, *, rows: int, tail: str = "greater
         fourth=moments.fourth,
         reach=moments.reach,
     )
-
-
-def _upper(moments: Moments, side: float) -> Moments:
-    """Return the moments of side·T."""
-    return moments if side > 0 or moments.skewness is None else replace(moments, skewness=-moments.skewness)
 
 
 def _known_moments(A: FloatArray, B: FloatArray, means: FloatArray, known: Sequence[NullResult]) -> list[Moments]:
@@ -180,11 +176,6 @@ def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullRe
     return dot_nulls(unit_deviations(A), unit_deviations(B), ask.observed, ask)
 
 
-def _rank_correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
-    left, right = (np.stack([ranks(one) for one in X]) for X in (A, B))
-    return _correlations(left, right, ask)
-
-
 def _distances(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     """Nulls of ‖A − B∘π‖/D = √(S − 2T)/D, with S = ‖A‖² + ‖B‖² and a denominator D that no permutation changes."""
     scale = np.ldexp(1.0, -each_exponent(A, B))
@@ -231,7 +222,7 @@ DOT_KINDS: dict[str, Callable[[FloatArray, FloatArray, NullRequest], list[NullRe
     "cosine": _angles,
     "deviation": lambda A, B, ask: _angles(A - 1.0, B - 1.0, ask),
     "pearson": _correlations,
-    "spearman": _rank_correlations,
+    "spearman": lambda A, B, ask: _correlations(*(np.stack([ranks(one) for one in X]) for X in (A, B)), ask),
     "l2": _distances,
     "rel_l2_a": _distances,
     "rel_l2": _distances,

@@ -127,12 +127,7 @@ def null_from_draws(ask: NullRequest, values: FloatArray, n: int) -> NullResult:
     return replace(base, sd=sd, z=beyond / sd, log10_p=log10_p, p_method=PMethod.MONTE_CARLO)
 
 
-def _gaps(a: FloatArray, b: FloatArray) -> FloatArray:
-    np.subtract(b, a, out=b)
-    return np.abs(b, out=b)
-
-
-_abs_null = _cost(costs.abs_cost_moments, _gaps)
+_abs_null = _cost(costs.abs_cost_moments, lambda a, b: np.abs(np.subtract(b, a, out=b), out=b))
 
 
 def _ulp(A: NDArray[Any], B: NDArray[Any], ask: NullRequest) -> NullResult:
