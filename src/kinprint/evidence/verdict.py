@@ -401,12 +401,11 @@ def _reasons(facts: Facts, class_: str, kind: Kind | None, why: Text | None) -> 
         return (*strongest, *(labelled(word(c.name), word(c.status)) for c in facts.controls))
     lines = [describe(test) for test in ran[:4]]
     if signs := [test.log10_p_signs for test in ran[:4] if test.log10_p_signs is not None]:
-        lines.append(
-            Text(
-                "signs of the same weights agree too (log10 p {p:.1f} corrected): claims about weights in place rest on both",
-                p=max(signs),
-            )
+        said = Text(
+            "signs of the same weights agree too (log10 p {p:.1f} corrected): claims about weights in place rest on both",
+            p=max(signs),
         )
+        lines.append(said)
     if facts.origin is not None:
         lines += facts.origin.reasons
     if facts.function is not None and facts.function.same:

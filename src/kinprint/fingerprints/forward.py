@@ -96,15 +96,12 @@ class Runner:
         name, longest, largest = self.label, max(len(one.ids) for one in cut), max(max(one.ids) for one in cut)
         rows = module.get_input_embeddings().weight.shape[0]
         if largest >= rows:
-            n, m = largest, rows
             raise DegenerateInput(
-                "{name}: its tokenizer uses number {n}, its embedding has {m} rows", name=name, n=n, m=m
+                "{name}: its tokenizer uses number {n}, its embedding has {m} rows", name=name, n=largest, m=rows
             )
-        limit = getattr(module.config.get_text_config(), "max_position_embeddings", None)
-        if isinstance(limit, int) and longest > limit:
-            raise DegenerateInput(
-                "{name}: a prompt has {n} tokens: expected at most {m}", name=name, n=longest, m=limit
-            )
+        most = getattr(module.config.get_text_config(), "max_position_embeddings", None)
+        if isinstance(most, int) and longest > most:
+            raise DegenerateInput("{name}: a prompt has {n} tokens: expected at most {m}", name=name, n=longest, m=most)
         yield module
 
     def _load(self) -> Any:

@@ -31,10 +31,8 @@ def upgrade(data: Any) -> None:
     if isinstance(data.get("p_method"), str):
         data |= _method(data["p_method"])
     if isinstance(data.get("sentence"), str) and isinstance(data.get("kind"), str):
-        fitting = (
-            name for (kind, said), name in _VARIANTS.items() if kind == data["kind"] and said in data["sentence"]
-        )
-        data["variant"] = next(fitting, None)
+        kinds = [(said, name) for (kind, said), name in _VARIANTS.items() if kind == data["kind"]]
+        data["variant"] = next((name for said, name in kinds if said in data["sentence"]), None)
     if "edit" in data and isinstance(data.get("reasons"), list):
         reasons = list(map(str, data["reasons"]))
         known = data["edit"] in _DIRECTED and not any(_BOTH in reason for reason in reasons)

@@ -176,6 +176,11 @@ def _correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullRe
     return dot_nulls(unit_deviations(A), unit_deviations(B), ask.observed, ask)
 
 
+def _rank_correlations(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
+    left, right = (np.stack([ranks(one) for one in X]) for X in (A, B))
+    return _correlations(left, right, ask)
+
+
 def _distances(A: FloatArray, B: FloatArray, ask: NullRequest) -> list[NullResult]:
     """Nulls of ‖A − B∘π‖/D = √(S − 2T)/D, with S = ‖A‖² + ‖B‖² and a denominator D that no permutation changes."""
     scale = np.ldexp(1.0, -each_exponent(A, B))
@@ -222,7 +227,7 @@ DOT_KINDS: dict[str, Callable[[FloatArray, FloatArray, NullRequest], list[NullRe
     "cosine": _angles,
     "deviation": lambda A, B, ask: _angles(A - 1.0, B - 1.0, ask),
     "pearson": _correlations,
-    "spearman": lambda A, B, ask: _correlations(*(np.stack([ranks(one) for one in X]) for X in (A, B)), ask),
+    "spearman": _rank_correlations,
     "l2": _distances,
     "rel_l2_a": _distances,
     "rel_l2": _distances,

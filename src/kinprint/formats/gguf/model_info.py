@@ -157,18 +157,16 @@ _INTERLEAVED = frozenset(_ARCHITECTURES.split())
 _ROTARY = re.compile(r"^blk\.(?P<layer>\d{1,4})\.attn_(?P<which>[qk])\.(?:weight|bias)$")
 
 
-def in_original_order(
-    tensors: Mapping[str, TensorInfo], metadata: Metadata, notes: list[Text]
-) -> dict[str, TensorInfo]:
+def in_original_order(rows: Mapping[str, TensorInfo], metadata: Metadata, notes: list[Text]) -> dict[str, TensorInfo]:
     """Undo the reordering of the rows of q and k that the conversion of some architectures does."""
     kind = metadata.text("general.architecture")
     if kind not in _INTERLEAVED:
-        return dict(tensors)
+        return dict(rows)
     heads = metadata.numbers(f"{kind}.attention.head_count", MAX_LAYERS)
     kv_heads = metadata.numbers(f"{kind}.attention.head_count_kv", MAX_LAYERS) or heads
     found: dict[str, TensorInfo] = {}
     left: dict[Text, list[str]] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in rows.items():
         rotary = _ROTARY.match(name)
         found[name] = tensor
         if rotary is None or not tensor.shape:
